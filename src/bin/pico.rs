@@ -1,0 +1,2 @@
+//! pico
+fn main() {}

@@ -1,0 +1,85 @@
+//! What a user can get wrong, as values. Every message names the operation, what it was given and, where there is one, the way out.
+//! What is *our* fault is not here: a broken invariant panics with the pass, the rule and the printed node.
+
+use std::path::PathBuf;
+
+/// The result of whatever a user, a file, a driver or the environment can make fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong through no fault of picograd.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Shapes that do not fit together, or a size that cannot be.
+    #[error("{op}: {msg}")]
+    Shape {
+        /// The operation that was asked for.
+        op: &'static str,
+        /// What is wrong, with the shapes.
+        msg: String,
+    },
+    /// An axis or index outside the tensor.
+    #[error("{op}: {msg}")]
+    Index {
+        /// The operation that was asked for.
+        op: &'static str,
+        /// What is wrong, with the index and the bound.
+        msg: String,
+    },
+    /// A dtype that the operation does not take.
+    #[error("{op}: {msg}")]
+    DType {
+        /// The operation that was asked for.
+        op: &'static str,
+        /// What is wrong, with the dtypes.
+        msg: String,
+    },
+    /// A device that is unknown, absent, or mixed with another.
+    #[error("device: {0}")]
+    Device(String),
+    /// An environment variable with a value that it does not take.
+    #[error("environment: {0}")]
+    Env(String),
+    /// Text IR that does not parse.
+    #[error("line {line}: {msg}")]
+    Parse {
+        /// Line of the text, from 1.
+        line: usize,
+        /// What was expected.
+        msg: String,
+    },
+    /// An optimisation that does not apply to this kernel: an expected value during search.
+    #[error("opt {opt}: {msg}")]
+    Opt {
+        /// The optimisation, printed.
+        opt: String,
+        /// Why it does not apply.
+        msg: String,
+    },
+    /// The compiler of a device refused a kernel, could not be run, or ran too long.
+    #[error("compile: {msg}{}", .source_at.as_ref().map(|p| format!("\nthe source is kept at {}", p.display())).unwrap_or_default())]
+    Compile {
+        /// What the compiler said.
+        msg: String,
+        /// Where the source was kept for a look.
+        source_at: Option<PathBuf>,
+    },
+    /// A file that cannot be read or written.
+    #[error("{path}: {msg}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        msg: String,
+    },
+    /// A device has no room for a buffer.
+    #[error("out of memory on {device}: {asked} bytes asked, {held} bytes held")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes held by picograd on that device at the time.
+        held: usize,
+    },
+}

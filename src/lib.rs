@@ -1,0 +1,2 @@
+//! picograd
+pub mod error;
