@@ -1,0 +1,249 @@
+//! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
+
+use crate::dtype::Const;
+use crate::shape::{Dims, Movement};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The name of a device in the graph, such as `CPU` or `CUDA:1`; canonical, so that equal names are the same device.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceName(Arc<str>);
+
+impl DeviceName {
+    /// A canonical name as it stands. `runtime::canonical` makes one from what a user wrote.
+    pub fn new(name: &str) -> DeviceName {
+        DeviceName(name.into())
+    }
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the IR needs to know of storage. The runtime implements it; the graph keeps the storage alive.
+pub trait Storage: Send + Sync + 'static {
+    /// Unique for the life of the process.
+    fn id(&self) -> u64;
+    /// Where it lives.
+    fn device(&self) -> &DeviceName;
+    /// Its number of elements.
+    fn len(&self) -> usize;
+    /// Has it no element?
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// For the runtime to find its own type again.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A handle on storage; equal when it is the same storage.
+#[derive(Clone)]
+pub struct StorageRef(pub Arc<dyn Storage>);
+
+impl PartialEq for StorageRef {
+    fn eq(&self, other: &StorageRef) -> bool {
+        self.0.id() == other.0.id()
+    }
+}
+impl Eq for StorageRef {}
+impl Hash for StorageRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id().hash(state)
+    }
+}
+
+/// The operation of a reduce.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Fold {
+    /// Sum (or, for bools).
+    Add,
+    /// Product (and, for bools).
+    Mul,
+    /// Maximum; NaN wins.
+    Max,
+    /// Minimum; NaN wins.
+    Min,
+}
+
+/// What becomes of a loop axis. The letter is what kernel names and debug output show; `docs/debug.md` explains the colours.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum AxisKind {
+    /// Independent work: a launch dimension on a GPU, a loop on a CPU.
+    Global,
+    /// Split over the threads of the CPU's pool.
+    Thread,
+    /// Threads of one workgroup.
+    Local,
+    /// A plain loop over outputs.
+    Loop,
+    /// Threads of one workgroup that share a reduce.
+    Group,
+    /// A loop that accumulates.
+    Reduce,
+    /// Several outputs at a time in one thread: registers or vector lanes.
+    Upcast,
+    /// Several steps of a reduce at a time.
+    Unroll,
+}
+
+impl AxisKind {
+    /// All kinds, outermost first: the order of axes in a kernel and its name.
+    pub const ALL: [AxisKind; 8] = [
+        AxisKind::Global,
+        AxisKind::Thread,
+        AxisKind::Local,
+        AxisKind::Loop,
+        AxisKind::Group,
+        AxisKind::Reduce,
+        AxisKind::Upcast,
+        AxisKind::Unroll,
+    ];
+    /// One letter.
+    pub const fn letter(self) -> char {
+        match self {
+            AxisKind::Global => 'g',
+            AxisKind::Thread => 't',
+            AxisKind::Local => 'l',
+            AxisKind::Loop => 'o',
+            AxisKind::Group => 'G',
+            AxisKind::Reduce => 'r',
+            AxisKind::Upcast => 'u',
+            AxisKind::Unroll => 'R',
+        }
+    }
+    /// Does the axis belong to a reduce?
+    pub const fn is_reduce(self) -> bool {
+        matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
+    }
+}
+
+/// Which launch dimension a `Special` reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum SpecialKind {
+    /// The workgroup's position.
+    Group,
+    /// The position in the workgroup.
+    Local,
+    /// The number of the CPU thread's share.
+    Thread,
+}
+
+impl SpecialKind {
+    /// The prefix of the variable that holds it, as in `gidx0`.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            SpecialKind::Group => "gidx",
+            SpecialKind::Local => "lidx",
+            SpecialKind::Thread => "tidx",
+        }
+    }
+}
+
+/// The payload of a node.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub enum Arg {
+    /// Nothing besides the operands.
+    #[default]
+    None,
+    /// The value of a `Const`.
+    Const(Const),
+    /// The storage of a `Buffer`.
+    Storage(StorageRef),
+    /// An input slot of an abstracted graph: its number, its length and its device.
+    Param {
+        /// Position among the inputs.
+        slot: usize,
+        /// Elements.
+        len: usize,
+        /// Where the input lives.
+        device: DeviceName,
+    },
+    /// A named integer between `min` and `max`, both included.
+    Var {
+        /// Its name.
+        name: Arc<str>,
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
+    /// Length and device of an `Iota`.
+    Iota {
+        /// Elements.
+        len: usize,
+    },
+    /// The change of shape of a movement op.
+    Movement(Movement),
+    /// A reduce: over `axes` in the tensor graph; in a kernel the ranges are operands and `axes` is empty.
+    Reduce {
+        /// How two values become one.
+        fold: Fold,
+        /// Axes, ascending.
+        axes: SmallVec<[usize; 4]>,
+    },
+    /// The target of a `Copy`.
+    Device(DeviceName),
+    /// A kernel argument: its position and its number of elements.
+    Global {
+        /// Position among the kernel's arguments.
+        slot: usize,
+        /// Elements in the buffer.
+        len: usize,
+    },
+    /// Local memory: its number and its number of elements.
+    Local {
+        /// Number in the kernel.
+        id: u32,
+        /// Elements.
+        len: usize,
+    },
+    /// The number of an accumulator.
+    Acc(u32),
+    /// A loop axis: its number in the kernel and what it becomes.
+    Range {
+        /// Number, unique in the kernel.
+        id: u32,
+        /// Kind.
+        kind: AxisKind,
+    },
+    /// A launch dimension.
+    Special {
+        /// Which grid.
+        kind: SpecialKind,
+        /// Which dimension of it.
+        dim: u8,
+        /// How many positions there are.
+        extent: usize,
+    },
+    /// Picked lanes.
+    Lanes(SmallVec<[u16; 4]>),
+    /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
+    Dims(Dims),
+    /// A kernel's name.
+    Name(Arc<str>),
+}
+
+impl Arg {
+    /// The movement, for movement ops.
+    pub fn movement(&self) -> Option<&Movement> {
+        match self {
+            Arg::Movement(m) => Some(m),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Facts that follow from structure: shape, integer bounds, open ranges. Each is computed once per node and kept on it.
+//! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
+
+use super::uop::Node;
+use super::{Arg, AxisKind, Fold, Op, UOp};
+use crate::dtype::{Const, DType, Scalar};
+use crate::shape::Dims;
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+/// Inclusive bounds of an integer or bool value. 128 bits hold every 64-bit value and the sums and products of two.
+pub type Bounds = (i128, i128);
+
+/// What is kept on a node.
+#[derive(Default)]
+pub(super) struct Facts {
+    shape: OnceLock<Dims>,
+    bounds: OnceLock<Bounds>,
+    ranges: OnceLock<RangeSet>,
+}
+
+/// The numbers of the ranges that a value depends on.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
+pub struct RangeSet(SmallVec<[u64; 2]>);
+
+impl RangeSet {
+    /// Is the range of this number in it?
+    pub fn has(&self, id: u32) -> bool {
+        self.0.get(id as usize / 64).is_some_and(|w| w >> (id % 64) & 1 == 1)
+    }
+    /// Puts a range in.
+    pub fn insert(&mut self, id: u32) {
+        let word = id as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (id % 64);
+    }
+    /// Takes a range out.
+    pub fn remove(&mut self, id: u32) {
+        if let Some(w) = self.0.get_mut(id as usize / 64) {
+            *w &= !(1 << (id % 64));
+        }
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+    }
+    /// Puts all of another set in.
+    pub fn union(&mut self, other: &RangeSet) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+    /// Have the two a range in common?
+    pub fn meets(&self, other: &RangeSet) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+    /// Is no range in it?
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|w| *w == 0)
+    }
+    /// The numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, w)| (0..64).filter(move |b| w >> b & 1 == 1).map(move |b| i as u32 * 64 + b))
+    }
+}
+
+/// Fills a fact for a node after its operands, without recursion.
+fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T) -> &'a T {
+    if let Some(v) = slot(u.node()).get() {
+        return v;
+    }
+    let mut stack = vec![u];
+    while let Some(&top) = stack.last() {
+        if slot(top.node()).get().is_some() {
+            stack.pop();
+        } else if let Some(s) = top.src().iter().find(|s| slot(s.node()).get().is_none()) {
+            stack.push(s);
+        } else {
+            let _ = slot(top.node()).set(make(top));
+            stack.pop();
+        }
+    }
+    slot(u.node()).get().expect("filled above")
+}
+
+impl UOp {
+    /// The shape in the tensor graph; `[]` for what has none.
+    pub fn shape(&self) -> &Dims {
+        fill(self, |n| &n.facts.shape, make_shape)
+    }
+    /// The number of elements in the tensor graph.
+    pub fn numel(&self) -> usize {
+        self.shape().iter().product()
+    }
+    /// Inclusive bounds of an integer or bool value; for floats everything.
+    pub fn bounds(&self) -> Bounds {
+        *fill(self, |n| &n.facts.bounds, make_bounds)
+    }
+    /// The least value that an integer can have.
+    pub fn vmin(&self) -> i128 {
+        self.bounds().0
+    }
+    /// The greatest value that an integer can have.
+    pub fn vmax(&self) -> i128 {
+        self.bounds().1
+    }
+    /// The ranges that the value depends on and that are not closed inside it.
+    pub fn ranges(&self) -> &RangeSet {
+        fill(self, |n| &n.facts.ranges, make_ranges)
+    }
+    /// Does the value depend on the range of this number?
+    pub fn uses_range(&self, id: u32) -> bool {
+        self.ranges().has(id)
+    }
+}
+
+fn make_shape(u: &UOp) -> Dims {
+    match (u.op(), u.arg()) {
+        (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.0.len()],
+        (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
+        (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
+        (_, Arg::Movement(m)) => {
+            m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"))
+        }
+        (Op::Reduce, Arg::Reduce { axes, .. }) => {
+            let mut s = u.src()[0].shape().clone();
+            for &a in axes {
+                s[a] = 1;
+            }
+            s
+        }
+        (Op::Sink, _) => Dims::new(),
+        // Elementwise: operands have one shape, and rank 0 goes with any.
+        _ => u.src().iter().map(|s| s.shape()).find(|s| !s.is_empty()).cloned().unwrap_or_default(),
+    }
+}
+
+fn make_ranges(u: &UOp) -> RangeSet {
+    let mut set = RangeSet::default();
+    for s in u.src() {
+        set.union(s.ranges());
+    }
+    match u.op() {
+        Op::Range => set.insert(u.range_id()),
+        // A reduce, a store and the end of a loop close ranges.
+        Op::Reduce => u.src()[1..].iter().for_each(|r| close(&mut set, r)),
+        Op::Store => u.src()[2..].iter().for_each(|r| close(&mut set, r)),
+        Op::EndRange => close(&mut set, &u.src()[0]),
+        _ => {}
+    }
+    set
+}
+
+fn close(set: &mut RangeSet, r: &UOp) {
+    if r.op() == Op::Range {
+        set.remove(r.range_id());
+    }
+}
+
+const EVERYTHING: Bounds = (i128::MIN, i128::MAX);
+
+/// All values of a dtype.
+pub fn dtype_bounds(dtype: DType) -> Bounds {
+    match dtype.scalar {
+        Scalar::Bool => (0, 1),
+        Scalar::Index => (i64::MIN as i128, i64::MAX as i128),
+        Scalar::U64 => (0, u64::MAX as i128),
+        _ if dtype.is_int() => {
+            let v = |c: Const| c.as_i64().expect("integer limits") as i128;
+            (v(dtype.min_value()), v(dtype.max_value()))
+        }
+        _ => EVERYTHING,
+    }
+}
+
+fn make_bounds(u: &UOp) -> Bounds {
+    let dtype = u.dtype();
+    if dtype.is_float() || dtype == DType::VOID {
+        return EVERYTHING;
+    }
+    let all = dtype_bounds(dtype);
+    // What could wrap can be anything.
+    let fit = |b: Bounds| if b.0 >= all.0 && b.1 <= all.1 { b } else { all };
+    let src = u.src();
+    let of = |i: usize| -> Bounds { src[i].bounds() };
+    match u.op() {
+        Op::Const => match u.arg() {
+            Arg::Const(c) => {
+                let v = c.as_i64().expect("an integer dtype has an integer literal");
+                let v = if dtype.scalar == Scalar::U64 { v as u64 as i128 } else { v as i128 };
+                (v, v)
+            }
+            _ => all,
+        },
+        Op::Var => match u.arg() {
+            Arg::Var { min, max, .. } => (*min as i128, *max as i128),
+            _ => all,
+        },
+        Op::Special => match u.arg() {
+            Arg::Special { extent, .. } => (0, (*extent as i128 - 1).max(0)),
+            _ => all,
+        },
+        Op::Range => (0, (of(0).1 - 1).max(0)),
+        Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
+        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Detach | Op::Gep => of(0),
+        Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
+        Op::Cast if src[0].dtype().is_float() => all,
+        Op::Cast if dtype.is_bool() => {
+            let (lo, hi) = of(0);
+            if lo > 0 || hi < 0 {
+                (1, 1)
+            } else if lo == 0 && hi == 0 {
+                (0, 0)
+            } else {
+                (0, 1)
+            }
+        }
+        Op::Cast => fit(of(0)),
+        Op::Add if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
+        Op::Add => fit((of(0).0 + of(1).0, of(0).1 + of(1).1)),
+        Op::Mul => {
+            let ((a, b), (c, d)) = (of(0), of(1));
+            let p = [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)];
+            fit((p.into_iter().min().unwrap(), p.into_iter().max().unwrap()))
+        }
+        Op::IDiv | Op::CDiv => div_bounds(u.op() == Op::CDiv, of(0), of(1)).map_or(all, fit),
+        Op::Mod => mod_bounds(of(0), of(1)).map_or(all, fit),
+        Op::CMod if of(0).0 >= 0 && of(1).0 > 0 => mod_bounds(of(0), of(1)).map_or(all, fit),
+        Op::Max => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
+        Op::Min => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
+        Op::Lt => lattice(of(0).1 < of(1).0, of(0).0 >= of(1).1, src),
+        Op::Eq => lattice(of(0).0 == of(0).1 && of(0) == of(1), of(0).1 < of(1).0 || of(1).1 < of(0).0, src),
+        Op::Ne => lattice(of(0).1 < of(1).0 || of(1).1 < of(0).0, of(0).0 == of(0).1 && of(0) == of(1), src),
+        Op::And if dtype.is_bool() => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
+        Op::Or if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
+        Op::Xor if dtype.is_bool() => {
+            if of(0).0 == of(0).1 && of(1).0 == of(1).1 { ((of(0).0 ^ of(1).0), (of(0).0 ^ of(1).0)) } else { (0, 1) }
+        }
+        Op::And if of(0).0 >= 0 && of(1).0 >= 0 => (0, of(0).1.min(of(1).1)),
+        Op::And if of(1).0 >= 0 => (0, of(1).1),
+        Op::And if of(0).0 >= 0 => (0, of(0).1),
+        Op::Or | Op::Xor if of(0).0 >= 0 && of(1).0 >= 0 => {
+            let top = of(0).1.max(of(1).1) as u128;
+            let mask = if top == 0 { 0 } else { u128::MAX >> top.leading_zeros() };
+            fit((0, mask as i128))
+        }
+        Op::Shl if of(1).0 == of(1).1 && (0..63).contains(&of(1).0) => {
+            let by = 1i128 << of(1).0;
+            fit((of(0).0.saturating_mul(by), of(0).1.saturating_mul(by)))
+        }
+        Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => (of(0).0 >> of(1).0, of(0).1 >> of(1).0),
+        Op::Where => (of(1).0.min(of(2).0), of(1).1.max(of(2).1)),
+        Op::Vectorize => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
+        Op::Reduce => reduce_bounds(u, of(0), all),
+        _ => all,
+    }
+}
+
+fn lattice(always: bool, never: bool, src: &[UOp]) -> Bounds {
+    if src[0].dtype().is_float() {
+        (0, 1)
+    } else if always {
+        (1, 1)
+    } else if never {
+        (0, 0)
+    } else {
+        (0, 1)
+    }
+}
+
+fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
+    let Arg::Reduce { fold, axes } = u.arg() else { return all };
+    let n: i128 = if axes.is_empty() {
+        u.src()[1..].iter().map(|r| r.src()[0].vmax()).fold(1i128, |a, b| a.saturating_mul(b))
+    } else {
+        axes.iter().map(|&a| u.src()[0].shape()[a] as i128).fold(1i128, |a, b| a.saturating_mul(b))
+    };
+    match fold {
+        Fold::Max | Fold::Min if n > 0 => body,
+        Fold::Add if n > 0 && !u.dtype().is_bool() => {
+            let b = (body.0.saturating_mul(n), body.1.saturating_mul(n));
+            if b.0 >= all.0 && b.1 <= all.1 { b } else { all }
+        }
+        _ => all,
+    }
+}
+
+/// Floor (or truncating) division; `None` where the divisor can be zero and so the result anything the table says.
+fn div_bounds(trunc: bool, (a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
+    if c <= 0 && d >= 0 {
+        return None;
+    }
+    let div = |x: i128, y: i128| if trunc { x / y } else { x.div_euclid(y) - ((y < 0 && x.rem_euclid(y) != 0) as i128) };
+    let q = [div(a, c), div(a, d), div(b, c), div(b, d)];
+    Some((q.into_iter().min().unwrap(), q.into_iter().max().unwrap()))
+}
+
+fn mod_bounds((a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
+    if c > 0 {
+        if c == d && a.div_euclid(c) == b.div_euclid(c) {
+            return Some((a.rem_euclid(c), b.rem_euclid(c)));
+        }
+        return Some((0, if a >= 0 { b.min(d - 1) } else { d - 1 }));
+    }
+    if d < 0 { Some((c + 1, 0)) } else { None }
+}
+
+/// Does a kind of axis become a loop or a launch dimension that still stands when code is made?
+pub fn is_serial(kind: AxisKind) -> bool {
+    matches!(kind, AxisKind::Loop | AxisKind::Reduce)
+}

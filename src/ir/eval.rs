@@ -1,0 +1,227 @@
+//! What each elementwise op computes on single values: the one definition of `docs/semantics.md`. The graph evaluator, the interpreter and
+//! constant folding all call it, so they agree by construction; the other devices are tested against them.
+
+use super::{Arg, Fold, Op, UOp};
+use crate::dtype::{Const, DType, Scalar};
+use rustc_hash::FxHashMap;
+
+unsafe extern "C" {
+    /// The C library's error function; Rust's own library has none.
+    safe fn erf(x: f64) -> f64;
+}
+
+/// The result of an elementwise op of result dtype `dtype` on values `x`, which have the dtypes `from`.
+/// Floats narrower than 64 bits are computed in f32 (transcendental ops in f64) and rounded once.
+pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
+    let dtype = dtype.scalar();
+    let from = from.scalar();
+    match op {
+        Op::Cast => x[0].cast(from, dtype),
+        Op::Bitcast => x[0].bitcast(from, dtype),
+        Op::Where => {
+            if x[0].is_true() {
+                x[1]
+            } else {
+                x[2]
+            }
+        }
+        Op::Detach => x[0],
+        Op::Lt | Op::Eq | Op::Ne => Const::Bool(compare(op, from, x[0], x[1])),
+        _ if dtype.is_float() => Const::Float(float(op, dtype.scalar, x)),
+        _ if dtype.is_bool() => Const::Bool(boolean(op, x[0].is_true(), x.get(1).is_some_and(|c| c.is_true()))),
+        _ => Const::Int(integer(op, dtype, int(x[0]), x.get(1).map_or(0, |c| int(*c)))),
+    }
+}
+
+/// `fold` of two values of a dtype.
+pub fn fold(fold: Fold, dtype: DType, a: Const, b: Const) -> Const {
+    alu(fold.op(), dtype, dtype, &[a, b])
+}
+
+impl Fold {
+    /// The elementwise op that combines two values.
+    pub const fn op(self) -> Op {
+        match self {
+            Fold::Add => Op::Add,
+            Fold::Mul => Op::Mul,
+            Fold::Max => Op::Max,
+            Fold::Min => Op::Min,
+        }
+    }
+    /// The value that changes nothing, and the result over no element.
+    pub fn identity(self, dtype: DType) -> Const {
+        let dtype = dtype.scalar();
+        match self {
+            Fold::Add => Const::Int(0).cast(DType::I64, dtype),
+            Fold::Mul => Const::Int(1).cast(DType::I64, dtype),
+            Fold::Max => dtype.min_value(),
+            Fold::Min => dtype.max_value(),
+        }
+    }
+}
+
+fn int(c: Const) -> i64 {
+    c.as_i64().expect("integer operand")
+}
+
+fn compare(op: Op, from: DType, a: Const, b: Const) -> bool {
+    if from.is_float() {
+        let (a, b) = (a.as_f64(from), b.as_f64(from));
+        return match op {
+            Op::Lt => a < b,
+            Op::Eq => a == b,
+            _ => a != b,
+        };
+    }
+    let (a, b) = (int(a), int(b));
+    match op {
+        Op::Lt if from.scalar == Scalar::U64 => (a as u64) < b as u64,
+        Op::Lt => a < b,
+        Op::Eq => a == b,
+        _ => a != b,
+    }
+}
+
+fn boolean(op: Op, a: bool, b: bool) -> bool {
+    match op {
+        Op::Add | Op::Or | Op::Max => a | b,
+        Op::Mul | Op::And | Op::Min => a & b,
+        Op::Xor => a ^ b,
+        _ => panic!("{op:?} is not an op on bools"),
+    }
+}
+
+/// Integers are held in 64 bits, sign- or zero-extended from their width, u64 as its bit pattern.
+fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
+    let bits = dtype.bits();
+    let unsigned64 = dtype.scalar == Scalar::U64;
+    let raw = match op {
+        Op::Add => a.wrapping_add(b),
+        Op::Mul => a.wrapping_mul(b),
+        Op::IDiv | Op::Mod | Op::CDiv | Op::CMod if b == 0 => 0,
+        Op::IDiv | Op::CDiv if unsigned64 => ((a as u64) / (b as u64)) as i64,
+        Op::Mod | Op::CMod if unsigned64 => ((a as u64) % (b as u64)) as i64,
+        Op::CDiv => a.wrapping_div(b),
+        Op::CMod => a.wrapping_rem(b),
+        Op::IDiv => {
+            let q = a.wrapping_div(b);
+            // Toward minus infinity: one less where the signs differ and there is a remainder.
+            if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
+        }
+        Op::Mod => {
+            let r = a.wrapping_rem(b);
+            if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+        }
+        Op::Max if unsigned64 => (a as u64).max(b as u64) as i64,
+        Op::Min if unsigned64 => (a as u64).min(b as u64) as i64,
+        Op::Max => a.max(b),
+        Op::Min => a.min(b),
+        Op::And => a & b,
+        Op::Or => a | b,
+        Op::Xor => a ^ b,
+        // A count outside the width, a negative one among them, shifts everything out.
+        Op::Shl => {
+            if (b as u64) < bits as u64 {
+                a << b
+            } else {
+                0
+            }
+        }
+        Op::Shr if dtype.is_unsigned() => {
+            if (b as u64) < bits as u64 {
+                ((a as u64) >> b) as i64
+            } else {
+                0
+            }
+        }
+        Op::Shr => a >> if (b as u64) < bits as u64 { b } else { bits as i64 - 1 },
+        Op::Pow => {
+            // A negative exponent has no integer answer but for the bases 1 and -1: it is 0, as 1/x is toward zero.
+            let mut result = 1i64;
+            if b < 0 && !dtype.is_unsigned() {
+                match a {
+                    1 => 1,
+                    -1 if b % 2 == 0 => 1,
+                    -1 => -1,
+                    _ => 0,
+                }
+            } else {
+                let (mut base, mut e) = (a, b as u64);
+                while e > 0 {
+                    if e & 1 == 1 {
+                        result = result.wrapping_mul(base);
+                    }
+                    base = base.wrapping_mul(base);
+                    e >>= 1;
+                }
+                result
+            }
+        }
+        Op::Fma | Op::Sqrt | Op::Trunc => panic!("{op:?} is not an op on integers"),
+        _ => panic!("{op:?} is not an integer op"),
+    };
+    match Const::Int(raw).normalize(dtype) {
+        Const::Int(v) => v,
+        _ => unreachable!("an integer dtype normalises to an integer"),
+    }
+}
+
+fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
+    let get = |i: usize| match x[i] {
+        Const::Float(v) => v,
+        c => panic!("{op:?} on floats was given {c:?}"),
+    };
+    let (a, b) = (get(0), if x.len() > 1 { get(1) } else { 0.0 });
+    // The ops that hardware rounds correctly are computed in the type itself (f32 for narrower ones); for these f64 then f32 would round twice.
+    let wide = scalar == Scalar::F64;
+    let narrow = |v: f32| v as f64;
+    let exact = match op {
+        Op::Add if wide => a + b,
+        Op::Add => narrow(a as f32 + b as f32),
+        Op::Mul if wide => a * b,
+        Op::Mul => narrow(a as f32 * b as f32),
+        Op::Div if wide => a / b,
+        Op::Div => narrow(a as f32 / b as f32),
+        Op::Sqrt if wide => a.sqrt(),
+        Op::Sqrt => narrow((a as f32).sqrt()),
+        Op::Fma if wide => a.mul_add(b, get(2)),
+        Op::Fma => narrow((a as f32).mul_add(b as f32, get(2) as f32)),
+        Op::Trunc => a.trunc(),
+        // NaN wins. Adding +0 makes a zero result +0, so the answer does not depend on the order of operands.
+        Op::Max => (if a > b || a.is_nan() { a } else { b }) + 0.0,
+        Op::Min => (if a < b || a.is_nan() { a } else { b }) + 0.0,
+        Op::Rsqrt => 1.0 / a.sqrt(),
+        Op::Exp => a.exp(),
+        Op::Exp2 => a.exp2(),
+        Op::Log => a.ln(),
+        Op::Log2 => a.log2(),
+        Op::Sin => a.sin(),
+        Op::Cos => a.cos(),
+        Op::Tan => a.tan(),
+        Op::Tanh => a.tanh(),
+        Op::Sigmoid => 1.0 / (1.0 + (-a).exp()),
+        Op::Erf => erf(a),
+        Op::Pow => a.powf(b),
+        _ => panic!("{op:?} is not a float op"),
+    };
+    crate::dtype::round_f64(exact, scalar)
+}
+
+/// The value of an expression without memory, given values for its leaves (ranges, variables, specials). Scalars only.
+pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
+    let mut values: FxHashMap<u64, Const> = FxHashMap::default();
+    for n in u.toposort() {
+        let value = match (leaves.get(&n), n.arg()) {
+            (Some(v), _) => *v,
+            (None, Arg::Const(c)) => *c,
+            (None, _) if n.op().is_alu() => {
+                let args: smallvec::SmallVec<[Const; 3]> = n.src().iter().map(|s| values[&s.id()]).collect();
+                let from = if n.op() == Op::Where { n.dtype() } else { n.src()[0].dtype() };
+                alu(n.op(), n.dtype(), from, &args)
+            }
+            _ => panic!("no value for {n:?}"),
+        };
+        values.insert(n.id(), value);
+    }
+    values[&u.id()]
+}

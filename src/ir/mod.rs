@@ -1,0 +1,19 @@
+//! The one IR: a node `UOp { op, dtype, src, arg }` serves the tensor graph, the kernel and the linear program.
+//! A verifier per stage (`verify/`) says which ops may stand where.
+
+mod arg;
+mod derive;
+pub mod eval;
+mod op;
+mod parse;
+mod print;
+mod uop;
+mod walk;
+
+pub use arg::{Arg, AxisKind, DeviceName, Fold, SpecialKind, Storage, StorageRef};
+pub use derive::{Bounds, RangeSet, dtype_bounds};
+pub use op::{Group, Op, OpSet};
+pub use parse::{parse, parse_program};
+pub use print::{print, print_part, print_program};
+pub use uop::{Like, Src, ToSrc, UOp};
+pub use walk::{substitute_all, toposort, toposort_until, users};

@@ -1,0 +1,272 @@
+//! The table of ops. Everything else about an op (arity, groups, names, docs) is derived from its line here.
+
+/// A set of ops, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpSet(pub u128);
+
+impl OpSet {
+    /// No op.
+    pub const NONE: OpSet = OpSet(0);
+    /// Just this op.
+    pub const fn of(op: Op) -> OpSet {
+        OpSet(1 << op as u32)
+    }
+    /// The union.
+    pub const fn or(self, other: OpSet) -> OpSet {
+        OpSet(self.0 | other.0)
+    }
+    /// Is the op a member?
+    pub const fn has(self, op: Op) -> bool {
+        self.0 >> (op as u32) & 1 == 1
+    }
+    /// Is every member of `other` a member here?
+    pub const fn superset(self, other: OpSet) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+macro_rules! ops {
+    ($($(#[doc = $doc:literal])* $name:ident($($arg:ident $($var:tt)?),*) $([$($group:ident)*])?;)*) => {
+        /// What a node does. The table in `ir/op.rs` is the only place where ops are declared.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Op { $($(#[doc = $doc])* $name),* }
+
+        impl Op {
+            /// Every op, in table order.
+            pub const ALL: &'static [Op] = &[$(Op::$name),*];
+            /// The name in text IR.
+            pub const fn name(self) -> &'static str { match self { $(Op::$name => stringify!($name)),* } }
+            /// The number of operands; for variadic ops the least number.
+            pub const fn arity(self) -> usize {
+                match self { $(Op::$name => 0 $(+ ops!(@least $arg $($var)?))*),* }
+            }
+            /// Does the op take any number of operands past its arity?
+            pub const fn variadic(self) -> bool {
+                match self { $(Op::$name => false $(|| ops!(@var $arg $($var)?))*),* }
+            }
+            /// Names of the operands, for documents and messages.
+            pub const fn operands(self) -> &'static [&'static str] {
+                match self { $(Op::$name => &[$(stringify!($arg)),*]),* }
+            }
+            /// Is `n` a right number of operands in a pattern? `usize::MAX` stands for "any".
+            pub const fn takes(self, n: usize) -> bool {
+                n == usize::MAX || n == self.arity() || (self.variadic() && n >= self.arity())
+            }
+            /// The groups that the op is a member of.
+            pub const fn groups(self) -> &'static [Group] { match self { $(Op::$name => &[$($(Group::$group),*)?]),* } }
+            /// The op's documentation.
+            pub const fn doc(self) -> &'static str { match self { $(Op::$name => concat!($($doc, "\n"),*)),* } }
+            /// The op of this name.
+            pub fn from_name(name: &str) -> Option<Op> { match name { $(stringify!($name) => Some(Op::$name),)* _ => None } }
+        }
+    };
+    (@least $arg:ident ..) => { 0 };
+    (@least $arg:ident) => { 1 };
+    (@var $arg:ident ..) => { true };
+    (@var $arg:ident) => { false };
+}
+
+/// Families of ops that rules and passes treat alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Group {
+    /// One operand, elementwise, result of the operand's dtype.
+    Unary,
+    /// Two operands, elementwise.
+    Binary,
+    /// Three operands, elementwise.
+    Ternary,
+    /// `op(x, y) == op(y, x)`.
+    Commutative,
+    /// Two operands in, a bool out.
+    Comparison,
+    /// Rearranges elements without computing; the payload is a [`Movement`](crate::shape::Movement).
+    Movement,
+    /// Not correctly rounded by hardware: each has a decomposition into simpler ops.
+    Transcendental,
+}
+
+impl Group {
+    /// The members.
+    pub const fn set(self) -> OpSet {
+        let (mut set, mut i) = (OpSet::NONE, 0);
+        while i < Op::ALL.len() {
+            let (groups, mut j) = (Op::ALL[i].groups(), 0);
+            while j < groups.len() {
+                if groups[j] as u8 == self as u8 {
+                    set = set.or(OpSet::of(Op::ALL[i]));
+                }
+                j += 1;
+            }
+            i += 1;
+        }
+        set
+    }
+}
+
+ops! {
+    /// A literal. The payload is its value; in the tensor graph its shape is `[]`.
+    Const();
+    /// Storage on a device: a realized tensor, one-dimensional.
+    Buffer();
+    /// The i-th input of an abstracted tensor graph: what a buffer becomes in a schedule cache key.
+    Param();
+    /// A named integer with bounds, bound to a value at run time.
+    Var();
+    /// `0, 1, … n-1` as a one-dimensional tensor.
+    Iota();
+
+    /// The same elements in the same row-major order under another shape.
+    Reshape(x)                  [Movement];
+    /// Axes of size one repeated.
+    Expand(x)                   [Movement];
+    /// Axes in another order.
+    Permute(x)                  [Movement];
+    /// Zeros around.
+    Pad(x)                      [Movement];
+    /// A box cut out.
+    Shrink(x)                   [Movement];
+    /// Axes reversed.
+    Flip(x)                     [Movement];
+
+    /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
+    Reduce(x, ranges ..);
+    /// The value stored in row-major order: a border that fusion does not cross.
+    Contiguous(x);
+    /// The value moved to the device in the payload.
+    Copy(x);
+    /// The value with no gradient behind it.
+    Detach(x)                   [Unary];
+
+    /// The value converted to the node's dtype; `docs/semantics.md` says how.
+    Cast(x);
+    /// The bits read as another dtype of the same width.
+    Bitcast(x);
+    /// Square root, correctly rounded.
+    Sqrt(x)                     [Unary];
+    /// Toward zero to an integral value.
+    Trunc(x)                    [Unary];
+    /// 1/√x.
+    Rsqrt(x)                    [Unary Transcendental];
+    /// eˣ.
+    Exp(x)                      [Unary Transcendental];
+    /// 2ˣ.
+    Exp2(x)                     [Unary Transcendental];
+    /// Natural logarithm.
+    Log(x)                      [Unary Transcendental];
+    /// Base-2 logarithm.
+    Log2(x)                     [Unary Transcendental];
+    /// Sine.
+    Sin(x)                      [Unary Transcendental];
+    /// Cosine.
+    Cos(x)                      [Unary Transcendental];
+    /// Tangent.
+    Tan(x)                      [Unary Transcendental];
+    /// Hyperbolic tangent.
+    Tanh(x)                     [Unary Transcendental];
+    /// 1/(1+e⁻ˣ).
+    Sigmoid(x)                  [Unary Transcendental];
+    /// Error function.
+    Erf(x)                      [Unary Transcendental];
+
+    /// Sum; integers wrap; or, for bools.
+    Add(x, y)                   [Binary Commutative];
+    /// Product; integers wrap; and, for bools.
+    Mul(x, y)                   [Binary Commutative];
+    /// Float division, correctly rounded.
+    Div(x, y)                   [Binary];
+    /// Integer division rounded toward minus infinity; by zero it is zero.
+    IDiv(x, y)                  [Binary];
+    /// Remainder of `IDiv`, with the divisor's sign; by zero it is zero.
+    Mod(x, y)                   [Binary];
+    /// Machine division toward zero, of operands proven safe. Only after lowering.
+    CDiv(x, y)                  [Binary];
+    /// Machine remainder, of operands proven safe. Only after lowering.
+    CMod(x, y)                  [Binary];
+    /// The greater; NaN wins; a zero result is +0.
+    Max(x, y)                   [Binary Commutative];
+    /// The lesser; NaN wins; a zero result is +0.
+    Min(x, y)                   [Binary Commutative];
+    /// x to the power y.
+    Pow(x, y)                   [Binary Transcendental];
+    /// Shift left; past the width it is zero.
+    Shl(x, y)                   [Binary];
+    /// Shift right, arithmetic for signed; past the width it is the sign.
+    Shr(x, y)                   [Binary];
+    /// Bitwise and; logical for bools.
+    And(x, y)                   [Binary Commutative];
+    /// Bitwise or; logical for bools.
+    Or(x, y)                    [Binary Commutative];
+    /// Bitwise exclusive or; "differs" for bools.
+    Xor(x, y)                   [Binary Commutative];
+    /// Less than; false with NaN.
+    Lt(x, y)                    [Binary Comparison];
+    /// Equal; false with NaN.
+    Eq(x, y)                    [Binary Comparison Commutative];
+    /// Not equal; true with NaN.
+    Ne(x, y)                    [Binary Comparison Commutative];
+    /// `c ? x : y`.
+    Where(c, x, y)              [Ternary];
+    /// x·y+z with one rounding.
+    Fma(x, y, z)                [Ternary];
+
+    /// An argument of the kernel: the payload names its slot and size.
+    DefineGlobal();
+    /// Memory shared by a workgroup.
+    DefineLocal();
+    /// An accumulator with its initial value; it is reset at the place where it is defined. As a value: what it holds now.
+    DefineAcc(init, ranges ..);
+    /// A loop counter from 0 to `extent - 1`, or an axis that an optimisation gave another kind.
+    Range(extent);
+    /// Closes the loop of a range.
+    EndRange(range);
+    /// The position in the launch grid.
+    Special();
+    /// An element of a buffer: `buf[idx]`, touched only where `valid` holds.
+    Index(buf, idx, valid ..);
+    /// Reads an element, or as many as the node has lanes. Where the index is not valid, `alt`. Further operands only order.
+    Load(index, rest ..);
+    /// Writes an element, or lanes. The ranges after the value are those that it closes.
+    Store(index, value, ranges ..);
+    /// Gives an accumulator a new value. As a value: what it then holds.
+    Assign(acc, value);
+    /// Opens a guarded region.
+    If(cond);
+    /// Closes it.
+    EndIf(open);
+    /// All threads of the workgroup arrive before any leaves; orders what is listed before it.
+    Barrier(before ..);
+    /// A vector from scalars.
+    Vectorize(x ..);
+    /// Lanes picked from a vector.
+    Gep(x);
+    /// The effects of a kernel, or the outputs of a tensor graph.
+    Sink(x ..);
+}
+
+impl Op {
+    /// Is the op a member of the group?
+    #[inline]
+    pub const fn is(self, group: Group) -> bool {
+        group.set().has(self)
+    }
+    /// Ops that compute one element from the matching elements of their operands.
+    pub const ALU: OpSet = Group::Unary
+        .set()
+        .or(Group::Binary.set())
+        .or(Group::Ternary.set())
+        .or(OpSet::of(Op::Cast))
+        .or(OpSet::of(Op::Bitcast));
+    /// Is it elementwise?
+    #[inline]
+    pub const fn is_alu(self) -> bool {
+        Op::ALU.has(self)
+    }
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,9 @@
+//! Rewriting: rule tables ([`rules!`](crate::rules)), the engine that applies them, and a trace of what it did.
+
+mod engine;
+mod rules;
+mod trace;
+
+pub use engine::Rules;
+pub use rules::{IntoRewrite, Rule, RuleInfo};
+pub use trace::{Step, traced};
