@@ -1,0 +1,135 @@
+//! Identities that hold exactly for every dtype that the pattern admits: integers wrap, floats keep NaN, infinities and the sign of zero.
+
+use crate::dtype::{Const, DType};
+use crate::ir::{Op, UOp, eval};
+use crate::rules;
+
+rules! {
+    /// Exact rules on all elementwise nodes.
+    pub IDENTITIES |u, _cx: ()| {
+        add_zero:         Add[x, 0]                                         => x;
+        add_neg_zero:     Add[x, %c] if is_float(c, -0.0)                   => x;
+        mul_one:          Mul[x, 1]                                         => x;
+        mul_one_float:    Mul[x, %c] if is_float(c, 1.0)                    => x;
+        mul_zero:         Mul[_, 0]                                         => 0;
+        div_one_float:    Div(x, %c) if is_float(c, 1.0)                    => x;
+        idiv_one:         IDiv(x, 1)                                        => x;
+        idiv_zero:        IDiv(_, 0)                                        => 0;
+        mod_one:          Mod(_, 1)                                         => 0;
+        mod_zero:         Mod(_, 0)                                         => 0;
+        add_const_const:  Add(Add(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Add, a.wrapping_add(b));
+        mul_const_const:  Mul(Mul(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Mul, a.wrapping_mul(b));
+        const_to_right:   {Commutative}(%_c, x) if x.op() != Op::Const      => x.binary(u.op(), &u.src()[0]);
+        neg_neg_float:    Mul(Mul(x, %a), %b) if is_float(a, -1.0) && is_float(b, -1.0) => x;
+        and_self:         And(x, =x)                                        => x;
+        or_self:          Or(x, =x)                                         => x;
+        xor_self:         Xor(x, =x)                                        => 0;
+        and_zero:         And[_, 0]                                         => 0;
+        and_ones:         And[x, #c] if c == ones(u)                        => x;
+        or_zero:          Or[x, 0]                                          => x;
+        or_ones:          Or[x, #c] if c == ones(u)                         => c;
+        xor_zero:         Xor[x, 0]                                         => x;
+        xor_xor:          Xor(Xor(x, #a), #b)                               => x.binary(Op::Xor, a ^ b);
+        add_bool_self:    Add(x, =x) if u.dtype().is_bool()                 => x;
+        mul_bool_self:    Mul(x, =x) if u.dtype().is_bool()                 => x;
+        max_self:         Max(x, =x) if !u.dtype().is_float()               => x;
+        min_self:         Min(x, =x) if !u.dtype().is_float()               => x;
+        max_bound:        Max[x, y] if !u.dtype().is_float() && x.vmin() >= y.vmax() => x;
+        min_bound:        Min[x, y] if !u.dtype().is_float() && x.vmax() <= y.vmin() => x;
+        shl_zero:         Shl(x, 0)                                         => x;
+        shr_zero:         Shr(x, 0)                                         => x;
+        lt_self:          Lt(x, =x)                                         => false;
+        eq_self:          Eq(x, =x) if !x.dtype().is_float()                => true;
+        ne_self:          Ne(x, =x) if !x.dtype().is_float()                => false;
+        ne_int:           Ne(x, y) if !x.dtype().is_float()                 => x.equals(y).not();
+        eq_true:          Eq(x, #c) if x.dtype().is_bool()                  => if c != 0 { x.clone() } else { x.not() };
+        where_same:       Where(_, v, =v)                                   => v;
+        where_const:      Where(#c, x, y)                                   => if c != 0 { x } else { y };
+        where_not:        Where(Xor(c, 1), x, y) if c.dtype().is_bool()     => c.select(y, x);
+        where_bool:       Where(c, 1, 0) if u.dtype().is_bool()             => c;
+        where_bool_not:   Where(c, 0, 1) if u.dtype().is_bool()             => c.not();
+        where_inner_then: Where(a, Where(=a, x, _), y)                      => a.select(x, y);
+        where_inner_else: Where(a, x, Where(=a, _, y))                      => a.select(x, y);
+        where_and:        Where(a, Where(b, x, y), =y)                      => a.and(b).select(x, y);
+        cast_self:        Cast(x) if x.dtype() == u.dtype()                 => x;
+        cast_cast:        Cast(Cast(x)) if lossless(x.dtype(), u.src()[0].dtype()) => x.cast(u.dtype());
+        bitcast_self:     Bitcast(x) if x.dtype() == u.dtype()              => x;
+        bitcast_bitcast:  Bitcast(Bitcast(x))                               => x.bitcast(u.dtype());
+        fold_unary:       {Unary}(%a)                                       => fold(u, &[a]);
+        fold_binary:      {Binary}(%a, %b)                                  => fold(u, &[a, b]);
+        fold_ternary:     {Ternary}(%a, %b, %c)                             => fold(u, &[a, b, c]);
+        fold_cast:        Cast(%a)                                          => fold(u, &[a]);
+        fold_bitcast:     Bitcast(%a)                                       => fold(u, &[a]);
+        gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1     => v.src()[lanes(u)[0] as usize].clone();
+        gep_const:        Gep(%c)                                           => c;
+        fold_bounds:      {Binary}(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
+        fold_where_bounds: Where(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
+        vectorize_consts: Vectorize(..)                                     => same_const(u);
+    }
+}
+
+fn is_float(c: Const, v: f64) -> bool {
+    matches!(c, Const::Float(f) if f.to_bits() == v.to_bits())
+}
+
+/// All bits set, as this dtype's literal holds them.
+fn ones(u: &UOp) -> i64 {
+    let d = u.dtype();
+    if d.is_bool() {
+        return 1;
+    }
+    match Const::Int(-1).normalize(d.scalar()) {
+        Const::Int(v) => v,
+        _ => -1,
+    }
+}
+
+fn lanes(u: &UOp) -> &[u16] {
+    match u.arg() {
+        crate::ir::Arg::Lanes(l) => l,
+        _ => &[],
+    }
+}
+
+/// Literals are values of the result dtype; an integer bit pattern passes as it is.
+fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
+    let from = if u.op() == Op::Where { u.dtype() } else { u.src()[0].dtype() };
+    // Transcendental results differ between devices in the last place; folding them would make a literal differ from a computed value.
+    if u.op().is(crate::ir::Group::Transcendental) {
+        return None;
+    }
+    Some(UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(eval::alu(u.op(), u.dtype(), from, x))))
+}
+
+fn bound(u: &UOp) -> Option<UOp> {
+    let v = u.vmin();
+    Some(u.const_like(i64::try_from(v).or_else(|_| u64::try_from(v).map(|v| v as i64)).ok()?))
+}
+
+fn same_const(u: &UOp) -> Option<UOp> {
+    let first = u.src().first()?;
+    let c = first.as_const()?;
+    u.src().iter().all(|s| s == first).then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
+}
+
+/// Can every value of `from` be held by `to`?
+pub fn lossless(from: DType, to: DType) -> bool {
+    use crate::dtype::Scalar::*;
+    let (f, t) = (from.scalar, to.scalar);
+    if f == t || f == Bool {
+        return t != Void;
+    }
+    let (fi, ti) = (from.is_int(), to.is_int());
+    match (fi, ti) {
+        (true, true) => {
+            let ((a, b), (c, d)) = (crate::ir::dtype_bounds(from.scalar()), crate::ir::dtype_bounds(to.scalar()));
+            c <= a && b <= d
+        }
+        (true, false) if to.is_float() => {
+            let digits = from.bits() - from.is_signed_int() as u32;
+            digits <= match t { F64 => 53, F32 => 24, F16 => 11, BF16 => 8, F8E4M3 => 4, F8E5M2 => 3, _ => 0 } && !(t == F16 && digits > 15)
+        }
+        (false, false) if from.is_float() && to.is_float() => matches!((f, t), (_, F64) | (F16 | BF16 | F8E4M3 | F8E5M2, F32) | (F8E4M3 | F8E5M2, F16) | (F8E4M3 | F8E5M2, BF16)),
+        _ => false,
+    }
+}

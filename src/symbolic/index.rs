@@ -1,0 +1,177 @@
+//! Index arithmetic: integers of the dtype `index`, which do not wrap. Sums are kept in one canonical form, and division, remainder and
+//! comparison by literals are taken apart along it.
+
+use super::linear::{Linear, gcd, rank};
+use crate::dtype::DType;
+use crate::ir::{Op, UOp};
+use crate::rules;
+
+rules! {
+    /// Exact rules on expressions of index dtype.
+    pub INDEX |u, _cx: ()| {
+        index_order:     {Commutative}(x, y) if is_index(x) && u.op() != Op::Add && rank(y) < rank(x) => y.binary(u.op(), x);
+        mul_distribute:  Mul(x @ Add(..), #_c) if is_index(u)               => Linear::of(u).map(|l| { let _ = x; l.build() });
+        sum_collect:     Add(_, _) if is_index(u)                           => collect(u);
+        idiv_linear:     IDiv(x, #c) if is_index(u) && c > 0                => divide(x, c);
+        mod_linear:      Mod(x, #c) if is_index(u) && c > 0                 => remainder(x, c);
+        idiv_idiv:       IDiv(IDiv(x, #a), #b) if is_index(u) && a > 0 && b > 0 => a.checked_mul(b).map(|c| x / c);
+        mod_mod:         Mod(Mod(x, #a), #b) if is_index(u) && b > 0 && a % b == 0 => x % b;
+        idiv_mod:        IDiv(Mod(x, #a), #b) if is_index(u) && a > 0 && b > 0 && a % b == 0 => &(x / b) % (a / b);
+        idiv_negative:   IDiv(x, #c) if is_index(u) && c < 0 && c != i64::MIN && x.vmin() >= 0 && x.vmax() < (-c) as i128 => -(x.differs(0i64).cast(DType::INDEX));
+        lt_literal_left: Lt(#c, x) if is_index(x) && c != i64::MAX          => x.lt(c + 1).not();
+        lt_linear:       Lt(x, #c) if is_index(x)                           => less(x, c);
+        lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => (x - y).lt(0i64);
+        lt_idiv:         Lt(IDiv(x, #d), #c) if is_index(x) && d > 0        => c.checked_mul(d).map(|b| x.lt(b));
+        eq_linear:       Eq(x, #c) if is_index(x)                           => equal(x, c);
+        eq_idiv_zero:    Eq(IDiv(x, #d), 0) if is_index(x) && d > 0 && x.vmin() >= 0 => x.lt(d);
+    }
+}
+
+fn is_index(u: &UOp) -> bool {
+    u.dtype().scalar() == DType::INDEX && u.dtype().lanes == 1
+}
+
+/// A sum in canonical form, with `(x//c)*c + x%c` put together again.
+fn collect(u: &UOp) -> Option<UOp> {
+    let mut l = Linear::of(u)?;
+    let mut again = true;
+    while again {
+        again = false;
+        for i in 0..l.terms.len() {
+            let (t, k) = l.terms[i].clone();
+            let (Op::Mod, [x, c]) = (t.op(), t.src()) else { continue };
+            let Some(c) = c.as_int().filter(|c| *c > 0) else { continue };
+            let Some(kc) = k.checked_mul(c) else { continue };
+            // What x//c is after simplification may be a sum; each of its terms must be there with the right coefficient.
+            let q = Linear::of(&super::simplify(&(x / c)))?;
+            if q.terms.is_empty() || !q.terms.iter().all(|(t, n)| n.checked_mul(kc).is_some_and(|w| l.coefficient(t) == w)) {
+                continue;
+            }
+            l.add_term(&t, -k)?;
+            l.add_scaled(&q, kc.checked_neg()?)?;
+            l.add_scaled(&Linear::of(x)?, k)?;
+            l.settle();
+            again = true;
+            break;
+        }
+    }
+    Some(l.build())
+}
+
+/// `x // c` with the multiples of `c` taken out; `None` where that changes nothing.
+fn divide(x: &UOp, c: i64) -> Option<UOp> {
+    let l = Linear::of(x)?;
+    // Whole multiples leave the division, and so do whole multiples in the literal.
+    let (mut whole, mut rest) = l.split(c);
+    whole.constant = rest.constant.div_euclid(c);
+    rest.constant = rest.constant.rem_euclid(c);
+    let (lo, hi) = rest.bounds();
+    let (c128, zero) = (c as i128, rest.terms.is_empty());
+    if lo.div_euclid(c128) == hi.div_euclid(c128) {
+        whole.constant = whole.constant.checked_add(i64::try_from(lo.div_euclid(c128)).ok()?)?;
+        return Some(whole.build());
+    }
+    debug_assert!(!zero);
+    // (g·y + r) // (g·d) with 0 <= r < g is y // d.
+    if let Some((y, g, _)) = factor(&rest, c) {
+        let inner = &y.build() / (c / g);
+        return Some(if whole.terms.is_empty() && whole.constant == 0 { inner } else { whole.build() + inner });
+    }
+    (!whole.terms.is_empty() || whole.constant != 0).then(|| whole.build() + &rest.build() / c)
+}
+
+/// `x % c` without the multiples of `c`.
+fn remainder(x: &UOp, c: i64) -> Option<UOp> {
+    let l = Linear::of(x)?;
+    let (whole, mut rest) = l.split(c);
+    let constant = rest.constant.rem_euclid(c);
+    let changed = !whole.terms.is_empty() || constant != rest.constant;
+    rest.constant = constant;
+    let (lo, hi) = rest.bounds();
+    let c128 = c as i128;
+    if lo.div_euclid(c128) == hi.div_euclid(c128) {
+        rest.constant = i64::try_from(rest.constant as i128 - lo.div_euclid(c128) * c128).ok()?;
+        return Some(rest.build());
+    }
+    // (g·y + r) % (g·d) with 0 <= r < g is g·(y % d) + r.
+    if let Some((y, g, r)) = factor(&rest, c) {
+        return Some(&(&y.build() % (c / g)) * g + r.build());
+    }
+    changed.then(|| &rest.build() % c)
+}
+
+/// Writes `rest` as g·y + r with g > 1 dividing `c` and 0 <= r < g.
+fn factor(rest: &Linear, c: i64) -> Option<(Linear, i64, Linear)> {
+    let mut candidates: Vec<i64> = rest.terms.iter().map(|(_, k)| gcd(*k, c)).filter(|g| *g > 1).collect();
+    candidates.sort_unstable_by(|a, b| b.cmp(a));
+    candidates.dedup();
+    for g in candidates {
+        let (mut y, mut r) = rest.split(g);
+        y.constant = r.constant.div_euclid(g);
+        r.constant = r.constant.rem_euclid(g);
+        let (lo, hi) = r.bounds();
+        if !y.terms.is_empty() && lo >= 0 && hi < g as i128 {
+            return Some((y, g, r));
+        }
+    }
+    None
+}
+
+/// `x < c` with the literal moved over and a common factor taken out.
+fn less(x: &UOp, c: i64) -> Option<UOp> {
+    let mut l = Linear::of(x)?;
+    let c = c.checked_sub(l.constant)?;
+    l.constant = 0;
+    if l.terms.is_empty() {
+        return Some(UOp::truth(0 < c));
+    }
+    // One sign for "how it is written": the first coefficient is positive.
+    if l.terms[0].1 < 0 {
+        // -y < c is y > -c is not (y < 1-c).
+        for (_, k) in &mut l.terms {
+            *k = k.checked_neg()?;
+        }
+        return Some(l.build().lt(1i64.checked_sub(c)?).not());
+    }
+    let mut factors: Vec<i64> = l.terms.iter().map(|(_, k)| k.saturating_abs()).collect();
+    factors.push(l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k)));
+    factors.sort_unstable_by(|a, b| b.cmp(a));
+    for g in factors.into_iter().filter(|g| *g > 1) {
+        let (y, r) = l.split(g);
+        let (lo, hi) = r.bounds();
+        if y.terms.is_empty() || lo < 0 || hi >= g as i128 {
+            continue;
+        }
+        // g·y + r < g·q + s: decided by y alone unless r may lie on both sides of s.
+        let (q, s) = (c.div_euclid(g), c.rem_euclid(g) as i128);
+        if lo >= s {
+            return Some(y.build().lt(q));
+        }
+        if hi < s {
+            return Some(y.build().lt(q.checked_add(1)?));
+        }
+    }
+    Some(l.build().lt(c))
+}
+
+/// `x == c` with the literal moved over and a common factor taken out.
+fn equal(x: &UOp, c: i64) -> Option<UOp> {
+    let mut l = Linear::of(x)?;
+    let mut c = c.checked_sub(l.constant)?;
+    l.constant = 0;
+    if l.terms.is_empty() {
+        return Some(UOp::truth(c == 0));
+    }
+    let mut g = l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k));
+    if c % g != 0 {
+        return Some(UOp::truth(false));
+    }
+    if l.terms[0].1 < 0 {
+        g = -g;
+    }
+    for (_, k) in &mut l.terms {
+        *k /= g;
+    }
+    c /= g;
+    Some(l.build().equals(c))
+}

@@ -1,0 +1,32 @@
+//! Simplification by exact rules, one topic a file. There are no fast-math rules here: a table of those would be another module.
+
+mod identities;
+mod index;
+mod linear;
+mod valid;
+
+pub use identities::{IDENTITIES, lossless};
+pub use index::INDEX;
+pub use linear::{Linear, gcd, rank};
+pub use valid::{VALID, as_bound, clauses, simplify_under};
+
+use crate::ir::UOp;
+use crate::rewrite::{Rule, Rules};
+use std::sync::LazyLock;
+
+/// The tables of exact rules.
+pub fn tables() -> [&'static [Rule<()>]; 3] {
+    [&IDENTITIES, &INDEX, &VALID]
+}
+
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&tables()));
+
+/// The exact rules, composed.
+pub fn rules() -> &'static Rules<()> {
+    &RULES
+}
+
+/// The expression after all exact rules.
+pub fn simplify(u: &UOp) -> UOp {
+    RULES.fixpoint(u, &mut ())
+}

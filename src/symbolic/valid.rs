@@ -1,0 +1,103 @@
+//! Masks: conjunctions of comparisons. A clause that follows from the others goes, a contradiction makes the whole false, and an index that
+//! is only used where a mask holds is simplified under it.
+
+use crate::dtype::DType;
+use crate::ir::{Arg, Op, UOp};
+use crate::rules;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+rules! {
+    /// Exact rules on bool conjunctions of index comparisons.
+    pub VALID |u, _cx: ()| {
+        and_collect: And(_, _) if u.dtype() == DType::BOOL => conjunction(u);
+    }
+}
+
+/// The clauses of a conjunction, in order.
+pub fn clauses(u: &UOp) -> Vec<UOp> {
+    let (mut out, mut stack) = (Vec::new(), vec![u]);
+    while let Some(u) = stack.pop() {
+        match (u.op(), u.src()) {
+            (Op::And, [x, y]) if u.dtype().is_bool() => stack.extend([y, x]),
+            _ => out.push(u.clone()),
+        }
+    }
+    out
+}
+
+/// A clause as a bound on an expression: `(expr, is_upper, literal)` for `expr < literal` and `expr >= literal`.
+pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
+    match (u.op(), u.src()) {
+        (Op::Lt, [x, c]) if x.dtype() == DType::INDEX => Some((x.clone(), true, c.as_int()?)),
+        (Op::Xor, [lt, one]) if lt.op() == Op::Lt && one.is_int(1) => {
+            let (x, upper, c) = as_bound(lt)?;
+            upper.then_some((x, false, c))
+        }
+        _ => None,
+    }
+}
+
+fn conjunction(u: &UOp) -> Option<UOp> {
+    let all = clauses(u);
+    let mut kept: Vec<UOp> = Vec::new();
+    // For each expression the tightest lower and upper literal, with the clause's place.
+    let mut limits: FxHashMap<UOp, (Option<i64>, Option<i64>)> = FxHashMap::default();
+    for c in &all {
+        if let Some((x, upper, v)) = as_bound(c) {
+            let slot = limits.entry(x).or_default();
+            let side = if upper { &mut slot.1 } else { &mut slot.0 };
+            *side = Some(side.map_or(v, |old| if upper { old.min(v) } else { old.max(v) }));
+        }
+    }
+    if limits.values().any(|(lo, hi)| matches!((lo, hi), (Some(lo), Some(hi)) if lo >= hi)) {
+        return Some(UOp::truth(false));
+    }
+    for c in all {
+        let keep = match as_bound(&c) {
+            Some((x, upper, v)) => {
+                let (lo, hi) = limits[&x];
+                (if upper { hi } else { lo }) == Some(v)
+            }
+            None => true,
+        };
+        if keep && !kept.contains(&c) {
+            kept.push(c);
+        }
+    }
+    kept.sort_by_cached_key(super::linear::rank);
+    kept.into_iter().reduce(|a, b| a.and(&b))
+}
+
+/// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie inside the bound.
+pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
+    let mut limits: Vec<(UOp, i128, i128)> = Vec::new();
+    for c in clauses(valid) {
+        if let Some((x, upper, v)) = as_bound(&c) {
+            let at = limits.iter().position(|(y, ..)| *y == x).unwrap_or_else(|| {
+                limits.push((x.clone(), x.vmin(), x.vmax()));
+                limits.len() - 1
+            });
+            let slot = &mut limits[at];
+            if upper { slot.2 = slot.2.min(v as i128 - 1) } else { slot.1 = slot.1.max(v as i128) }
+        }
+    }
+    let mut index = index.clone();
+    for (i, (x, lo, hi)) in limits.into_iter().enumerate() {
+        if lo > hi {
+            continue;
+        }
+        // Only a term, not a sum, can be found inside the index; a sum has been flattened away.
+        if x.op() == Op::Add || x.op() == Op::Const {
+            continue;
+        }
+        let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
+        let name: Arc<str> = format!("valid{i}").into();
+        let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min, max });
+        let there = FxHashMap::from_iter([(x.clone(), stand_in.clone())]);
+        let back = FxHashMap::from_iter([(stand_in, x)]);
+        let tried = super::simplify(&index.substitute(&there));
+        index = super::simplify(&tried.substitute(&back));
+    }
+    index
+}
