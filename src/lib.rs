@@ -1,2 +1,3 @@
 //! picograd
+pub mod dtype;
 pub mod error;

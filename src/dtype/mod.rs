@@ -1,0 +1,285 @@
+//! The table of dtypes, how they promote, and typed constants.
+//!
+//! In come names ("f32", "bfloat16") and pairs of dtypes; out come dtypes and exact values. Whatever computes with numbers at compile time (constant
+//! folding, the interpreter, the printers) goes through [`Const::cast`], so that there is one definition of every conversion.
+//!
+//! **Invariant:** nothing here depends on a device, and nothing here rounds twice.
+
+mod constant;
+mod element;
+mod float;
+mod promote;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+pub use constant::{Const, read, write};
+pub use element::{Element, F8E4M3, F8E5M2, as_bytes, from_bytes};
+pub use float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64};
+pub use promote::{Weak, promote, promote_weak, sum_acc};
+
+/// What sort of number a scalar is, from the weakest to the strongest in promotion.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Void,
+    Bool,
+    Index,
+    Unsigned,
+    Signed,
+    Float,
+}
+
+/// Declares every scalar once; the enum, the constants, the names, the widths and the parser all come from these rows.
+macro_rules! scalars {
+    ($($variant:ident $constant:ident $name:literal $bits:literal $kind:ident [$($alias:literal)*] $doc:literal;)*) => {
+        /// The type of one lane. The order of the variants is the order of the table and means nothing about promotion.
+        #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Scalar {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Scalar {
+            /// The name in text IR and messages.
+            #[inline]
+            pub const fn name(self) -> &'static str {
+                match self { $(Scalar::$variant => $name,)* }
+            }
+
+            /// Bits of storage. A bool takes a byte, an index is evaluated in 64 bits, a void takes nothing.
+            #[inline]
+            pub const fn bits(self) -> u32 {
+                match self { $(Scalar::$variant => $bits,)* }
+            }
+
+            #[inline]
+            const fn kind(self) -> Kind {
+                match self { $(Scalar::$variant => Kind::$kind,)* }
+            }
+
+            /// The scalar of a name or an alias.
+            fn of_name(name: &str) -> Option<Scalar> {
+                match name {
+                    $($name $(| $alias)* => Some(Scalar::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl DType {
+            $(#[doc = $doc] pub const $constant: DType = DType { scalar: Scalar::$variant, lanes: 1 };)*
+        }
+    };
+}
+
+scalars! {
+    Void   VOID   "void"   0  Void     []                                       "No value: stores, barriers and sinks.";
+    Bool   BOOL   "bool"   8  Bool     ["bool_" "boolean"]                      "True or false, in a byte that is 0 or 1.";
+    I8     I8     "i8"     8  Signed   ["int8" "char"]                          "Signed integer of 8 bits.";
+    I16    I16    "i16"    16 Signed   ["int16" "short"]                        "Signed integer of 16 bits.";
+    I32    I32    "i32"    32 Signed   ["int32" "int"]                          "Signed integer of 32 bits.";
+    I64    I64    "i64"    64 Signed   ["int64" "long"]                         "Signed integer of 64 bits.";
+    U8     U8     "u8"     8  Unsigned ["uint8" "uchar" "byte"]                 "Unsigned integer of 8 bits.";
+    U16    U16    "u16"    16 Unsigned ["uint16" "ushort"]                      "Unsigned integer of 16 bits.";
+    U32    U32    "u32"    32 Unsigned ["uint32" "uint"]                        "Unsigned integer of 32 bits.";
+    U64    U64    "u64"    64 Unsigned ["uint64" "ulong"]                       "Unsigned integer of 64 bits.";
+    F8E4M3 F8E4M3 "f8e4m3" 8  Float    ["float8_e4m3fn" "float8_e4m3" "f8_e4m3" "fp8e4m3"] "OCP 8-bit float of 4 exponent and 3 mantissa bits, the finite variant: no infinity, largest 448.";
+    F8E5M2 F8E5M2 "f8e5m2" 8  Float    ["float8_e5m2" "f8_e5m2" "fp8e5m2"]      "OCP 8-bit float of 5 exponent and 2 mantissa bits, with infinities as in IEEE.";
+    F16    F16    "f16"    16 Float    ["float16" "half"]                       "IEEE half precision.";
+    BF16   BF16   "bf16"   16 Float    ["bfloat16" "bfloat"]                    "The upper half of an `f32`.";
+    F32    F32    "f32"    32 Float    ["float32" "float"]                      "IEEE single precision.";
+    F64    F64    "f64"    64 Float    ["float64" "double"]                     "IEEE double precision.";
+    Index  INDEX  "index"  64 Index    []                                       "Weak integer of index arithmetic, later lowered to `i32` or `i64`; evaluated in 64 bits.";
+}
+
+/// A scalar type and a number of lanes; one lane is a plain scalar.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DType {
+    /// The type of each lane.
+    pub scalar: Scalar,
+    /// How many lanes; never 0.
+    pub lanes: u16,
+}
+
+impl DType {
+    /// The dtypes that a buffer can hold, in the order of the table.
+    pub const ALL: &[DType] = &[
+        DType::BOOL,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F8E4M3,
+        DType::F8E5M2,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// The same scalar with this many lanes.
+    #[inline]
+    pub const fn vec(self, lanes: u16) -> DType {
+        assert!(lanes > 0, "a dtype has at least one lane");
+        DType {
+            scalar: self.scalar,
+            lanes,
+        }
+    }
+
+    /// The dtype of one lane.
+    #[inline]
+    pub const fn scalar(self) -> DType {
+        DType {
+            scalar: self.scalar,
+            lanes: 1,
+        }
+    }
+
+    /// Whether a lane is a float of any width.
+    #[inline]
+    pub const fn is_float(self) -> bool {
+        matches!(self.scalar.kind(), Kind::Float)
+    }
+
+    /// Whether a lane is an integer, signed or not, or an index. A bool is not an integer.
+    #[inline]
+    pub const fn is_int(self) -> bool {
+        matches!(
+            self.scalar.kind(),
+            Kind::Signed | Kind::Unsigned | Kind::Index
+        )
+    }
+
+    /// Whether a lane is an unsigned integer.
+    #[inline]
+    pub const fn is_unsigned(self) -> bool {
+        matches!(self.scalar.kind(), Kind::Unsigned)
+    }
+
+    /// Whether a lane is a signed integer; an index is one.
+    #[inline]
+    pub const fn is_signed_int(self) -> bool {
+        matches!(self.scalar.kind(), Kind::Signed | Kind::Index)
+    }
+
+    /// Whether a lane is a bool.
+    #[inline]
+    pub const fn is_bool(self) -> bool {
+        matches!(self.scalar.kind(), Kind::Bool)
+    }
+
+    /// Bits of storage of one lane: 8 for a bool, 64 for an index, 0 for a void.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.scalar.bits()
+    }
+
+    /// Bytes of storage of all lanes.
+    #[inline]
+    pub const fn itemsize(self) -> usize {
+        (self.bits() / 8) as usize * self.lanes as usize
+    }
+
+    /// The least value of a lane: where a running maximum starts. For floats it is minus infinity, for `f8e4m3`, which has none, -448.
+    pub const fn min_value(self) -> Const {
+        match self.scalar {
+            Scalar::Void => panic!("void has no values"),
+            Scalar::Bool => Const::Bool(false),
+            Scalar::F8E4M3 => Const::Float(-448.0),
+            _ if self.is_float() => Const::Float(f64::NEG_INFINITY),
+            _ if self.is_unsigned() => Const::Int(0),
+            _ => Const::Int(i64::MIN >> (64 - self.bits())),
+        }
+    }
+
+    /// The greatest value of a lane: where a running minimum starts. For floats it is infinity, for `f8e4m3`, which has none, 448.
+    pub const fn max_value(self) -> Const {
+        match self.scalar {
+            Scalar::Void => panic!("void has no values"),
+            Scalar::Bool => Const::Bool(true),
+            Scalar::F8E4M3 => Const::Float(448.0),
+            _ if self.is_float() => Const::Float(f64::INFINITY),
+            // For u64 this is all ones, which is how a constant holds it.
+            _ if self.is_unsigned() => Const::Int((u64::MAX >> (64 - self.bits())) as i64),
+            _ => Const::Int(i64::MAX >> (64 - self.bits())),
+        }
+    }
+
+    /// The name of the scalar; lanes are not in it.
+    #[inline]
+    pub const fn name(self) -> &'static str {
+        self.scalar.name()
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lanes == 1 {
+            f.pad(self.name())
+        } else {
+            f.pad(&format!("{}x{}", self.name(), self.lanes))
+        }
+    }
+}
+
+impl fmt::Debug for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for DType {
+    type Err = Error;
+
+    /// Parses what `Display` prints, and the names that other frameworks use.
+    fn from_str(text: &str) -> Result<DType> {
+        // The whole text is tried first, because "index" itself has an x.
+        if let Some(scalar) = Scalar::of_name(text) {
+            return Ok(DType { scalar, lanes: 1 });
+        }
+        let vector = text.rsplit_once('x').and_then(|(name, lanes)| {
+            let scalar = Scalar::of_name(name)?;
+            // `u16::from_str` would also take "+4" and "04", which `Display` never prints.
+            let plain = lanes.starts_with(|c: char| c.is_ascii_digit() && c != '0');
+            let lanes = lanes.parse().ok().filter(|_| plain)?;
+            Some(DType { scalar, lanes })
+        });
+        vector.ok_or_else(|| Error::DType {
+            op: "dtype",
+            msg: format!(
+                "unknown dtype {text:?}; the dtypes are {}, and vectors of them such as f32x4",
+                names()
+            ),
+        })
+    }
+}
+
+/// The storable dtypes, for a message.
+fn names() -> String {
+    DType::ALL
+        .iter()
+        .map(|t| t.name())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
