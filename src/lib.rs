@@ -1,3 +1,4 @@
 //! picograd
 pub mod dtype;
 pub mod error;
+pub mod shape;

@@ -1,0 +1,254 @@
+//! Two views into one.
+//!
+//! The upper view maps its indices to flat positions in the shape of the lower one, which takes each position apart into
+//! coordinates again. One view can say both steps when every coordinate is an affine function of the upper index, and when the
+//! part of the upper index that the lower mask leaves open is a box. Both are decided exactly for a given grouping of the lower
+//! axes: the coordinates of the first open position and of its neighbour along each upper axis fix the only affine candidate, and
+//! the candidate holds if its extremes stay inside each axis, since positions and in-range coordinates are one to one. A reshape
+//! is the case of a contiguous upper view.
+//!
+//! Grouping matters: neighbours in memory joined into one long axis let positions carry from one into the other, while axes left
+//! apart keep a mask on one of them a mask on one axis. So a few groupings are tried, the finest first.
+
+use super::{Ranges, Strides, View};
+use smallvec::SmallVec;
+
+/// An axis of the lower view, or several that act as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    pub(super) size: i128,
+    pub(super) stride: i128,
+    /// The open range, `lo..hi`.
+    pub(super) lo: i128,
+    pub(super) hi: i128,
+}
+
+impl Axis {
+    fn is_open(&self) -> bool {
+        self.lo == 0 && self.hi == self.size
+    }
+}
+
+/// Which neighbouring axes are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(super) enum Join {
+    /// None: each axis stands for itself.
+    Apart,
+    /// Those that follow each other in memory and hide nothing.
+    Open,
+    /// All whose union is still one stride and one open range.
+    Masked,
+}
+
+/// The axes of a view in row-major order without those of size 1, and the offset that goes with their strides.
+pub(super) type Axes = SmallVec<[Axis; 4]>;
+
+/// The axes of `view`, joined as `join` says. The view must map something.
+pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
+    let mut axes = Axes::new();
+    let mut offset = view.offset() as i128;
+    let open = view.open();
+    for (axis, &size) in view.shape().iter().enumerate().filter(|(_, s)| **s != 1) {
+        let (lo, hi) = (open[axis].0 as i128, open[axis].1 as i128);
+        let size = size as i128;
+        let stride = view.strides()[axis] as i128;
+        let next = Axis {
+            size,
+            stride,
+            lo,
+            hi,
+        };
+        let Some(last) = axes.last_mut() else {
+            axes.push(next);
+            continue;
+        };
+        let follows = last.stride == stride * size && next.is_open();
+        if join == Join::Masked && last.hi - last.lo == 1 {
+            // One index of the left axis is open, so the join is the right axis, moved there. The left stride is 0 by canon.
+            let start = last.lo * size;
+            offset -= start * stride;
+            *last = Axis {
+                size: last.size * size,
+                stride,
+                lo: start + lo,
+                hi: start + hi,
+            };
+        } else if follows && (join == Join::Masked || (join == Join::Open && last.is_open())) {
+            *last = Axis {
+                size: last.size * size,
+                stride,
+                lo: last.lo * size,
+                hi: last.hi * size,
+            };
+        } else {
+            axes.push(next);
+        }
+    }
+    (axes, offset)
+}
+
+/// One view that maps as `upper` and then `lower`, where there is one and it is found.
+pub(super) fn compose(lower: &View, upper: &View) -> Option<View> {
+    if lower.is_nothing() || upper.is_nothing() {
+        return Some(View::nothing(upper.shape().into()));
+    }
+    if lower.is_contiguous() {
+        return Some(upper.clone());
+    }
+    let mut tried = None;
+    for join in [Join::Apart, Join::Open, Join::Masked] {
+        let grouped = axes_of(lower, join);
+        if tried.as_ref() == Some(&grouped) {
+            continue;
+        }
+        if let Some(view) = compose_grouped(&grouped.0, grouped.1, upper) {
+            return Some(view);
+        }
+        tried = Some(grouped);
+    }
+    None
+}
+
+/// The coordinates of a flat position.
+fn unravel(axes: &[Axis], mut position: i128) -> SmallVec<[i128; 4]> {
+    let mut coords = SmallVec::from_elem(0, axes.len());
+    for (coord, axis) in coords.iter_mut().zip(axes).rev() {
+        *coord = position % axis.size;
+        position /= axis.size;
+    }
+    coords
+}
+
+fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
+    let mut open: SmallVec<[(i128, i128); 4]> = upper
+        .open()
+        .iter()
+        .map(|&(lo, hi)| (lo as i128, hi as i128 - 1))
+        .collect();
+    let strides = upper.strides();
+    let first = open
+        .iter()
+        .zip(strides)
+        .fold(upper.offset() as i128, |sum, (&(lo, _), &s)| {
+            sum + lo * s as i128
+        });
+    let origin = unravel(axes, first);
+
+    // How far one step along each upper axis moves along each lower axis.
+    let steps: SmallVec<[SmallVec<[i128; 4]>; 4]> = open
+        .iter()
+        .zip(strides)
+        .map(|(&(lo, last), &stride)| {
+            if lo == last || stride == 0 {
+                return SmallVec::from_elem(0, axes.len());
+            }
+            let neighbour = unravel(axes, first + stride as i128);
+            neighbour.iter().zip(&origin).map(|(n, o)| n - o).collect()
+        })
+        .collect();
+    for (d, axis) in axes.iter().enumerate() {
+        let (mut least, mut most) = (origin[d], origin[d]);
+        for (step, &(lo, last)) in steps.iter().zip(&open) {
+            let reach = step[d] * (last - lo);
+            least += reach.min(0);
+            most += reach.max(0);
+        }
+        if least < 0 || most >= axis.size {
+            return None;
+        }
+    }
+
+    // As affine functions of the upper index itself, coordinates start at the one of index zero.
+    let zero: SmallVec<[i128; 4]> = (0..axes.len())
+        .map(|d| {
+            origin[d]
+                - open
+                    .iter()
+                    .zip(&steps)
+                    .map(|(&(lo, _), s)| lo * s[d])
+                    .sum::<i128>()
+        })
+        .collect();
+    for (d, axis) in axes.iter().enumerate().filter(|(_, a)| !a.is_open()) {
+        let slope: SmallVec<[i128; 4]> = steps.iter().map(|s| s[d]).collect();
+        if !restrict(&mut open, &slope, axis.lo - zero[d], axis.hi - zero[d])? {
+            return Some(View::nothing(upper.shape().into()));
+        }
+    }
+
+    let dot = |coords: &[i128]| {
+        coords
+            .iter()
+            .zip(axes)
+            .map(|(c, a)| c * a.stride)
+            .sum::<i128>()
+    };
+    let offset = isize::try_from(offset + dot(&zero)).ok()?;
+    let strides: Option<Strides> = steps.iter().map(|s| isize::try_from(dot(s)).ok()).collect();
+    let mask: Ranges = open
+        .iter()
+        .map(|&(lo, last)| (lo as usize, last as usize + 1))
+        .collect();
+    View::canonical(upper.shape().into(), strides?, offset, mask)
+}
+
+/// Narrows the box `open` (inclusive ranges) to the indices whose `Σ slope·index` lies in `lo..hi`. `Some(false)` when none does,
+/// `None` when those that do are not seen to be a box.
+fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i128) -> Option<bool> {
+    // Count each index from the end where its term is least, so that terms are non-negative.
+    let mut terms: SmallVec<[usize; 4]> = SmallVec::new();
+    let mut reach = 0;
+    for (k, &s) in slope.iter().enumerate() {
+        let (first, last) = open[k];
+        let least = s * if s > 0 { first } else { last };
+        lo -= least;
+        hi -= least;
+        if s != 0 && first != last {
+            terms.push(k);
+            reach += s.abs() * (last - first);
+        }
+    }
+    // Coarse terms decide before fine ones can: it is the order in which a long axis is cut into digits.
+    terms.sort_by_key(|&k| -slope[k].abs());
+    for k in terms {
+        if lo <= 0 && reach < hi {
+            return Some(true);
+        }
+        let (step, steps) = (slope[k].abs(), open[k].1 - open[k].0);
+        reach -= step * steps;
+        // With the rest anywhere in 0..=reach: indices where all of it fits, and indices where some of it may.
+        let all = (
+            ceil_div(lo, step).max(0),
+            (hi - 1 - reach).div_euclid(step).min(steps),
+        );
+        let some = (
+            ceil_div(lo - reach, step).max(0),
+            (hi - 1).div_euclid(step).min(steps),
+        );
+        if some.0 > some.1 {
+            return Some(false);
+        }
+        let narrow = |open: &mut (i128, i128), (a, b): (i128, i128)| {
+            *open = if slope[k] > 0 {
+                (open.0 + a, open.0 + b)
+            } else {
+                (open.1 - b, open.1 - a)
+            };
+        };
+        if all == some {
+            narrow(&mut open[k], all);
+            return Some(true);
+        }
+        if some.0 != some.1 {
+            return None;
+        }
+        narrow(&mut open[k], some);
+        lo -= step * some.0;
+        hi -= step * some.0;
+    }
+    Some(lo <= 0 && hi > 0)
+}
+
+fn ceil_div(a: i128, b: i128) -> i128 {
+    -(-a).div_euclid(b)
+}

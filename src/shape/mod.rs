@@ -1,0 +1,80 @@
+//! Shapes, and what movement ops do to them.
+//!
+//! In come a shape and a chain of [`Movement`]s; out come a [`ShapeTracker`], which answers questions about memory at once (is
+//! this a slice of its base, do two views touch the same element), and index expressions, which the scheduler puts into kernels.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `movement` | the six movement ops as data, and the one place that validates them |
+//! | `view` | one strided, masked view, in canonical form |
+//! | `compose` | two views into one, wherever one can say the same: reshape is the special case of a contiguous upper view |
+//! | `tracker` | a stack of views over a base |
+//! | `overlap` | which elements of the base are touched, and whether two views share one |
+//! | `expr` | the same maps as expressions over whatever index type the caller has |
+//!
+//! **Invariant:** the product of the non-zero sizes of a shape fits an `isize`, so every flat index and contiguous stride does.
+//!
+//! ```
+//! use picograd::shape::{Movement, ShapeTracker};
+//!
+//! let base = ShapeTracker::new(&[4, 6]);
+//! let row = base.apply(&Movement::shrink([(1, 3), (0, 6)]))?;
+//! assert_eq!(row.contiguous_slice(), Some(6..18));
+//!
+//! // A transpose cannot be a slice, yet splitting an axis of it is still a matter of strides.
+//! let split = base.apply(&Movement::permute([1, 0]))?.apply(&Movement::reshape([2, 3, 4]))?;
+//! assert_eq!(split.real_strides().unwrap().as_slice(), [3, 1, 6]);
+//! assert_eq!(split.index_of(&[1, 2, 3]), Some(23));
+//! # Ok::<(), picograd::error::Error>(())
+//! ```
+
+mod compose;
+mod expr;
+mod movement;
+mod overlap;
+mod tracker;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use expr::{IndexExpr, movement_index};
+pub use movement::Movement;
+pub use tracker::ShapeTracker;
+pub use view::View;
+
+use crate::error::{Error, Result};
+use smallvec::SmallVec;
+
+/// Sizes per axis, or a list of axes.
+pub type Dims = SmallVec<[usize; 4]>;
+/// Steps per axis, in elements.
+pub type Strides = SmallVec<[isize; 4]>;
+/// A pair per axis: `(start, end)` of a shrink or a mask, `(before, after)` of a pad.
+pub type Ranges = SmallVec<[(usize, usize); 4]>;
+/// A yes or no per axis.
+pub type Flags = SmallVec<[bool; 8]>;
+
+/// The number of elements of `shape`, or an error of `op` where sizes are beyond what an index can hold. Axes of size zero do
+/// not excuse the others: strides are products of those.
+pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
+    let nonzero = shape
+        .iter()
+        .filter(|&&s| s != 0)
+        .try_fold(1usize, |n, &s| n.checked_mul(s));
+    match nonzero {
+        Some(n) if isize::try_from(n).is_ok() => Ok(if shape.contains(&0) { 0 } else { n }),
+        _ => Err(Error::Shape {
+            op,
+            msg: format!("{shape:?} has more elements than an index can count"),
+        }),
+    }
+}
+
+/// The greatest common divisor of two numbers that are not both zero, up to sign.
+fn gcd(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

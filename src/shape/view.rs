@@ -1,0 +1,249 @@
+//! One strided, masked view of a flat array.
+//!
+//! A view maps a multi-index of its shape to `offset + Σ index·stride`, or to nothing where the index is outside the mask (there
+//! the value is zero). Every movement op but reshape stays within one view; reshape does where strides and mask allow.
+//!
+//! **Invariant:** a view is canonical, so equal maps over equal shapes mostly compare equal. An axis with one valid index has
+//! stride 0; a mask that hides nothing is absent; a view that hides everything has an empty range on each axis, and no strides or
+//! offset; so has, without a mask, a view with no elements. Wherever the mask is open the mapped index is inside the array below.
+
+use super::compose::compose;
+use super::{Dims, Movement, Ranges, Strides, checked_numel};
+use crate::error::Result;
+use std::fmt;
+
+/// A strided, masked view, in canonical form.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct View {
+    shape: Dims,
+    strides: Strides,
+    offset: isize,
+    mask: Option<Ranges>,
+}
+
+/// The row-major strides of `shape`: 0 on axes of size 1, and everywhere when there are no elements.
+fn row_major(shape: &[usize]) -> Strides {
+    let mut strides = Strides::from_elem(0, shape.len());
+    if shape.contains(&0) {
+        return strides;
+    }
+    let mut step = 1;
+    for (stride, &size) in strides.iter_mut().zip(shape).rev() {
+        if size != 1 {
+            *stride = step;
+            step *= size as isize;
+        }
+    }
+    strides
+}
+
+impl View {
+    /// The view of a whole array in row-major order.
+    ///
+    /// # Panics
+    /// Where the sizes are beyond what an index can hold; [`checked_numel`] asks first.
+    pub fn contiguous(shape: &[usize]) -> View {
+        checked_numel("view", shape).unwrap_or_else(|e| panic!("{e}"));
+        View {
+            shape: Dims::from_slice(shape),
+            strides: row_major(shape),
+            offset: 0,
+            mask: None,
+        }
+    }
+
+    /// The view of `shape` that maps no index: all of it is hidden, or there is none of it.
+    pub(super) fn nothing(shape: Dims) -> View {
+        let mask = (!shape.contains(&0)).then(|| Ranges::from_elem((0, 0), shape.len()));
+        View {
+            strides: Strides::from_elem(0, shape.len()),
+            shape,
+            offset: 0,
+            mask,
+        }
+    }
+
+    /// The canonical view with these parts, or `None` where its offset would not fit. `mask` has a range per axis.
+    pub(super) fn canonical(
+        shape: Dims,
+        mut strides: Strides,
+        mut offset: isize,
+        mask: Ranges,
+    ) -> Option<View> {
+        if shape.contains(&0) || mask.iter().any(|&(lo, hi)| lo >= hi) {
+            return Some(View::nothing(shape));
+        }
+        for (stride, &(lo, hi)) in strides.iter_mut().zip(&mask) {
+            if hi - lo == 1 {
+                offset = offset.checked_add(stride.checked_mul(lo as isize)?)?;
+                *stride = 0;
+            }
+        }
+        let hides = mask
+            .iter()
+            .zip(&shape)
+            .any(|(&range, &size)| range != (0, size));
+        Some(View {
+            shape,
+            strides,
+            offset,
+            mask: hides.then_some(mask),
+        })
+    }
+
+    /// Sizes per axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Steps per axis, in elements of the array below.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// Where index zero lies; outside the array below it, perhaps, when a mask hides index zero.
+    pub fn offset(&self) -> isize {
+        self.offset
+    }
+
+    /// The `(start, end)` per axis outside which elements are zero, or `None` where nothing is hidden.
+    pub fn mask(&self) -> Option<&[(usize, usize)]> {
+        self.mask.as_deref()
+    }
+
+    /// The number of elements, hidden ones included.
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether no index maps to anything: the view has no elements, or hides them all.
+    pub fn is_nothing(&self) -> bool {
+        // On rank 0 an absent range hides everything: a mask is only there when it hides something.
+        let hidden = |mask: &Ranges| mask.iter().all(|&(lo, hi)| lo >= hi);
+        self.shape.contains(&0) || self.mask.as_ref().is_some_and(hidden)
+    }
+
+    /// Whether elements lie in row-major order without gaps, from the start of the array below.
+    pub fn is_contiguous(&self) -> bool {
+        self.offset == 0 && self.is_dense()
+    }
+
+    /// Whether elements lie in row-major order without gaps, from the offset on.
+    pub(super) fn is_dense(&self) -> bool {
+        self.mask.is_none() && self.strides == row_major(&self.shape)
+    }
+
+    /// The open range of each axis, whether or not there is a mask.
+    pub(super) fn open(&self) -> Ranges {
+        match &self.mask {
+            Some(mask) => mask.clone(),
+            None => self.shape.iter().map(|&size| (0, size)).collect(),
+        }
+    }
+
+    /// Where `index` lies in the array below, or `None` where the mask hides it.
+    ///
+    /// # Panics
+    /// Where `index` is not an index of the shape.
+    pub fn index_of(&self, index: &[usize]) -> Option<isize> {
+        let inside =
+            index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
+        assert!(inside, "index {index:?} is outside {:?}", self.shape);
+        if self.is_nothing() {
+            return None;
+        }
+        if let Some(mask) = &self.mask
+            && index
+                .iter()
+                .zip(mask)
+                .any(|(&i, &(lo, hi))| i < lo || i >= hi)
+        {
+            return None;
+        }
+        // The sum is in range, so wrapping on the way there does no harm.
+        let step = |sum: isize, (&i, &stride): (&usize, &isize)| {
+            sum.wrapping_add(stride.wrapping_mul(i as isize))
+        };
+        Some(index.iter().zip(&self.strides).fold(self.offset, step))
+    }
+
+    /// The view after `movement`, `Ok(None)` where one view cannot say it, or an error where the op does not apply.
+    ///
+    /// `None` comes from a reshape that merges axes which do not follow each other in memory, or cuts a mask into something
+    /// other than a box; and from any op whose offset would not fit an `isize`.
+    ///
+    /// ```
+    /// use picograd::shape::{Movement, View};
+    /// let view = View::contiguous(&[2, 3]).apply(&Movement::permute([1, 0]))?.unwrap();
+    /// assert_eq!(view.strides(), [1, 3]);
+    /// assert_eq!(view.apply(&Movement::reshape([6]))?, None);
+    /// # Ok::<(), picograd::error::Error>(())
+    /// ```
+    pub fn apply(&self, movement: &Movement) -> Result<Option<View>> {
+        let shape = movement.apply_shape(&self.shape)?;
+        Ok(self.moved(movement, shape))
+    }
+
+    /// [`View::apply`] for an op already found valid, with its resulting shape.
+    pub(super) fn moved(&self, movement: &Movement, shape: Dims) -> Option<View> {
+        if self.is_nothing() || shape.contains(&0) {
+            return Some(View::nothing(shape));
+        }
+        let mut strides = self.strides.clone();
+        let mut offset = self.offset;
+        let mut mask = self.open();
+        match movement {
+            Movement::Reshape(_) => return compose(self, &View::contiguous(&shape)),
+            Movement::Expand(new) => {
+                // An axis of size 1 has stride 0 already, and is open, for the view is not nothing.
+                for (axis, &size) in new.iter().enumerate() {
+                    if size != self.shape[axis] {
+                        mask[axis] = (0, size);
+                    }
+                }
+            }
+            Movement::Permute(axes) => {
+                strides = axes.iter().map(|&a| self.strides[a]).collect();
+                mask = axes.iter().map(|&a| mask[a]).collect();
+            }
+            Movement::Pad(padding) => {
+                for (axis, &(before, _)) in padding.iter().enumerate() {
+                    offset = offset.checked_sub(strides[axis].checked_mul(before as isize)?)?;
+                    mask[axis] = (mask[axis].0 + before, mask[axis].1 + before);
+                }
+            }
+            Movement::Shrink(ranges) => {
+                for (axis, &(start, end)) in ranges.iter().enumerate() {
+                    offset = offset.checked_add(strides[axis].checked_mul(start as isize)?)?;
+                    let (lo, hi) = mask[axis];
+                    mask[axis] = (lo.max(start) - start, hi.min(end).saturating_sub(start));
+                }
+            }
+            Movement::Flip(flags) => {
+                for axis in (0..flags.len()).filter(|&a| flags[a]) {
+                    let size = self.shape[axis];
+                    offset = offset.checked_add(strides[axis].checked_mul(size as isize - 1)?)?;
+                    strides[axis] = -strides[axis];
+                    mask[axis] = (size - mask[axis].1, size - mask[axis].0);
+                }
+            }
+        }
+        View::canonical(shape, strides, offset, mask)
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} strides {:?}", self.shape, self.strides)?;
+        if self.offset != 0 {
+            write!(f, " offset {}", self.offset)?;
+        }
+        if let Some(mask) = &self.mask {
+            f.write_str(" mask ")?;
+            f.debug_list()
+                .entries(mask.iter().map(|&(lo, hi)| lo..hi))
+                .finish()?;
+        }
+        Ok(())
+    }
+}
