@@ -106,10 +106,7 @@ impl Const {
     /// The bits of a NaN survive here, but equality does not see them: a NaN that is interned by value may come back with the bits of another.
     #[inline]
     pub fn bitcast(self, from: DType, to: DType) -> Const {
-        assert!(
-            from.bits() == to.bits(),
-            "bitcast from {from} to {to}: the widths differ"
-        );
+        assert!(from.bits() == to.bits(), "bitcast from {from} to {to}: the widths differ");
         Const::from_bits(self.to_bits(from), to)
     }
 
@@ -169,9 +166,7 @@ fn cast_int(i: i64, unsigned: bool, to: Scalar) -> Const {
         Scalar::I64 | Scalar::U64 | Scalar::Index => Const::Int(i),
         Scalar::F64 => Const::Float(if unsigned { i as u64 as f64 } else { i as f64 }),
         Scalar::F32 => Const::Float(if unsigned { i as u64 as f32 } else { i as f32 } as f64),
-        Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2 => {
-            Const::Float(round_f64(int_to_odd(i, unsigned), to))
-        }
+        Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2 => Const::Float(round_f64(int_to_odd(i, unsigned), to)),
     }
 }
 
@@ -180,16 +175,8 @@ fn cast_int(i: i64, unsigned: bool, to: Scalar) -> Const {
 #[inline]
 fn int_to_odd(i: i64, unsigned: bool) -> f64 {
     let magnitude = if unsigned { i as u64 } else { i.unsigned_abs() };
-    let kept = if magnitude >> 53 == 0 {
-        magnitude
-    } else {
-        (magnitude & !0x7ff) | ((magnitude & 0x7ff != 0) as u64) << 11
-    };
-    if i < 0 && !unsigned {
-        -(kept as f64)
-    } else {
-        kept as f64
-    }
+    let kept = if magnitude >> 53 == 0 { magnitude } else { (magnitude & !0x7ff) | ((magnitude & 0x7ff != 0) as u64) << 11 };
+    if i < 0 && !unsigned { -(kept as f64) } else { kept as f64 }
 }
 
 #[inline]
@@ -205,12 +192,7 @@ fn cast_float(x: f64, to: Scalar) -> Const {
         Scalar::U16 => Const::Int(x as u16 as i64),
         Scalar::U32 => Const::Int(x as u32 as i64),
         Scalar::U64 => Const::Int(x as u64 as i64),
-        Scalar::F8E4M3
-        | Scalar::F8E5M2
-        | Scalar::F16
-        | Scalar::BF16
-        | Scalar::F32
-        | Scalar::F64 => Const::Float(round_f64(x, to)),
+        Scalar::F8E4M3 | Scalar::F8E5M2 | Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64 => Const::Float(round_f64(x, to)),
     }
 }
 
@@ -241,9 +223,7 @@ pub fn write(c: Const, dtype: DType, out: &mut [u8]) {
 
 #[inline]
 fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    *bytes
-        .first_chunk()
-        .expect("an element needs as many bytes as its dtype")
+    *bytes.first_chunk().expect("an element needs as many bytes as its dtype")
 }
 
 /// What equality, hash and order see: the rank of the variant and the bits of the value, with one NaN.
@@ -253,11 +233,7 @@ fn key(c: Const) -> (u8, i64) {
         Const::Bool(b) => (0, b as i64),
         Const::Int(i) => (1, i),
         Const::Float(x) => {
-            let bits = if x.is_nan() {
-                f64::NAN.to_bits()
-            } else {
-                x.to_bits()
-            } as i64;
+            let bits = if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() } as i64;
             // Negative floats have descending bits; flipping all but the sign puts every float in the order of its value.
             (2, bits ^ ((bits >> 63) & i64::MAX))
         }

@@ -8,10 +8,7 @@ use half::{bf16, f16};
 use super::{Const, DType, f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, read};
 
 // Buffers are little endian everywhere, and a slice is viewed as bytes in place.
-const _: () = assert!(
-    cfg!(target_endian = "little"),
-    "picograd needs a little-endian host"
-);
+const _: () = assert!(cfg!(target_endian = "little"), "picograd needs a little-endian host");
 
 mod sealed {
     /// Keeps [`super::Element`] to types without padding, which [`super::as_bytes`] relies on.
@@ -85,18 +82,10 @@ pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
 /// elements.
 pub fn from_bytes<T: Element>(b: &[u8]) -> Vec<T> {
     let size = size_of::<T>();
-    assert!(
-        b.len().is_multiple_of(size),
-        "{} bytes are not a whole number of {}",
-        b.len(),
-        T::DTYPE
-    );
+    assert!(b.len().is_multiple_of(size), "{} bytes are not a whole number of {}", b.len(), T::DTYPE);
     if T::DTYPE.is_bool() {
         // A byte other than 0 and 1 is no Rust bool, so these are read one by one.
-        return b
-            .iter()
-            .map(|byte| T::from_const(read(&[*byte], T::DTYPE)))
-            .collect();
+        return b.iter().map(|byte| T::from_const(read(&[*byte], T::DTYPE))).collect();
     }
     let count = b.len() / size;
     let mut out = Vec::<T>::with_capacity(count);

@@ -21,26 +21,10 @@ pub(super) struct Layout {
     has_inf: bool,
 }
 
-pub(super) const E4M3: Layout = Layout {
-    exponent: 4,
-    mantissa: 3,
-    has_inf: false,
-};
-pub(super) const E5M2: Layout = Layout {
-    exponent: 5,
-    mantissa: 2,
-    has_inf: true,
-};
-pub(super) const HALF: Layout = Layout {
-    exponent: 5,
-    mantissa: 10,
-    has_inf: true,
-};
-pub(super) const BRAIN: Layout = Layout {
-    exponent: 8,
-    mantissa: 7,
-    has_inf: true,
-};
+pub(super) const E4M3: Layout = Layout { exponent: 4, mantissa: 3, has_inf: false };
+pub(super) const E5M2: Layout = Layout { exponent: 5, mantissa: 2, has_inf: true };
+pub(super) const HALF: Layout = Layout { exponent: 5, mantissa: 10, has_inf: true };
+pub(super) const BRAIN: Layout = Layout { exponent: 8, mantissa: 7, has_inf: true };
 
 impl Layout {
     #[inline]
@@ -56,11 +40,7 @@ impl Layout {
     /// The code that overflow goes to: infinity, or the NaN of a layout without one. Codes of numbers are in order and all lie below it.
     #[inline]
     const fn overflow(self) -> u64 {
-        if self.has_inf {
-            ((1 << self.exponent) - 1) << self.mantissa
-        } else {
-            self.sign() - 1
-        }
+        if self.has_inf { ((1 << self.exponent) - 1) << self.mantissa } else { self.sign() - 1 }
     }
 
     /// The code of the nearest value, ties to even.
@@ -73,21 +53,14 @@ impl Layout {
         if magnitude > F64_INF {
             // A NaN keeps the top of its payload, and stays a NaN if that is zero.
             let payload = (magnitude & F64_FRACTION) >> drop;
-            let payload = if payload == 0 {
-                1 << (self.mantissa - 1)
-            } else {
-                payload
-            };
+            let payload = if payload == 0 { 1 << (self.mantissa - 1) } else { payload };
             return sign | self.overflow() | payload;
         }
         let exponent = (magnitude >> F64_MANTISSA) as i64 - 1023;
         let below = 1 - self.bias() - exponent;
         let code = if below <= 0 {
             // A normal number: rebase the exponent and let rounding carry into it, which is right because codes are in order.
-            round_shift(
-                magnitude - (((1023 - self.bias()) as u64) << F64_MANTISSA),
-                drop,
-            )
+            round_shift(magnitude - (((1023 - self.bias()) as u64) << F64_MANTISSA), drop)
         } else if below as u64 + drop as u64 > 53 {
             // Under half of the least subnormal.
             0
@@ -95,11 +68,7 @@ impl Layout {
             let significand = (magnitude & F64_FRACTION) | (1 << F64_MANTISSA);
             round_shift(significand, drop + below as u32)
         };
-        sign | if code < self.overflow() {
-            code
-        } else {
-            self.overflow()
-        }
+        sign | if code < self.overflow() { code } else { self.overflow() }
     }
 
     /// The value of a code, exactly. Bits above the sign are ignored.
@@ -110,16 +79,10 @@ impl Layout {
         let raise = F64_MANTISSA - self.mantissa;
         let bits = if magnitude >= self.overflow() {
             // Infinity has an empty payload. The lone NaN of a layout without infinity becomes the canonical one.
-            if self.has_inf {
-                F64_INF | ((magnitude - self.overflow()) << raise)
-            } else {
-                F64_INF | F64_QUIET
-            }
+            if self.has_inf { F64_INF | ((magnitude - self.overflow()) << raise) } else { F64_INF | F64_QUIET }
         } else if magnitude >> self.mantissa == 0 {
             // A subnormal is a multiple of the least one, and the product of the two is exact.
-            let least = f64::from_bits(
-                ((1024 - self.bias() - self.mantissa as i64) as u64) << F64_MANTISSA,
-            );
+            let least = f64::from_bits(((1024 - self.bias() - self.mantissa as i64) as u64) << F64_MANTISSA);
             (magnitude as f64 * least).to_bits()
         } else {
             (magnitude << raise) + (((1023 - self.bias()) as u64) << F64_MANTISSA)

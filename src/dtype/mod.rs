@@ -129,19 +129,13 @@ impl DType {
     #[inline]
     pub const fn vec(self, lanes: u16) -> DType {
         assert!(lanes > 0, "a dtype has at least one lane");
-        DType {
-            scalar: self.scalar,
-            lanes,
-        }
+        DType { scalar: self.scalar, lanes }
     }
 
     /// The dtype of one lane.
     #[inline]
     pub const fn scalar(self) -> DType {
-        DType {
-            scalar: self.scalar,
-            lanes: 1,
-        }
+        DType { scalar: self.scalar, lanes: 1 }
     }
 
     /// Whether a lane is a float of any width.
@@ -153,10 +147,7 @@ impl DType {
     /// Whether a lane is an integer, signed or not, or an index. A bool is not an integer.
     #[inline]
     pub const fn is_int(self) -> bool {
-        matches!(
-            self.scalar.kind(),
-            Kind::Signed | Kind::Unsigned | Kind::Index
-        )
+        matches!(self.scalar.kind(), Kind::Signed | Kind::Unsigned | Kind::Index)
     }
 
     /// Whether a lane is an unsigned integer.
@@ -235,11 +226,7 @@ impl fmt::Debug for Scalar {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lanes == 1 {
-            f.pad(self.name())
-        } else {
-            f.pad(&format!("{}x{}", self.name(), self.lanes))
-        }
+        if self.lanes == 1 { f.pad(self.name()) } else { f.pad(&format!("{}x{}", self.name(), self.lanes)) }
     }
 }
 
@@ -267,19 +254,12 @@ impl FromStr for DType {
         });
         vector.ok_or_else(|| Error::DType {
             op: "dtype",
-            msg: format!(
-                "unknown dtype {text:?}; the dtypes are {}, and vectors of them such as f32x4",
-                names()
-            ),
+            msg: format!("unknown dtype {text:?}; the dtypes are {}, and vectors of them such as f32x4", names()),
         })
     }
 }
 
 /// The storable dtypes, for a message.
 fn names() -> String {
-    DType::ALL
-        .iter()
-        .map(|t| t.name())
-        .collect::<Vec<_>>()
-        .join(", ")
+    DType::ALL.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
 }

@@ -41,24 +41,14 @@ pub const fn promote(a: DType, b: DType) -> DType {
     let lanes = if a.lanes == 1 {
         b.lanes
     } else {
-        assert!(
-            b.lanes == 1 || b.lanes == a.lanes,
-            "promote: vectors of unlike length"
-        );
+        assert!(b.lanes == 1 || b.lanes == a.lanes, "promote: vectors of unlike length");
         a.lanes
     };
-    DType {
-        scalar: join(a.scalar, b.scalar),
-        lanes,
-    }
+    DType { scalar: join(a.scalar, b.scalar), lanes }
 }
 
 const fn join(a: Scalar, b: Scalar) -> Scalar {
-    let (low, high) = if a.kind() as u8 <= b.kind() as u8 {
-        (a, b)
-    } else {
-        (b, a)
-    };
+    let (low, high) = if a.kind() as u8 <= b.kind() as u8 { (a, b) } else { (b, a) };
     match (low.kind(), high.kind()) {
         (Kind::Unsigned, Kind::Signed) => join_signs(low, high),
         (Kind::Float, Kind::Float) => join_floats(low, high),
@@ -108,15 +98,10 @@ pub const fn promote_weak(t: DType, w: Weak) -> DType {
     let scalar = match (w, t.scalar.kind()) {
         (Weak::Bool, Kind::Void) => Scalar::Bool,
         (Weak::Int, Kind::Void | Kind::Bool) => Scalar::I32,
-        (Weak::Float, Kind::Void | Kind::Bool | Kind::Index | Kind::Unsigned | Kind::Signed) => {
-            Scalar::F32
-        }
+        (Weak::Float, Kind::Void | Kind::Bool | Kind::Index | Kind::Unsigned | Kind::Signed) => Scalar::F32,
         _ => t.scalar,
     };
-    DType {
-        scalar,
-        lanes: t.lanes,
-    }
+    DType { scalar, lanes: t.lanes }
 }
 
 /// The dtype that a sum over `t` accumulates in.
@@ -131,8 +116,5 @@ pub const fn sum_acc(t: DType) -> DType {
         (Kind::Float, ..32) => Scalar::F32,
         _ => t.scalar,
     };
-    DType {
-        scalar,
-        lanes: t.lanes,
-    }
+    DType { scalar, lanes: t.lanes }
 }

@@ -123,9 +123,7 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.0.len()],
         (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
         (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
-        (_, Arg::Movement(m)) => {
-            m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"))
-        }
+        (_, Arg::Movement(m)) => m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
         (Op::Reduce, Arg::Reduce { axes, .. }) => {
             let mut s = u.src()[0].shape().clone();
             for &a in axes {
@@ -238,7 +236,11 @@ fn make_bounds(u: &UOp) -> Bounds {
         Op::And if dtype.is_bool() => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Or if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Xor if dtype.is_bool() => {
-            if of(0).0 == of(0).1 && of(1).0 == of(1).1 { ((of(0).0 ^ of(1).0), (of(0).0 ^ of(1).0)) } else { (0, 1) }
+            if of(0).0 == of(0).1 && of(1).0 == of(1).1 {
+                ((of(0).0 ^ of(1).0), (of(0).0 ^ of(1).0))
+            } else {
+                (0, 1)
+            }
         }
         Op::And if of(0).0 >= 0 && of(1).0 >= 0 => (0, of(0).1.min(of(1).1)),
         Op::And if of(1).0 >= 0 => (0, of(1).1),

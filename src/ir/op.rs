@@ -26,7 +26,7 @@ impl OpSet {
 }
 
 macro_rules! ops {
-    ($($(#[doc = $doc:literal])* $name:ident($($arg:ident $($var:tt)?),*) $([$($group:ident)*])?;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident($($arg:ident),* $(; $rest:ident)?) $([$($group:ident)*])?;)*) => {
         /// What a node does. The table in `ir/op.rs` is the only place where ops are declared.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -39,15 +39,15 @@ macro_rules! ops {
             pub const fn name(self) -> &'static str { match self { $(Op::$name => stringify!($name)),* } }
             /// The number of operands; for variadic ops the least number.
             pub const fn arity(self) -> usize {
-                match self { $(Op::$name => 0 $(+ ops!(@least $arg $($var)?))*),* }
+                match self { $(Op::$name => 0 $(+ { let _ = stringify!($arg); 1 })*),* }
             }
             /// Does the op take any number of operands past its arity?
             pub const fn variadic(self) -> bool {
-                match self { $(Op::$name => false $(|| ops!(@var $arg $($var)?))*),* }
+                match self { $(Op::$name => false $(|| { let _ = stringify!($rest); true })?),* }
             }
             /// Names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
-                match self { $(Op::$name => &[$(stringify!($arg)),*]),* }
+                match self { $(Op::$name => &[$(stringify!($arg),)* $(concat!(stringify!($rest), "…"))?]),* }
             }
             /// Is `n` a right number of operands in a pattern? `usize::MAX` stands for "any".
             pub const fn takes(self, n: usize) -> bool {
@@ -61,10 +61,6 @@ macro_rules! ops {
             pub fn from_name(name: &str) -> Option<Op> { match name { $(stringify!($name) => Some(Op::$name),)* _ => None } }
         }
     };
-    (@least $arg:ident ..) => { 0 };
-    (@least $arg:ident) => { 1 };
-    (@var $arg:ident ..) => { true };
-    (@var $arg:ident) => { false };
 }
 
 /// Families of ops that rules and passes treat alike.
@@ -131,7 +127,7 @@ ops! {
     Flip(x)                     [Movement];
 
     /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
-    Reduce(x, ranges ..);
+    Reduce(x; ranges);
     /// The value stored in row-major order: a border that fusion does not cross.
     Contiguous(x);
     /// The value moved to the device in the payload.
@@ -216,7 +212,7 @@ ops! {
     /// Memory shared by a workgroup.
     DefineLocal();
     /// An accumulator with its initial value; it is reset at the place where it is defined. As a value: what it holds now.
-    DefineAcc(init, ranges ..);
+    DefineAcc(init; ranges);
     /// A loop counter from 0 to `extent - 1`, or an axis that an optimisation gave another kind.
     Range(extent);
     /// Closes the loop of a range.
@@ -224,11 +220,11 @@ ops! {
     /// The position in the launch grid.
     Special();
     /// An element of a buffer: `buf[idx]`, touched only where `valid` holds.
-    Index(buf, idx, valid ..);
+    Index(buf, idx; valid);
     /// Reads an element, or as many as the node has lanes. Where the index is not valid, `alt`. Further operands only order.
-    Load(index, rest ..);
+    Load(index; rest);
     /// Writes an element, or lanes. The ranges after the value are those that it closes.
-    Store(index, value, ranges ..);
+    Store(index, value; ranges);
     /// Gives an accumulator a new value. As a value: what it then holds.
     Assign(acc, value);
     /// Opens a guarded region.
@@ -236,13 +232,13 @@ ops! {
     /// Closes it.
     EndIf(open);
     /// All threads of the workgroup arrive before any leaves; orders what is listed before it.
-    Barrier(before ..);
+    Barrier(; before);
     /// A vector from scalars.
-    Vectorize(x ..);
+    Vectorize(; x);
     /// Lanes picked from a vector.
     Gep(x);
     /// The effects of a kernel, or the outputs of a tensor graph.
-    Sink(x ..);
+    Sink(; x);
 }
 
 impl Op {
@@ -252,12 +248,8 @@ impl Op {
         group.set().has(self)
     }
     /// Ops that compute one element from the matching elements of their operands.
-    pub const ALU: OpSet = Group::Unary
-        .set()
-        .or(Group::Binary.set())
-        .or(Group::Ternary.set())
-        .or(OpSet::of(Op::Cast))
-        .or(OpSet::of(Op::Bitcast));
+    pub const ALU: OpSet =
+        Group::Unary.set().or(Group::Binary.set()).or(Group::Ternary.set()).or(OpSet::of(Op::Cast)).or(OpSet::of(Op::Bitcast));
     /// Is it elementwise?
     #[inline]
     pub const fn is_alu(self) -> bool {

@@ -8,7 +8,7 @@ use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 /// Operands of a node. Three fit inline, which is the most an ALU op has.
 pub type Src = SmallVec<[UOp; 3]>;
@@ -37,8 +37,7 @@ struct Entry {
 }
 
 const SHARDS: usize = 64;
-static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> =
-    LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
+static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 fn shard(key: u64) -> std::sync::MutexGuard<'static, HashTable<Entry>> {
@@ -208,11 +207,7 @@ impl UOp {
             Const::Float(_) => DType::F64,
         };
         // An integer literal of an unsigned dtype is its bit pattern, so it passes through; everything else converts.
-        let value = if from == DType::I64 && dtype.is_int() {
-            value.normalize(dtype.scalar())
-        } else {
-            value.cast(from, dtype.scalar())
-        };
+        let value = if from == DType::I64 && dtype.is_int() { value.normalize(dtype.scalar()) } else { value.cast(from, dtype.scalar()) };
         UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
     }
     /// An integer of index arithmetic.

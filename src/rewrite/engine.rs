@@ -84,7 +84,13 @@ impl<C> Rules<C> {
                     match self.step(&new, cx) {
                         Some((next, rule)) => {
                             budget -= 1;
-                            assert!(budget > 0, "rules do not come to an end: last {} at {}:{} on {new:?}", rule.info.name, rule.info.file, rule.info.line);
+                            assert!(
+                                budget > 0,
+                                "rules do not come to an end: last {} at {}:{} on {new:?}",
+                                rule.info.name,
+                                rule.info.file,
+                                rule.info.line
+                            );
                             tasks.push(Task::Link(u, next.clone()));
                             tasks.push(Task::Visit(next));
                         }

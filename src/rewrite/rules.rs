@@ -149,7 +149,7 @@ macro_rules! rules {
         $crate::rules!(@bind [q, p]; [] [] [] [$($a)*,] $w $bs $body); } };
     // Splits the argument list at commas, giving each argument a fresh (hygienic) temporary.
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [] [] [$($w:tt)*] $bs:tt $body:block) => {
-        #[allow(irrefutable_let_patterns)] if let [$($v),*] = $src { $crate::rules!(@m [$($done)* $($w)*] $bs $body) } };
+        #[allow(irrefutable_let_patterns, unused_variables)] if let [$($v),*] = $src { $crate::rules!(@m [$($done)* $($w)*] $bs $body) } };
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [$($p:tt)+] [, $($rest:tt)*] $w:tt $bs:tt $body:block) => {
         $crate::rules!(@bind $src; [$($v)* t] [$($done)* (t; $($p)+)] [] [$($rest)*] $w $bs $body) };
     (@bind $src:expr; $v:tt $done:tt [$($p:tt)*] [$t:tt $($rest:tt)*] $w:tt $bs:tt $body:block) => {

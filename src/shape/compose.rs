@@ -52,12 +52,7 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
         let (lo, hi) = (open[axis].0 as i128, open[axis].1 as i128);
         let size = size as i128;
         let stride = view.strides()[axis] as i128;
-        let next = Axis {
-            size,
-            stride,
-            lo,
-            hi,
-        };
+        let next = Axis { size, stride, lo, hi };
         let Some(last) = axes.last_mut() else {
             axes.push(next);
             continue;
@@ -67,19 +62,9 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
             // One index of the left axis is open, so the join is the right axis, moved there. The left stride is 0 by canon.
             let start = last.lo * size;
             offset -= start * stride;
-            *last = Axis {
-                size: last.size * size,
-                stride,
-                lo: start + lo,
-                hi: start + hi,
-            };
+            *last = Axis { size: last.size * size, stride, lo: start + lo, hi: start + hi };
         } else if follows && (join == Join::Masked || (join == Join::Open && last.is_open())) {
-            *last = Axis {
-                size: last.size * size,
-                stride,
-                lo: last.lo * size,
-                hi: last.hi * size,
-            };
+            *last = Axis { size: last.size * size, stride, lo: last.lo * size, hi: last.hi * size };
         } else {
             axes.push(next);
         }
@@ -120,18 +105,9 @@ fn unravel(axes: &[Axis], mut position: i128) -> SmallVec<[i128; 4]> {
 }
 
 fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
-    let mut open: SmallVec<[(i128, i128); 4]> = upper
-        .open()
-        .iter()
-        .map(|&(lo, hi)| (lo as i128, hi as i128 - 1))
-        .collect();
+    let mut open: SmallVec<[(i128, i128); 4]> = upper.open().iter().map(|&(lo, hi)| (lo as i128, hi as i128 - 1)).collect();
     let strides = upper.strides();
-    let first = open
-        .iter()
-        .zip(strides)
-        .fold(upper.offset() as i128, |sum, (&(lo, _), &s)| {
-            sum + lo * s as i128
-        });
+    let first = open.iter().zip(strides).fold(upper.offset() as i128, |sum, (&(lo, _), &s)| sum + lo * s as i128);
     let origin = unravel(axes, first);
 
     // How far one step along each upper axis moves along each lower axis.
@@ -159,16 +135,8 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     }
 
     // As affine functions of the upper index itself, coordinates start at the one of index zero.
-    let zero: SmallVec<[i128; 4]> = (0..axes.len())
-        .map(|d| {
-            origin[d]
-                - open
-                    .iter()
-                    .zip(&steps)
-                    .map(|(&(lo, _), s)| lo * s[d])
-                    .sum::<i128>()
-        })
-        .collect();
+    let zero: SmallVec<[i128; 4]> =
+        (0..axes.len()).map(|d| origin[d] - open.iter().zip(&steps).map(|(&(lo, _), s)| lo * s[d]).sum::<i128>()).collect();
     for (d, axis) in axes.iter().enumerate().filter(|(_, a)| !a.is_open()) {
         let slope: SmallVec<[i128; 4]> = steps.iter().map(|s| s[d]).collect();
         if !restrict(&mut open, &slope, axis.lo - zero[d], axis.hi - zero[d])? {
@@ -176,19 +144,10 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
         }
     }
 
-    let dot = |coords: &[i128]| {
-        coords
-            .iter()
-            .zip(axes)
-            .map(|(c, a)| c * a.stride)
-            .sum::<i128>()
-    };
+    let dot = |coords: &[i128]| coords.iter().zip(axes).map(|(c, a)| c * a.stride).sum::<i128>();
     let offset = isize::try_from(offset + dot(&zero)).ok()?;
     let strides: Option<Strides> = steps.iter().map(|s| isize::try_from(dot(s)).ok()).collect();
-    let mask: Ranges = open
-        .iter()
-        .map(|&(lo, last)| (lo as usize, last as usize + 1))
-        .collect();
+    let mask: Ranges = open.iter().map(|&(lo, last)| (lo as usize, last as usize + 1)).collect();
     View::canonical(upper.shape().into(), strides?, offset, mask)
 }
 
@@ -217,23 +176,13 @@ fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i12
         let (step, steps) = (slope[k].abs(), open[k].1 - open[k].0);
         reach -= step * steps;
         // With the rest anywhere in 0..=reach: indices where all of it fits, and indices where some of it may.
-        let all = (
-            ceil_div(lo, step).max(0),
-            (hi - 1 - reach).div_euclid(step).min(steps),
-        );
-        let some = (
-            ceil_div(lo - reach, step).max(0),
-            (hi - 1).div_euclid(step).min(steps),
-        );
+        let all = (ceil_div(lo, step).max(0), (hi - 1 - reach).div_euclid(step).min(steps));
+        let some = (ceil_div(lo - reach, step).max(0), (hi - 1).div_euclid(step).min(steps));
         if some.0 > some.1 {
             return Some(false);
         }
         let narrow = |open: &mut (i128, i128), (a, b): (i128, i128)| {
-            *open = if slope[k] > 0 {
-                (open.0 + a, open.0 + b)
-            } else {
-                (open.1 - b, open.1 - a)
-            };
+            *open = if slope[k] > 0 { (open.0 + a, open.0 + b) } else { (open.1 - b, open.1 - a) };
         };
         if all == some {
             narrow(&mut open[k], all);

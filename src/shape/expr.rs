@@ -109,13 +109,7 @@ impl<E: IndexExpr> Sum<E> {
             term.stride += stride;
             return;
         }
-        self.terms.push(Term {
-            name,
-            expr,
-            stride,
-            least,
-            most,
-        });
+        self.terms.push(Term { name, expr, stride, least, most });
     }
 
     fn add_scaled(&mut self, other: &Sum<E>, factor: i128) {
@@ -126,23 +120,17 @@ impl<E: IndexExpr> Sum<E> {
     }
 
     fn bounds(&self) -> (i128, i128) {
-        self.terms
-            .iter()
-            .fold((self.constant, self.constant), |(least, most), t| {
-                let (a, b) = (t.stride * t.least, t.stride * t.most);
-                (least + a.min(b), most + a.max(b))
-            })
+        self.terms.iter().fold((self.constant, self.constant), |(least, most), t| {
+            let (a, b) = (t.stride * t.least, t.stride * t.most);
+            (least + a.min(b), most + a.max(b))
+        })
     }
 
     /// The expression of the sum. A constant beyond an `i64` can only stand where the index is not valid, so it may wrap.
     fn build(&self) -> E {
         let mut sum: Option<E> = None;
         for t in self.terms.iter().filter(|t| t.stride != 0) {
-            let scaled = if t.stride == 1 {
-                t.expr.clone()
-            } else {
-                t.expr.mul(t.stride as i64)
-            };
+            let scaled = if t.stride == 1 { t.expr.clone() } else { t.expr.mul(t.stride as i64) };
             sum = Some(match sum {
                 None => scaled,
                 Some(sum) => sum.add(&scaled),
@@ -160,10 +148,7 @@ impl<E: IndexExpr> Sum<E> {
         let (mut quotient, mut rest) = (Sum::constant(0), Sum::constant(self.constant));
         for t in &self.terms {
             if t.stride % divisor == 0 {
-                quotient.terms.push(Term {
-                    stride: t.stride / divisor,
-                    ..t.clone()
-                });
+                quotient.terms.push(Term { stride: t.stride / divisor, ..t.clone() });
             } else {
                 rest.terms.push(t.clone());
             }
@@ -211,12 +196,7 @@ impl<E: IndexExpr> Sum<E> {
             return result;
         }
         let mut result = Sum::constant(0);
-        result.push(
-            names.next(),
-            rest.build().modulo(divisor as i64),
-            1,
-            (0, divisor - 1),
-        );
+        result.push(names.next(), rest.build().modulo(divisor as i64), 1, (0, divisor - 1));
         result
     }
 
@@ -228,16 +208,8 @@ impl<E: IndexExpr> Sum<E> {
         for (i, &size) in sizes.iter().enumerate() {
             step /= size;
             // The remainder first, where one is needed: it drops coarse terms, and the division then meets only fine ones.
-            let within = if i == 0 {
-                self.clone()
-            } else {
-                self.modulo(step * size, names)
-            };
-            digits.push(if step == 1 {
-                within
-            } else {
-                within.div(step, names)
-            });
+            let within = if i == 0 { self.clone() } else { self.modulo(step * size, names) };
+            digits.push(if step == 1 { within } else { within.div(step, names) });
         }
         digits
     }
@@ -274,13 +246,7 @@ impl ShapeTracker {
     /// # Panics
     /// Where `index` has another rank than the shape.
     pub fn expr<E: IndexExpr>(&self, index: &[E]) -> (E, E) {
-        assert_eq!(
-            index.len(),
-            self.shape().len(),
-            "an index of rank {} for {:?}",
-            index.len(),
-            self.shape()
-        );
+        assert_eq!(index.len(), self.shape().len(), "an index of rank {} for {:?}", index.len(), self.shape());
         let mut names = Names::default();
         let mut valid = Valid(None);
         let mut flat = Sum::constant(0);
@@ -300,12 +266,7 @@ impl ShapeTracker {
                     }
                     let stride = view.strides()[axis] as i128;
                     if stride != 0 {
-                        flat.push(
-                            names.next(),
-                            index[axis].clone(),
-                            stride,
-                            (lo as i128, hi as i128 - 1),
-                        );
+                        flat.push(names.next(), index[axis].clone(), stride, (lo as i128, hi as i128 - 1));
                     }
                 }
                 continue;
@@ -341,29 +302,18 @@ impl ShapeTracker {
 ///
 /// # Panics
 /// Where `out_index` has another rank than the result of the op.
-pub fn movement_index<E: IndexExpr>(
-    movement: &Movement,
-    in_shape: &[usize],
-    out_index: &[E],
-) -> (SmallVec<[E; 4]>, E) {
+pub fn movement_index<E: IndexExpr>(movement: &Movement, in_shape: &[usize], out_index: &[E]) -> (SmallVec<[E; 4]>, E) {
     let rank = match movement {
         Movement::Reshape(new) => new.len(),
         _ => in_shape.len(),
     };
-    assert_eq!(
-        out_index.len(),
-        rank,
-        "{movement} of {in_shape:?}: an index of rank {}",
-        out_index.len()
-    );
+    assert_eq!(out_index.len(), rank, "{movement} of {in_shape:?}: an index of rank {}", out_index.len());
     let mut valid = Valid(None);
     let in_index = match movement {
         Movement::Reshape(new) => reshape_index(in_shape, new, out_index),
         Movement::Expand(_) => {
             let per_axis = in_shape.iter().zip(out_index);
-            per_axis
-                .map(|(&size, i)| if size == 1 { E::int(0) } else { i.clone() })
-                .collect()
+            per_axis.map(|(&size, i)| if size == 1 { E::int(0) } else { i.clone() }).collect()
         }
         Movement::Permute(axes) => {
             let mut in_index = SmallVec::from_elem(E::int(0), rank);
@@ -387,48 +337,28 @@ pub fn movement_index<E: IndexExpr>(
         }
         Movement::Shrink(ranges) => {
             let per_axis = ranges.iter().zip(out_index);
-            per_axis
-                .map(|(&(start, _), i)| shifted(i, start as i64))
-                .collect()
+            per_axis.map(|(&(start, _), i)| shifted(i, start as i64)).collect()
         }
         Movement::Flip(flags) => {
             let per_axis = flags.iter().zip(in_shape).zip(out_index);
-            per_axis
-                .map(|((&flip, &size), i)| {
-                    if flip {
-                        shifted(&i.mul(-1), size as i64 - 1)
-                    } else {
-                        i.clone()
-                    }
-                })
-                .collect()
+            per_axis.map(|((&flip, &size), i)| if flip { shifted(&i.mul(-1), size as i64 - 1) } else { i.clone() }).collect()
         }
     };
     (in_index, valid.build())
 }
 
 fn shifted<E: IndexExpr>(index: &E, by: i64) -> E {
-    if by == 0 {
-        index.clone()
-    } else {
-        index.add(&E::int(by))
-    }
+    if by == 0 { index.clone() } else { index.add(&E::int(by)) }
 }
 
 /// The index of a reshape: axes are matched up in the shortest groups of equal size, and only groups of more than one axis on
 /// either side are flattened and taken apart.
-fn reshape_index<E: IndexExpr>(
-    in_shape: &[usize],
-    out_shape: &[usize],
-    out_index: &[E],
-) -> SmallVec<[E; 4]> {
+fn reshape_index<E: IndexExpr>(in_shape: &[usize], out_shape: &[usize], out_index: &[E]) -> SmallVec<[E; 4]> {
     let mut in_index = SmallVec::from_elem(E::int(0), in_shape.len());
     if in_shape.contains(&0) || out_shape.contains(&0) {
         return in_index;
     }
-    let long = |shape: &[usize]| -> SmallVec<[usize; 4]> {
-        (0..shape.len()).filter(|&a| shape[a] != 1).collect()
-    };
+    let long = |shape: &[usize]| -> SmallVec<[usize; 4]> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
     let (ins, outs) = (long(in_shape), long(out_shape));
     let mut names = Names::default();
     let (mut i, mut o) = (0, 0);

@@ -58,16 +58,10 @@ pub type Flags = SmallVec<[bool; 8]>;
 /// The number of elements of `shape`, or an error of `op` where sizes are beyond what an index can hold. Axes of size zero do
 /// not excuse the others: strides are products of those.
 pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
-    let nonzero = shape
-        .iter()
-        .filter(|&&s| s != 0)
-        .try_fold(1usize, |n, &s| n.checked_mul(s));
+    let nonzero = shape.iter().filter(|&&s| s != 0).try_fold(1usize, |n, &s| n.checked_mul(s));
     match nonzero {
         Some(n) if isize::try_from(n).is_ok() => Ok(if shape.contains(&0) { 0 } else { n }),
-        _ => Err(Error::Shape {
-            op,
-            msg: format!("{shape:?} has more elements than an index can count"),
-        }),
+        _ => Err(Error::Shape { op, msg: format!("{shape:?} has more elements than an index can count") }),
     }
 }
 

@@ -74,19 +74,9 @@ impl Sums {
         for (step, count) in terms {
             let (reach, divisor, gapless) = match sums.last() {
                 None => (0, step, true),
-                Some(t) => (
-                    t.reach,
-                    t.divisor,
-                    t.gapless && step % t.divisor == 0 && step <= t.reach + t.divisor,
-                ),
+                Some(t) => (t.reach, t.divisor, t.gapless && step % t.divisor == 0 && step <= t.reach + t.divisor),
             };
-            sums.push(Term {
-                step,
-                count,
-                reach: reach + step * count,
-                divisor: gcd(step, divisor),
-                gapless,
-            });
+            sums.push(Term { step, count, reach: reach + step * count, divisor: gcd(step, divisor), gapless });
         }
         sums.reverse();
         Sums(sums)
@@ -166,10 +156,7 @@ impl ShapeTracker {
     /// Bounds around the touched elements, passed down from view to view.
     pub(super) fn bounds(&self) -> Option<(usize, usize)> {
         let last = self.numel().checked_sub(1)?;
-        self.views()
-            .iter()
-            .rev()
-            .try_fold((0, last), |(first, last), view| view.extent_of(first, last))
+        self.views().iter().rev().try_fold((0, last), |(first, last), view| view.extent_of(first, last))
     }
 
     /// The touched elements in order of the index, repeats included.
@@ -216,9 +203,6 @@ impl ShapeTracker {
         let Touched { low, terms, .. } = Touched::of(view);
         let sums = Sums::new(terms);
         let mut budget = SEARCH;
-        self.numel() > ENUMERATE
-            || self
-                .touched()
-                .any(|at| search(&sums.0, at as i128 - low, &mut budget).unwrap_or(true))
+        self.numel() > ENUMERATE || self.touched().any(|at| search(&sums.0, at as i128 - low, &mut budget).unwrap_or(true))
     }
 }

@@ -40,10 +40,7 @@ impl ShapeTracker {
 
     /// The whole of a base of this shape, or an error where the sizes are beyond what an index can hold.
     pub fn try_new(shape: &[usize]) -> Result<ShapeTracker> {
-        Ok(ShapeTracker {
-            base: checked_numel("shape", shape)?,
-            views: smallvec![View::contiguous(shape)],
-        })
+        Ok(ShapeTracker { base: checked_numel("shape", shape)?, views: smallvec![View::contiguous(shape)] })
     }
 
     fn top(&self) -> &View {
@@ -90,11 +87,7 @@ impl ShapeTracker {
                 views.push(fresh.expect("any op on a contiguous view is one view"));
             }
         }
-        Ok(ShapeTracker {
-            base: self.base,
-            views,
-        }
-        .simplify())
+        Ok(ShapeTracker { base: self.base, views }.simplify())
     }
 
     /// `upper`, a tracker over the elements of this one, seen as a tracker over this one's base.
@@ -104,10 +97,7 @@ impl ShapeTracker {
     #[track_caller]
     pub fn then(&self, upper: &ShapeTracker) -> ShapeTracker {
         let (below, above) = (self.numel(), upper.base);
-        assert_eq!(
-            below, above,
-            "a tracker over {above} elements is put on one of {below}"
-        );
+        assert_eq!(below, above, "a tracker over {above} elements is put on one of {below}");
         let mut result = self.clone();
         for view in &upper.views {
             result.views.push(view.clone());

@@ -44,32 +44,17 @@ impl View {
     /// Where the sizes are beyond what an index can hold; [`checked_numel`] asks first.
     pub fn contiguous(shape: &[usize]) -> View {
         checked_numel("view", shape).unwrap_or_else(|e| panic!("{e}"));
-        View {
-            shape: Dims::from_slice(shape),
-            strides: row_major(shape),
-            offset: 0,
-            mask: None,
-        }
+        View { shape: Dims::from_slice(shape), strides: row_major(shape), offset: 0, mask: None }
     }
 
     /// The view of `shape` that maps no index: all of it is hidden, or there is none of it.
     pub(super) fn nothing(shape: Dims) -> View {
         let mask = (!shape.contains(&0)).then(|| Ranges::from_elem((0, 0), shape.len()));
-        View {
-            strides: Strides::from_elem(0, shape.len()),
-            shape,
-            offset: 0,
-            mask,
-        }
+        View { strides: Strides::from_elem(0, shape.len()), shape, offset: 0, mask }
     }
 
     /// The canonical view with these parts, or `None` where its offset would not fit. `mask` has a range per axis.
-    pub(super) fn canonical(
-        shape: Dims,
-        mut strides: Strides,
-        mut offset: isize,
-        mask: Ranges,
-    ) -> Option<View> {
+    pub(super) fn canonical(shape: Dims, mut strides: Strides, mut offset: isize, mask: Ranges) -> Option<View> {
         if shape.contains(&0) || mask.iter().any(|&(lo, hi)| lo >= hi) {
             return Some(View::nothing(shape));
         }
@@ -79,16 +64,8 @@ impl View {
                 *stride = 0;
             }
         }
-        let hides = mask
-            .iter()
-            .zip(&shape)
-            .any(|(&range, &size)| range != (0, size));
-        Some(View {
-            shape,
-            strides,
-            offset,
-            mask: hides.then_some(mask),
-        })
+        let hides = mask.iter().zip(&shape).any(|(&range, &size)| range != (0, size));
+        Some(View { shape, strides, offset, mask: hides.then_some(mask) })
     }
 
     /// Sizes per axis.
@@ -146,24 +123,18 @@ impl View {
     /// # Panics
     /// Where `index` is not an index of the shape.
     pub fn index_of(&self, index: &[usize]) -> Option<isize> {
-        let inside =
-            index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
+        let inside = index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
         assert!(inside, "index {index:?} is outside {:?}", self.shape);
         if self.is_nothing() {
             return None;
         }
         if let Some(mask) = &self.mask
-            && index
-                .iter()
-                .zip(mask)
-                .any(|(&i, &(lo, hi))| i < lo || i >= hi)
+            && index.iter().zip(mask).any(|(&i, &(lo, hi))| i < lo || i >= hi)
         {
             return None;
         }
         // The sum is in range, so wrapping on the way there does no harm.
-        let step = |sum: isize, (&i, &stride): (&usize, &isize)| {
-            sum.wrapping_add(stride.wrapping_mul(i as isize))
-        };
+        let step = |sum: isize, (&i, &stride): (&usize, &isize)| sum.wrapping_add(stride.wrapping_mul(i as isize));
         Some(index.iter().zip(&self.strides).fold(self.offset, step))
     }
 
@@ -240,9 +211,7 @@ impl fmt::Display for View {
         }
         if let Some(mask) = &self.mask {
             f.write_str(" mask ")?;
-            f.debug_list()
-                .entries(mask.iter().map(|&(lo, hi)| lo..hi))
-                .finish()?;
+            f.debug_list().entries(mask.iter().map(|&(lo, hi)| lo..hi)).finish()?;
         }
         Ok(())
     }

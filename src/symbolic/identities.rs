@@ -98,7 +98,12 @@ fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
     if u.op().is(crate::ir::Group::Transcendental) {
         return None;
     }
-    Some(UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(eval::alu(u.op(), u.dtype(), from, x))))
+    let value = eval::alu(u.op(), u.dtype(), from, x);
+    // A literal keeps no NaN payload, so bits that are read as a NaN stay computed.
+    if u.op() == Op::Bitcast && matches!(value, Const::Float(v) if v.is_nan()) {
+        return None;
+    }
+    Some(UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(value)))
 }
 
 fn bound(u: &UOp) -> Option<UOp> {
@@ -127,9 +132,21 @@ pub fn lossless(from: DType, to: DType) -> bool {
         }
         (true, false) if to.is_float() => {
             let digits = from.bits() - from.is_signed_int() as u32;
-            digits <= match t { F64 => 53, F32 => 24, F16 => 11, BF16 => 8, F8E4M3 => 4, F8E5M2 => 3, _ => 0 } && !(t == F16 && digits > 15)
+            digits
+                <= match t {
+                    F64 => 53,
+                    F32 => 24,
+                    F16 => 11,
+                    BF16 => 8,
+                    F8E4M3 => 4,
+                    F8E5M2 => 3,
+                    _ => 0,
+                }
+                && !(t == F16 && digits > 15)
         }
-        (false, false) if from.is_float() && to.is_float() => matches!((f, t), (_, F64) | (F16 | BF16 | F8E4M3 | F8E5M2, F32) | (F8E4M3 | F8E5M2, F16) | (F8E4M3 | F8E5M2, BF16)),
+        (false, false) if from.is_float() && to.is_float() => {
+            matches!((f, t), (_, F64) | (F16 | BF16 | F8E4M3 | F8E5M2, F32) | (F8E4M3 | F8E5M2, F16) | (F8E4M3 | F8E5M2, BF16))
+        }
         _ => false,
     }
 }

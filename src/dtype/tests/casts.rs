@@ -7,14 +7,7 @@ use std::hash::{Hash, Hasher};
 use super::super::{Const, DType, read, write};
 use super::{everything, samples};
 
-const FLOATS: [DType; 6] = [
-    DType::F8E4M3,
-    DType::F8E5M2,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-    DType::F64,
-];
+const FLOATS: [DType; 6] = [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
 
 #[test]
 fn casts_of_floats() {
@@ -27,11 +20,7 @@ fn casts_of_floats() {
         (inf, DType::I16, Const::Int(32767)),
         (-inf, DType::I64, Const::Int(i64::MIN)),
         (inf, DType::U64, Const::Int(-1)),
-        (
-            1e19,
-            DType::U64,
-            Const::Int(10_000_000_000_000_000_000u64 as i64),
-        ),
+        (1e19, DType::U64, Const::Int(10_000_000_000_000_000_000u64 as i64)),
         (1e19, DType::INDEX, Const::Int(i64::MAX)),
         (nan, DType::I32, Const::Int(0)),
         (nan, DType::U64, Const::Int(0)),
@@ -77,11 +66,7 @@ fn casts_of_integers_and_bools() {
         (2051, DType::I32, DType::F16, Const::Float(2052.0)),
         (-17, DType::I32, DType::F8E4M3, Const::Float(-16.0)),
     ] {
-        assert_eq!(
-            Const::Int(i).cast(from, to),
-            want,
-            "{i} from {from} to {to}"
-        );
+        assert_eq!(Const::Int(i).cast(from, to), want, "{i} from {from} to {to}");
     }
     for &t in DType::ALL {
         assert!(Const::Bool(true).cast(DType::BOOL, t).is_one());
@@ -93,36 +78,10 @@ fn casts_of_integers_and_bools() {
 
 /// Values that sit on the edges of some dtype.
 fn edge_values(t: DType) -> Vec<Const> {
-    let ints = [
-        0,
-        1,
-        -1,
-        127,
-        128,
-        255,
-        256,
-        65535,
-        1 << 31,
-        1 << 53,
-        i64::MIN,
-        i64::MAX,
-    ];
-    let floats = [
-        -0.0,
-        0.1,
-        -2.5,
-        448.0,
-        65504.0,
-        1e-7,
-        1e30,
-        1e300,
-        f64::INFINITY,
-        f64::NAN,
-    ];
+    let ints = [0, 1, -1, 127, 128, 255, 256, 65535, 1 << 31, 1 << 53, i64::MIN, i64::MAX];
+    let floats = [-0.0, 0.1, -2.5, 448.0, 65504.0, 1e-7, 1e30, 1e300, f64::INFINITY, f64::NAN];
     let ints = ints.into_iter().map(Const::Int);
-    ints.chain(floats.map(Const::Float))
-        .map(|c| c.normalize(t))
-        .collect()
+    ints.chain(floats.map(Const::Float)).map(|c| c.normalize(t)).collect()
 }
 
 #[test]
@@ -156,20 +115,10 @@ fn bitcasts_keep_the_bits_of_a_nan() {
     // The patterns cover quiet and signalling NaNs of both signs.
     for bits in [0x7fa0_0001u32, 0xffc1_2345, 0x7f80_0001, 0xff80_0000] {
         let i = Const::from(bits as i32);
-        assert_eq!(
-            i.bitcast(DType::I32, DType::F32)
-                .bitcast(DType::F32, DType::I32),
-            i
-        );
+        assert_eq!(i.bitcast(DType::I32, DType::F32).bitcast(DType::F32, DType::I32), i);
     }
-    assert_eq!(
-        Const::Float(1.0).bitcast(DType::F32, DType::U32),
-        Const::Int(0x3f80_0000)
-    );
-    assert_eq!(
-        Const::Int(2).bitcast(DType::U8, DType::BOOL),
-        Const::Bool(true)
-    );
+    assert_eq!(Const::Float(1.0).bitcast(DType::F32, DType::U32), Const::Int(0x3f80_0000));
+    assert_eq!(Const::Int(2).bitcast(DType::U8, DType::BOOL), Const::Bool(true));
     let unlike = || Const::Int(0).bitcast(DType::I32, DType::I64);
     assert!(std::panic::catch_unwind(unlike).is_err());
 }
@@ -225,16 +174,9 @@ fn display_parses_back() {
     ] {
         assert_eq!(c.to_string(), text);
     }
-    for x in samples(20_000)
-        .map(f64::from_bits)
-        .chain([f64::MAX, 5e-324, 1e16, 123456789.0])
-    {
+    for x in samples(20_000).map(f64::from_bits).chain([f64::MAX, 5e-324, 1e16, 123456789.0]) {
         let text = Const::Float(x).to_string();
-        assert_eq!(
-            Const::Float(text.parse().unwrap()),
-            Const::Float(x),
-            "{text}"
-        );
+        assert_eq!(Const::Float(text.parse().unwrap()), Const::Float(x), "{text}");
         assert!(text.contains(['.', 'e']) || text == "nan", "{text}");
     }
 }

@@ -31,23 +31,12 @@ fn elements_are_bytes_and_constants() {
     check_element(&[0, 1, u64::MAX]);
     check_element(&[F8E4M3::from_f32(0.5), F8E4M3(0x7e), F8E4M3(1)]);
     check_element(&[F8E5M2::from_f32(0.5), F8E5M2(0x7c), F8E5M2(1)]);
-    check_element(&[
-        f16::from_f32(0.1),
-        f16::INFINITY,
-        f16::MIN_POSITIVE_SUBNORMAL,
-    ]);
-    check_element(&[
-        bf16::from_f32(0.1),
-        bf16::INFINITY,
-        bf16::MIN_POSITIVE_SUBNORMAL,
-    ]);
+    check_element(&[f16::from_f32(0.1), f16::INFINITY, f16::MIN_POSITIVE_SUBNORMAL]);
+    check_element(&[bf16::from_f32(0.1), bf16::INFINITY, bf16::MIN_POSITIVE_SUBNORMAL]);
     check_element(&[0.1f32, f32::NEG_INFINITY, 1e-45]);
     check_element(&[0.1f64, f64::NEG_INFINITY, 5e-324]);
     check_element::<f64>(&[]);
-    assert_eq!(
-        from_bytes::<bool>(&[0, 1, 2, 255]),
-        [false, true, true, true]
-    );
+    assert_eq!(from_bytes::<bool>(&[0, 1, 2, 255]), [false, true, true, true]);
     assert!(std::panic::catch_unwind(|| from_bytes::<f32>(&[0; 6])).is_err());
     // A constant that is not yet of the dtype is mended.
     assert_eq!(u8::from_const(Const::Int(300)), 44);

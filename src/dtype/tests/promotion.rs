@@ -3,17 +3,7 @@
 use super::super::{Const, DType, Weak, promote, promote_weak, sum_acc};
 use super::everything;
 
-const INTS: [DType; 9] = [
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U16,
-    DType::U32,
-    DType::U64,
-    DType::INDEX,
-];
+const INTS: [DType; 9] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64, DType::INDEX];
 
 #[test]
 fn promote_table_in_the_docs_is_true() {
@@ -26,30 +16,18 @@ fn promote_table_in_the_docs_is_true() {
         .map(|l| l.trim_start_matches("///").split_whitespace().collect())
         .collect();
     assert_eq!(rows.len(), 1 + DType::ALL.len());
-    assert_eq!(
-        rows[0],
-        DType::ALL.iter().map(|t| t.name()).collect::<Vec<_>>()
-    );
+    assert_eq!(rows[0], DType::ALL.iter().map(|t| t.name()).collect::<Vec<_>>());
     for (row, &a) in rows[1..].iter().zip(DType::ALL) {
         let computed = DType::ALL.iter().map(|&b| promote(a, b).name());
-        assert_eq!(
-            *row,
-            std::iter::once(a.name())
-                .chain(computed)
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(*row, std::iter::once(a.name()).chain(computed).collect::<Vec<_>>());
     }
 }
 
 /// The triples that the docs of `promote` name as exceptions.
 fn is_exception(triple: [DType; 3]) -> bool {
     let has = |f: &dyn Fn(DType) -> bool| triple.iter().any(|t| f(*t));
-    let mixed_64 = has(&|t| t == DType::U64)
-        && has(&|t| t.is_signed_int() && t != DType::INDEX)
-        && has(&|t| t.is_float() && t.bits() < 32);
-    let mixed_8 = [DType::F8E4M3, DType::F8E5M2, DType::BF16]
-        .iter()
-        .all(|e| triple.contains(e));
+    let mixed_64 = has(&|t| t == DType::U64) && has(&|t| t.is_signed_int() && t != DType::INDEX) && has(&|t| t.is_float() && t.bits() < 32);
+    let mixed_8 = [DType::F8E4M3, DType::F8E5M2, DType::BF16].iter().all(|e| triple.contains(e));
     mixed_64 || mixed_8
 }
 
@@ -95,14 +73,8 @@ fn promote_holds_every_value_of_both_integers() {
                 continue;
             }
             for t in [a, b] {
-                assert!(
-                    value(t.min_value(), t) >= value(p.min_value(), p),
-                    "{a} {b} {p}"
-                );
-                assert!(
-                    value(t.max_value(), t) <= value(p.max_value(), p),
-                    "{a} {b} {p}"
-                );
+                assert!(value(t.min_value(), t) >= value(p.min_value(), p), "{a} {b} {p}");
+                assert!(value(t.max_value(), t) <= value(p.max_value(), p), "{a} {b} {p}");
             }
         }
     }
@@ -112,10 +84,7 @@ fn promote_holds_every_value_of_both_integers() {
 fn promote_carries_lanes() {
     assert_eq!(promote(DType::I32.vec(4), DType::F16), DType::F16.vec(4));
     assert_eq!(promote(DType::I32, DType::F16.vec(4)), DType::F16.vec(4));
-    assert_eq!(
-        promote_weak(DType::I32.vec(4), Weak::Float),
-        DType::F32.vec(4)
-    );
+    assert_eq!(promote_weak(DType::I32.vec(4), Weak::Float), DType::F32.vec(4));
     assert_eq!(sum_acc(DType::F16.vec(4)), DType::F32.vec(4));
     assert!(std::panic::catch_unwind(|| promote(DType::I32.vec(4), DType::I32.vec(2))).is_err());
 }
@@ -124,14 +93,8 @@ fn promote_carries_lanes() {
 fn weak_literals_and_sums() {
     for &t in DType::ALL {
         assert_eq!(promote_weak(t, Weak::Bool), t);
-        assert_eq!(
-            promote_weak(t, Weak::Int),
-            if t.is_bool() { DType::I32 } else { t }
-        );
-        assert_eq!(
-            promote_weak(t, Weak::Float),
-            if t.is_float() { t } else { DType::F32 }
-        );
+        assert_eq!(promote_weak(t, Weak::Int), if t.is_bool() { DType::I32 } else { t });
+        assert_eq!(promote_weak(t, Weak::Float), if t.is_float() { t } else { DType::F32 });
         let acc = sum_acc(t);
         assert_eq!(sum_acc(acc), acc);
         assert!(acc.bits() >= 32 && acc.bits() >= t.bits());

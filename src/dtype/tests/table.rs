@@ -33,22 +33,8 @@ fn names_print_and_parse() {
     ] {
         assert_eq!(alias.parse::<DType>(), Ok(t), "{alias}");
     }
-    for bad in [
-        "",
-        "f33",
-        "f32x",
-        "f32x0",
-        "f32x04",
-        "f32x+4",
-        "f32x65536",
-        "x4",
-        "F32",
-        " f32",
-    ] {
-        assert!(
-            matches!(bad.parse::<DType>(), Err(Error::DType { op: "dtype", .. })),
-            "{bad}"
-        );
+    for bad in ["", "f33", "f32x", "f32x0", "f32x04", "f32x+4", "f32x65536", "x4", "F32", " f32"] {
+        assert!(matches!(bad.parse::<DType>(), Err(Error::DType { op: "dtype", .. })), "{bad}");
     }
 }
 
@@ -56,24 +42,12 @@ fn names_print_and_parse() {
 fn kinds_and_widths() {
     assert_eq!(DType::ALL.len(), 15);
     for &t in DType::ALL {
-        let kinds = [
-            t.is_bool(),
-            t.is_float(),
-            t.is_unsigned(),
-            t.is_signed_int(),
-        ];
+        let kinds = [t.is_bool(), t.is_float(), t.is_unsigned(), t.is_signed_int()];
         assert_eq!(kinds.iter().filter(|k| **k).count(), 1, "{t}");
         assert_eq!(t.is_int(), t.is_unsigned() || t.is_signed_int());
     }
     assert!(DType::INDEX.is_int() && DType::INDEX.is_signed_int());
-    assert_eq!(
-        (
-            DType::BOOL.bits(),
-            DType::INDEX.bits(),
-            DType::VOID.itemsize()
-        ),
-        (8, 64, 0)
-    );
+    assert_eq!((DType::BOOL.bits(), DType::INDEX.bits(), DType::VOID.itemsize()), (8, 64, 0));
 }
 
 #[test]
@@ -81,22 +55,14 @@ fn least_and_greatest() {
     for (t, low, high) in [
         (DType::BOOL, Const::Bool(false), Const::Bool(true)),
         (DType::I8, Const::Int(-128), Const::Int(127)),
-        (
-            DType::I32,
-            Const::Int(i32::MIN as i64),
-            Const::Int(i32::MAX as i64),
-        ),
+        (DType::I32, Const::Int(i32::MIN as i64), Const::Int(i32::MAX as i64)),
         (DType::I64, Const::Int(i64::MIN), Const::Int(i64::MAX)),
         (DType::INDEX, Const::Int(i64::MIN), Const::Int(i64::MAX)),
         (DType::U8, Const::Int(0), Const::Int(255)),
         (DType::U32, Const::Int(0), Const::Int(u32::MAX as i64)),
         (DType::U64, Const::Int(0), Const::Int(-1)),
         (DType::F8E4M3, Const::Float(-448.0), Const::Float(448.0)),
-        (
-            DType::F16,
-            Const::Float(f64::NEG_INFINITY),
-            Const::Float(f64::INFINITY),
-        ),
+        (DType::F16, Const::Float(f64::NEG_INFINITY), Const::Float(f64::INFINITY)),
     ] {
         assert_eq!((t.min_value(), t.max_value()), (low, high), "{t}");
     }

@@ -33,10 +33,7 @@ impl IndexExpr for Value {
         Value((self.0 < bound) as i64)
     }
     fn and(&self, other: &Self) -> Self {
-        assert!(
-            self.0 & !1 == 0 && other.0 & !1 == 0,
-            "`and` of what is no boolean"
-        );
+        assert!(self.0 & !1 == 0 && other.0 & !1 == 0, "`and` of what is no boolean");
         Value(self.0 & other.0)
     }
     fn truth() -> Self {
@@ -63,9 +60,7 @@ fn through_ops(chain: &Chain, index: &[Value]) -> Option<usize> {
         index = before.to_vec();
         valid = valid.and(&exists);
     }
-    let flat = index.iter().zip(&chain.base).fold(0i64, |flat, (i, &s)| {
-        flat.wrapping_mul(s as i64).wrapping_add(i.0)
-    });
+    let flat = index.iter().zip(&chain.base).fold(0i64, |flat, (i, &s)| flat.wrapping_mul(s as i64).wrapping_add(i.0));
     named((Value(flat), valid))
 }
 
@@ -85,11 +80,7 @@ fn random_chains_map_each_element_as_brute_force_does() {
             assert_eq!(st.index_of(&index), expected, "index_of {index:?}: {story}");
             let values: Vec<Value> = index.iter().map(|&i| Value(i as i64)).collect();
             assert_eq!(named(st.expr(&values)), expected, "expr {index:?}: {story}");
-            assert_eq!(
-                through_ops(&chain, &values),
-                expected,
-                "movement_index {index:?}: {story}"
-            );
+            assert_eq!(through_ops(&chain, &values), expected, "movement_index {index:?}: {story}");
         }
     }
 }
@@ -110,10 +101,7 @@ fn random_chains_know_their_place_in_the_base() {
                 assert!(bounds.0 <= exact.0 && exact.1 <= bounds.1, "{story}");
                 assert!(bounds.1 < st.base_numel(), "{story}");
             }
-            (bounds, exact) => assert!(
-                exact.is_none() && (bounds.is_none() || st.views().len() > 1),
-                "{story}"
-            ),
+            (bounds, exact) => assert!(exact.is_none() && (bounds.is_none() || st.views().len() > 1), "{story}"),
         }
 
         let whole = brute.slice() == Some(0..st.base_numel());
@@ -128,10 +116,7 @@ fn random_chains_know_their_place_in_the_base() {
         slices += usize::from(brute.slice().is_some());
     }
     println!("{missed} of {slices} slices were hidden by a stack of several views");
-    assert!(
-        missed * 200 <= slices,
-        "{missed} of {slices} slices were missed"
-    );
+    assert!(missed * 200 <= slices, "{missed} of {slices} slices were missed");
 }
 
 #[test]
@@ -144,13 +129,7 @@ fn overlaps_is_never_wrongly_false_and_seldom_wrongly_true() {
         let a = Chain::random(&mut rng, &base, lengths.0);
         let b = Chain::random(&mut rng, &base, lengths.1);
         let (said, truth) = (a.tracker.overlaps(&b.tracker), a.brute.overlaps(&b.brute));
-        assert_eq!(
-            said,
-            b.tracker.overlaps(&a.tracker),
-            "{}\n{}",
-            a.story(),
-            b.story()
-        );
+        assert_eq!(said, b.tracker.overlaps(&a.tracker), "{}\n{}", a.story(), b.story());
         assert!(said || !truth, "{}\n{}", a.story(), b.story());
         apart += usize::from(!truth);
         unsure += usize::from(said && !truth);
@@ -171,13 +150,7 @@ fn a_tracker_on_a_tracker_is_the_whole_chain() {
         for (i, at) in above.brute.data.iter().enumerate() {
             let expected = at.and_then(|at| below.brute.data[at]);
             let index = unravel(both.shape(), i);
-            assert_eq!(
-                both.index_of(&index),
-                expected,
-                "{}\n{}",
-                below.story(),
-                above.story()
-            );
+            assert_eq!(both.index_of(&index), expected, "{}\n{}", below.story(), above.story());
         }
         assert_eq!(both.clone().simplify(), both);
     }
@@ -198,10 +171,7 @@ fn views_are_canonical() {
         for view in chain.tracker.views() {
             let nothing = view.is_nothing();
             assert!(!nothing || chain.tracker.views().len() == 1, "{story}");
-            assert!(
-                !nothing || (view.offset() == 0 && view.strides().iter().all(|&s| s == 0)),
-                "{story}"
-            );
+            assert!(!nothing || (view.offset() == 0 && view.strides().iter().all(|&s| s == 0)), "{story}");
             let full: Vec<(usize, usize)> = view.shape().iter().map(|&s| (0, s)).collect();
             assert!(nothing || view.mask() != Some(&full), "{story}");
             let open = view.mask().unwrap_or(&full);
@@ -211,9 +181,7 @@ fn views_are_canonical() {
             }
         }
         // Equal single views say the same, so a chain that does nothing to its base is the base.
-        if chain.brute.slice() == Some(0..chain.brute.data.len())
-            && chain.tracker.views().len() == 1
-        {
+        if chain.brute.slice() == Some(0..chain.brute.data.len()) && chain.tracker.views().len() == 1 {
             let fresh = ShapeTracker::new(&chain.brute.shape);
             assert_eq!(chain.tracker.views(), fresh.views(), "{story}");
         }

@@ -83,9 +83,7 @@ pub(super) fn random_movement(rng: &mut Rng, shape: &[usize]) -> Movement {
             })),
             _ => Movement::flip(shape.iter().map(|_| rng.below(2) == 0)),
         };
-        let after = movement
-            .apply_shape(shape)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let after = movement.apply_shape(shape).unwrap_or_else(|e| panic!("{e}"));
         if after.len() <= 6 && after.iter().product::<usize>() <= LARGEST {
             return movement;
         }
@@ -122,25 +120,17 @@ pub(super) struct Brute {
 impl Brute {
     pub(super) fn new(shape: &[usize]) -> Brute {
         let data = (0..shape.iter().product()).map(Some).collect();
-        Brute {
-            shape: shape.into(),
-            data,
-        }
+        Brute { shape: shape.into(), data }
     }
 
     fn at(&self, index: &[usize]) -> Option<usize> {
-        let flat = index
-            .iter()
-            .zip(&self.shape)
-            .fold(0, |flat, (i, s)| flat * s + i);
+        let flat = index.iter().zip(&self.shape).fold(0, |flat, (i, s)| flat * s + i);
         self.data[flat]
     }
 
     /// The array after an op, element by element, as the op is defined.
     pub(super) fn apply(&self, movement: &Movement) -> Brute {
-        let shape = movement
-            .apply_shape(&self.shape)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let shape = movement.apply_shape(&self.shape).unwrap_or_else(|e| panic!("{e}"));
         if let Movement::Reshape(_) = movement {
             let data = self.data.clone();
             return Brute { shape, data };
@@ -163,13 +153,7 @@ impl Brute {
                         };
                     }
                     Movement::Shrink(ranges) => index[axis] = ranges[axis].0 + out[axis],
-                    Movement::Flip(flags) => {
-                        index[axis] = if flags[axis] {
-                            size - 1 - out[axis]
-                        } else {
-                            out[axis]
-                        }
-                    }
+                    Movement::Flip(flags) => index[axis] = if flags[axis] { size - 1 - out[axis] } else { out[axis] },
                 }
             }
             self.at(&index)
@@ -184,11 +168,7 @@ impl Brute {
             return Some(0..0);
         };
         let start = (*first)?;
-        let in_order = self
-            .data
-            .iter()
-            .enumerate()
-            .all(|(i, &at)| at == Some(start + i));
+        let in_order = self.data.iter().enumerate().all(|(i, &at)| at == Some(start + i));
         in_order.then(|| start..start + self.data.len())
     }
 
@@ -198,10 +178,7 @@ impl Brute {
     }
 
     pub(super) fn overlaps(&self, other: &Brute) -> bool {
-        self.data
-            .iter()
-            .flatten()
-            .any(|at| other.data.contains(&Some(*at)))
+        self.data.iter().flatten().any(|at| other.data.contains(&Some(*at)))
     }
 }
 
@@ -215,12 +192,7 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn random(rng: &mut Rng, base: &[usize], length: usize) -> Chain {
-        let mut chain = Chain {
-            base: base.into(),
-            ops: Vec::new(),
-            tracker: ShapeTracker::new(base),
-            brute: Brute::new(base),
-        };
+        let mut chain = Chain { base: base.into(), ops: Vec::new(), tracker: ShapeTracker::new(base), brute: Brute::new(base) };
         for _ in 0..length {
             let op = random_movement(rng, chain.tracker.shape());
             chain.tracker = chain.tracker.apply(&op).unwrap_or_else(|e| panic!("{e}"));
@@ -233,11 +205,6 @@ impl Chain {
     /// How to see the chain again.
     pub(super) fn story(&self) -> String {
         let ops: Vec<String> = self.ops.iter().map(|op| op.to_string()).collect();
-        format!(
-            "{:?} -> {} -> {}",
-            self.base,
-            ops.join(" -> "),
-            self.tracker
-        )
+        format!("{:?} -> {} -> {}", self.base, ops.join(" -> "), self.tracker)
     }
 }

@@ -1,0 +1,141 @@
+//! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a device.
+
+use crate::dtype::{DType, Scalar};
+use crate::ir::Op;
+
+/// The abilities and limits of a renderer with its device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// For messages and cache keys.
+    pub name: &'static str,
+    /// Are there workgroups with local memory and barriers, and launch grids?
+    pub grid: bool,
+    /// Can a kernel be split over the CPU's threads, and over how many at most?
+    pub threads: usize,
+    /// Bytes of the widest vector register; 0 where vectors are no use.
+    pub vector_bytes: usize,
+    /// Most lanes of a vector value.
+    pub max_lanes: u16,
+    /// Most positions in each dimension of the grid of workgroups.
+    pub grid_max: [usize; 3],
+    /// Most threads of a workgroup.
+    pub local_max: usize,
+    /// Bytes of local memory.
+    pub local_bytes: usize,
+    /// Most buffers that one kernel may take.
+    pub max_args: usize,
+    /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
+    pub arithmetic: &'static [Scalar],
+    /// Transcendental ops that the language has at the accuracy that `docs/semantics.md` promises.
+    pub native: &'static [(Op, Scalar)],
+}
+
+const INTS: [Scalar; 9] =
+    [Scalar::Bool, Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64, Scalar::U8, Scalar::U16, Scalar::U32, Scalar::U64];
+const WITH_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32, Scalar::F64];
+const WITHOUT_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32];
+
+/// The double-precision functions of the C library, OpenCL and CUDA.
+const DOUBLE_MATH: &[(Op, Scalar)] = &[
+    (Op::Exp, Scalar::F64),
+    (Op::Exp2, Scalar::F64),
+    (Op::Log, Scalar::F64),
+    (Op::Log2, Scalar::F64),
+    (Op::Sin, Scalar::F64),
+    (Op::Cos, Scalar::F64),
+    (Op::Tan, Scalar::F64),
+    (Op::Tanh, Scalar::F64),
+    (Op::Erf, Scalar::F64),
+    (Op::Pow, Scalar::F64),
+];
+
+impl Target {
+    /// C through clang or cc. `threads` is what the pool has.
+    pub const fn c(threads: usize, vector_bytes: usize) -> Target {
+        Target {
+            name: "C",
+            grid: false,
+            threads,
+            vector_bytes,
+            max_lanes: 64,
+            grid_max: [1, 1, 1],
+            local_max: 1,
+            local_bytes: 0,
+            max_args: 128,
+            arithmetic: WITH_F64,
+            native: DOUBLE_MATH,
+        }
+    }
+    /// The interpreter: it has everything, so that every optimisation can be checked on it.
+    pub const fn interp() -> Target {
+        Target {
+            name: "INTERP",
+            grid: true,
+            threads: 4,
+            vector_bytes: 16,
+            max_lanes: 64,
+            grid_max: [usize::MAX; 3],
+            local_max: 1024,
+            local_bytes: 64 << 10,
+            max_args: 128,
+            arithmetic: WITH_F64,
+            native: DOUBLE_MATH,
+        }
+    }
+    /// OpenCL C.
+    pub const fn opencl() -> Target {
+        Target {
+            name: "OpenCL",
+            grid: true,
+            threads: 1,
+            vector_bytes: 16,
+            max_lanes: 16,
+            grid_max: [usize::MAX; 3],
+            local_max: 256,
+            local_bytes: 32 << 10,
+            max_args: 64,
+            arithmetic: WITH_F64,
+            native: DOUBLE_MATH,
+        }
+    }
+    /// CUDA C.
+    pub const fn cuda() -> Target {
+        Target {
+            name: "CUDA",
+            grid: true,
+            threads: 1,
+            vector_bytes: 16,
+            max_lanes: 4,
+            grid_max: [i32::MAX as usize, 65535, 65535],
+            local_max: 1024,
+            local_bytes: 48 << 10,
+            max_args: 128,
+            arithmetic: WITH_F64,
+            native: DOUBLE_MATH,
+        }
+    }
+    /// Metal's shading language.
+    pub const fn metal() -> Target {
+        Target {
+            name: "Metal",
+            grid: true,
+            threads: 1,
+            vector_bytes: 16,
+            max_lanes: 4,
+            grid_max: [usize::MAX; 3],
+            local_max: 1024,
+            local_bytes: 32 << 10,
+            max_args: 31,
+            arithmetic: WITHOUT_F64,
+            native: &[],
+        }
+    }
+    /// Does the language compute with this dtype itself?
+    pub fn computes(&self, dtype: DType) -> bool {
+        self.arithmetic.contains(&dtype.scalar)
+    }
+    /// Does the language have this transcendental op at this dtype?
+    pub fn has(&self, op: Op, dtype: DType) -> bool {
+        self.native.contains(&(op, dtype.scalar))
+    }
+}
