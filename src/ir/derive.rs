@@ -219,7 +219,7 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::Cast => fit(of(0)),
         Op::Add if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
-        Op::Add => fit((of(0).0 + of(1).0, of(0).1 + of(1).1)),
+        Op::Add => fit((of(0).0.saturating_add(of(1).0), of(0).1.saturating_add(of(1).1))),
         Op::Mul => {
             let ((a, b), (c, d)) = (of(0), of(1));
             let p = [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)];
@@ -277,7 +277,7 @@ fn lattice(always: bool, never: bool, src: &[UOp]) -> Bounds {
 fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
     let Arg::Reduce { fold, axes } = u.arg() else { return all };
     let n: i128 = if axes.is_empty() {
-        u.src()[1..].iter().map(|r| r.src()[0].vmax()).fold(1i128, |a, b| a.saturating_mul(b))
+        u.src()[1..].iter().map(|r| r.vmax().saturating_add(1)).fold(1i128, |a, b| a.saturating_mul(b))
     } else {
         axes.iter().map(|&a| u.src()[0].shape()[a] as i128).fold(1i128, |a, b| a.saturating_mul(b))
     };

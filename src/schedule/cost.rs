@@ -1,0 +1,59 @@
+//! The cost model: is a value cheaper to compute again wherever it is used, or to store once and read back?
+//! The unit is one simple arithmetic instruction on one element. What the constants stand for was measured on a CPU with 175 GFLOP/s and
+//! 13 GB/s a core (`copy`): a float written and read back is worth about forty instructions, and half that when it stays in a cache.
+
+use crate::ir::{Group, Op, UOp};
+use rustc_hash::FxHashMap;
+
+/// Writing one element and reading it back.
+pub const STORE: f64 = 32.0;
+/// Starting a kernel.
+pub const LAUNCH: f64 = 20_000.0;
+/// A value this cheap is always computed again: a load with a conversion, a relu, a negation.
+pub const FREE: f64 = 4.0;
+/// Inside a reduce a value is computed once for each tile of outputs, not once for each output: tiles have at least this many.
+pub const TILE: f64 = 8.0;
+/// The longest row, in bytes, that one kernel walks more than once. It is half of a common L2 cache.
+pub const ROW_BYTES: usize = 512 << 10;
+/// A kernel with fewer outputs than this leaves threads idle.
+pub const FEW_OUTPUTS: f64 = 16.0;
+/// Work worth spreading over threads.
+pub const WORTH_SPREADING: f64 = 131_072.0;
+
+/// What one evaluation of the op costs, apart from its operands.
+pub fn of_op(u: &UOp) -> f64 {
+    match u.op() {
+        Op::Exp | Op::Exp2 | Op::Log | Op::Log2 | Op::Rsqrt => 12.0,
+        Op::Tanh | Op::Sigmoid | Op::Erf => 20.0,
+        Op::Sin | Op::Cos | Op::Tan => 60.0,
+        Op::Pow => 60.0,
+        Op::Div | Op::Sqrt => 4.0,
+        Op::IDiv | Op::Mod => 10.0,
+        Op::Const | Op::Iota => 0.0,
+        Op::Buffer | Op::Param | Op::Copy => 1.0,
+        op if op.is(Group::Movement) => 0.0,
+        _ => 1.0,
+    }
+}
+
+/// For each node the cost of all its elements if nothing under it were stored, each computed once.
+pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f64> {
+    let mut total: FxHashMap<u64, f64> = FxHashMap::default();
+    for u in order {
+        let n = u.numel() as f64;
+        let cost = if stored(u) {
+            n
+        } else {
+            let under: f64 = u.src().iter().map(|s| total[&s.id()]).sum();
+            match u.op() {
+                Op::Reduce => under + u.src()[0].numel() as f64,
+                // Only the part that is looked at is computed.
+                Op::Shrink => under * n / (u.src()[0].numel().max(1) as f64),
+                Op::Buffer | Op::Param => n,
+                _ => under + n * of_op(u),
+            }
+        };
+        total.insert(u.id(), cost);
+    }
+    total
+}

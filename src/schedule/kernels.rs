@@ -1,0 +1,247 @@
+//! From stores over ranges to kernels: stores that can share a loop nest share it, buffers become numbered arguments, ranges get their
+//! final numbers. Equal kernels of different places in the graph come out as the same interned node.
+
+use super::ranges::{Ranged, Stored};
+use crate::dtype::DType;
+use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+
+/// Kernels with more buffers than this are not merged further.
+const MOST_MERGED_BUFFERS: usize = 24;
+
+/// Stores that share a loop nest.
+pub struct Group {
+    /// Where it runs.
+    pub device: DeviceName,
+    /// The shared ranges.
+    pub ranges: Vec<UOp>,
+    /// `(buffer number, flat index, value)`.
+    pub stores: Vec<(usize, UOp, UOp)>,
+    /// Buffers that the values load.
+    pub reads: BTreeSet<usize>,
+    /// Buffers that are loaded inside a reduce.
+    reduced: BTreeSet<usize>,
+}
+
+impl Group {
+    fn extents(&self) -> Vec<i128> {
+        self.ranges.iter().map(|r| r.src()[0].vmax()).collect()
+    }
+    /// Buffers that it writes.
+    pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.stores.iter().map(|s| s.0)
+    }
+    fn refresh(&mut self) {
+        self.reads.clear();
+        self.reduced.clear();
+        let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
+        for u in crate::ir::toposort(values.iter().copied()) {
+            match u.op() {
+                Op::Load => drop(self.reads.insert(loaded(&u))),
+                Op::Reduce => {
+                    for v in u.src()[0].toposort().iter().filter(|v| v.op() == Op::Load) {
+                        self.reduced.insert(loaded(v));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The number of the buffer that a load of a kernel in the making reads.
+pub fn loaded(load: &UOp) -> usize {
+    match load.src()[0].src()[0].arg() {
+        Arg::Param { slot, .. } => *slot,
+        _ => panic!("a load from something else than a buffer: {load:?}"),
+    }
+}
+
+/// One group per store, then merged where that saves a launch or a trip through memory and cannot make a circle.
+pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxHashSet<usize>) -> Vec<Group> {
+    let mut groups: Vec<Option<Group>> = Vec::new();
+    let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
+    // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
+    let mut needs: Vec<BTreeSet<usize>> = Vec::new();
+    let mut through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, _, source)| (*n, *source)).collect();
+    through_copy.retain(|_, _| true);
+    let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
+    for s in &ranged.stored {
+        let mut g = single(s, device_of(&s.node));
+        let direct = |g: &Group, producer: &FxHashMap<usize, usize>| -> BTreeSet<usize> {
+            let source = |n: &usize| -> usize {
+                let mut n = *n;
+                while let Some(m) = through_copy.get(&n) {
+                    n = *m;
+                }
+                n
+            };
+            g.reads.iter().filter_map(|n| producer.get(&source(n)).copied()).collect()
+        };
+        let copied: BTreeSet<usize> =
+            g.reads.iter().filter(|n| through_copy.contains_key(n)).filter_map(|n| producer.get(&through_copy[n]).copied()).collect();
+        let first = direct(&g, &producer);
+        let mut all: BTreeSet<usize> = first.clone();
+        for d in &first {
+            all.extend(needs[*d].iter().copied());
+        }
+        let key = (g.extents(), g.device.clone());
+        let candidates = by_extents.entry(key).or_default();
+        // The latest candidate is tried first: it is the likeliest to share inputs.
+        let found = candidates.iter().rev().copied().find_map(|i| {
+            // A group that reaches this one through another cannot take it in.
+            if copied.contains(&i) || first.iter().any(|d| *d != i && needs[*d].contains(&i)) {
+                return None;
+            }
+            let a = groups[i].as_ref().expect("candidates are alive");
+            try_merge(a, &g, first.contains(&i)).map(|m| (i, m))
+        });
+        match found {
+            Some((i, merged)) => {
+                g = merged;
+                g.writes().for_each(|n| drop(producer.insert(n, i)));
+                groups[i] = Some(g);
+                all.remove(&i);
+                // Whoever needed the old group now needs what came with the new store.
+                for (j, n) in needs.iter_mut().enumerate() {
+                    if j == i || n.contains(&i) {
+                        n.extend(all.iter().copied());
+                    }
+                }
+            }
+            None => {
+                let i = groups.len();
+                g.writes().for_each(|n| drop(producer.insert(n, i)));
+                candidates.push(i);
+                groups.push(Some(g));
+                needs.push(all);
+            }
+        }
+    }
+    let mut groups: Vec<Group> = groups.into_iter().flatten().collect();
+    // What nobody reads is not written.
+    loop {
+        let read: FxHashSet<usize> =
+            groups.iter().flat_map(|g| g.reads.iter().copied()).chain(ranged.copies.iter().map(|c| c.2)).chain(keep.iter().copied()).collect();
+        let before: usize = groups.iter().map(|g| g.stores.len()).sum();
+        for g in &mut groups {
+            g.stores.retain(|s| read.contains(&s.0));
+            g.refresh();
+        }
+        groups.retain(|g| !g.stores.is_empty());
+        if groups.iter().map(|g| g.stores.len()).sum::<usize>() == before {
+            return groups;
+        }
+    }
+}
+
+fn single(s: &Stored, device: DeviceName) -> Group {
+    let mut g = Group {
+        device,
+        ranges: s.ranges.clone(),
+        stores: vec![(s.number, s.index.clone(), s.value.clone())],
+        reads: BTreeSet::new(),
+        reduced: BTreeSet::new(),
+    };
+    g.refresh();
+    g
+}
+
+/// `b` in the loops of `a`, if that is right and worth it.
+fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
+    let buffers = a.reads.len() + a.stores.len() + b.reads.len() + b.stores.len();
+    if buffers > MOST_MERGED_BUFFERS {
+        return None;
+    }
+    let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
+        (true, true) => true,
+        (false, false) => a.reduced == b.reduced,
+        _ => dependent,
+    };
+    if !worth {
+        return None;
+    }
+    let map: FxHashMap<UOp, UOp> = b.ranges.iter().cloned().zip(a.ranges.iter().cloned()).collect();
+    let moved: Vec<UOp> = b.stores.iter().flat_map(|s| [s.1.clone(), s.2.clone()]).collect();
+    let mut moved = substitute_all(&moved, &map);
+    if dependent {
+        // A value of `a` that `b` reads must be the one that the same iteration has just computed.
+        let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for u in crate::ir::toposort(moved.iter()) {
+            if u.op() != Op::Load {
+                continue;
+            }
+            if let Some((_, index, value)) = a.stores.iter().find(|s| s.0 == loaded(&u)) {
+                if u.src()[0].src()[1] != *index || u.src()[0].src().len() > 2 {
+                    return None;
+                }
+                inline.insert(u.clone(), value.clone());
+            }
+        }
+        moved = substitute_all(&moved, &inline);
+        // After the exchange a value may need indices that are open only inside it; the canonical form is restored.
+        moved = moved.iter().map(crate::symbolic::simplify).collect();
+    }
+    let mut stores = a.stores.clone();
+    stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
+    let mut g = Group { device: a.device.clone(), ranges: a.ranges.clone(), stores, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    g.refresh();
+    Some(g)
+}
+
+/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
+pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
+    let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
+        let len = buffer_len(g, *number, index);
+        let place = UOp::new(
+            Op::Index,
+            value.dtype(),
+            [
+                UOp::new(
+                    Op::Param,
+                    value.dtype(),
+                    Src::new(),
+                    Arg::Param { slot: *number, len, device: DeviceName::new("") },
+                ),
+                index.clone(),
+            ]
+            .to_src(),
+            Arg::None,
+        );
+        let mut src: Src = [place, value.clone()].to_src();
+        src.extend(g.ranges.iter().cloned());
+        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+    };
+    let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());
+    let order = sink.toposort();
+    // Slots: what is written, then what is only read, in the order of use.
+    let mut slots: Vec<usize> = g.writes().collect();
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in order.iter().filter(|u| u.op() == Op::Param) {
+        let Arg::Param { slot: number, len, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };
+        let slot = slots.iter().position(|n| n == number).unwrap_or_else(|| {
+            slots.push(*number);
+            slots.len() - 1
+        });
+        map.insert(u.clone(), UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }));
+    }
+    // Ranges: those of the outputs, then those of reduces, outer ones first.
+    let mut next = 0;
+    let mut number = |r: &UOp, map: &mut FxHashMap<UOp, UOp>| {
+        if !map.contains_key(r) {
+            map.insert(r.clone(), UOp::range(&r.src()[0], next, r.range_kind()));
+            next += 1;
+        }
+    };
+    g.ranges.iter().for_each(|r| number(r, &mut map));
+    for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
+        u.src()[1..].iter().for_each(|r| number(r, &mut map));
+    }
+    (sink.substitute(&map), slots)
+}
+
+/// Elements of the buffer that a store fills: the stores of a kernel cover their buffers, so the extents tell.
+fn buffer_len(g: &Group, _number: usize, _index: &UOp) -> usize {
+    g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product()
+}

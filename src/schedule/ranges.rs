@@ -1,0 +1,424 @@
+//! Gives every node of the tensor graph its ranges. In come the outputs of a prepared graph, out come kernels as stores over ranges.
+//!
+//! The graph is walked from outputs to inputs. Each user of a node *demands* it at index expressions over the ranges of the user's kernel;
+//! a movement op only rewrites those expressions, a reduce opens ranges of its own. A node that several users demand at different indices, or
+//! that would be computed many times over, is either computed again for each demand or stored by a kernel of its own, whichever the cost
+//! model says is cheaper. Then the expressions are built from inputs to outputs.
+
+use super::cost;
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
+use crate::shape::{IndexExpr, movement_index};
+use crate::symbolic::{simplify, simplify_under};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+impl IndexExpr for UOp {
+    fn int(value: i64) -> UOp {
+        UOp::int(value)
+    }
+    fn add(&self, other: &UOp) -> UOp {
+        self + other
+    }
+    fn mul(&self, factor: i64) -> UOp {
+        self * factor
+    }
+    fn div(&self, divisor: i64) -> UOp {
+        self / divisor
+    }
+    fn modulo(&self, divisor: i64) -> UOp {
+        self % divisor
+    }
+    fn ge(&self, bound: i64) -> UOp {
+        UOp::ge(self, bound)
+    }
+    fn lt(&self, bound: i64) -> UOp {
+        UOp::lt(self, bound)
+    }
+    fn and(&self, other: &UOp) -> UOp {
+        UOp::and(self, other)
+    }
+    fn truth() -> UOp {
+        UOp::truth(true)
+    }
+}
+
+type Indices = SmallVec<[UOp; 4]>;
+
+/// A use of a node: at these indices, where this holds, in this kernel, inside these loops.
+#[derive(Clone)]
+struct Demand {
+    kernel: usize,
+    at: Indices,
+    valid: UOp,
+    /// The loops around the evaluation, outermost first, without those inside which it does not change.
+    loops: SmallVec<[UOp; 6]>,
+    /// How often the user is evaluated in all: more than the product of `loops` where the value serves many iterations of an inner loop.
+    uses: f64,
+    /// Ranges that a reduce opens for this demand.
+    opened: SmallVec<[UOp; 4]>,
+    /// For each operand, which of its demands this one became.
+    operands: SmallVec<[usize; 3]>,
+}
+
+/// A kernel before it is numbered: what it stores, and where.
+pub struct Stored {
+    /// The tensor-graph node.
+    pub node: UOp,
+    /// The number of its buffer: inputs come first, then what is produced, producers before users.
+    pub number: usize,
+    /// The output's ranges, outermost first.
+    pub ranges: Vec<UOp>,
+    /// The value of an element, over placeholders for buffers.
+    pub value: UOp,
+    /// The flat index that it is stored at.
+    pub index: UOp,
+}
+
+/// What the walk found.
+pub struct Ranged {
+    /// One per stored node, producers before users.
+    pub stored: Vec<Stored>,
+    /// Copies between devices: number and node of the copy, and the number of the buffer that it reads.
+    pub copies: Vec<(usize, UOp, usize)>,
+    /// The buffer numbers of nodes that have one.
+    pub numbers: FxHashMap<u64, usize>,
+}
+
+/// The node whose buffer this one reads, seen through reshapes, which do not move elements.
+pub fn peel(u: &UOp) -> &UOp {
+    let mut u = u;
+    while matches!(u.op(), Op::Reshape) || (u.op() == Op::Contiguous && is_plain(&u.src()[0])) {
+        u = &u.src()[0];
+    }
+    u
+}
+
+/// A buffer under reshapes alone.
+fn is_plain(u: &UOp) -> bool {
+    let mut u = u;
+    while u.op() == Op::Reshape || u.op() == Op::Contiguous {
+        u = &u.src()[0];
+    }
+    matches!(u.op(), Op::Param | Op::Buffer | Op::Copy)
+}
+
+/// A stand-in for the buffer of a node inside kernel expressions.
+pub fn placeholder(u: &UOp, number: usize) -> UOp {
+    match u.op() {
+        Op::Param => u.clone(),
+        _ => UOp::new(
+            Op::Param,
+            u.dtype(),
+            Src::new(),
+            Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") },
+        ),
+    }
+}
+
+struct Walk {
+    demands: FxHashMap<u64, Vec<Demand>>,
+    next_range: u32,
+    kernels: usize,
+}
+
+impl Walk {
+    fn range(&mut self, extent: usize, kind: AxisKind) -> UOp {
+        let id = self.next_range;
+        self.next_range += 1;
+        UOp::range(extent as i64, id, kind)
+    }
+
+    /// Records a demand and returns its number among the node's; equal demands are one.
+    fn demand(&mut self, u: &UOp, at: Indices, valid: UOp, loops: &[UOp], uses: f64, kernel: usize) -> usize {
+        let mut open = valid.ranges().clone();
+        at.iter().for_each(|i| open.union(i.ranges()));
+        let mut loops: SmallVec<[UOp; 6]> = loops.iter().cloned().collect();
+        while loops.last().is_some_and(|r| !open.has(r.range_id())) {
+            loops.pop();
+        }
+        let list = self.demands.entry(u.id()).or_default();
+        if let Some(i) = list.iter().position(|d| d.kernel == kernel && d.at == at && d.valid == valid) {
+            list[i].uses += uses;
+            if loops.len() < list[i].loops.len() {
+                list[i].loops = loops;
+            }
+            return i;
+        }
+        list.push(Demand { kernel, at, valid, loops, uses, opened: SmallVec::new(), operands: SmallVec::new() });
+        list.len() - 1
+    }
+}
+
+fn iterations(loops: &[UOp]) -> f64 {
+    loops.iter().map(|r| r.src()[0].vmax() as f64).product()
+}
+
+/// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the inputs take.
+pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
+    let order = toposort(outputs);
+    let mut forced: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
+    for u in &order {
+        match u.op() {
+            Op::Contiguous if !is_plain(&u.src()[0]) => drop(forced.insert(u.id())),
+            Op::Copy => {
+                forced.insert(u.id());
+                forced.insert(peel(&u.src()[0]).id());
+            }
+            _ => {}
+        }
+    }
+    let totals = cost::totals(&order, &|u| forced.contains(&u.id()) && !outputs.iter().any(|o| peel(o) == u));
+
+    let mut walk = Walk { demands: FxHashMap::default(), next_range: 0, kernels: 0 };
+    let mut stored: FxHashMap<u64, (usize, Vec<UOp>)> = FxHashMap::default();
+    // What a node is evaluated at. For a stored node that is once, over its own ranges; its users' demands become loads.
+    let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
+    let mut outputs_of_kernel: Vec<f64> = Vec::new();
+    let reachable_outputs: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
+
+    for u in order.iter().rev() {
+        let is_output = reachable_outputs.contains(&u.id());
+        if matches!(u.op(), Op::Param | Op::Buffer | Op::Const) && !(is_output && u.op() == Op::Const) {
+            continue;
+        }
+        if u.op() == Op::Copy {
+            continue;
+        }
+        let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
+        let needed = is_output || !demands.is_empty() || forced.contains(&u.id());
+        if !needed || u.numel() == 0 {
+            continue;
+        }
+        let store = forced.contains(&u.id()) || should_store(u, demands, &totals, &outputs_of_kernel);
+        let mut evals = if store {
+            let kernel = walk.kernels;
+            walk.kernels += 1;
+            let mut ranges = Vec::new();
+            let at: Indices = u
+                .shape()
+                .iter()
+                .map(|&n| {
+                    if n == 1 {
+                        return UOp::int(0);
+                    }
+                    let r = walk.range(n, AxisKind::Global);
+                    ranges.push(r.clone());
+                    r
+                })
+                .collect();
+            outputs_of_kernel.push(u.numel() as f64);
+            stored.insert(u.id(), (kernel, ranges.clone()));
+            vec![Demand {
+                kernel,
+                at,
+                valid: UOp::truth(true),
+                uses: u.numel() as f64,
+                loops: ranges.into_iter().collect(),
+                opened: SmallVec::new(),
+                operands: SmallVec::new(),
+            }]
+        } else {
+            demands.to_vec()
+        };
+        for d in &mut evals {
+            propagate(u, d, &mut walk);
+        }
+        evaluated.insert(u.id(), evals);
+    }
+    build(&order, inputs, walk, stored, evaluated)
+}
+
+/// Passes one evaluation of a node on to its operands as demands.
+fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
+    match u.op() {
+        op if op.is(Group::Movement) => {
+            let x = &u.src()[0];
+            let m = u.arg().movement().expect("a movement op has a movement");
+            let (at, valid) = movement_index(m, x.shape(), &d.at);
+            let at: Indices = at.iter().map(simplify).collect();
+            let valid = simplify(&d.valid.and(&valid));
+            let k = walk.demand(x, at, valid, &d.loops, d.uses, d.kernel);
+            d.operands.push(k);
+        }
+        Op::Reduce => {
+            let Arg::Reduce { axes, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+            let x = &u.src()[0];
+            let mut at = d.at.clone();
+            for &a in axes {
+                at[a] = if x.shape()[a] == 1 {
+                    UOp::int(0)
+                } else {
+                    let r = walk.range(x.shape()[a], AxisKind::Reduce);
+                    d.opened.push(r.clone());
+                    r
+                };
+            }
+            let mut loops = d.loops.clone();
+            loops.extend(d.opened.iter().cloned());
+            let uses = iterations(&loops);
+            let k = walk.demand(x, at, d.valid.clone(), &loops, uses, d.kernel);
+            d.operands.push(k);
+        }
+        _ => {
+            for x in u.src() {
+                let at = if x.shape().is_empty() { Indices::new() } else { d.at.clone() };
+                let k = walk.demand(x, at, d.valid.clone(), &d.loops, d.uses, d.kernel);
+                d.operands.push(k);
+            }
+        }
+    }
+}
+
+/// The decision that `cost.rs` explains.
+fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outputs_of_kernel: &[f64]) -> bool {
+    if u.op().is(Group::Movement) || matches!(u.op(), Op::Iota | Op::Const | Op::Contiguous | Op::Sink) {
+        return false;
+    }
+    let n = u.numel() as f64;
+    let total = totals[&u.id()];
+    if u.op() == Op::Reduce {
+        let row_bytes = u.src()[0].numel() / u.numel().max(1) * u.src()[0].dtype().itemsize();
+        // The value serves an inner loop: its row is walked again there, which wants the row in a cache.
+        let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
+        if broadcast && row_bytes > cost::ROW_BYTES {
+            return true;
+        }
+        // A long reduce inside a kernel of few outputs would run on few threads.
+        let narrow = demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS && d.loops.len() + d.opened.len() > 0);
+        if narrow && total > cost::WORTH_SPREADING && (broadcast || n >= cost::FEW_OUTPUTS) {
+            return true;
+        }
+    }
+    let each = total / n;
+    if each <= cost::FREE && u.op() != Op::Reduce {
+        return false;
+    }
+    let evaluations: f64 = demands
+        .iter()
+        .map(|d| {
+            let i = iterations(&d.loops);
+            let in_reduce = d.loops.last().is_some_and(|r| r.range_kind() == AxisKind::Reduce);
+            if in_reduce && i > n { n + (i - n) / cost::TILE } else { i }
+        })
+        .sum();
+    (evaluations - n) * each > n * cost::STORE + cost::LAUNCH
+}
+
+/// Row-major position of indices in a shape.
+pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
+    let mut sum = UOp::int(0);
+    let mut stride = 1i64;
+    for (i, &n) in at.iter().zip(shape).rev() {
+        sum = i * stride + sum;
+        stride *= n as i64;
+    }
+    simplify(&sum)
+}
+
+/// A load, guarded where the index could leave the buffer.
+fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
+    let zero = || UOp::constant(0i64, buffer.dtype());
+    if valid.is_int(0) || len == 0 {
+        return zero();
+    }
+    let index = if valid.is_int(1) { index } else { simplify_under(&index, valid) };
+    let inside = index.vmin() >= 0 && index.vmax() < len as i128;
+    assert!(inside || !valid.is_int(1), "an unguarded index leaves its buffer of {len}: {index:?}");
+    let place = |src: Src| UOp::new(Op::Index, buffer.dtype(), src, Arg::None);
+    if inside {
+        UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index].to_src())].to_src(), Arg::None)
+    } else {
+        UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index, valid.clone()].to_src()), zero()].to_src(), Arg::None)
+    }
+}
+
+/// Builds expressions from inputs to outputs.
+fn build(
+    order: &[UOp],
+    inputs: usize,
+    walk: Walk,
+    stored: FxHashMap<u64, (usize, Vec<UOp>)>,
+    evaluated: FxHashMap<u64, Vec<Demand>>,
+) -> Ranged {
+    let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
+    let mut out = Ranged { stored: Vec::new(), copies: Vec::new(), numbers: FxHashMap::default() };
+    let mut buffers: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in order {
+        if u.numel() == 0 {
+            // Nothing is ever read from it; what users need is a value of the dtype.
+            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+                values.insert((u.id(), k), UOp::constant(0i64, u.dtype()));
+            }
+            continue;
+        }
+        match u.op() {
+            Op::Param => {
+                let Arg::Param { slot, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };
+                buffers.insert(u.id(), u.clone());
+                out.numbers.insert(u.id(), *slot);
+            }
+            Op::Copy => {
+                let number = inputs + out.stored.len() + out.copies.len();
+                buffers.insert(u.id(), placeholder(u, number));
+                out.numbers.insert(u.id(), number);
+                out.copies.push((number, u.clone(), out.numbers[&peel(&u.src()[0]).id()]));
+            }
+            _ => {}
+        }
+        if let Some(evals) = evaluated.get(&u.id()) {
+            for (k, d) in evals.iter().enumerate() {
+                let value = expression(u, d, &values);
+                match stored.get(&u.id()) {
+                    Some((_, ranges)) => {
+                        let number = inputs + out.stored.len() + out.copies.len();
+                        buffers.insert(u.id(), placeholder(u, number));
+                        out.numbers.insert(u.id(), number);
+                        let index = flat(&d.at, u.shape());
+                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: simplify(&value), index });
+                    }
+                    None => drop(values.insert((u.id(), k), value)),
+                }
+            }
+        }
+        if let Some(buffer) = buffers.get(&u.id()) {
+            for (k, d) in walk.demands.get(&u.id()).into_iter().flatten().enumerate() {
+                let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
+                values.insert((u.id(), k), value);
+            }
+        } else if u.op() == Op::Const {
+            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+                values.insert((u.id(), k), u.clone());
+            }
+        }
+    }
+    out
+}
+
+/// The value of a node at one demand, from its operands' values.
+fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>) -> UOp {
+    let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
+    match u.op() {
+        Op::Const => u.clone(),
+        Op::Iota => d.at[0].cast(u.dtype()),
+        Op::Pad => {
+            let m = u.arg().movement().expect("a pad has a movement");
+            let (_, valid) = movement_index(m, u.src()[0].shape(), &d.at);
+            simplify(&valid).select(&operand(0), &UOp::constant(0i64, u.dtype()))
+        }
+        op if op.is(Group::Movement) || op == Op::Contiguous => operand(0),
+        Op::Reduce => {
+            let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+            if d.opened.is_empty() {
+                return operand(0);
+            }
+            let mut src: Src = [operand(0)].to_src();
+            src.extend(d.opened.iter().cloned());
+            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold: *fold, axes: SmallVec::new() })
+        }
+        _ => {
+            debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");
+            UOp::new(u.op(), u.dtype(), (0..u.src().len()).map(operand).collect::<Src>(), u.arg().clone())
+        }
+    }
+}
