@@ -73,12 +73,15 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
     if let Some(v) = slot(u.node()).get() {
         return v;
     }
-    let mut stack = vec![u];
-    while let Some(&top) = stack.last() {
+    // (node, index of the next operand to look at)
+    let mut stack = vec![(u, 0)];
+    while let Some((top, next)) = stack.last_mut() {
+        let top: &'a UOp = top;
         if slot(top.node()).get().is_some() {
             stack.pop();
-        } else if let Some(s) = top.src().iter().find(|s| slot(s.node()).get().is_none()) {
-            stack.push(s);
+        } else if let Some(s) = top.src().get(*next) {
+            *next += 1;
+            stack.push((s, 0));
         } else {
             let _ = slot(top.node()).set(make(top));
             stack.pop();
@@ -123,9 +126,7 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.0.len()],
         (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
         (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
-        (_, Arg::Movement(m)) => {
-            m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"))
-        }
+        (_, Arg::Movement(m)) => m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
         (Op::Reduce, Arg::Reduce { axes, .. }) => {
             let mut s = u.src()[0].shape().clone();
             for &a in axes {
@@ -238,7 +239,11 @@ fn make_bounds(u: &UOp) -> Bounds {
         Op::And if dtype.is_bool() => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Or if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Xor if dtype.is_bool() => {
-            if of(0).0 == of(0).1 && of(1).0 == of(1).1 { ((of(0).0 ^ of(1).0), (of(0).0 ^ of(1).0)) } else { (0, 1) }
+            if of(0).0 == of(0).1 && of(1).0 == of(1).1 {
+                ((of(0).0 ^ of(1).0), (of(0).0 ^ of(1).0))
+            } else {
+                (0, 1)
+            }
         }
         Op::And if of(0).0 >= 0 && of(1).0 >= 0 => (0, of(0).1.min(of(1).1)),
         Op::And if of(1).0 >= 0 => (0, of(1).1),

@@ -26,7 +26,7 @@ impl OpSet {
 }
 
 macro_rules! ops {
-    ($($(#[doc = $doc:literal])* $name:ident($($arg:ident $($var:tt)?),*) $([$($group:ident)*])?;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident $args:tt $([$($group:ident)*])?;)*) => {
         /// What a node does. The table in `ir/op.rs` is the only place where ops are declared.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -39,15 +39,15 @@ macro_rules! ops {
             pub const fn name(self) -> &'static str { match self { $(Op::$name => stringify!($name)),* } }
             /// The number of operands; for variadic ops the least number.
             pub const fn arity(self) -> usize {
-                match self { $(Op::$name => 0 $(+ ops!(@least $arg $($var)?))*),* }
+                match self { $(Op::$name => ops!(@least $args)),* }
             }
             /// Does the op take any number of operands past its arity?
             pub const fn variadic(self) -> bool {
-                match self { $(Op::$name => false $(|| ops!(@var $arg $($var)?))*),* }
+                match self { $(Op::$name => ops!(@var $args)),* }
             }
             /// Names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
-                match self { $(Op::$name => &[$(stringify!($arg)),*]),* }
+                match self { $(Op::$name => ops!(@names $args)),* }
             }
             /// Is `n` a right number of operands in a pattern? `usize::MAX` stands for "any".
             pub const fn takes(self, n: usize) -> bool {
@@ -61,10 +61,14 @@ macro_rules! ops {
             pub fn from_name(name: &str) -> Option<Op> { match name { $(stringify!($name) => Some(Op::$name),)* _ => None } }
         }
     };
-    (@least $arg:ident ..) => { 0 };
-    (@least $arg:ident) => { 1 };
-    (@var $arg:ident ..) => { true };
-    (@var $arg:ident) => { false };
+    (@least ()) => { 0 };
+    (@least ($arg:ident ..)) => { 0 };
+    (@least ($arg:ident)) => { 1 };
+    (@least ($arg:ident, $($rest:tt)*)) => { 1 + ops!(@least ($($rest)*)) };
+    (@var ($arg:ident ..)) => { true };
+    (@var ($arg:ident, $($rest:tt)*)) => { ops!(@var ($($rest)*)) };
+    (@var $one_or_none:tt) => { false };
+    (@names ($($arg:ident $(..)?),*)) => { &[$(stringify!($arg)),*] };
 }
 
 /// Families of ops that rules and passes treat alike.
@@ -252,12 +256,8 @@ impl Op {
         group.set().has(self)
     }
     /// Ops that compute one element from the matching elements of their operands.
-    pub const ALU: OpSet = Group::Unary
-        .set()
-        .or(Group::Binary.set())
-        .or(Group::Ternary.set())
-        .or(OpSet::of(Op::Cast))
-        .or(OpSet::of(Op::Bitcast));
+    pub const ALU: OpSet =
+        Group::Unary.set().or(Group::Binary.set()).or(Group::Ternary.set()).or(OpSet::of(Op::Cast)).or(OpSet::of(Op::Bitcast));
     /// Is it elementwise?
     #[inline]
     pub const fn is_alu(self) -> bool {

@@ -8,7 +8,7 @@ use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 /// Operands of a node. Three fit inline, which is the most an ALU op has.
 pub type Src = SmallVec<[UOp; 3]>;
@@ -37,13 +37,13 @@ struct Entry {
 }
 
 const SHARDS: usize = 64;
-static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> =
-    LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
+static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 fn shard(key: u64) -> std::sync::MutexGuard<'static, HashTable<Entry>> {
-    // The lock is held over no user code, so a poisoned one still guards a sound table.
-    TABLE[(key >> 57) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
+    // The lock is held over no user code, so a poisoned one still guards a sound table. The top seven bits are left to the table, which tells
+    // the entries of a group apart by them.
+    TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn mix(h: u64, v: u64) -> u64 {
@@ -208,11 +208,7 @@ impl UOp {
             Const::Float(_) => DType::F64,
         };
         // An integer literal of an unsigned dtype is its bit pattern, so it passes through; everything else converts.
-        let value = if from == DType::I64 && dtype.is_int() {
-            value.normalize(dtype.scalar())
-        } else {
-            value.cast(from, dtype.scalar())
-        };
+        let value = if from == DType::I64 && dtype.is_int() { value.normalize(dtype.scalar()) } else { value.cast(from, dtype.scalar()) };
         UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
     }
     /// An integer of index arithmetic.
