@@ -2,7 +2,7 @@
 //! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
 
 use super::uop::Node;
-use super::{Arg, AxisKind, Fold, Op, UOp};
+use super::{Arg, Fold, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::Dims;
 use smallvec::SmallVec;
@@ -73,12 +73,15 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
     if let Some(v) = slot(u.node()).get() {
         return v;
     }
-    let mut stack = vec![u];
-    while let Some(&top) = stack.last() {
+    // (node, index of the next operand to look at)
+    let mut stack = vec![(u, 0)];
+    while let Some((top, next)) = stack.last_mut() {
+        let top: &'a UOp = top;
         if slot(top.node()).get().is_some() {
             stack.pop();
-        } else if let Some(s) = top.src().iter().find(|s| slot(s.node()).get().is_none()) {
-            stack.push(s);
+        } else if let Some(s) = top.src().get(*next) {
+            *next += 1;
+            stack.push((s, 0));
         } else {
             let _ = slot(top.node()).set(make(top));
             stack.pop();
@@ -309,9 +312,4 @@ fn mod_bounds((a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
         return Some((0, if a >= 0 { b.min(d - 1) } else { d - 1 }));
     }
     if d < 0 { Some((c + 1, 0)) } else { None }
-}
-
-/// Does a kind of axis become a loop or a launch dimension that still stands when code is made?
-pub fn is_serial(kind: AxisKind) -> bool {
-    matches!(kind, AxisKind::Loop | AxisKind::Reduce)
 }

@@ -3,6 +3,7 @@
 
 mod arg;
 mod derive;
+mod doc;
 pub mod eval;
 mod op;
 mod parse;
@@ -10,8 +11,12 @@ mod print;
 mod uop;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use arg::{Arg, AxisKind, DeviceName, Fold, SpecialKind, Storage, StorageRef};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
+pub use doc::doc_table;
 pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};

@@ -47,7 +47,7 @@ macro_rules! ops {
             }
             /// Names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
-                match self { $(Op::$name => &[$(stringify!($arg),)* $(concat!(stringify!($rest), "…"))?]),* }
+                match self { $(Op::$name => &[$(stringify!($arg),)* $(stringify!($rest))?]),* }
             }
             /// Is `n` a right number of operands in a pattern? `usize::MAX` stands for "any".
             pub const fn takes(self, n: usize) -> bool {

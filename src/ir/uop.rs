@@ -41,8 +41,9 @@ static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHAR
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 fn shard(key: u64) -> std::sync::MutexGuard<'static, HashTable<Entry>> {
-    // The lock is held over no user code, so a poisoned one still guards a sound table.
-    TABLE[(key >> 57) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
+    // The lock is held over no user code, so a poisoned one still guards a sound table. The top seven bits are left to the table, which tells
+    // the entries of a group apart by them.
+    TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn mix(h: u64, v: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single walk.
 
 use super::Rule;
-use crate::ir::{Op, OpSet, Src, UOp};
+use crate::ir::{Op, OpSet, Src, UOp, toposort};
 use rustc_hash::FxHashMap;
 
 /// Rules gathered from tables and indexed by the op of their root. The order of tables and rules must not matter.
@@ -59,6 +59,7 @@ impl<C> Rules<C> {
         let mut tasks: Vec<Task> = roots.iter().rev().cloned().map(Task::Visit).collect();
         // Far more steps than any sound set takes: a loop of rules ends in a message instead of a hang.
         let mut budget: usize = 1_000_000;
+        let mut extended = false;
         while let Some(task) = tasks.pop() {
             match task {
                 Task::Visit(u) => {
@@ -84,6 +85,10 @@ impl<C> Rules<C> {
                     match self.step(&new, cx) {
                         Some((next, rule)) => {
                             budget -= 1;
+                            if budget == 0 && !extended {
+                                // A graph can be so large that a step or more for each node is right. Its size is counted only here.
+                                (budget, extended) = (toposort(roots).len().saturating_mul(64), true);
+                            }
                             assert!(
                                 budget > 0,
                                 "rules do not come to an end: last {} at {}:{} on {new:?}",

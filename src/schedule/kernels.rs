@@ -100,7 +100,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
         match found {
             Some((i, merged)) => {
                 g = merged;
-                g.writes().for_each(|n| drop(producer.insert(n, i)));
+                producer.extend(g.writes().map(|n| (n, i)));
                 groups[i] = Some(g);
                 all.remove(&i);
                 // Whoever needed the old group now needs what came with the new store.
@@ -112,7 +112,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
             }
             None => {
                 let i = groups.len();
-                g.writes().for_each(|n| drop(producer.insert(n, i)));
+                producer.extend(g.writes().map(|n| (n, i)));
                 candidates.push(i);
                 groups.push(Some(g));
                 needs.push(all);

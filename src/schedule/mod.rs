@@ -302,8 +302,8 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
     let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
     for (i, u) in units.iter().enumerate() {
         match u {
-            Unit::Group(g) => g.writes().for_each(|n| drop(writer.insert(n, i))),
-            Unit::Copy(to, _) => drop(writer.insert(*to, i)),
+            Unit::Group(g) => writer.extend(g.writes().map(|n| (n, i))),
+            Unit::Copy(to, _) => writer.extend([(*to, i)]),
         }
     }
     // A buffer that is taken over has readers of the old value (before) and of the new one, which name it the same; only the latter

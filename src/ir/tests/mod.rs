@@ -1,0 +1,5 @@
+//! Tests of the text form, and the random graphs that they share.
+
+mod parse;
+mod print;
+mod random;

@@ -1,0 +1,89 @@
+//! Interning from many threads: equal structure is one node while anybody holds it, and nothing is left once nobody does.
+
+use picograd::dtype::DType;
+use picograd::ir::{Op, UOp};
+use std::sync::{Barrier, Mutex, MutexGuard};
+
+/// `UOp::live` counts the whole process, so the tests of this file take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+const THREADS: usize = 8;
+
+/// A graph of shared parts that is the same for the same seed.
+fn graph(seed: i64, size: i64) -> UOp {
+    (0..size).fold(UOp::int(seed), |x, i| (&x * (i + 2)) + (&x % (i + 3)))
+}
+
+#[test]
+fn equal_structure_is_one_node_from_every_thread() {
+    let _turn = alone();
+    let before = UOp::live();
+    let start = Barrier::new(THREADS);
+    let graphs: Vec<Vec<UOp>> = std::thread::scope(|s| {
+        let work = || {
+            start.wait();
+            (0..200).map(|seed| graph(seed, 20)).collect()
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| s.spawn(work)).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    for other in &graphs[1..] {
+        assert_eq!(&graphs[0], other);
+        assert!(graphs[0].iter().zip(other).all(|(a, b)| a.id() == b.id() && a.key() == b.key()));
+    }
+    drop(graphs);
+    assert_eq!(UOp::live(), before);
+}
+
+#[test]
+fn dropping_while_another_thread_makes_the_same_node() {
+    let _turn = alone();
+    let before = UOp::live();
+    let start = Barrier::new(THREADS);
+    std::thread::scope(|s| {
+        for _ in 0..THREADS {
+            s.spawn(|| {
+                start.wait();
+                for i in 0..20_000 {
+                    // All threads make and drop the same few graphs, so nodes die and are born again all the time.
+                    let (a, b) = (graph(i % 3, 3), graph(i % 3, 3));
+                    assert_eq!(a, b);
+                    assert_eq!(a.bounds(), b.bounds());
+                }
+            });
+        }
+    });
+    assert_eq!(UOp::live(), before);
+}
+
+#[test]
+fn nodes_go_from_thread_to_thread_and_are_freed() {
+    let _turn = alone();
+    let before = UOp::live();
+    let (send, receive) = std::sync::mpsc::channel::<UOp>();
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            for i in 0..50_000 {
+                send.send(graph(i % 100, 4)).unwrap();
+            }
+        });
+        for u in receive {
+            assert_eq!(u.op(), Op::Add);
+        }
+    });
+    assert_eq!(UOp::live(), before);
+}
+
+#[test]
+fn unlike_nodes_are_unlike() {
+    let _turn = alone();
+    let x = UOp::constant(1, DType::I32);
+    assert_ne!(x, UOp::constant(1, DType::I64));
+    assert_ne!(x, x.splat(4));
+    assert_ne!(&x + 1i32, &x * 1i32);
+    assert_ne!(UOp::constant(0.0, DType::F32), UOp::constant(-0.0, DType::F32));
+    assert_eq!(UOp::constant(f64::NAN, DType::F32), UOp::constant(-f64::NAN, DType::F32));
+}
