@@ -2,6 +2,7 @@
 pub mod dtype;
 pub mod error;
 pub mod ir;
+pub mod opt;
 pub mod rewrite;
 pub mod schedule;
 pub mod shape;
