@@ -1,2 +1,3 @@
 //! picograd
 pub mod error;
+pub mod math;
