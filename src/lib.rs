@@ -3,6 +3,7 @@ pub mod dtype;
 pub mod error;
 pub mod ir;
 pub mod lower;
+pub mod math;
 pub mod opt;
 pub mod rewrite;
 pub mod runtime;
