@@ -4,6 +4,7 @@
 mod apply;
 mod heuristic;
 
+pub use apply::replace_range;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
