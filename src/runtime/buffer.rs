@@ -1,0 +1,120 @@
+//! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the last handle frees the memory.
+
+use super::device::Device;
+use super::memory::HostBuffer;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory of some device.
+pub enum Memory {
+    /// Of the host: the CPU and the interpreter.
+    Host(HostBuffer),
+    /// None at all: the device that runs nothing.
+    Null,
+}
+
+struct Inner {
+    id: u64,
+    device: DeviceName,
+    dtype: DType,
+    len: usize,
+    memory: Memory,
+}
+
+/// A handle on memory of a device.
+#[derive(Clone)]
+pub struct Buffer(Arc<Inner>);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Buffer {
+    /// New memory for `len` elements; its content is not defined.
+    pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
+        let bytes = len.checked_mul(dtype.itemsize()).ok_or_else(|| Error::OutOfMemory {
+            device: device.to_string(),
+            asked: usize::MAX,
+            held: super::memory::held_bytes(),
+        })?;
+        let memory = Device::named(device)?.allocate(bytes)?;
+        Ok(Buffer::with(device, dtype, len, memory))
+    }
+
+    /// Memory filled with these bytes, which must be `len` elements.
+    pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
+        let mut memory = Device::named(device)?.allocate(bytes.len())?;
+        if let Memory::Host(h) = &mut memory {
+            h.as_mut_slice().copy_from_slice(bytes);
+        }
+        Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+    }
+
+    fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
+        Buffer(Arc::new(Inner { id: NEXT.fetch_add(1, Ordering::Relaxed), device: device.clone(), dtype, len, memory }))
+    }
+
+    /// The buffer behind a node's storage.
+    pub fn of(storage: &StorageRef) -> Buffer {
+        storage.0.as_any().downcast_ref::<Buffer>().expect("all storage of the graph is made here").clone()
+    }
+
+    /// As a node of the graph.
+    pub fn node(&self) -> UOp {
+        UOp::new(Op::Buffer, self.0.dtype, Src::new(), Arg::Storage(StorageRef(Arc::new(self.clone()))))
+    }
+
+    /// Element dtype.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+    /// Elements.
+    pub fn size(&self) -> usize {
+        self.0.len
+    }
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.len * self.0.dtype.itemsize()
+    }
+    /// Where the memory is.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+    /// Where it lives.
+    pub fn device_name(&self) -> &DeviceName {
+        &self.0.device
+    }
+
+    /// The content. Kernels that write it have been waited for by the time a handle is in a user's hands.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        match &self.0.memory {
+            // SAFETY: kernels run to their end before `realize` returns, and the executor hands out no buffer that a later run may write
+            // while a reader holds it: memory is taken over only when no live tensor reads it.
+            Memory::Host(h) => Ok(unsafe { h.as_slice() }[..self.bytes()].to_vec()),
+            Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
+        }
+    }
+}
+
+impl Storage for Buffer {
+    fn id(&self) -> u64 {
+        self.0.id
+    }
+    fn device(&self) -> &DeviceName {
+        &self.0.device
+    }
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "buffer {} of {} × {} on {}", self.0.id, self.0.len, self.0.dtype, self.0.device)
+    }
+}
