@@ -279,16 +279,22 @@ fn lattice(always: bool, never: bool, src: &[UOp]) -> Bounds {
 
 fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
     let Arg::Reduce { fold, axes } = u.arg() else { return all };
-    let n: i128 = if axes.is_empty() {
-        u.src()[1..].iter().map(|r| r.vmax().saturating_add(1)).fold(1i128, |a, b| a.saturating_mul(b))
+    let product = |n: Bounds, by: Bounds| (n.0.saturating_mul(by.0), n.1.saturating_mul(by.1));
+    // How many values are folded. The extent of a range may depend on variables.
+    let (least, most) = if axes.is_empty() {
+        let extent = |r: &UOp| if r.op() == Op::Range { r.src()[0].bounds() } else { EVERYTHING };
+        u.src()[1..].iter().map(extent).fold((1, 1), |n, (lo, hi)| product(n, (lo.max(0), hi.max(0))))
     } else {
-        axes.iter().map(|&a| u.src()[0].shape()[a] as i128).fold(1i128, |a, b| a.saturating_mul(b))
+        axes.iter().map(|&a| u.src()[0].shape()[a] as i128).fold((1, 1), |n, size| product(n, (size, size)))
     };
     match fold {
-        Fold::Max | Fold::Min if n > 0 => body,
-        Fold::Add if n > 0 && !u.dtype().is_bool() => {
-            let b = (body.0.saturating_mul(n), body.1.saturating_mul(n));
-            if b.0 >= all.0 && b.1 <= all.1 { b } else { all }
+        Fold::Max | Fold::Min if least > 0 => body,
+        Fold::Add if !u.dtype().is_bool() => {
+            let sum = (
+                body.0.saturating_mul(if body.0 < 0 { most } else { least }),
+                body.1.saturating_mul(if body.1 < 0 { least } else { most }),
+            );
+            if sum.0 >= all.0 && sum.1 <= all.1 { sum } else { all }
         }
         _ => all,
     }

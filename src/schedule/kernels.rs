@@ -122,8 +122,12 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
     let mut groups: Vec<Group> = groups.into_iter().flatten().collect();
     // What nobody reads is not written.
     loop {
-        let read: FxHashSet<usize> =
-            groups.iter().flat_map(|g| g.reads.iter().copied()).chain(ranged.copies.iter().map(|c| c.2)).chain(keep.iter().copied()).collect();
+        let read: FxHashSet<usize> = groups
+            .iter()
+            .flat_map(|g| g.reads.iter().copied())
+            .chain(ranged.copies.iter().map(|c| c.2))
+            .chain(keep.iter().copied())
+            .collect();
         let before: usize = groups.iter().map(|g| g.stores.len()).sum();
         for g in &mut groups {
             g.stores.retain(|s| read.contains(&s.0));
@@ -197,16 +201,8 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
         let place = UOp::new(
             Op::Index,
             value.dtype(),
-            [
-                UOp::new(
-                    Op::Param,
-                    value.dtype(),
-                    Src::new(),
-                    Arg::Param { slot: *number, len, device: DeviceName::new("") },
-                ),
-                index.clone(),
-            ]
-            .to_src(),
+            [UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") }), index.clone()]
+                .to_src(),
             Arg::None,
         );
         let mut src: Src = [place, value.clone()].to_src();

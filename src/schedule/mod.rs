@@ -118,8 +118,7 @@ pub struct Request {
 /// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so.
 pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     let (nodes, inputs) = abstracted(requests);
-    let reuse: Vec<Option<usize>> =
-        requests.iter().map(|r| r.reuse.as_ref().and_then(|s| inputs.iter().position(|i| i == s))).collect();
+    let reuse: Vec<Option<usize>> = requests.iter().map(|r| r.reuse.as_ref().and_then(|s| inputs.iter().position(|i| i == s))).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len()));
@@ -155,7 +154,13 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
     for u in &order {
         if let Some(&n) = ranged.numbers.get(&u.id()) {
-            let role = if n < inputs { Role::Input(n) } else if keep.contains(&n) { Role::Output } else { Role::Temporary(0) };
+            let role = if n < inputs {
+                Role::Input(n)
+            } else if keep.contains(&n) {
+                Role::Output
+            } else {
+                Role::Temporary(0)
+            };
             let device = match u.arg() {
                 Arg::Param { device, .. } => device.clone(),
                 _ => device[&u.id()].clone(),
@@ -268,18 +273,17 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
             if s.0 == from {
                 s.0 = to;
             }
-            let map: FxHashMap<UOp, UOp> = s
-                .2
-                .toposort()
-                .into_iter()
-                .filter_map(|u| match u.arg() {
-                    Arg::Param { slot, len, device } if *slot == from => {
-                        let arg = Arg::Param { slot: to, len: *len, device: device.clone() };
-                        Some((u.clone(), u.with_arg(arg)))
-                    }
-                    _ => None,
-                })
-                .collect();
+            let map: FxHashMap<UOp, UOp> =
+                s.2.toposort()
+                    .into_iter()
+                    .filter_map(|u| match u.arg() {
+                        Arg::Param { slot, len, device } if *slot == from => {
+                            let arg = Arg::Param { slot: to, len: *len, device: device.clone() };
+                            Some((u.clone(), u.with_arg(arg)))
+                        }
+                        _ => None,
+                    })
+                    .collect();
             s.2 = s.2.substitute(&map);
         }
         if g.reads.remove(&from) {
@@ -294,11 +298,7 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
         Group(&'a Group),
         Copy(usize, usize),
     }
-    let units: Vec<Unit> = groups
-        .iter()
-        .map(Unit::Group)
-        .chain(ranged.copies.iter().map(|(to, _, from)| Unit::Copy(*to, *from)))
-        .collect();
+    let units: Vec<Unit> = groups.iter().map(Unit::Group).chain(ranged.copies.iter().map(|(to, _, from)| Unit::Copy(*to, *from))).collect();
     let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
     for (i, u) in units.iter().enumerate() {
         match u {
@@ -313,7 +313,14 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
         .iter()
         .enumerate()
         .map(|(i, u)| match u {
-            Unit::Group(g) => g.reads.iter().filter(|n| !taken.iter().any(|t| t.0 == **n)).filter_map(|n| writer.get(n)).copied().filter(|w| *w != i).collect(),
+            Unit::Group(g) => g
+                .reads
+                .iter()
+                .filter(|n| !taken.iter().any(|t| t.0 == **n))
+                .filter_map(|n| writer.get(n))
+                .copied()
+                .filter(|w| *w != i)
+                .collect(),
             Unit::Copy(_, from) => writer.get(from).copied().into_iter().collect(),
         })
         .collect();
@@ -327,7 +334,8 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
     let mut done = vec![false; units.len()];
     let mut steps = Vec::new();
     while steps.len() < units.len() {
-        let next = (0..units.len()).find(|&i| !done[i] && waits[i].iter().all(|w| done[*w])).expect("the kernels of a graph form no circle");
+        let next =
+            (0..units.len()).find(|&i| !done[i] && waits[i].iter().all(|w| done[*w])).expect("the kernels of a graph form no circle");
         done[next] = true;
         steps.push(match &units[next] {
             Unit::Group(g) => {

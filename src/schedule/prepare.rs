@@ -101,18 +101,9 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     cut[axis] = size / pieces;
     cut.insert(axis, pieces);
     let inner: SmallVec<[usize; 4]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
-    let partial = UOp::new(
-        Op::Reduce,
-        u.dtype(),
-        [movement(x, Movement::Reshape(cut))].to_src(),
-        Arg::Reduce { fold: fold(u), axes: inner },
-    );
+    let partial =
+        UOp::new(Op::Reduce, u.dtype(), [movement(x, Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
-    let whole = UOp::new(
-        Op::Reduce,
-        u.dtype(),
-        [stored].to_src(),
-        Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] },
-    );
+    let whole = UOp::new(Op::Reduce, u.dtype(), [stored].to_src(), Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] });
     Some(movement(&whole, Movement::Reshape(u.shape().clone())))
 }

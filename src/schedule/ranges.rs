@@ -107,12 +107,9 @@ fn is_plain(u: &UOp) -> bool {
 pub fn placeholder(u: &UOp, number: usize) -> UOp {
     match u.op() {
         Op::Param => u.clone(),
-        _ => UOp::new(
-            Op::Param,
-            u.dtype(),
-            Src::new(),
-            Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") },
-        ),
+        _ => {
+            UOp::new(Op::Param, u.dtype(), Src::new(), Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") })
+        }
     }
 }
 

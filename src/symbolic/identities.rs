@@ -52,9 +52,9 @@ rules! {
         where_inner_else: Where(a, x, Where(=a, _, y))                      => a.select(x, y);
         where_and:        Where(a, Where(b, x, y), =y)                      => a.and(b).select(x, y);
         cast_self:        Cast(x) if x.dtype() == u.dtype()                 => x;
-        cast_cast:        Cast(Cast(x)) if lossless(x.dtype(), u.src()[0].dtype()) => x.cast(u.dtype());
+        cast_cast:        Cast(y @ Cast(x)) if passes(x, y, u)              => x.cast(u.dtype());
         bitcast_self:     Bitcast(x) if x.dtype() == u.dtype()              => x;
-        bitcast_bitcast:  Bitcast(Bitcast(x))                               => x.bitcast(u.dtype());
+        bitcast_bitcast:  Bitcast(y @ Bitcast(x)) if !y.dtype().is_bool()   => x.bitcast(u.dtype());
         fold_unary:       {Unary}(%a)                                       => fold(u, &[a]);
         fold_binary:      {Binary}(%a, %b)                                  => fold(u, &[a, b]);
         fold_ternary:     {Ternary}(%a, %b, %c)                             => fold(u, &[a, b, c]);
@@ -99,8 +99,9 @@ fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
         return None;
     }
     let value = eval::alu(u.op(), u.dtype(), from, x);
-    // A literal keeps no NaN payload, so bits that are read as a NaN stay computed.
-    if u.op() == Op::Bitcast && matches!(value, Const::Float(v) if v.is_nan()) {
+    // A literal keeps no NaN payload, so bits that are read as a NaN, and the bits of one, stay computed.
+    let is_nan = |c: Const| matches!(c, Const::Float(v) if v.is_nan());
+    if u.op() == Op::Bitcast && (is_nan(value) || is_nan(x[0])) {
         return None;
     }
     Some(UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(value)))
@@ -115,6 +116,13 @@ fn same_const(u: &UOp) -> Option<UOp> {
     let first = u.src().first()?;
     let c = first.as_const()?;
     u.src().iter().all(|s| s == first).then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
+}
+
+/// Is casting x to y's dtype and then to u's the same as casting it at once? Integers wrap where floats saturate, so that an integer that
+/// goes by way of a float must fit in the end too.
+fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
+    let saturates = x.dtype().is_int() && y.dtype().is_float() && u.dtype().is_int();
+    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype()))
 }
 
 /// Can every value of `from` be held by `to`?

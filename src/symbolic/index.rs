@@ -1,5 +1,6 @@
-//! Index arithmetic: integers of the dtype `index`, which do not wrap. Sums are kept in one canonical form, and division, remainder and
-//! comparison by literals are taken apart along it.
+//! Index arithmetic: integers of the dtype `index`, evaluated in 64 bits. Sums are kept in one canonical form, and division, remainder and
+//! comparison by literals are taken apart along it. Reordering a sum is exact even where it wraps; the rules that need the sum's true value
+//! ask [`Linear::fits`] first, so every rule here is exact for wrapping integers too.
 
 use super::linear::{Linear, gcd, rank};
 use crate::dtype::DType;
@@ -15,12 +16,13 @@ rules! {
         idiv_linear:     IDiv(x, #c) if is_index(u) && c > 0                => divide(x, c);
         mod_linear:      Mod(x, #c) if is_index(u) && c > 0                 => remainder(x, c);
         idiv_idiv:       IDiv(IDiv(x, #a), #b) if is_index(u) && a > 0 && b > 0 => a.checked_mul(b).map(|c| x / c);
-        mod_mod:         Mod(Mod(x, #a), #b) if is_index(u) && b > 0 && a % b == 0 => x % b;
+        mod_mod:         Mod(Mod(x, #a), #b) if is_index(u) && a != 0 && b > 0 && a % b == 0 => x % b;
         idiv_mod:        IDiv(Mod(x, #a), #b) if is_index(u) && a > 0 && b > 0 && a % b == 0 => &(x / b) % (a / b);
-        idiv_negative:   IDiv(x, #c) if is_index(u) && c < 0 && c != i64::MIN && x.vmin() >= 0 && x.vmax() < (-c) as i128 => -(x.differs(0i64).cast(DType::INDEX));
+        idiv_negative:   IDiv(x, #c) if is_index(u) && negates(x, c)        => &-x / -c;
+        mod_negative:    Mod(x, #c) if is_index(u) && negates(x, c)         => -(&-x % -c);
         lt_literal_left: Lt(#c, x) if is_index(x) && c != i64::MAX          => x.lt(c + 1).not();
         lt_linear:       Lt(x, #c) if is_index(x)                           => less(x, c);
-        lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => (x - y).lt(0i64);
+        lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => difference(x, y);
         lt_idiv:         Lt(IDiv(x, #d), #c) if is_index(x) && d > 0        => c.checked_mul(d).map(|b| x.lt(b));
         eq_linear:       Eq(x, #c) if is_index(x)                           => equal(x, c);
         eq_idiv_zero:    Eq(IDiv(x, #d), 0) if is_index(x) && d > 0 && x.vmin() >= 0 => x.lt(d);
@@ -29,6 +31,11 @@ rules! {
 
 fn is_index(u: &UOp) -> bool {
     u.dtype().scalar() == DType::INDEX && u.dtype().lanes == 1
+}
+
+/// Is the literal negative, and do both have a negation?
+fn negates(x: &UOp, c: i64) -> bool {
+    c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
 }
 
 /// A sum in canonical form, with `(x//c)*c + x%c` put together again.
@@ -60,18 +67,18 @@ fn collect(u: &UOp) -> Option<UOp> {
 
 /// `x // c` with the multiples of `c` taken out; `None` where that changes nothing.
 fn divide(x: &UOp, c: i64) -> Option<UOp> {
-    let l = Linear::of(x)?;
+    let l = Linear::of(x).filter(Linear::fits)?;
     // Whole multiples leave the division, and so do whole multiples in the literal.
     let (mut whole, mut rest) = l.split(c);
     whole.constant = rest.constant.div_euclid(c);
     rest.constant = rest.constant.rem_euclid(c);
-    let (lo, hi) = rest.bounds();
-    let (c128, zero) = (c as i128, rest.terms.is_empty());
-    if lo.div_euclid(c128) == hi.div_euclid(c128) {
-        whole.constant = whole.constant.checked_add(i64::try_from(lo.div_euclid(c128)).ok()?)?;
+    if !rest.fits() {
+        return None;
+    }
+    if let Some(q) = constant_quotient(&rest, c) {
+        whole.constant = whole.constant.checked_add(q)?;
         return Some(whole.build());
     }
-    debug_assert!(!zero);
     // (g·y + r) // (g·d) with 0 <= r < g is y // d.
     if let Some((y, g, _)) = factor(&rest, c) {
         let inner = &y.build() / (c / g);
@@ -82,15 +89,16 @@ fn divide(x: &UOp, c: i64) -> Option<UOp> {
 
 /// `x % c` without the multiples of `c`.
 fn remainder(x: &UOp, c: i64) -> Option<UOp> {
-    let l = Linear::of(x)?;
+    let l = Linear::of(x).filter(Linear::fits)?;
     let (whole, mut rest) = l.split(c);
     let constant = rest.constant.rem_euclid(c);
     let changed = !whole.terms.is_empty() || constant != rest.constant;
     rest.constant = constant;
-    let (lo, hi) = rest.bounds();
-    let c128 = c as i128;
-    if lo.div_euclid(c128) == hi.div_euclid(c128) {
-        rest.constant = i64::try_from(rest.constant as i128 - lo.div_euclid(c128) * c128).ok()?;
+    if !rest.fits() {
+        return None;
+    }
+    if let Some(q) = constant_quotient(&rest, c) {
+        rest.constant = rest.constant.checked_sub(q.checked_mul(c)?)?;
         return Some(rest.build());
     }
     // (g·y + r) % (g·d) with 0 <= r < g is g·(y % d) + r.
@@ -98,6 +106,13 @@ fn remainder(x: &UOp, c: i64) -> Option<UOp> {
         return Some(&(&y.build() % (c / g)) * g + r.build());
     }
     changed.then(|| &rest.build() % c)
+}
+
+/// `l // c` where it is the same everywhere within the bounds.
+fn constant_quotient(l: &Linear, c: i64) -> Option<i64> {
+    let (lo, hi) = l.bounds();
+    let q = lo.div_euclid(c as i128);
+    i64::try_from(q).ok().filter(|_| q == hi.div_euclid(c as i128))
 }
 
 /// Writes `rest` as g·y + r with g > 1 dividing `c` and 0 <= r < g.
@@ -117,20 +132,34 @@ fn factor(rest: &Linear, c: i64) -> Option<(Linear, i64, Linear)> {
     None
 }
 
+/// `x < y` as a comparison with zero.
+fn difference(x: &UOp, y: &UOp) -> Option<UOp> {
+    let mut l = Linear::of(x).filter(Linear::fits)?;
+    l.add_scaled(&Linear::of(y).filter(Linear::fits)?, -1)?;
+    l.settle();
+    l.fits().then(|| l.build().lt(0i64))
+}
+
 /// `x < c` with the literal moved over and a common factor taken out.
 fn less(x: &UOp, c: i64) -> Option<UOp> {
-    let mut l = Linear::of(x)?;
+    let mut l = Linear::of(x).filter(Linear::fits)?;
     let c = c.checked_sub(l.constant)?;
     l.constant = 0;
     if l.terms.is_empty() {
         return Some(UOp::truth(0 < c));
     }
     // One sign for "how it is written": the first coefficient is positive.
-    if l.terms[0].1 < 0 {
-        // -y < c is y > -c is not (y < 1-c).
+    let negative = l.terms[0].1 < 0;
+    if negative {
         for (_, k) in &mut l.terms {
             *k = k.checked_neg()?;
         }
+    }
+    if !l.fits() {
+        return None;
+    }
+    if negative {
+        // -y < c is y > -c is not (y < 1-c).
         return Some(l.build().lt(1i64.checked_sub(c)?).not());
     }
     let mut factors: Vec<i64> = l.terms.iter().map(|(_, k)| k.saturating_abs()).collect();
@@ -157,12 +186,13 @@ fn less(x: &UOp, c: i64) -> Option<UOp> {
 /// `x == c` with the literal moved over and a common factor taken out.
 fn equal(x: &UOp, c: i64) -> Option<UOp> {
     let mut l = Linear::of(x)?;
-    let mut c = c.checked_sub(l.constant)?;
+    let c = c.checked_sub(l.constant)?;
     l.constant = 0;
     if l.terms.is_empty() {
         return Some(UOp::truth(c == 0));
     }
-    let mut g = l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k));
+    // A sum that wraps can be a multiple of nothing that its coefficients are multiples of; only the sign may go then.
+    let mut g = if l.fits() { l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k)) } else { 1 };
     if c % g != 0 {
         return Some(UOp::truth(false));
     }
@@ -170,8 +200,7 @@ fn equal(x: &UOp, c: i64) -> Option<UOp> {
         g = -g;
     }
     for (_, k) in &mut l.terms {
-        *k /= g;
+        *k = k.checked_div(g)?;
     }
-    c /= g;
-    Some(l.build().equals(c))
+    Some(l.build().equals(c.checked_div(g)?))
 }

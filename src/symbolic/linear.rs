@@ -95,6 +95,12 @@ impl Linear {
         })
     }
 
+    /// Is the sum's true value in 64 bits, whatever the terms are? Where it is not, the expression may wrap and its value not be the sum.
+    pub fn fits(&self) -> bool {
+        let (lo, hi) = self.bounds();
+        lo >= i64::MIN as i128 && hi <= i64::MAX as i128
+    }
+
     /// The terms whose coefficient `g` divides, divided by it, and the rest with the constant.
     pub fn split(&self, g: i64) -> (Linear, Linear) {
         let (mut quotient, mut rest) = (Linear { terms: vec![], constant: 0 }, Linear { terms: vec![], constant: self.constant });

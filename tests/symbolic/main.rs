@@ -1,0 +1,109 @@
+//! Simplification keeps every value. Expressions are random; values are compared at every assignment of small domains and at edges of large ones.
+
+mod check;
+mod random;
+
+use check::same_value;
+use picograd::dtype::DType;
+use picograd::ir::{UOp, eval, print};
+use picograd::symbolic::{Linear, simplify, simplify_under};
+use random::{Gen, Rng, seeds};
+
+/// Simplifies, and checks all that must hold of the result. Returns how many assignments were compared.
+#[track_caller]
+fn check(rng: &mut Rng, u: &UOp, limit: usize) -> usize {
+    let s = simplify(u);
+    let counted = same_value(rng, u, &s, None, limit);
+    let again = simplify(&s);
+    assert!(again == s, "simplified again\n{}=>\n{}=>\n{}", print(u), print(&s), print(&again));
+    counted
+}
+
+/// As many random expressions of these dtypes for each seed.
+fn expressions(fixed: &[u64], dtypes: &[DType], count: usize, depth: usize, limit: usize) {
+    for seed in seeds(fixed) {
+        let rng = &mut Rng(seed);
+        let mut counted = 0;
+        for _ in 0..count {
+            let mut g = Gen::new(rng, dtypes);
+            let d = if g.rng.one_in(4) { DType::BOOL } else { g.dtypes[0] };
+            let u = g.expr(d, depth);
+            counted += check(rng, &u, limit);
+        }
+        assert!(counted > count * 4, "seed {seed}: only {counted} values were compared for {count} expressions");
+    }
+}
+
+#[test]
+fn index_expressions_keep_their_value() {
+    expressions(&[1, 2], &[DType::INDEX], 8000, 4, 24);
+    expressions(&[3], &[DType::INDEX], 2000, 3, 600);
+}
+
+#[test]
+fn wrapping_integers_keep_their_value() {
+    for d in [DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64] {
+        let all = [d, DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::INDEX];
+        expressions(&[4], &[d], 1000, 4, 24);
+        expressions(&[5], &all, 1000, 4, 24);
+    }
+}
+
+#[test]
+fn floats_keep_every_bit() {
+    for d in [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64] {
+        expressions(&[6], &[d], 800, 4, 24);
+        expressions(&[7], &[d, DType::F16, DType::F32, DType::F64, DType::I8, DType::U8, DType::I32, DType::I64], 1200, 4, 24);
+    }
+}
+
+#[test]
+fn bools_keep_their_value() {
+    expressions(&[8], &[DType::BOOL], 3000, 5, 32);
+    expressions(&[9], &[DType::BOOL, DType::INDEX, DType::I32], 3000, 5, 32);
+}
+
+#[test]
+fn an_index_under_a_mask_is_right_where_the_mask_holds() {
+    for seed in seeds(&[10, 11]) {
+        let rng = &mut Rng(seed);
+        let mut counted = 0;
+        for _ in 0..3000 {
+            let mut g = Gen::new(rng, &[DType::INDEX]);
+            let (index, x, y) = (g.expr(DType::INDEX, 3), g.expr(DType::INDEX, 2), g.expr(DType::INDEX, 2));
+            let (a, b) = (g.literal(DType::INDEX), g.literal(DType::INDEX));
+            let (low, high) = if a.vmin() < b.vmin() { (a, b) } else { (b, a) };
+            let valid = simplify(&x.ge(&low).and(x.lt(&high)).and(y.lt(g.literal(DType::INDEX))));
+            let under = simplify_under(&index, &valid);
+            counted += same_value(rng, &index, &under, Some(&valid), 40);
+        }
+        assert!(counted > 8000, "seed {seed}: only {counted} values were compared");
+    }
+}
+
+#[test]
+fn a_linear_form_keeps_the_value() {
+    for seed in seeds(&[12]) {
+        let rng = &mut Rng(seed);
+        for _ in 0..4000 {
+            let u = Gen::new(rng, &[DType::INDEX]).expr(DType::INDEX, 4);
+            if let Some(l) = Linear::of(&u) {
+                same_value(rng, &u, &l.build(), None, 24);
+                assert_eq!(Linear::of(&l.build()), Some(l));
+            }
+        }
+    }
+}
+
+/// The walk that compares values computes them itself; it agrees with the evaluator that everyone else uses.
+#[test]
+fn the_evaluator_agrees() {
+    let rng = &mut Rng(13);
+    for _ in 0..500 {
+        let u = Gen::new(rng, &[DType::INDEX, DType::I32, DType::F32]).expr(DType::INDEX, 4);
+        let leaves = check::leaves(std::slice::from_ref(&u));
+        for at in check::assignments(rng, &leaves, 8) {
+            assert_eq!(eval::eval(&u, &at), check::values(&u.toposort(), &at)[&u.id()]);
+        }
+    }
+}
