@@ -20,7 +20,11 @@ pub const VARIABLES: &[Variable] = &[
         takes: "0 to 7",
         doc: "How much to show. 1: devices opened, size of each schedule and cache hits. 2: a line for each kernel and copy. 3: optimisations applied. 4: source. 5: kernel AST. 6: linear UOps. 7: disassembly.",
     },
-    Variable { name: "DEV", takes: "DEVICE[:RENDERER[:ARCH]]", doc: "The default device, such as `CPU`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the best that works." },
+    Variable {
+        name: "DEV",
+        takes: "DEVICE[:RENDERER[:ARCH]]",
+        doc: "The default device, such as `CPU`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the best that works.",
+    },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
     Variable {
@@ -30,8 +34,16 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable { name: "THREADS", takes: "a number", doc: "Threads of the CPU device. Without it as many as there are cores." },
     Variable { name: "CC", takes: "a program", doc: "The C compiler of the CPU device. Without it clang if there is one, else cc or gcc." },
-    Variable { name: "PICO_CACHE", takes: "a folder, or `off`", doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder." },
-    Variable { name: "GUARD", takes: "0 or 1", doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel that leaves its buffer faults." },
+    Variable {
+        name: "PICO_CACHE",
+        takes: "a folder, or `off`",
+        doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder.",
+    },
+    Variable {
+        name: "GUARD",
+        takes: "0 or 1",
+        doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel that leaves its buffer faults.",
+    },
     Variable { name: "NO_COLOR", takes: "anything", doc: "If set, no colours." },
 ];
 
@@ -69,7 +81,11 @@ impl Config {
         };
         let debug = match get("DEBUG").as_deref() {
             None | Some("") => 0,
-            Some(v) => v.parse().ok().filter(|d| *d <= 7).ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
+            Some(v) => v
+                .parse()
+                .ok()
+                .filter(|d| *d <= 7)
+                .ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
         };
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after

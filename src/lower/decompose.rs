@@ -137,10 +137,8 @@ fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
 /// Index integers become 32 bits wide where every one of them fits, else 64.
 pub fn choose_index_width(ast: &UOp) -> UOp {
     let order = ast.toposort();
-    let fits = order
-        .iter()
-        .filter(|u| u.dtype().scalar() == DType::INDEX)
-        .all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
+    let fits =
+        order.iter().filter(|u| u.dtype().scalar() == DType::INDEX).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
     let width = if fits { DType::I32 } else { DType::I64 };
     let mut done: rustc_hash::FxHashMap<u64, UOp> = Default::default();
     for u in &order {

@@ -28,8 +28,11 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
 
 /// Ranges of kind Upcast or Unroll, by number.
 fn marked(ast: &UOp) -> Vec<UOp> {
-    let mut list: Vec<UOp> =
-        ast.toposort().into_iter().filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)).collect();
+    let mut list: Vec<UOp> = ast
+        .toposort()
+        .into_iter()
+        .filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll))
+        .collect();
     list.sort_by_key(|r| r.range_id());
     list
 }

@@ -41,13 +41,18 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         let locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
         launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
     }
+    let mut loops: FxHashMap<UOp, UOp> = FxHashMap::default();
+    if !target.grid {
+        let plain = |r: &UOp| (r.clone(), UOp::range(&r.src()[0], r.range_id(), AxisKind::Loop));
+        loops = all.iter().filter(|r| r.range_kind() == AxisKind::Global).map(plain).collect();
+    }
     if let Some(r) = all.iter().find(|r| r.range_kind() == AxisKind::Thread) {
         launch.threads = extent(r);
         map.insert(r.clone(), special(SpecialKind::Thread, 0, extent(r)));
     }
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in ast.toposort() {
-        let new = match map.get(&u) {
+        let new = match map.get(&u).or_else(|| loops.get(&u)) {
             Some(s) => s.clone(),
             None => {
                 let keep = match u.op() {

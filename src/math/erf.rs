@@ -8,17 +8,8 @@ use super::exp::{EXP2, ROUND};
 use super::{Val, abs, at_most, copy_sign, horner};
 
 /// -log2(1 - erf(a)) / a for a <= 4, weighted by its effect on erf: `minimax.py erf`, 0.1 * 2^-24 of erf.
-const RATE: [f32; 9] = [
-    1.627907,
-    0.91844743,
-    0.14827916,
-    -0.027639972,
-    -0.00021836597,
-    0.0023953833,
-    -0.0009103486,
-    0.00016984882,
-    -1.3471476e-5,
-];
+const RATE: [f32; 9] =
+    [1.627907, 0.91844743, 0.14827916, -0.027639972, -0.00021836597, 0.0023953833, -0.0009103486, 0.00016984882, -1.3471476e-5];
 
 /// (1 - 2^-w) / w: the coefficients of [`EXP2`] with alternating signs.
 const EXP2_DOWN: [f32; 6] = [EXP2[0], -EXP2[1], EXP2[2], -EXP2[3], EXP2[4], -EXP2[5]];

@@ -20,23 +20,9 @@ pub(super) const LN2_HI: f32 = std::f32::consts::LN_2;
 pub(super) const LN2_LO: f32 = -1.904_654_3e-9;
 
 /// (e^r - 1) / r for |r| <= ln 2 / 2: `minimax.py exp`, 0.05 * 2^-24.
-pub(super) const EXP: [f32; 6] = [
-    1.0,
-    0.49999994,
-    0.16666523,
-    0.041668292,
-    0.008368532,
-    0.0013818305,
-];
+pub(super) const EXP: [f32; 6] = [1.0, 0.49999994, 0.16666523, 0.041668292, 0.008368532, 0.0013818305];
 /// (2^r - 1) / r for |r| <= 1/2: `minimax.py exp2`, 0.05 * 2^-24.
-pub(super) const EXP2: [f32; 6] = [
-    std::f32::consts::LN_2,
-    0.24022648,
-    0.0555036,
-    0.009618506,
-    0.0013390806,
-    0.00015326469,
-];
+pub(super) const EXP2: [f32; 6] = [std::f32::consts::LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326469];
 
 /// The natural exponential.
 pub fn exp<V: Val>(x: &V) -> V {

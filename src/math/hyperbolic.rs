@@ -12,14 +12,7 @@ const SCALE: f32 = 1.0 / 4_294_967_296.0;
 const ROUND_SCALED: f32 = ROUND - 32.0;
 
 /// (e^(2r) - 1) / r: the coefficients of [`EXP`] times powers of two, which is exact.
-const EXP_TWICE: [f32; 6] = [
-    2.0 * EXP[0],
-    4.0 * EXP[1],
-    8.0 * EXP[2],
-    16.0 * EXP[3],
-    32.0 * EXP[4],
-    64.0 * EXP[5],
-];
+const EXP_TWICE: [f32; 6] = [2.0 * EXP[0], 4.0 * EXP[1], 8.0 * EXP[2], 16.0 * EXP[3], 32.0 * EXP[4], 64.0 * EXP[5]];
 /// (tanh(a) - a) / a^3 in powers of a^2 for a <= 0.55: `minimax.py tanh`, 0.6 * 2^-24 of tanh.
 const TANH: [f32; 4] = [-0.33332947, 0.13320729, -0.05267201, 0.016437879];
 

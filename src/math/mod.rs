@@ -86,9 +86,7 @@ pub trait Val: Clone {
 /// `coeffs[0] + x (coeffs[1] + x (...))`, one fma per step.
 fn horner<V: Val>(x: &V, coeffs: &[f32]) -> V {
     let (last, rest) = coeffs.split_last().expect("a polynomial has a coefficient");
-    rest.iter()
-        .rev()
-        .fold(x.f32(*last), |acc, c| acc.fma(x, &x.f32(*c)))
+    rest.iter().rev().fold(x.f32(*last), |acc, c| acc.fma(x, &x.f32(*c)))
 }
 
 /// The magnitude of a float32; NaN stays NaN.
@@ -98,9 +96,7 @@ fn abs<V: Val>(x: &V) -> V {
 
 /// The non-negative float32 `mag` with the sign of `x`.
 fn copy_sign<V: Val>(mag: &V, x: &V) -> V {
-    mag.bitcast_u32()
-        .or(&x.bitcast_u32().and(&x.u32(0x8000_0000)))
-        .bitcast_f32()
+    mag.bitcast_u32().or(&x.bitcast_u32().and(&x.u32(0x8000_0000))).bitcast_f32()
 }
 
 /// `x`, or `bound` where x is above it. NaN stays NaN, which a float max would not promise.

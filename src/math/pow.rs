@@ -35,9 +35,7 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
 
     // Zero and infinity have an infinite logarithm, and from there on the products come out right by themselves.
     let (hi, lo) = log2_pair(&a);
-    let hi = a
-        .eq(&zero)
-        .select(&x.f32(f32::NEG_INFINITY), &finite.select(&hi, &a));
+    let hi = a.eq(&zero).select(&x.f32(f32::NEG_INFINITY), &finite.select(&hi, &a));
 
     let p = hi.mul(y);
     let p_lo = lo.fma(y, &hi.fma(y, &p.neg()));
@@ -53,10 +51,7 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
     let signed = size.bitcast_u32().xor(&sign).bitcast_f32();
 
     let rooted = whole.select(&zero, x).lt(&zero).and(&finite);
-    let unit = y
-        .eq(&zero)
-        .or(&x.eq(&one))
-        .or(&x.eq(&x.f32(-1.0)).and(&abs(y).eq(&inf)));
+    let unit = y.eq(&zero).or(&x.eq(&one)).or(&x.eq(&x.f32(-1.0)).and(&abs(y).eq(&inf)));
     unit.select(&one, &rooted.select(&x.f32(f32::NAN), &signed))
 }
 
@@ -67,8 +62,7 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
 fn log2_pair<V: Val>(a: &V) -> (V, V) {
     let (e, m) = split(a);
     let (low, high) = (m.lt(&a.f32(0.87)), a.f32(1.16).lt(&m));
-    let pick =
-        |l: f32, h: f32, mid: f32| low.select(&a.f32(l), &high.select(&a.f32(h), &a.f32(mid)));
+    let pick = |l: f32, h: f32, mid: f32| low.select(&a.f32(l), &high.select(&a.f32(h), &a.f32(mid)));
     // Exact, because m times the factor has 26 bits and the difference loses the first two.
     let f = m.fma(&pick(1.25, 0.75, 1.0), &a.f32(-1.0));
     let base = e.add(&pick(-LOG2_5_4_HI, -LOG2_3_4_HI, 0.0));

@@ -16,15 +16,7 @@ const COS: [f32; 4] = [-0.49999997, 0.041666415, -0.0013882116, 2.4072815e-5];
 
 /// 25 zero bits, then the bits of 2/pi after its point. With x in [1, 2) a window of 32 bits at the start has a unit of 2^-30
 /// quadrants, so that the product with m wraps after four.
-const TWO_OVER_PI: [u32; 7] = [
-    0x0000_0051,
-    0x7cc1_b727,
-    0x220a_94fe,
-    0x13ab_e8fa,
-    0x9a6e_e06d,
-    0xb14a_cc9e,
-    0x21c8_20ff,
-];
+const TWO_OVER_PI: [u32; 7] = [0x0000_0051, 0x7cc1_b727, 0x220a_94fe, 0x13ab_e8fa, 0x9a6e_e06d, 0xb14a_cc9e, 0x21c8_20ff];
 
 /// 2^-32.
 const UNIT: f32 = 1.0 / 4_294_967_296.0;
@@ -63,11 +55,7 @@ pub fn tan<V: Val>(x: &V) -> V {
     let (sin, cos) = sin_cos(&r);
     let odd = odd(&r);
     let sign = r.quadrant.shl(&x.u32(31)).xor(&x.bitcast_u32());
-    finish(
-        x,
-        &odd.select(&cos, &sin).div(&odd.select(&sin, &cos)),
-        &sign,
-    )
+    finish(x, &odd.select(&cos, &sin).div(&odd.select(&sin, &cos)), &sign)
 }
 
 /// Whether |x| is closer to an odd multiple of pi/2, where sine and cosine change places.
@@ -78,13 +66,8 @@ fn odd<V: Val>(r: &Reduced<V>) -> V {
 
 /// `y` with its sign flipped by the top bit of `sign`, or NaN where x is not finite.
 fn finish<V: Val>(x: &V, y: &V, sign: &V) -> V {
-    let y = sign
-        .and(&x.u32(0x8000_0000))
-        .xor(&y.bitcast_u32())
-        .bitcast_f32();
-    abs(x)
-        .lt(&x.f32(f32::INFINITY))
-        .select(&y, &x.f32(f32::NAN))
+    let y = sign.and(&x.u32(0x8000_0000)).xor(&y.bitcast_u32()).bitcast_f32();
+    abs(x).lt(&x.f32(f32::INFINITY)).select(&y, &x.f32(f32::NAN))
 }
 
 /// The sine and the cosine of the rest.
@@ -105,8 +88,7 @@ fn reduce<V: Val>(x: &V) -> Reduced<V> {
     // The window starts at the exponent: by 64 bits, by 32 bits, and by less than 32.
     let e = bits.shr(&x.u32(23)).sub(&x.u32(127));
     let below_64 = a.lt(&x.f32(18_446_744_073_709_551_616.0)); // 2^64
-    let w: [V; 5] =
-        from_fn(|k| below_64.select(&x.u32(TWO_OVER_PI[k]), &x.u32(TWO_OVER_PI[k + 2])));
+    let w: [V; 5] = from_fn(|k| below_64.select(&x.u32(TWO_OVER_PI[k]), &x.u32(TWO_OVER_PI[k + 2])));
     let by_32 = e.and(&x.u32(32)).ne(&x.u32(0));
     let w: [V; 4] = from_fn(|k| by_32.select(&w[k + 1], &w[k]));
     let up = e.and(&x.u32(31));
@@ -125,9 +107,7 @@ fn reduce<V: Val>(x: &V) -> Reduced<V> {
     // The same units: m * 2^-30 times the next 24 bits, exactly as a sum of two floats, and times the 40 bits after those.
     let scaled = fraction.or(&x.u32((127 - 7) << 23)).bitcast_f32();
     let next = w1.and(&x.u32(0xffff_ff00)).to_f32();
-    let after = w2
-        .to_f32()
-        .fma(&x.f32(UNIT), &w1.and(&x.u32(0xff)).to_f32());
+    let after = w2.to_f32().fma(&x.f32(UNIT), &w1.and(&x.u32(0xff)).to_f32());
     let tail = scaled.mul(&next);
     let tail_lo = scaled.fma(&after, &scaled.fma(&next, &tail.neg()));
 
@@ -136,15 +116,8 @@ fn reduce<V: Val>(x: &V) -> Reduced<V> {
 
     let half_pi = x.f32(HALF_PI_HI * UNIT);
     let hi = sum.mul(&half_pi);
-    let lo = sum_lo.fma(
-        &half_pi,
-        &sum.fma(&x.f32(HALF_PI_LO * UNIT), &sum.fma(&half_pi, &hi.neg())),
-    );
+    let lo = sum_lo.fma(&half_pi, &sum.fma(&x.f32(HALF_PI_LO * UNIT), &sum.fma(&half_pi, &hi.neg())));
 
     let small = a.lt(&x.f32(1.0));
-    Reduced {
-        quadrant: small.select(&x.u32(0), &quadrant),
-        hi: small.select(&a, &hi),
-        lo: small.select(&x.f32(0.0), &lo),
-    }
+    Reduced { quadrant: small.select(&x.u32(0), &quadrant), hi: small.select(&a, &hi), lo: small.select(&x.f32(0.0), &lo) }
 }

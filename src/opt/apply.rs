@@ -123,7 +123,8 @@ impl Kernel {
 
     fn fits_local(&self, threads: usize, target: &Target) -> bool {
         let upcast: usize = self.axes().iter().filter(|a| a.range_kind() == AxisKind::Upcast).map(extent).product();
-        let bytes: usize = self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * threads * upcast).sum();
+        let bytes: usize =
+            self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * threads * upcast).sum();
         bytes <= target.local_bytes
     }
 }

@@ -44,7 +44,9 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = divisor(extent(&r), lanes) else { break };
-        if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r)) || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target) {
+        if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r))
+            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
+        {
             break;
         }
     }

@@ -188,4 +188,3 @@ pub fn color(kind: AxisKind) -> &'static str {
 pub fn extent(r: &UOp) -> usize {
     r.src()[0].vmax() as usize
 }
-
