@@ -123,7 +123,7 @@ impl UOp {
 
 fn make_shape(u: &UOp) -> Dims {
     match (u.op(), u.arg()) {
-        (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.0.len()],
+        (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.storage.len()],
         (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
         (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
         (_, Arg::Movement(m)) => m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),

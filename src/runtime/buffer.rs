@@ -23,6 +23,7 @@ struct Inner {
     dtype: DType,
     len: usize,
     memory: Memory,
+    version: AtomicU64,
 }
 
 /// A handle on memory of a device.
@@ -43,27 +44,36 @@ impl Buffer {
         Ok(Buffer::with(device, dtype, len, memory))
     }
 
-    /// Memory filled with these bytes, which must be `len` elements.
+    /// Memory filled with these bytes: whole elements. It needs no opened device, so that a tensor can be made before its device is found wanting.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
-        let mut memory = Device::named(device)?.allocate(bytes.len())?;
-        if let Memory::Host(h) = &mut memory {
-            h.as_mut_slice().copy_from_slice(bytes);
-        }
+        let memory = if device.as_str().starts_with("NULL") {
+            Memory::Null
+        } else {
+            let mut h = HostBuffer::new(bytes.len())?;
+            h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+            Memory::Host(h)
+        };
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }
 
     fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
-        Buffer(Arc::new(Inner { id: NEXT.fetch_add(1, Ordering::Relaxed), device: device.clone(), dtype, len, memory }))
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, memory, version: AtomicU64::new(0) }))
     }
 
     /// The buffer behind a node's storage.
     pub fn of(storage: &StorageRef) -> Buffer {
-        storage.0.as_any().downcast_ref::<Buffer>().expect("all storage of the graph is made here").clone()
+        storage.storage.as_any().downcast_ref::<Buffer>().expect("all storage of the graph is made here").clone()
     }
 
     /// As a node of the graph.
     pub fn node(&self) -> UOp {
-        UOp::new(Op::Buffer, self.0.dtype, Src::new(), Arg::Storage(StorageRef(Arc::new(self.clone()))))
+        UOp::new(Op::Buffer, self.0.dtype, Src::new(), Arg::Storage(StorageRef::new(Arc::new(self.clone()))))
+    }
+
+    /// Notes that the content was exchanged in place: nodes that name the old one are stale from now on.
+    pub(crate) fn overwritten(&self) {
+        self.0.version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Element dtype.
@@ -107,6 +117,9 @@ impl Storage for Buffer {
     }
     fn len(&self) -> usize {
         self.0.len
+    }
+    fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
     }
     fn as_any(&self) -> &dyn Any {
         self

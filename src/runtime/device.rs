@@ -83,19 +83,16 @@ impl Device {
         Ok(device)
     }
 
-    /// The device that tensors are made on when none is named: `DEV`, or the best that works.
-    pub fn default_name() -> Result<DeviceName> {
-        static NAME: std::sync::OnceLock<Result<DeviceName>> = std::sync::OnceLock::new();
-        NAME.get_or_init(|| {
-            if let Some(dev) = &env::config()?.device {
-                return canonical(dev);
-            }
-            match cc::CCompiler::find() {
-                Ok(_) => Ok(DeviceName::new("CPU")),
-                Err(_) => Ok(DeviceName::new("INTERP")),
-            }
-        })
-        .clone()
+    /// The device that tensors are made on when none is named: `DEV`, or the best that works. A `DEV` that does not exist is kept as it was
+    /// written; the first thing that is computed on it gives the error.
+    pub fn default_name() -> DeviceName {
+        static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
+        let choose = || match std::env::var("DEV").ok().filter(|d| !d.is_empty()) {
+            Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
+            None if cc::CCompiler::find().is_ok() => DeviceName::new("CPU"),
+            None => DeviceName::new("INTERP"),
+        };
+        NAME.get_or_init(choose).clone()
     }
 
     /// Its canonical name.

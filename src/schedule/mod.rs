@@ -132,7 +132,7 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in toposort(nodes.iter()) {
         if let Arg::Storage(s) = u.arg() {
-            let arg = Arg::Param { slot: inputs.len(), len: s.0.len(), device: s.0.device().clone() };
+            let arg = Arg::Param { slot: inputs.len(), len: s.storage.len(), device: s.storage.device().clone() };
             map.insert(u.clone(), UOp::new(Op::Param, u.dtype(), Src::new(), arg));
             inputs.push(s.clone());
         }
