@@ -165,26 +165,43 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
             _ => {}
         }
     }
-    let totals = cost::totals(&order, &|u| forced.contains(&u.id()) && !outputs.iter().any(|o| peel(o) == u));
+    // What a node costs depends on what is stored under it, which is decided after it. The first walk assumes that nothing is; each further
+    // one knows what the last has stored. Three are enough for the decisions to settle in all but odd cases, and any outcome is right.
+    let mut assumed: FxHashSet<u64> = forced.clone();
+    let mut decided = decide(&order, outputs, &forced, &assumed);
+    for _ in 0..2 {
+        let stored: FxHashSet<u64> = decided.stored.keys().copied().chain(forced.iter().copied()).collect();
+        if stored == assumed {
+            break;
+        }
+        assumed = stored;
+        decided = decide(&order, outputs, &forced, &assumed);
+    }
+    build(&order, inputs, decided)
+}
 
+/// What is stored, and what everything is evaluated at.
+struct Decided {
+    walk: Walk,
+    /// The ranges of stored nodes.
+    stored: FxHashMap<u64, Vec<UOp>>,
+    /// For a stored node one evaluation, over its own ranges; its users' demands become loads.
+    evaluated: FxHashMap<u64, Vec<Demand>>,
+}
+
+/// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
+fn decide(order: &[UOp], outputs: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> Decided {
+    let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
     let mut walk = Walk { demands: FxHashMap::default(), next_range: 0, kernels: 0 };
-    let mut stored: FxHashMap<u64, (usize, Vec<UOp>)> = FxHashMap::default();
-    // What a node is evaluated at. For a stored node that is once, over its own ranges; its users' demands become loads.
+    let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
-    let reachable_outputs: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
-
+    let results: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
     for u in order.iter().rev() {
-        let is_output = reachable_outputs.contains(&u.id());
-        if matches!(u.op(), Op::Param | Op::Buffer | Op::Const) && !(is_output && u.op() == Op::Const) {
-            continue;
-        }
-        if u.op() == Op::Copy {
-            continue;
-        }
+        // Leaves are read where they are; a literal is stored only if it is itself asked for.
+        let leaf = matches!(u.op(), Op::Param | Op::Buffer | Op::Copy) || (u.op() == Op::Const && !results.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
-        let needed = is_output || !demands.is_empty() || forced.contains(&u.id());
-        if !needed || u.numel() == 0 {
+        if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
         }
         let store = forced.contains(&u.id()) || should_store(u, demands, &totals, &outputs_of_kernel);
@@ -205,7 +222,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
                 })
                 .collect();
             outputs_of_kernel.push(u.numel() as f64);
-            stored.insert(u.id(), (kernel, ranges.clone()));
+            stored.insert(u.id(), ranges.clone());
             vec![Demand {
                 kernel,
                 at,
@@ -223,7 +240,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
         }
         evaluated.insert(u.id(), evals);
     }
-    build(&order, inputs, walk, stored, evaluated)
+    Decided { walk, stored, evaluated }
 }
 
 /// Passes one evaluation of a node on to its operands as demands.
@@ -331,13 +348,8 @@ fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
 }
 
 /// Builds expressions from inputs to outputs.
-fn build(
-    order: &[UOp],
-    inputs: usize,
-    walk: Walk,
-    stored: FxHashMap<u64, (usize, Vec<UOp>)>,
-    evaluated: FxHashMap<u64, Vec<Demand>>,
-) -> Ranged {
+fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
+    let Decided { walk, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
     let mut out = Ranged { stored: Vec::new(), copies: Vec::new(), numbers: FxHashMap::default() };
     let mut buffers: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -367,7 +379,7 @@ fn build(
             for (k, d) in evals.iter().enumerate() {
                 let value = expression(u, d, &values);
                 match stored.get(&u.id()) {
-                    Some((_, ranges)) => {
+                    Some(ranges) => {
                         let number = inputs + out.stored.len() + out.copies.len();
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
