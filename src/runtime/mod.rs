@@ -1,0 +1,3 @@
+//! Devices: what runs programs.
+
+pub mod interp;
