@@ -70,7 +70,7 @@ fn node(u: &UOp) -> Verdict {
         Op::Reduce => {
             let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a reduce has a fold", u)) };
             rule(axes.is_empty(), "a reduce of a kernel has ranges and no axes", u)?;
-            let fits = u.dtype().scalar == src[0].dtype().scalar && src[0].dtype().lanes % u.dtype().lanes == 0;
+            let fits = u.dtype().scalar == src[0].dtype().scalar && src[0].dtype().lanes.is_multiple_of(u.dtype().lanes);
             rule(fits && u.dtype() != DType::VOID, "a reduce keeps the dtype", u)?;
             let ranges = src[1..].iter().all(|r| r.op() == Op::Range && r.range_kind().is_reduce());
             rule(ranges, "a reduce is over ranges of a reduce kind", u)

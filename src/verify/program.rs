@@ -88,7 +88,8 @@ fn check(uops: &[UOp]) -> Verdict {
         match u.op() {
             Op::Const if scope.home.contains_key(&u.id()) => {}
             _ => {
-                let home = scope.open.last().map(|o| o.id());
+                // A counter lives in its own loop.
+                let home = if matches!(u.op(), Op::Range | Op::If) { Some(u) } else { scope.open.last() }.map(|o| o.id());
                 rule(scope.home.insert(u.id(), home).is_none(), "a node is listed once", u)?;
             }
         }
@@ -150,6 +151,8 @@ fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
 
 fn node(u: &UOp) -> Verdict {
     let src = u.src();
+    let effect = matches!(u.op(), Op::Store | Op::Barrier | Op::EndRange | Op::If | Op::EndIf);
+    rule(!effect || u.dtype() == DType::VOID, "an effect has no value", u)?;
     match u.op() {
         Op::Const => literal(u),
         Op::Var => {

@@ -3,7 +3,7 @@
 
 use super::compile::{Access, Instr, Int, Size};
 use super::shadow::{Local, Moment, Shadow};
-use super::{Fault, Interp, Launch, Memory, Options, Who, alu};
+use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu};
 use crate::dtype::{Const, DType};
 use crate::ir::SpecialKind;
 use std::cell::Cell;
@@ -146,12 +146,10 @@ impl Machine<'_> {
         Who { group: self.group, local: self.local_id(t), thread: self.thread }
     }
 
-    fn node(&self, pc: usize) -> String {
-        format!("{:?}", self.interp.nodes[pc])
-    }
-
-    fn buffer(&self, a: &Access) -> String {
-        format!("{} {}", if a.global { "global" } else { "local" }, a.buf)
+    #[cold]
+    fn spot(&self, a: &Access, index: i64, t: usize, pc: usize) -> Box<Spot> {
+        let buffer = format!("{} {}", if a.global { "global" } else { "local" }, a.buf);
+        Box::new(Spot { node: format!("{:?}", self.interp.nodes[pc]), buffer, index, who: self.who(t) })
     }
 
     /// One workgroup from the first instruction to the last.
@@ -234,7 +232,8 @@ impl Machine<'_> {
                 Instr::EndIf { frame } => self.level = self.frames[*frame as usize].level,
                 Instr::Barrier => {
                     if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-                        return Err(Fault::DivergentBarrier { node: self.node(pc), who: self.who(t) });
+                        let node = format!("{:?}", interp.nodes[pc]);
+                        return Err(Fault::DivergentBarrier(Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })));
                     }
                     self.epoch += 1;
                 }
@@ -294,15 +293,9 @@ impl Machine<'_> {
     fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
         let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
         if index as u64 > a.len as u64 || a.len as u64 - (index as u64) < a.lanes as u64 {
-            return Err(self.outside(a, index, t, pc));
+            return Err(Fault::OutOfBounds { at: self.spot(a, index, t, pc), lanes: a.lanes as usize, len: a.len });
         }
         Ok(index as usize)
-    }
-
-    #[cold]
-    fn outside(&self, a: &Access, index: i64, t: usize, pc: usize) -> Fault {
-        let (node, buffer, who) = (self.node(pc), self.buffer(a), self.who(t));
-        Fault::OutOfBounds { node, buffer, index, lanes: a.lanes as usize, len: a.len, who }
     }
 
     fn load(&mut self, a: &Access, out: u32, gate: Option<(u32, u32)>, pc: usize) -> Result<(), Fault> {
@@ -335,8 +328,7 @@ impl Machine<'_> {
                 let local = &self.locals[a.buf as usize];
                 for l in 0..lanes {
                     if local.written[at + l] < self.begin {
-                        let (node, buffer, who) = (self.node(pc), self.buffer(a), self.who(t));
-                        return Err(Fault::Uninitialised { node, buffer, index: at + l, who });
+                        return Err(Fault::Uninitialised(self.spot(a, (at + l) as i64, t, pc)));
                     }
                     self.regs[out + l] = local.lanes[at + l];
                 }
@@ -387,7 +379,7 @@ impl Machine<'_> {
         };
         match race {
             None => Ok(()),
-            Some(what) => Err(Fault::Race { node: self.node(pc), buffer: self.buffer(a), index: at, what, who: self.who(t) }),
+            Some(what) => Err(Fault::Race { at: self.spot(a, at as i64, t, pc), what }),
         }
     }
 }

@@ -88,6 +88,19 @@ impl fmt::Display for Who {
     }
 }
 
+/// Where a fault happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// The load, store or barrier.
+    pub node: String,
+    /// The memory, as in "global 0"; empty for a barrier.
+    pub buffer: String,
+    /// The element, the first of a vector's.
+    pub index: i64,
+    /// The thread; of a race the later one, of a barrier one that does not reach it.
+    pub who: Who,
+}
+
 /// Why a program was refused or stopped. It is always a mistake of whoever made or launched the program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -98,55 +111,29 @@ pub enum Fault {
     #[error("interp: {0}")]
     Launch(String),
     /// An access outside its buffer.
-    #[error("interp: out of bounds: elements {index}..{index}+{lanes} of {buffer}, which has {len}, by {who}, at {node}")]
+    #[error("interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}", at.index, at.buffer, at.who, at.node)]
     OutOfBounds {
-        /// The load or store.
-        node: String,
-        /// The buffer.
-        buffer: String,
-        /// The first element.
-        index: i64,
-        /// How many elements.
+        /// Where.
+        at: Box<Spot>,
+        /// How many elements the access takes.
         lanes: usize,
         /// How many the buffer has.
         len: usize,
-        /// The thread.
-        who: Who,
     },
     /// A read of local memory that no thread of the workgroup has written.
-    #[error("interp: uninitialised: element {index} of {buffer} is read by {who} before any thread has written it, at {node}")]
-    Uninitialised {
-        /// The load.
-        node: String,
-        /// The local memory.
-        buffer: String,
-        /// The element.
-        index: usize,
-        /// The thread.
-        who: Who,
-    },
+    #[error("interp: uninitialised: element {} of {} is read by {} before any thread has written it, at {}", .0.index, .0.buffer, .0.who, .0.node)]
+    Uninitialised(Box<Spot>),
     /// Two threads touched one element and nothing orders them.
-    #[error("interp: race: {what} on element {index} of {buffer}, the second by {who}, at {node}")]
+    #[error("interp: race: {what} on element {} of {}, the second by {}, at {}", at.index, at.buffer, at.who, at.node)]
     Race {
-        /// The later access.
-        node: String,
-        /// The buffer.
-        buffer: String,
-        /// The element.
-        index: usize,
+        /// Where.
+        at: Box<Spot>,
         /// The two accesses, as in "write after read".
         what: &'static str,
-        /// The thread of the later access.
-        who: Who,
     },
     /// A barrier that some thread of the workgroup does not reach.
-    #[error("interp: divergent barrier: {who} does not reach {node}")]
-    DivergentBarrier {
-        /// The barrier.
-        node: String,
-        /// A thread that is elsewhere.
-        who: Who,
-    },
+    #[error("interp: divergent barrier: {} does not reach {}", .0.who, .0.node)]
+    DivergentBarrier(Box<Spot>),
 }
 
 impl From<Fault> for Error {

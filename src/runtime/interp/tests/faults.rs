@@ -11,7 +11,7 @@ fn out_of_bounds() {
         p.store(&x, &(&r + offset), &f32c(1.0));
         p.end(&r);
         let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
-        assert!(matches!(&fault, Fault::OutOfBounds { index: i, len: 4, lanes: 1, .. } if *i == index), "{fault}");
+        assert!(matches!(&fault, Fault::OutOfBounds { at, len: 4, lanes: 1 } if at.index == index), "{fault}");
         let text = fault.to_string();
         assert!(text.contains("global 0") && text.contains("Store") && text.contains("gidx [0, 0, 0]"), "{text}");
         assert!(crate::verify::in_bounds(&p.0).is_err());
@@ -25,7 +25,7 @@ fn a_vector_that_hangs_over_the_end() {
     let v = p.load_lanes(&x, &i32c(3), 4);
     p.store(&x, &i32c(0), &v.lane(0));
     let fault = run(&p, &mut [vec![0; 24]]).unwrap_err();
-    assert!(matches!(fault, Fault::OutOfBounds { index: 3, lanes: 4, len: 6, .. }), "{fault}");
+    assert!(matches!(&fault, Fault::OutOfBounds { at, lanes: 4, len: 6 } if at.index == 3), "{fault}");
     assert!(crate::verify::in_bounds(&p.0).is_err());
 }
 
@@ -36,8 +36,8 @@ fn out_of_bounds_in_a_thread() {
     let (g, l) = (p.special(SpecialKind::Group, 1, 2), p.special(SpecialKind::Local, 0, 3));
     p.store(&x, &(&(&g * 3i32) + &l), &UOp::constant(1, DType::U8));
     let fault = run(&p, &mut [vec![0; 5]]).unwrap_err();
-    let Fault::OutOfBounds { who, .. } = &fault else { panic!("{fault}") };
-    assert_eq!((who.group, who.local), ([0, 1, 0], [2, 0, 0]));
+    let Fault::OutOfBounds { at, .. } = &fault else { panic!("{fault}") };
+    assert_eq!((at.who.group, at.who.local), ([0, 1, 0], [2, 0, 0]));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn uninitialised_local_memory() {
     let v = p.load(&tmp, &i32c(1));
     p.store(&out, &g, &v);
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
-    let Fault::Uninitialised { index: 1, who, .. } = &fault else { panic!("{fault}") };
-    assert_eq!(who.group, [1, 0, 0]);
+    let Fault::Uninitialised(at) = &fault else { panic!("{fault}") };
+    assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
     assert!(fault.to_string().contains("local 0"), "{fault}");
 }
 
@@ -67,7 +67,7 @@ fn neighbours(barrier: bool) -> List {
     let l = p.special(SpecialKind::Local, 0, 4);
     let stored = p.store(&tmp, &l, &(&l * 2i32));
     let order = if barrier { p.barrier(&stored) } else { stored };
-    let v = p.load_after(&tmp, &(&l.binary(Op::Xor, 1i32)), &order);
+    let v = p.load_after(&tmp, &l.binary(Op::Xor, 1i32), &order);
     p.store(&out, &l, &v);
     p
 }
@@ -150,8 +150,8 @@ fn a_barrier_that_some_threads_do_not_reach() {
     p.barrier(&l);
     p.end_if(&open);
     let fault = run(&p, &mut []).unwrap_err();
-    let Fault::DivergentBarrier { who, .. } = &fault else { panic!("{fault}") };
-    assert_eq!(who.local, [2, 0, 0]);
+    let Fault::DivergentBarrier(at) = &fault else { panic!("{fault}") };
+    assert_eq!(at.who.local, [2, 0, 0]);
 }
 
 #[test]

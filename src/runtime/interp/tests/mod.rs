@@ -3,6 +3,7 @@
 mod alu;
 mod faults;
 mod programs;
+mod proof;
 mod speed;
 
 use super::{Fault, Interp, Launch, Memory, Options};

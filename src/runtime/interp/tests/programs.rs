@@ -114,7 +114,7 @@ fn gated_loads_and_stores_touch_nothing_where_they_are_closed() {
     let mut p = List::default();
     let (out, x) = (p.global(0, 8, DType::F32), p.global(1, 4, DType::F32));
     let r = p.range(0, &i32c(8));
-    let valid = r.ge(2i32).and(&r.lt(6i32));
+    let valid = r.ge(2i32).and(r.lt(6i32));
     let v = p.gated(&x, &(&r + -2i32), &valid, &f32c(-1.0));
     let open = p.guard(&r.lt(7i32));
     p.store(&out, &r, &v);
