@@ -6,4 +6,5 @@ pub mod rewrite;
 pub mod schedule;
 pub mod shape;
 pub mod symbolic;
+pub mod tables;
 pub mod target;
