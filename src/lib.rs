@@ -14,6 +14,7 @@ pub mod runtime;
 pub mod schedule;
 pub mod shape;
 pub mod symbolic;
+pub mod tables;
 pub mod target;
 pub mod tensor;
 pub mod verify;

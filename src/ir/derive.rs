@@ -7,6 +7,7 @@ use crate::dtype::{Const, DType, Scalar};
 use crate::shape::Dims;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Inclusive bounds of an integer or bool value. 128 bits hold every 64-bit value and the sums and products of two.
 pub type Bounds = (i128, i128);
@@ -17,6 +18,8 @@ pub(super) struct Facts {
     shape: OnceLock<Dims>,
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
+    /// A bit for each rule set that is known to change nothing in the graph under the node.
+    settled: AtomicU32,
 }
 
 /// The numbers of the ranges that a value depends on.
@@ -114,6 +117,15 @@ impl UOp {
     /// The ranges that the value depends on and that are not closed inside it.
     pub fn ranges(&self) -> &RangeSet {
         fill(self, |n| &n.facts.ranges, make_ranges)
+    }
+    /// Is the graph known to be a fixpoint of the rule set with this bit?
+    #[inline]
+    pub(crate) fn is_settled(&self, bit: u32) -> bool {
+        self.node().facts.settled.load(Ordering::Relaxed) & bit != 0
+    }
+    /// Remembers that it is. Nodes never change, so this stays true.
+    pub(crate) fn settle(&self, bit: u32) {
+        self.node().facts.settled.fetch_or(bit, Ordering::Relaxed);
     }
     /// Does the value depend on the range of this number?
     pub fn uses_range(&self, id: u32) -> bool {

@@ -13,16 +13,17 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 /// Operands of a node. Three fit inline, which is the most an ALU op has.
 pub type Src = SmallVec<[UOp; 3]>;
 
-/// What a handle points at.
+/// What a handle points at. The fields are in this order so that what a walk reads stands together.
+#[repr(C)]
 pub struct Node {
     op: Op,
     dtype: DType,
-    src: Src,
-    arg: Arg,
-    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every process.
-    key: u64,
     /// Unique for the life of the process; creation order.
     id: u64,
+    src: Src,
+    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every process.
+    key: u64,
+    arg: Arg,
     pub(super) facts: super::derive::Facts,
 }
 
@@ -32,7 +33,6 @@ pub struct UOp(Arc<Node>);
 
 struct Entry {
     key: u64,
-    id: u64,
     node: Weak<Node>,
 }
 
@@ -92,7 +92,7 @@ impl UOp {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let node = Arc::new(Node { op, dtype, src, arg, key, id, facts: Default::default() });
-        table.insert_unique(key, Entry { key, id, node: Arc::downgrade(&node) }, |e| e.key);
+        table.insert_unique(key, Entry { key, node: Arc::downgrade(&node) }, |e| e.key);
         drop(table);
         UOp(node)
     }
@@ -151,7 +151,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         {
             let mut table = shard(self.key);
-            if let Ok(e) = table.find_entry(self.key, |e| e.id == self.id) {
+            if let Ok(e) = table.find_entry(self.key, |e| std::ptr::eq(e.node.as_ptr(), self)) {
                 e.remove();
             }
         }
@@ -356,7 +356,9 @@ pub trait ToSrc {
 }
 impl<const N: usize> ToSrc for [UOp; N] {
     fn to_src(self) -> Src {
-        self.into_iter().collect()
+        let mut src = Src::new();
+        self.into_iter().for_each(|u| src.push(u));
+        src
     }
 }
 

@@ -1,7 +1,7 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::UOp;
-use rustc_hash::{FxHashMap, FxHashSet};
+use super::{IdMap, UOp};
+use rustc_hash::FxHashMap;
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
 pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
@@ -11,11 +11,11 @@ pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
 /// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are listed.
 pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool) -> Vec<UOp> {
     let mut order = Vec::new();
-    let mut seen: FxHashSet<u64> = FxHashSet::default();
+    let mut seen: IdMap<()> = IdMap::new();
     // (node, index of the next operand to visit)
     let mut stack: Vec<(&UOp, usize)> = Vec::new();
     for root in roots {
-        if !seen.insert(root.id()) {
+        if !seen.insert(root.id(), ()) {
             continue;
         }
         stack.push((root, 0));
@@ -24,7 +24,7 @@ pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl F
             if *next < u.src().len() && !(*next == 0 && stop(u)) {
                 let s = &u.src()[*next];
                 *next += 1;
-                if seen.insert(s.id()) {
+                if seen.insert(s.id(), ()) {
                     stack.push((s, 0));
                 }
             } else {
@@ -65,14 +65,16 @@ impl UOp {
 /// Several graphs with nodes exchanged, sharing the work on what they share.
 pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
     let order = toposort_until(roots, |u| map.contains_key(u));
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    // What changed, and into what.
+    let mut done: IdMap<Option<UOp>> = IdMap::new();
+    let now = |done: &IdMap<Option<UOp>>, u: &UOp| done.get(u.id()).and_then(Clone::clone).unwrap_or_else(|| u.clone());
     for u in &order {
-        let new = match map.get(u) {
-            Some(r) => r.clone(),
-            None if u.src().iter().all(|s| done.get(&s.id()).is_none_or(|d| d == s)) => u.clone(),
-            None => u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<super::Src>()),
-        };
-        done.insert(u.id(), new);
+        if let Some(new) = map.get(u) {
+            done.insert(u.id(), Some(new.clone()));
+        } else if u.src().iter().any(|s| done.get(s.id()).is_some()) {
+            let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
+            done.insert(u.id(), Some(new));
+        }
     }
-    roots.iter().map(|r| done[&r.id()].clone()).collect()
+    roots.iter().map(|r| now(&done, r)).collect()
 }

@@ -1,24 +1,41 @@
 //! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single walk.
 
 use super::Rule;
-use crate::ir::{Op, OpSet, Src, UOp, toposort};
-use rustc_hash::FxHashMap;
+use crate::ir::{IdMap, Op, OpSet, Src, UOp, toposort};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rules gathered from tables and indexed by the op of their root. The order of tables and rules must not matter.
 pub struct Rules<C: 'static> {
-    by_op: Vec<Vec<&'static Rule<C>>>,
+    by_op: Vec<Vec<Entry<C>>>,
+    /// The bit under which nodes remember that this set does not change them; 0 if they do not.
+    settled: u32,
+}
+
+/// A rule, and beside it what is read to pass it over.
+struct Entry<C: 'static> {
+    needs: OpSet,
+    rule: &'static Rule<C>,
 }
 
 impl<C> Rules<C> {
     /// All rules of the tables.
     pub fn new(tables: &[&'static [Rule<C>]]) -> Rules<C> {
-        let mut by_op: Vec<Vec<&'static Rule<C>>> = Op::ALL.iter().map(|_| Vec::new()).collect();
+        let mut by_op: Vec<Vec<Entry<C>>> = Op::ALL.iter().map(|_| Vec::new()).collect();
         for rule in tables.iter().flat_map(|t| t.iter()) {
             for &op in Op::ALL.iter().filter(|op| rule.roots.has(**op)) {
-                by_op[op as usize].push(rule);
+                by_op[op as usize].push(Entry { needs: rule.needs, rule });
             }
         }
-        Rules { by_op }
+        Rules { by_op, settled: 0 }
+    }
+
+    /// As [`new`](Rules::new), for rules that look at nothing but the node and what is under it, and for a set that lives as long as the process.
+    /// Nodes remember that they are a fixpoint of it, so that simplifying what is simple takes no time.
+    pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
+        static SETS: AtomicU32 = AtomicU32::new(0);
+        // There are few such sets. The ones past 32 do without the memory.
+        let settled = 1u32.checked_shl(SETS.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
+        Rules { settled, ..Rules::new(tables) }
     }
 
     /// One step at the root, with the rule that made it.
@@ -29,8 +46,8 @@ impl<C> Rules<C> {
             return None;
         }
         let kids = u.src().iter().fold(OpSet::NONE, |s, k| s.or(OpSet::of(k.op())));
-        for rule in rules {
-            if kids.superset(rule.needs)
+        for Entry { needs, rule } in rules {
+            if kids.superset(*needs)
                 && let Some(new) = (rule.apply)(u, cx)
                 && new != *u
             {
@@ -49,84 +66,122 @@ impl<C> Rules<C> {
 
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.
     pub fn fixpoint_all(&self, roots: &[UOp], cx: &mut C) -> Vec<UOp> {
-        enum Task {
-            Visit(UOp),
-            Rebuild(UOp),
-            /// The first becomes whatever the second became.
-            Link(UOp, UOp),
-        }
-        let mut memo: FxHashMap<u64, UOp> = FxHashMap::default();
-        let mut tasks: Vec<Task> = roots.iter().rev().cloned().map(Task::Visit).collect();
+        let mut memo = Memo { done: IdMap::new(), settled: self.settled };
         // Far more steps than any sound set takes: a loop of rules ends in a message instead of a hang.
         let mut budget: usize = 1_000_000;
         let mut extended = false;
-        while let Some(task) = tasks.pop() {
-            match task {
-                Task::Visit(u) => {
-                    if memo.contains_key(&u.id()) {
-                        continue;
+        let mut stack: Vec<Frame> = Vec::new();
+        for root in roots {
+            memo.visit(root, &mut stack);
+            while let Some(top) = stack.last_mut() {
+                if let Some(s) = top.node.src().get(top.operand) {
+                    top.operand += 1;
+                    if !memo.knows(s) {
+                        let s = s.clone();
+                        stack.push(Frame::new(s));
                     }
-                    let at = tasks.len();
-                    tasks.push(Task::Rebuild(u.clone()));
-                    for s in u.src() {
-                        if !memo.contains_key(&s.id()) {
-                            tasks.push(Task::Visit(s.clone()));
-                        }
-                    }
-                    // First operand first.
-                    tasks[at + 1..].reverse();
+                    continue;
                 }
-                Task::Rebuild(u) => {
-                    if memo.contains_key(&u.id()) {
-                        continue;
-                    }
-                    let same = u.src().iter().all(|s| memo[&s.id()] == *s);
-                    let new = if same { u.clone() } else { u.with_src(u.src().iter().map(|s| memo[&s.id()].clone()).collect::<Src>()) };
-                    match self.step(&new, cx) {
-                        Some((next, rule)) => {
-                            budget -= 1;
-                            if budget == 0 && !extended {
-                                // A graph can be so large that a step or more for each node is right. Its size is counted only here.
-                                (budget, extended) = (toposort(roots).len().saturating_mul(64), true);
-                            }
-                            assert!(
-                                budget > 0,
-                                "rules do not come to an end: last {} at {}:{} on {new:?}",
-                                rule.info.name,
-                                rule.info.file,
-                                rule.info.line
-                            );
-                            tasks.push(Task::Link(u, next.clone()));
-                            tasks.push(Task::Visit(next));
-                        }
-                        None => {
-                            if !same {
-                                memo.insert(new.id(), new.clone());
-                            }
-                            memo.insert(u.id(), new);
-                        }
-                    }
+                if let Some(next) = &top.becomes {
+                    let done = memo.result(next);
+                    memo.set(&top.node, done);
+                    stack.pop();
+                    continue;
                 }
-                Task::Link(u, next) => {
-                    let done = memo.get(&next.id()).cloned().unwrap_or_else(|| panic!("rules rewrite {u:?} in a circle"));
-                    memo.insert(u.id(), done);
+                let new = memo.rebuilt(&top.node);
+                let now = new.as_ref().unwrap_or(&top.node);
+                let Some((next, rule)) = self.step(now, cx) else {
+                    if let Some(new) = new {
+                        memo.keep(&new);
+                        memo.set(&top.node, new);
+                    } else {
+                        memo.keep(&top.node);
+                    }
+                    stack.pop();
+                    continue;
+                };
+                budget -= 1;
+                if budget == 0 && !extended {
+                    // A graph can be so large that a step or more for each node is right. Its size is counted only here.
+                    (budget, extended) = (toposort(roots).len().saturating_mul(64), true);
                 }
+                let info = &rule.info;
+                assert!(budget > 0, "rules do not come to an end: last {} at {}:{} on {now:?}", info.name, info.file, info.line);
+                top.becomes = Some(next.clone());
+                memo.visit(&next, &mut stack);
             }
         }
-        roots.iter().map(|r| memo[&r.id()].clone()).collect()
+        roots.iter().map(|r| memo.result(r)).collect()
     }
 
     /// One walk, operands first. What a rule returns is not looked at again.
     pub fn once(&self, root: &UOp, cx: &mut C) -> UOp {
-        let order = root.toposort();
-        let mut memo: FxHashMap<u64, UOp> = FxHashMap::default();
-        memo.reserve(order.len());
-        for u in &order {
-            let same = u.src().iter().all(|s| memo[&s.id()] == *s);
-            let new = if same { u.clone() } else { u.with_src(u.src().iter().map(|s| memo[&s.id()].clone()).collect::<Src>()) };
-            let new = self.step(&new, cx).map_or(new, |(n, _)| n);
-            memo.insert(u.id(), new);
+        // Only what changed is kept.
+        let mut memo = Memo { done: IdMap::new(), settled: 0 };
+        for u in root.toposort() {
+            let new = memo.rebuilt(&u);
+            match self.step(new.as_ref().unwrap_or(&u), cx) {
+                Some((next, _)) => memo.set(&u, next),
+                None => new.into_iter().for_each(|new| memo.set(&u, new)),
+            }
         }
-        memo[&root.id()].clone()
+        memo.result(root)
+    }
+}
+
+/// A node on its way: its operands are looked at one after the other, then the node itself.
+struct Frame {
+    node: UOp,
+    /// The next operand.
+    operand: usize,
+    /// What a rule made of it. The node becomes whatever this becomes.
+    becomes: Option<UOp>,
+}
+
+impl Frame {
+    fn new(node: UOp) -> Frame {
+        Frame { node, operand: 0, becomes: None }
+    }
+}
+
+/// What nodes became.
+struct Memo {
+    /// `None` for a node that stays.
+    done: IdMap<Option<UOp>>,
+    /// The bit of the rule set; nodes that have it stay and need no entry.
+    settled: u32,
+}
+
+impl Memo {
+    fn knows(&self, u: &UOp) -> bool {
+        u.is_settled(self.settled) || self.done.get(u.id()).is_some()
+    }
+    fn visit(&self, u: &UOp, stack: &mut Vec<Frame>) {
+        if !self.knows(u) {
+            stack.push(Frame::new(u.clone()));
+        }
+    }
+    fn changed(&self, u: &UOp) -> Option<&UOp> {
+        if u.is_settled(self.settled) { None } else { self.done.get(u.id()).and_then(Option::as_ref) }
+    }
+    fn result(&self, u: &UOp) -> UOp {
+        self.changed(u).unwrap_or(u).clone()
+    }
+    /// The node with what its operands became, if that is another node.
+    fn rebuilt(&self, u: &UOp) -> Option<UOp> {
+        let first = u.src().iter().position(|s| self.changed(s).is_some())?;
+        let same = u.src()[..first].iter().cloned();
+        Some(u.with_src(same.chain(u.src()[first..].iter().map(|s| self.result(s))).collect::<Src>()))
+    }
+    /// The node stays.
+    fn keep(&mut self, u: &UOp) {
+        if self.settled != 0 {
+            u.settle(self.settled);
+        } else {
+            self.done.insert(u.id(), None);
+        }
+    }
+    fn set(&mut self, u: &UOp, new: UOp) {
+        self.done.insert(u.id(), (new != *u).then_some(new));
     }
 }

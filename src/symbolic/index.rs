@@ -12,7 +12,7 @@ rules! {
     pub INDEX |u, _cx: ()| {
         index_order:     {Commutative}(x, y) if is_index(x) && u.op() != Op::Add && rank(y) < rank(x) => y.binary(u.op(), x);
         mul_distribute:  Mul(x @ Add(..), #_c) if is_index(u)               => Linear::of(u).map(|l| { let _ = x; l.build() });
-        sum_collect:     Add(_, _) if is_index(u)                           => collect(u);
+        sum_collect:     Add(_, _) if is_index(u) && !collected(u)          => collect(u);
         idiv_linear:     IDiv(x, #c) if is_index(u) && c > 0                => divide(x, c);
         mod_linear:      Mod(x, #c) if is_index(u) && c > 0                 => remainder(x, c);
         idiv_idiv:       IDiv(IDiv(x, #a), #b) if is_index(u) && a > 0 && b > 0 => a.checked_mul(b).map(|c| x / c);
@@ -36,6 +36,35 @@ fn is_index(u: &UOp) -> bool {
 /// Is the literal negative, and do both have a negation?
 fn negates(x: &UOp, c: i64) -> bool {
     c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
+}
+
+/// Is the sum certainly as [`collect`] would write it? Most are, and this looks without making anything.
+fn collected(u: &UOp) -> bool {
+    let (mut sum, mut after) = (u, None);
+    loop {
+        let (rest, last) = match (sum.op(), sum.src()) {
+            (Op::Add, [rest, last]) => (Some(rest), last),
+            _ => (None, sum),
+        };
+        let term = match (last.op(), last.src()) {
+            (Op::Mul, [x, c]) => match c.as_int() {
+                Some(0 | 1) => return false,
+                Some(_) => x,
+                None => last,
+            },
+            _ => last,
+        };
+        let literal_last = term.op() == Op::Const && after.is_none() && !term.is_int(0);
+        if matches!(term.op(), Op::Add | Op::Mod) || (term.op() == Op::Const && !literal_last) || (term.op() == Op::Mul && term.src()[1].op() == Op::Const) {
+            return false;
+        }
+        let place = rank(term);
+        if after.is_some_and(|after| place >= after) {
+            return false;
+        }
+        let Some(rest) = rest else { return true };
+        (sum, after) = (rest, Some(place));
+    }
 }
 
 /// A sum in canonical form, with `(x//c)*c + x%c` put together again.

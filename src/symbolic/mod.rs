@@ -19,7 +19,7 @@ pub fn tables() -> [&'static [Rule<()>]; 3] {
     [&IDENTITIES, &INDEX, &VALID]
 }
 
-static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&tables()));
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));
 
 /// The exact rules, composed.
 pub fn rules() -> &'static Rules<()> {

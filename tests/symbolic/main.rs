@@ -1,6 +1,7 @@
 //! Simplification keeps every value. Expressions are random; values are compared at every assignment of small domains and at edges of large ones.
 
 mod check;
+mod exhaustive;
 mod random;
 
 use check::same_value;

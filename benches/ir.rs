@@ -1,0 +1,89 @@
+//! Speed of the IR and the rewrite engine, in time of this thread on the processor, so that a busy machine changes little. One line of JSON
+//! per figure.
+
+use picograd::dtype::DType;
+use picograd::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use picograd::rewrite::Rules;
+use picograd::symbolic::{simplify, tables};
+use std::hint::black_box;
+use std::time::Duration;
+
+fn main() {
+    let made = kernel(STEPS).toposort().len() as f64;
+    figure("intern_nodes", made / best(|| time(|| kernel(STEPS))).as_secs_f64(), "nodes/s");
+    let graph = kernel(STEPS);
+    let n = graph.toposort().len() as f64;
+    figure("intern_nodes_again", made / best(|| time(|| kernel(STEPS))).as_secs_f64(), "nodes/s");
+    figure("toposort", best(|| time(|| graph.toposort())).as_nanos() as f64 / n, "ns/node");
+
+    let rules = Rules::new(&tables());
+    let simple = rules.fixpoint(&graph, &mut ());
+    let n = simple.toposort().len() as f64;
+    let idle = |f: &dyn Fn() -> UOp| best(|| time(f)).as_nanos() as f64 / n;
+    figure("fixpoint_idle", idle(&|| rules.fixpoint(&simple, &mut ())), "ns/node");
+    figure("once_idle", idle(&|| rules.once(&simple, &mut ())), "ns/node");
+    simplify(&simple);
+    figure("simplify_simple", idle(&|| simplify(&simple)), "ns/node");
+    figure("simplify_conv_index", best(conv).as_nanos() as f64 / 1000.0, "us");
+}
+
+fn figure(name: &str, value: f64, unit: &str) {
+    println!("{{\"suite\":\"compile\",\"name\":\"{name}\",\"value\":{value:.3},\"unit\":\"{unit}\"}}");
+}
+
+fn time<T>(f: impl FnOnce() -> T) -> Duration {
+    let start = clock();
+    let value = black_box(f());
+    let took = clock() - start;
+    drop(value);
+    took
+}
+
+fn clock() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one timespec, and the pointer is to one.
+    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    assert_eq!(rc, 0, "the clock of a thread can be read");
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn best(mut f: impl FnMut() -> Duration) -> Duration {
+    (0..9).map(|_| f()).min().expect("nine runs")
+}
+
+/// Steps of an unrolled loop; each makes eight nodes.
+const STEPS: i64 = 25_000;
+
+/// Loads, arithmetic, comparisons and selections over a few ranges, as an unrolled kernel has them. Nothing in it can be simplified.
+fn kernel(steps: i64) -> UOp {
+    let buffer = UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 1 << 24 });
+    let r: Vec<UOp> = (0..3).map(|i| UOp::range(64i64, i, AxisKind::Loop)).collect();
+    let row = &r[0] * 4096i64 + &r[1] * 64i64;
+    let inside = r[2].lt(8i64);
+    let mut acc = UOp::constant(0.0, DType::F32);
+    for i in 0..steps {
+        let at = &row + (1 + i);
+        let index = UOp::new(Op::Index, DType::F32, [buffer.clone(), at].to_src(), Arg::None);
+        let load = UOp::new(Op::Load, DType::F32, [index].to_src(), Arg::None);
+        let sum = acc + &load * 0.5f32;
+        acc = inside.select(&sum, &load).binary(Op::Max, 0.25f32);
+    }
+    acc
+}
+
+/// Simplifies the index and the mask of a padded 3x3 convolution over a flattened output, as the scheduler makes them. The ranges have new
+/// numbers each time, so that nothing is known of them.
+fn conv() -> Duration {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(100);
+    let id = NEXT.fetch_add(8, std::sync::atomic::Ordering::Relaxed);
+    let r = |i: u32, n: i64| UOp::range(n, id % 60_000 + i, AxisKind::Loop);
+    let (out, channel, ky, kx) = (r(0, 8 * 56 * 56), r(1, 64), r(2, 3), r(3, 3));
+    time(|| {
+        let (batch, y, x) = (&out / 3136i64, &(&out / 56i64) % 56i64, &out % 56i64);
+        let (y, x) = (&y + &ky - 1i64, &x + &kx - 1i64);
+        let valid = y.ge(0i64).and(y.lt(56i64)).and(x.ge(0i64)).and(x.lt(56i64));
+        let flat = ((&batch * 64i64 + &channel) * 56i64 + &y) * 56i64 + &x;
+        let again = &(&flat / 3136i64) * 3136i64 + &flat % 3136i64;
+        [simplify(&flat), simplify(&again), simplify(&valid)]
+    })
+}

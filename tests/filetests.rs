@@ -1,0 +1,77 @@
+//! Text in, text out: `tests/filetests/<stage>/*.uop` hold graphs and what the stage makes of them. `BLESS=1 cargo test --test filetests` writes
+//! what comes out now into the files; the difference is then for a person to read.
+//!
+//! A file opens with a line about itself. Cases stand between lines of `---`; a case is a comment with the rules that it is there for (or `stays`
+//! for a graph that must not change), the graph, a line `=>` and the result. The test is a process of its own, so that every rule of the crate that fires, fires because of a case.
+
+use picograd::ir::{UOp, parse, print};
+use picograd::rewrite::{Rules, traced};
+use picograd::{schedule, symbolic, tables};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The folders, and what is done to a graph in each.
+const STAGES: &[(&str, fn(&UOp) -> UOp)] = &[("prepare", prepare), ("symbolic", symbolic::simplify)];
+
+fn prepare(u: &UOp) -> UOp {
+    Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<PathBuf> =
+        entries.map(|e| e.expect("a readable folder").path()).filter(|p| p.extension().is_some_and(|e| e == "uop")).collect();
+    files.sort();
+    files
+}
+
+/// Runs the cases of a file and returns its text as it should be.
+fn run(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
+    let mut parts = text.split("---\n");
+    let mut out = vec![parts.next().unwrap_or_default().to_string()];
+    for case in parts {
+        let input = case.split("=>\n").next().unwrap_or_default();
+        let graph = parse(input).unwrap_or_else(|e| panic!("{}: {e} in\n{input}", file.display()));
+        let (result, steps) = traced(|| stage(&graph));
+        let named = input.lines().next().and_then(|l| l.strip_prefix(';')).unwrap_or_default();
+        for rule in named.split_whitespace() {
+            let holds = if rule == "stays" { result == graph } else { steps.iter().any(|s| s.rule == rule) };
+            assert!(holds, "{}: not so: {rule} on\n{input}{steps:#?}", file.display());
+        }
+        out.push(format!("{input}=>\n{}", print(&result)));
+    }
+    out.join("---\n")
+}
+
+#[test]
+fn stages_make_what_the_files_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
+    let bless = std::env::var_os("BLESS").is_some_and(|v| v == "1");
+    let mut wrong = Vec::new();
+    for &(name, stage) in STAGES {
+        for file in files(&root.join(name)) {
+            let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let now = run(&file, &text, stage);
+            if bless && now != text {
+                std::fs::write(&file, &now).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            } else if now != text {
+                let line = now.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
+                wrong.push(format!("{}:{}: {:?} came out", file.display(), line + 1, now.lines().nth(line).unwrap_or("the end")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nBLESS=1 writes the files anew", wrong.join("\n"));
+    let idle: Vec<String> =
+        tables::all_rules().iter().filter(|r| r.fired() == 0).map(|r| format!("{} at {}:{}", r.name, r.file, r.line)).collect();
+    assert!(idle.is_empty(), "no case in tests/filetests makes these rules fire:\n{}", idle.join("\n"));
+}
+
+#[test]
+fn rule_names_are_unique() {
+    let mut seen = BTreeMap::new();
+    for r in tables::all_rules() {
+        if let Some(other) = seen.insert(r.name, r) {
+            panic!("two rules are named {}: {}:{} and {}:{}", r.name, r.file, r.line, other.file, other.line);
+        }
+    }
+}
