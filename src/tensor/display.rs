@@ -130,7 +130,10 @@ impl Style {
         if large || small {
             return Style::Scientific(finite.iter().map(|&x| mantissa_digits(x, dtype)).max().unwrap_or(0));
         }
-        let digits = |x: f64| (mantissa_digits(x, dtype) as i32 - exponent(x)).clamp(0, DIGITS as i32) as usize;
+        let digits = |x: f64| {
+            let mantissa = mantissa_digits(x, dtype);
+            (mantissa as i32 - exponent(x, mantissa)).clamp(0, DIGITS as i32) as usize
+        };
         Style::Fixed(finite.iter().map(|&x| digits(x)).max().unwrap_or(0))
     }
 
@@ -171,8 +174,8 @@ fn mantissa_digits(x: f64, dtype: DType) -> usize {
     (0..DIGITS).find(same).unwrap_or(DIGITS)
 }
 
-/// The power of ten of the leading digit.
-fn exponent(x: f64) -> i32 {
-    let text = format!("{x:e}");
+/// The power of ten of the leading digit, after rounding to these digits of the mantissa.
+fn exponent(x: f64, digits: usize) -> i32 {
+    let text = format!("{x:.digits$e}");
     text.rsplit_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0)
 }

@@ -22,7 +22,7 @@ pub(super) fn pair(op: &'static str, x: Operand, y: Operand) -> Result<Pair> {
 impl Pair {
     /// The node of a two-operand op on the pair.
     pub(super) fn node(&self, op: Op) -> Tensor {
-        self.x.with(self.x.uop().binary(op, &self.y.uop()))
+        self.x.with(self.x.uop().binary(op, self.y.uop()))
     }
     fn swapped(self) -> Pair {
         Pair { x: self.y, y: self.x, dtype: self.dtype }

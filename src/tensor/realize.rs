@@ -218,7 +218,9 @@ impl Tensor {
     /// The elements in row-major order. `T` is the Rust type of the dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
-            return wrong_dtype("to_vec", format!("a tensor of {} read as {1}; cast it first: .cast(DType::{1})", self.dtype(), T::DTYPE));
+            let (has, asked) = (self.dtype(), T::DTYPE);
+            let name = asked.name().to_uppercase();
+            return wrong_dtype("to_vec", format!("a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"));
         }
         Ok(from_bytes(&self.to_bytes()?))
     }
