@@ -12,32 +12,35 @@ pub struct Unary {
     pub oracle: fn(f64) -> f64,
     /// The bound.
     pub ulp: f64,
+    /// What the function is multiplied by when x changes its sign: 1 or -1, or 0 where neither holds.
+    pub mirror: f32,
 }
 
 macro_rules! unary {
-    ($name:ident, $oracle:expr, $ulp:expr) => {
+    ($name:ident, $oracle:expr, $ulp:expr, $mirror:expr) => {
         Unary {
             name: stringify!($name),
             run: |x| math::$name(&Scalar::F32(x)).as_f32(),
             oracle: $oracle,
             ulp: $ulp,
+            mirror: $mirror,
         }
     };
 }
 
 /// Every function of one argument.
 pub const UNARY: &[Unary] = &[
-    unary!(exp, f64::exp, 1.0),
-    unary!(exp2, f64::exp2, 1.0),
-    unary!(log, f64::ln, 1.0),
-    unary!(log2, f64::log2, 1.0),
-    unary!(sin, f64::sin, 1.0),
-    unary!(cos, f64::cos, 1.0),
-    unary!(tan, f64::tan, 3.0),
-    unary!(tanh, f64::tanh, 2.0),
-    unary!(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 2.0),
-    unary!(erf, erf, 3.0),
-    unary!(rsqrt, |x| 1.0 / x.sqrt(), 1.5),
+    unary!(exp, f64::exp, 1.0, 0.0),
+    unary!(exp2, f64::exp2, 1.0, 0.0),
+    unary!(log, f64::ln, 1.0, 0.0),
+    unary!(log2, f64::log2, 1.0, 0.0),
+    unary!(sin, f64::sin, 1.0, -1.0),
+    unary!(cos, f64::cos, 1.0, 1.0),
+    unary!(tan, f64::tan, 3.0, -1.0),
+    unary!(tanh, f64::tanh, 2.0, -1.0),
+    unary!(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 2.0, 0.0),
+    unary!(erf, erf, 3.0, -1.0),
+    unary!(rsqrt, |x| 1.0 / x.sqrt(), 1.5, 0.0),
 ];
 
 /// How far `got` is from `want`, in units of the float32 spacing at `want`. Infinite where the class or the sign of a zero is wrong.
