@@ -83,6 +83,16 @@ fn limits_are_exact() {
     }
 }
 
+#[test]
+fn odd_and_even_functions_mirror_to_the_bit() {
+    for f in UNARY.iter().filter(|f| f.mirror != 0.0) {
+        for x in inputs().filter(|x| x.is_finite()) {
+            let (got, want) = ((f.run)(-x), (f.run)(x) * f.mirror);
+            assert_eq!(got.to_bits(), want.to_bits(), "{}({:e})", f.name, -x);
+        }
+    }
+}
+
 /// A function with the operations it takes; bitcasts are free on most targets and counted apart.
 type Counted = (&'static str, fn(&Node) -> Node, usize, usize);
 
