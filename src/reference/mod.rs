@@ -3,7 +3,8 @@
 //! In come roots of a tensor graph and a way to read storage; out come values in row-major order. Nothing is fused, planned or fast. Movement
 //! ops are index loops of their own, so a mistake in the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
 //!
-//! **Invariant:** a reduce folds in row-major order of what it folds, in the node's own dtype, one rounding per step.
+//! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step in the node's own dtype; floats under 32 bits are
+//! folded in f32 and rounded once more at the end.
 
 mod movement;
 mod reduce;
