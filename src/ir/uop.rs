@@ -33,6 +33,8 @@ pub struct UOp(Arc<Node>);
 
 struct Entry {
     key: u64,
+    /// For a node that goes: by then it may have moved, so that its address says nothing.
+    id: u64,
     node: Weak<Node>,
 }
 
@@ -92,7 +94,7 @@ impl UOp {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let node = Arc::new(Node { op, dtype, src, arg, key, id, facts: Default::default() });
-        table.insert_unique(key, Entry { key, node: Arc::downgrade(&node) }, |e| e.key);
+        table.insert_unique(key, Entry { key, id, node: Arc::downgrade(&node) }, |e| e.key);
         drop(table);
         UOp(node)
     }
@@ -151,7 +153,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         {
             let mut table = shard(self.key);
-            if let Ok(e) = table.find_entry(self.key, |e| std::ptr::eq(e.node.as_ptr(), self)) {
+            if let Ok(e) = table.find_entry(self.key, |e| e.id == self.id) {
                 e.remove();
             }
         }
