@@ -15,7 +15,8 @@ pub type Bounds = (i128, i128);
 /// What is kept on a node.
 #[derive(Default)]
 pub(super) struct Facts {
-    shape: OnceLock<Dims>,
+    /// In a box because it has many bytes and the nodes of a kernel have none.
+    shape: OnceLock<Box<Dims>>,
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
@@ -96,7 +97,7 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
 impl UOp {
     /// The shape in the tensor graph; `[]` for what has none.
     pub fn shape(&self) -> &Dims {
-        fill(self, |n| &n.facts.shape, make_shape)
+        fill::<Box<Dims>>(self, |n| &n.facts.shape, |u| Box::new(make_shape(u)))
     }
     /// The number of elements in the tensor graph.
     pub fn numel(&self) -> usize {

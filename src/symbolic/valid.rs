@@ -92,8 +92,12 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
             continue;
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
-        let name: Arc<str> = format!("valid{i}").into();
+        // A space is in no name that a person gives, and if it is, the bounds must be the same too.
+        let name: Arc<str> = format!("valid {i}").into();
         let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min, max });
+        if index.toposort().contains(&stand_in) {
+            continue;
+        }
         let there = FxHashMap::from_iter([(x.clone(), stand_in.clone())]);
         let back = FxHashMap::from_iter([(stand_in, x)]);
         let tried = super::simplify(&index.substitute(&there));
