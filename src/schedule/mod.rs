@@ -18,6 +18,10 @@ use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, topos
 use kernels::Group;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The names of the scheduler's passes, in order.
+pub const PASSES: [&str; 4] = ["prepare", "ranges", "kernels", "order"];
 
 /// A buffer of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +106,8 @@ pub struct Plan {
     pub outputs: Vec<Option<usize>>,
     /// Bytes and device of each block of temporaries.
     pub blocks: Vec<(usize, DeviceName)>,
+    /// The time that each pass took when the plan was made.
+    pub times: [Duration; 4],
 }
 
 /// An output that is asked for: its node, its device, and the input whose memory it may take over if that is safe.
@@ -142,14 +148,19 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
 
 /// Plans an abstracted graph.
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
+    let mut clock = Instant::now();
+    let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let outputs = prepare::prepare(outputs);
+    let preparing = lap();
     let order = toposort(outputs.iter());
     let device = devices_of(&order, &outputs, devices);
     let ranged = ranges::assign(&outputs, inputs);
+    let ranging = lap();
     let output_number = |o: &UOp| -> Option<usize> { (o.numel() > 0).then(|| ranged.numbers[&ranges::peel(o).id()]) };
     let numbers: Vec<Option<usize>> = outputs.iter().map(output_number).collect();
     let keep: FxHashSet<usize> = numbers.iter().flatten().copied().collect();
     let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
+    let grouping = lap();
 
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
     for u in &order {
@@ -172,7 +183,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let taken = take_over(&mut groups, &ranged, &mut numbers, reuse, &buffers);
     let steps = ordered(&groups, &ranged, &taken);
     let (buffers, blocks) = place(&steps, buffers, inputs);
-    Plan { steps, buffers, outputs: numbers, blocks }
+    Plan { steps, buffers, outputs: numbers, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
