@@ -19,6 +19,10 @@ use kernels::Group;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The names of the scheduler's passes, in order.
+pub const PASSES: [&str; 4] = ["prepare", "ranges", "kernels", "order"];
 
 /// A buffer of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +109,8 @@ pub struct Plan {
     pub outputs: Vec<Option<Output>>,
     /// Bytes and device of each block of temporaries.
     pub blocks: Vec<(usize, DeviceName)>,
+    /// The time that each pass took when the plan was made.
+    pub times: [Duration; 4],
 }
 
 /// Where an output is.
@@ -154,14 +160,19 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
 
 /// Plans an abstracted graph.
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
+    let mut clock = Instant::now();
+    let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let outputs = prepare::prepare(outputs);
+    let preparing = lap();
     let order = toposort(outputs.iter());
     let device = devices_of(&order, &outputs, devices);
     let ranged = ranges::assign(&outputs, inputs);
+    let ranging = lap();
     let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
     let numbers: Vec<Option<usize>> = homes.iter().map(|h| h.as_ref().map(|h| ranged.numbers[&h.0.id()])).collect();
     let keep: FxHashSet<usize> = numbers.iter().flatten().copied().collect();
     let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
+    let grouping = lap();
 
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
     for u in &order {
@@ -185,7 +196,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let steps = ordered(&groups, &ranged, &taken);
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
-    Plan { steps, buffers, outputs, blocks }
+    Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.

@@ -184,7 +184,7 @@ fn saturate(cx: &mut Cx, from: DType, dtype: DType, x: &str) -> Text {
         let lanes = dtype.lanes as usize;
         let (f, t, m) = (cx.ty(from)?, cx.ty(dtype)?, cx.ty(DType::I32.vec(dtype.lanes))?);
         let (least, past) = limits(dtype.scalar);
-        let mut all = |cx: &mut Cx, value: Const, of: DType| -> Text {
+        let all = |cx: &mut Cx, value: Const, of: DType| -> Text {
             let text = number(cx, value, of.scalar)?;
             cx.build(of, &vec![text; lanes])
         };

@@ -125,11 +125,3 @@ pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
         _ => false,
     }
 }
-
-/// The slot and element dtype of a kernel argument.
-pub(super) fn global_slot(u: &UOp) -> Option<usize> {
-    match u.arg() {
-        Arg::Global { slot, .. } => Some(*slot),
-        _ => None,
-    }
-}
