@@ -41,7 +41,11 @@ fn main() -> Result<()> {
     show("optimisations", "NAME:axis:amount, chosen for this target; the kernel's name lists the new axes.", &format!("{opts} -> {name}"));
     show("linear program", "expanded, with machine-sized indices, in the order in which it runs.", &ir::print_program(&program.uops));
     let source = compiled.executable.source().unwrap_or("this device runs the linear program itself");
-    show("source", "what the device's compiler is given; everything above the kernel itself is left out here.", kernel_of(source, &program.name));
+    show(
+        "source",
+        "what the device's compiler is given; everything above the kernel itself is left out here.",
+        kernel_of(source, &program.name),
+    );
 
     let time = exec.run()?;
     let about = format!("{c}\ntook {:.1} µs on {device}: {}", time.as_secs_f64() * 1e6, Device::named(device)?.describe());

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 const MOST_MERGED_BUFFERS: usize = 24;
 
 /// Stores that share a loop nest.
+#[derive(Clone)]
 pub struct Group {
     /// Where it runs.
     pub device: DeviceName,

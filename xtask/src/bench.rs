@@ -66,7 +66,10 @@ impl Figure {
     }
     /// The line.
     pub fn print(&self) {
-        println!("{{\"suite\":\"compile\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}", self.name, self.value, self.unit, self.more);
+        println!(
+            "{{\"suite\":\"compile\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}",
+            self.name, self.value, self.unit, self.more
+        );
     }
 }
 
@@ -101,7 +104,8 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let scheduled = exec::schedule(&[request]).expect("the graph has a schedule");
     let scheduling = clock_schedule.elapsed();
     let clock_compile = Instant::now();
-    let compiled: Vec<Arc<Compiled>> = scheduled.items.iter().filter_map(|i| i.lower().expect("NULL takes every kernel").compiled).collect();
+    let compiled: Vec<Arc<Compiled>> =
+        scheduled.items.iter().filter_map(|i| i.lower().expect("NULL takes every kernel").compiled).collect();
     let compiling = clock_compile.elapsed();
     let (cpu, wall) = (clock() - cpu, start.elapsed());
     let mut unique = compiled.clone();
