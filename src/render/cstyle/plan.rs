@@ -1,6 +1,6 @@
 //! What is decided before a line is written: which values are written where they are used, which integers are index arithmetic, which arguments are stored to.
 
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::{Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The decisions, by node id.
