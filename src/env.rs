@@ -92,7 +92,8 @@ impl Config {
         };
         // These two are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
         flag("GUARD", false)?;
-        if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n))) {
+        if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n)))
+        {
             return Err(Error::Env(format!("THREADS={v}: it takes a number from 1 to {MOST_THREADS}")));
         }
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());

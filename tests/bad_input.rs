@@ -142,7 +142,8 @@ impl Drop for Folder {
 fn a_compiler_that_fails() {
     let folder = Folder::new("cc");
     let cc = folder.0.join("cc");
-    std::fs::write(&cc, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'cardboard cc 1.0' && exit 0\necho 'the glue is wet' >&2\nexit 1\n").unwrap();
+    std::fs::write(&cc, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'cardboard cc 1.0' && exit 0\necho 'the glue is wet' >&2\nexit 1\n")
+        .unwrap();
     std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
     let cache = folder.0.join("cache");
     let said = child(&[("CC", cc.as_os_str()), ("DEV", text("CPU")), ("PICO_CACHE", cache.as_os_str())]);

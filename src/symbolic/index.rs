@@ -55,7 +55,10 @@ fn collected(u: &UOp) -> bool {
             _ => last,
         };
         let literal_last = term.op() == Op::Const && after.is_none() && !term.is_int(0);
-        if matches!(term.op(), Op::Add | Op::Mod) || (term.op() == Op::Const && !literal_last) || (term.op() == Op::Mul && term.src()[1].op() == Op::Const) {
+        if matches!(term.op(), Op::Add | Op::Mod)
+            || (term.op() == Op::Const && !literal_last)
+            || (term.op() == Op::Mul && term.src()[1].op() == Op::Const)
+        {
             return false;
         }
         let place = rank(term);

@@ -210,8 +210,7 @@ impl Tensor {
     /// [`schedule`](Tensor::schedule) for several tensors together.
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
-        let requests: Vec<Request> =
-            tensors.iter().map(|t| Request { node: t.uop(), device: t.device().clone(), reuse: None }).collect();
+        let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.uop(), device: t.device().clone(), reuse: None }).collect();
         Ok(exec::schedule(&requests)?.items)
     }
 
