@@ -3,7 +3,7 @@
 //! `NOOPT=1` shows the plain loop nest, `DEV=INTERP` the program of a machine with workgroups; `DEBUG=2` and `DEBUG=4` add what they always
 //! show. `docs/debug.md` explains the names of kernels and their colours.
 
-use picograd::exec::ScheduleItem;
+use picograd::exec::{self, ScheduleItem};
 use picograd::opt::Kernel;
 use picograd::{Device, Result, Tensor, env, ir};
 
@@ -32,8 +32,8 @@ fn main() -> Result<()> {
     show("schedule", "multiply and sum fuse into one kernel; these are its buffers.", &text);
     show("kernel", "the same as loads, a reduce and a store over explicit ranges.", &ir::print(ast));
 
-    let exec = items[0].lower()?;
-    let compiled = exec.compiled.as_ref().expect("a kernel was compiled");
+    let lowered = items[0].lower()?;
+    let compiled = lowered.compiled.as_ref().expect("a kernel was compiled");
     let program = &compiled.program;
     let opts: Vec<String> = compiled.opts.iter().map(|o| o.to_string()).collect();
     let opts = if opts.is_empty() { "none".to_string() } else { opts.join(" ") };
@@ -47,8 +47,9 @@ fn main() -> Result<()> {
         kernel_of(source, &program.name),
     );
 
-    let time = exec.run()?;
-    let about = format!("{c}\ntook {:.1} µs on {device}: {}", time.as_secs_f64() * 1e6, Device::named(device)?.describe());
+    c.realize()?;
+    let time = exec::counters().time.as_secs_f64() * 1e6;
+    let about = format!("{c}\ntook {time:.1} µs on {device}: {}", Device::named(device)?.describe());
     show("result", "c[j] is the sum over i of a[i][j] * b[i][j].", &about);
     Ok(())
 }

@@ -80,7 +80,7 @@ fn more_memory_than_there_is() {
             continue;
         }
         let small = ramp(&[4]).to(device);
-        let huge = small.i(0).reshape([1]).expand([2_500_000_000_000]).contiguous();
+        let huge = small.i(0).reshape([1]).expand([2_500_000_000_000usize]).contiguous();
         says(huge.realize(), &["out of memory", "10000000000000 bytes"]);
         assert_eq!((&small + 1.0).to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0], "on {device}, after the error");
     }

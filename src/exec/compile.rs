@@ -111,7 +111,7 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
 fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
     if config.debug >= 3 && !kernel.opts.is_empty() {
         let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
-        eprintln!("{} {}", kernel.colored_name(), opts.join(" "));
+        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
     }
     show(config, "optimize", std::slice::from_ref(&kernel.ast));
     if config.debug >= 5 {

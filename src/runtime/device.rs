@@ -73,6 +73,8 @@ impl Device {
             return Ok(d.clone());
         }
         let config = env::config()?;
+        // A name that came from `DEV` as it was written has not been looked at yet.
+        canonical(name.as_str())?;
         let kind = name.as_str().split(':').next().unwrap_or_default();
         let (_, _, opener) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name.as_str()))?;
         let device = Device { name: name.clone(), backend: opener()? };

@@ -151,7 +151,7 @@ fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -
     figure("kernels", cold.kernels as f64, "kernels").print();
     figure("programs", cold.programs as f64, "programs").print();
     for (which, trip) in [("cold", &cold), ("warm", &warm)] {
-        for (pass, time) in &trip.passes {
+        for (pass, time) in trip.passes.iter().filter(|p| !p.1.is_zero()) {
             let share = time.as_secs_f64() / trip.wall.as_secs_f64().max(1e-9);
             figure(&format!("{which}_{pass}"), ms(*time), "ms").with("share", share).print();
         }
