@@ -54,6 +54,9 @@ pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// More programs than this and the cache starts anew, as the schedule cache does.
+const MOST: usize = 16_384;
+
 type Key = (UOp, DeviceName, bool);
 static PROGRAMS: LazyLock<Mutex<FxHashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
 
@@ -104,7 +107,11 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         return Ok(c.clone());
     }
     let c = Arc::new(compile(&kernel, device, config, optimizing)?);
-    lock().insert(key, c.clone());
+    let mut programs = lock();
+    if programs.len() >= MOST {
+        programs.clear();
+    }
+    programs.insert(key, c.clone());
     Ok(c)
 }
 
