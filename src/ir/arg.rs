@@ -47,23 +47,49 @@ pub trait Storage: Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The number of the memory that it is part of: two storages of one memory may overlap.
+    fn memory_id(&self) -> u64 {
+        self.id()
+    }
+    /// How often its content was exchanged in place. A node that names an older content is stale.
+    fn version(&self) -> u64 {
+        0
+    }
     /// For the runtime to find its own type again.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A handle on storage; equal when it is the same storage.
+/// A handle on one content of storage; equal when it is the same content of the same storage.
 #[derive(Clone)]
-pub struct StorageRef(pub Arc<dyn Storage>);
+pub struct StorageRef {
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// Which of its contents.
+    pub version: u64,
+}
+
+impl StorageRef {
+    /// The storage with the content that it has now.
+    pub fn new(storage: Arc<dyn Storage>) -> StorageRef {
+        let version = storage.version();
+        StorageRef { storage, version }
+    }
+    /// Has the content been overwritten since?
+    pub fn is_stale(&self) -> bool {
+        self.version != self.storage.version()
+    }
+}
 
 impl PartialEq for StorageRef {
     fn eq(&self, other: &StorageRef) -> bool {
-        self.0.id() == other.0.id()
+        self.storage.id() == other.storage.id() && self.version == other.version
     }
 }
 impl Eq for StorageRef {}
 impl Hash for StorageRef {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.id().hash(state)
+        self.storage.id().hash(state);
+        self.version.hash(state)
     }
 }
 

@@ -18,7 +18,7 @@ pub const ROW_BYTES: usize = 512 << 10;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
 /// Work worth spreading over threads.
-pub const WORTH_SPREADING: f64 = 131_072.0;
+pub const WORTH_SPREADING: f64 = 16_384.0;
 
 /// What one evaluation of the op costs, apart from its operands.
 pub fn of_op(u: &UOp) -> f64 {
@@ -36,23 +36,22 @@ pub fn of_op(u: &UOp) -> f64 {
     }
 }
 
-/// For each node the cost of all its elements if nothing under it were stored, each computed once.
+/// For each node the cost of all its elements, each computed once, from what is stored under it.
 pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f64> {
+    // What a user pays for all elements: a load each where they are stored.
+    let mut price: FxHashMap<u64, f64> = FxHashMap::default();
     let mut total: FxHashMap<u64, f64> = FxHashMap::default();
     for u in order {
         let n = u.numel() as f64;
-        let cost = if stored(u) {
-            n
-        } else {
-            let under: f64 = u.src().iter().map(|s| total[&s.id()]).sum();
-            match u.op() {
-                Op::Reduce => under + u.src()[0].numel() as f64,
-                // Only the part that is looked at is computed.
-                Op::Shrink => under * n / (u.src()[0].numel().max(1) as f64),
-                Op::Buffer | Op::Param => n,
-                _ => under + n * of_op(u),
-            }
+        let under: f64 = u.src().iter().map(|s| price[&s.id()]).sum();
+        let cost = match u.op() {
+            Op::Reduce => under + u.src()[0].numel() as f64,
+            // Only the part that is looked at is computed.
+            Op::Shrink => under * n / (u.src()[0].numel().max(1) as f64),
+            Op::Buffer | Op::Param => n,
+            _ => under + n * of_op(u),
         };
+        price.insert(u.id(), if stored(u) { n } else { cost });
         total.insert(u.id(), cost);
     }
     total

@@ -18,7 +18,7 @@ rules! {
     /// Rules on the tensor graph.
     pub PREPARE |u, _cx: ()| {
         reduce_nothing: Reduce(x) if x.shape().contains(&0) && !u.shape().contains(&0)  => full(u, identity(u));
-        reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => x;
+        reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
         reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
         reduce_split:   Reduce(x)                                                       => split(u, x);
         reshape_reshape: Reshape(Reshape(x))                                            => movement(x, Movement::Reshape(u.shape().clone()));

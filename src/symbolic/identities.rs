@@ -122,7 +122,10 @@ fn same_const(u: &UOp) -> Option<UOp> {
 /// goes by way of a float must fit in the end too.
 fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
     let saturates = x.dtype().is_int() && y.dtype().is_float() && u.dtype().is_int();
-    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype()))
+    // Floats under 32 bits are converted by way of f32: lowering writes that out, and it must not be taken back.
+    let small = |d: DType| d.is_float() && d.bits() < 32;
+    let by_way = y.dtype().scalar() == DType::F32 && x.dtype() != u.dtype() && (small(x.dtype()) || small(u.dtype()));
+    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype())) && !by_way
 }
 
 /// Can every value of `from` be held by `to`?

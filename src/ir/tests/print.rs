@@ -68,7 +68,7 @@ impl Storage for Nothing {
 
 #[test]
 fn a_buffer_prints_but_does_not_parse() {
-    let storage = StorageRef(Arc::new(Nothing(DeviceName::new("CPU"))));
+    let storage = StorageRef::new(Arc::new(Nothing(DeviceName::new("CPU"))));
     let u = UOp::new(Op::Buffer, DType::F32, Src::new(), Arg::Storage(storage));
     assert_eq!(print(&u), "%0 = Buffer f32 {buffer id=7 len=12 device=CPU}\n");
     assert!(parse(&print(&u)).unwrap_err().to_string().contains("write a Param"));

@@ -1,0 +1,152 @@
+//! Every environment variable, in one table. The table is read once; a value that a variable does not take is an error that says what it takes.
+
+use crate::error::{Error, Result};
+use std::sync::OnceLock;
+
+/// A variable: its name, what it takes, and what it does.
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes.
+    pub takes: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// The table. `docs/env.md` is made from it.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "DEBUG",
+        takes: "0 to 7",
+        doc: "How much to show. 1: devices opened, size of each schedule and cache hits. 2: a line for each kernel and copy. 3: optimisations applied. 4: source. 5: kernel AST. 6: linear UOps. 7: disassembly.",
+    },
+    Variable {
+        name: "DEV",
+        takes: "DEVICE[:RENDERER[:ARCH]]",
+        doc: "The default device, such as `CPU`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the best that works.",
+    },
+    Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
+    Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
+    Variable {
+        name: "PRINT_AFTER",
+        takes: "the name of a pass",
+        doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, decompose, choose_index_width or linearize.",
+    },
+    Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
+    Variable { name: "CC", takes: "a program", doc: "The C compiler of the CPU device. Without it clang if there is one, else cc or gcc." },
+    Variable {
+        name: "PICO_CACHE",
+        takes: "a folder, or `off`",
+        doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder.",
+    },
+    Variable {
+        name: "GUARD",
+        takes: "0 or 1",
+        doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel that leaves its buffer faults.",
+    },
+    Variable { name: "NO_COLOR", takes: "anything", doc: "If set, no colours." },
+];
+
+/// The passes that `PRINT_AFTER` knows.
+pub const PRINTABLE: [&str; 8] =
+    ["schedule", "optimize", "expand", "share_reduces", "name_positions", "decompose", "choose_index_width", "linearize"];
+
+/// More threads than this is a typing mistake.
+pub const MOST_THREADS: usize = 1024;
+
+/// The settings of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `DEBUG`.
+    pub debug: u8,
+    /// `DEV`.
+    pub device: Option<String>,
+    /// `NOOPT`.
+    pub noopt: bool,
+    /// `SPEC`, or a debug build.
+    pub verify: bool,
+    /// `PRINT_AFTER`.
+    pub print_after: Option<String>,
+    /// May colours be used?
+    pub color: bool,
+}
+
+impl Config {
+    /// Reads settings through a function from names to values.
+    pub fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        let flag = |name: &str, default: bool| -> Result<bool> {
+            match get(name).as_deref() {
+                None | Some("") => Ok(default),
+                Some("0") => Ok(false),
+                Some("1") => Ok(true),
+                Some(other) => Err(Error::Env(format!("{name}={other}: it takes 0 or 1"))),
+            }
+        };
+        let debug = match get("DEBUG").as_deref() {
+            None | Some("") => 0,
+            Some(v) => v
+                .parse()
+                .ok()
+                .filter(|d| *d <= 7)
+                .ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
+        };
+        // These two are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
+        flag("GUARD", false)?;
+        if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n)))
+        {
+            return Err(Error::Env(format!("THREADS={v}: it takes a number from 1 to {MOST_THREADS}")));
+        }
+        let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
+        if let Some(p) = &print_after
+            && !PRINTABLE.contains(&p.as_str())
+        {
+            return Err(Error::Env(format!("PRINT_AFTER={p}: there is no such pass; the passes are {}", PRINTABLE.join(", "))));
+        }
+        Ok(Config {
+            debug,
+            device: get("DEV").filter(|v| !v.is_empty()),
+            noopt: flag("NOOPT", false)?,
+            verify: flag("SPEC", cfg!(debug_assertions))?,
+            print_after,
+            color: get("NO_COLOR").is_none_or(|v| v.is_empty()),
+        })
+    }
+}
+
+/// The settings of this process.
+pub fn config() -> Result<&'static Config> {
+    static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
+    CONFIG.get_or_init(|| Config::read(&|name| std::env::var(name).ok())).as_ref().map_err(Clone::clone)
+}
+
+/// The Markdown table of `docs/env.md`.
+pub fn doc_table() -> String {
+    let mut text = String::from("| variable | takes | what it does |\n|---|---|---|\n");
+    for v in VARIABLES {
+        text.push_str(&format!("| `{}` | {} | {} |\n", v.name, v.takes, v.doc));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Config> {
+        let pairs: Vec<(String, String)> = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        Config::read(&move |n| pairs.iter().find(|p| p.0 == n).map(|p| p.1.clone()))
+    }
+
+    #[test]
+    fn values_are_read_and_bad_ones_say_what_is_taken() {
+        let c = read(&[("DEBUG", "4"), ("NOOPT", "1"), ("DEV", "INTERP"), ("NO_COLOR", "1")]).unwrap();
+        assert_eq!((c.debug, c.noopt, c.device.as_deref(), c.color), (4, true, Some("INTERP"), false));
+        assert_eq!(read(&[("DEBUG", "")]).unwrap().debug, 0);
+        for bad in ["8", "-1", "two", "2.5"] {
+            let e = read(&[("DEBUG", bad)]).unwrap_err().to_string();
+            assert!(e.contains(&format!("DEBUG={bad}")) && e.contains("0 to 7"), "{e}");
+        }
+        assert!(read(&[("NOOPT", "yes")]).unwrap_err().to_string().contains("0 or 1"));
+        assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
+    }
+}

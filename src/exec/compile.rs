@@ -1,0 +1,190 @@
+//! Kernels to compiled programs, once each: optimize, lower, render, compile.
+
+use super::counters::count;
+use crate::env::{self, Config};
+use crate::error::Result;
+use crate::ir::{self, DeviceName, UOp};
+use crate::lower::{self, Program};
+use crate::opt::{Kernel, Opt, heuristic};
+use crate::runtime::{Device, Executable};
+use crate::target::Target;
+use crate::verify;
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+/// A kernel that is ready to run, with what it was made from.
+pub struct Compiled {
+    /// What was applied.
+    pub opts: Vec<Opt>,
+    /// The linear program.
+    pub program: Program,
+    /// The code.
+    pub executable: Arc<dyn Executable>,
+    /// Time in the optimizer, in lowering, and in the device's renderer and compiler.
+    pub times: [Duration; 3],
+}
+
+/// How optimisations are chosen.
+#[derive(Clone)]
+pub enum Choice {
+    /// As the settings say: the heuristic, or nothing under `NOOPT=1`.
+    Default,
+    /// None.
+    Nothing,
+    /// By a function of the kernel and the target, which returns the kernel with what it applied.
+    By(Rc<dyn Fn(&Kernel, &Target) -> Kernel>),
+}
+
+thread_local! {
+    static CHOICE: RefCell<Choice> = const { RefCell::new(Choice::Default) };
+}
+
+/// Runs `f` with another way to choose optimisations on this thread.
+pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
+    struct Restore(Choice);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHOICE.set(self.0.clone());
+        }
+    }
+    let _restore = Restore(CHOICE.replace(choice));
+    f()
+}
+
+/// More programs than this and the cache starts anew, as the schedule cache does.
+const MOST: usize = 16_384;
+
+type Key = (UOp, DeviceName, bool);
+static PROGRAMS: LazyLock<Mutex<FxHashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
+
+fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
+    PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// How many compiled programs are kept.
+pub fn programs() -> usize {
+    lock().len()
+}
+
+/// Forgets compiled programs; those in use stay alive.
+pub fn clear_programs() {
+    lock().clear();
+}
+
+/// The program of a kernel on a device, compiled now if it was not before.
+pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
+    let config = env::config()?;
+    let choice = CHOICE.with_borrow(Clone::clone);
+    let plain = match &choice {
+        Choice::Default => Some(config.noopt),
+        Choice::Nothing => Some(true),
+        Choice::By(_) => None,
+    };
+    if let Some(noopt) = plain
+        && let Some(c) = lock().get(&(ast.clone(), device.name().clone(), noopt))
+    {
+        return Ok(c.clone());
+    }
+    let start = std::time::Instant::now();
+    let kernel = Kernel::new(ast.clone());
+    let kernel = match (&choice, plain) {
+        (Choice::By(f), _) => f(&kernel, device.target()),
+        (_, Some(true)) => kernel,
+        _ => heuristic(&kernel, device.target()),
+    };
+    let optimizing = start.elapsed();
+    // A kernel that was optimised by hand is its own key: the optimised graph says all.
+    let key = match plain {
+        Some(noopt) => (ast.clone(), device.name().clone(), noopt),
+        None => (kernel.ast.clone(), device.name().clone(), true),
+    };
+    if plain.is_none()
+        && let Some(c) = lock().get(&key)
+    {
+        return Ok(c.clone());
+    }
+    let c = Arc::new(compile(&kernel, device, config, optimizing)?);
+    let mut programs = lock();
+    if programs.len() >= MOST {
+        programs.clear();
+    }
+    programs.insert(key, c.clone());
+    Ok(c)
+}
+
+fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
+    if config.debug >= 3 && !kernel.opts.is_empty() {
+        let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
+        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
+    }
+    show(config, "optimize", std::slice::from_ref(&kernel.ast));
+    if config.debug >= 5 {
+        eprintln!("{}", ir::print(&kernel.ast));
+    }
+    if config.verify {
+        verify::kernel(&kernel.ast).unwrap_or_else(|e| panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast)));
+    }
+    let start = std::time::Instant::now();
+    let program = lower::lower(kernel, device.target(), &mut |pass, list| check(config, pass, list));
+    let lowering = start.elapsed();
+    if config.debug >= 6 {
+        eprintln!("{}", ir::print_program(&program.uops));
+    }
+    let start = std::time::Instant::now();
+    let executable = device.compile(&program)?;
+    count(|c| c.compiled += 1);
+    if config.debug >= 4
+        && let Some(source) = executable.source()
+    {
+        eprintln!("{source}");
+    }
+    if config.debug >= 7
+        && let Some(code) = executable.machine_code()
+    {
+        eprintln!("{}", disassembly(code));
+    }
+    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times: [optimizing, lowering, start.elapsed()] })
+}
+
+/// After each pass: print it if that was asked for, and verify it.
+fn check(config: &Config, pass: &str, list: &[UOp]) {
+    show(config, pass, list);
+    if !config.verify {
+        return;
+    }
+    let verdict = match pass {
+        "linearize" => verify::program(list).and_then(|()| verify::in_bounds(list)),
+        _ => list.iter().try_for_each(verify::kernel),
+    };
+    if let Err(e) = verdict {
+        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
+        panic!("after {pass}: {e}\n{text}");
+    }
+}
+
+fn show(config: &Config, pass: &str, list: &[UOp]) {
+    if config.print_after.as_deref() == Some(pass) {
+        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
+        eprintln!("; after {pass}\n{text}");
+    }
+}
+
+/// Machine code through the system's `objdump`, or as bytes where there is none.
+fn disassembly(code: &[u8]) -> String {
+    let run = || -> Option<String> {
+        let path = std::env::temp_dir().join(format!("picograd-{}-{:p}.bin", std::process::id(), code.as_ptr()));
+        std::fs::write(&path, code).ok()?;
+        let arch = if cfg!(target_arch = "x86_64") { "i386:x86-64" } else { "aarch64" };
+        let out = std::process::Command::new("objdump").args(["-D", "-b", "binary", "-M", "intel", "-m", arch]).arg(&path).output();
+        let _ = std::fs::remove_file(&path);
+        let out = out.ok().filter(|o| o.status.success())?;
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    run().unwrap_or_else(|| {
+        let lines: Vec<String> = code.chunks(16).map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")).collect();
+        format!("(install binutils for objdump to see instructions)\n{}", lines.join("\n"))
+    })
+}

@@ -1,0 +1,9 @@
+//! Execution: from requests for values to buffers that hold them. Programs are cached in memory by kernel and device.
+
+mod compile;
+mod counters;
+mod run;
+
+pub use compile::{Choice, Compiled, clear_programs, compiled, programs, with_choice};
+pub use counters::{Counters, counters, reset_counters};
+pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, realize, schedule};

@@ -1,0 +1,257 @@
+//! Runs plans: allocates, compiles, launches, copies, counts and shows.
+
+use super::compile::{Compiled, compiled};
+use super::counters::count;
+use crate::dtype::DType;
+use crate::env;
+use crate::error::{Error, Result};
+use crate::ir::{self, DeviceName, UOp};
+use crate::opt::Kernel;
+use crate::runtime::{Buffer, Device, Memory, Place};
+use crate::schedule::{self, Plan, Request, Role, Step};
+use crate::verify;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A buffer as a kernel sees it. Temporaries share memory, so the memory may be longer than the buffer.
+#[derive(Clone, Debug)]
+pub struct BufferArg {
+    /// The memory.
+    pub buffer: Buffer,
+    /// Element dtype.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// One thing that realizing a tensor runs: a kernel with its buffers, or a copy.
+#[derive(Clone)]
+pub enum ScheduleItem {
+    /// A kernel.
+    Kernel {
+        /// What it computes: the `Sink` of its stores.
+        ast: UOp,
+        /// Its arguments, by slot: outputs first.
+        buffers: Vec<BufferArg>,
+        /// Where it runs.
+        device: DeviceName,
+    },
+    /// A copy between devices.
+    Copy {
+        /// To here.
+        to: BufferArg,
+        /// From here.
+        from: BufferArg,
+    },
+}
+
+impl fmt::Display for ScheduleItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScheduleItem::Kernel { ast, buffers, device } => {
+                writeln!(f, "kernel {} on {device}", Kernel::new(ast.clone()).name())?;
+                for (i, b) in buffers.iter().enumerate() {
+                    writeln!(f, "  data{i}: {} × {}, {:?}", b.len, b.dtype, b.role)?;
+                }
+                f.write_str(&ir::print(ast))
+            }
+            ScheduleItem::Copy { to, from } => {
+                writeln!(f, "copy {} × {} from {} to {}", to.len, to.dtype, from.buffer.device_name(), to.buffer.device_name())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ScheduleItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl ScheduleItem {
+    /// Compiles what it needs.
+    pub fn lower(&self) -> Result<ExecItem> {
+        let compiled = match self {
+            ScheduleItem::Kernel { ast, device, .. } => Some(compiled(ast, &Device::named(device)?)?),
+            ScheduleItem::Copy { .. } => None,
+        };
+        Ok(ExecItem { item: self.clone(), compiled })
+    }
+}
+
+/// A schedule item with its compiled program.
+pub struct ExecItem {
+    /// What to run on.
+    pub item: ScheduleItem,
+    /// What to run; nothing for a copy.
+    pub compiled: Option<Arc<Compiled>>,
+}
+
+impl ExecItem {
+    /// Runs it and says how long the device took.
+    pub fn run(&self) -> Result<Duration> {
+        let debug = env::config()?.debug;
+        match (&self.item, &self.compiled) {
+            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
+                let memory: Vec<Place> = buffers.iter().map(|b| b.buffer.place()).collect();
+                let time = c.executable.run(&memory, &c.program.launch)?;
+                let e = c.program.estimate;
+                let total = count(|n| {
+                    n.kernels += 1;
+                    n.flops += e.flops;
+                    n.bytes += e.bytes;
+                    n.time += time;
+                });
+                if debug >= 2 {
+                    show_kernel(device, c, buffers.len(), time, total.kernels, total.time);
+                }
+                Ok(time)
+            }
+            (ScheduleItem::Copy { to, from }, _) => {
+                let start = Instant::now();
+                copy(to, from)?;
+                let time = start.elapsed();
+                let total = count(|n| n.copies += 1);
+                if debug >= 2 {
+                    let bytes = to.len * to.dtype.itemsize();
+                    let label = format!("copy {bytes} bytes, {} <- {}", to.buffer.device_name(), from.buffer.device_name());
+                    eprintln!("*** {:8} {:4} {label:46} tm {}", "", total.copies, micros(time));
+                }
+                Ok(time)
+            }
+            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
+        }
+    }
+}
+
+fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
+    let bytes = to.len * to.dtype.itemsize();
+    let (t, f) = (to.buffer.place(), from.buffer.place());
+    match (t.memory, f.memory) {
+        (Memory::Host(th), Memory::Host(fh)) => {
+            assert!(t.offset + bytes <= th.len() && f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffers");
+            // SAFETY: both are at least that long, and a copy's memories are different ones.
+            unsafe { std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes) };
+            Ok(())
+        }
+        (Memory::Null, _) => Ok(()),
+        (_, Memory::Null) => Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into())),
+    }
+}
+
+fn micros(t: Duration) -> String {
+    let us = t.as_secs_f64() * 1e6;
+    if us < 1e4 { format!("{us:8.2} us") } else { format!("{:8.2} ms", us / 1e3) }
+}
+
+fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, number: u64, total: Duration) {
+    let (name, color) = (&c.program.name, env::config().is_ok_and(|c| c.color));
+    // Colours take no room on screen, so the padding is computed from the plain name.
+    let shown = if color { &c.program.colored } else { name };
+    let pad = " ".repeat(40usize.saturating_sub(name.len()));
+    let (s, e) = (time.as_secs_f64().max(1e-9), c.program.estimate);
+    let held = crate::runtime::memory::live_bytes() as f64 / 1e9;
+    eprintln!(
+        "*** {:8} {number:4} {shown}{pad} arg {args:2} mem {held:6.2} GB tm {}/{:9.2} ms ({:8.2} GFLOPS {:7.1} GB/s)",
+        device.as_str(),
+        micros(time),
+        total.as_secs_f64() * 1e3,
+        e.flops / s / 1e9,
+        e.bytes / s / 1e9
+    );
+}
+
+/// Everything that requests need, ready to be run in order.
+pub struct Scheduled {
+    /// What to run.
+    pub items: Vec<ScheduleItem>,
+    /// The buffer of each request; `None` where it has no element.
+    pub outputs: Vec<Option<Buffer>>,
+    /// The plan behind it.
+    pub plan: Arc<Plan>,
+}
+
+/// Plans requests and gives them memory. Nothing runs.
+pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
+    let config = env::config()?;
+    let start = Instant::now();
+    if config.verify {
+        for r in requests {
+            verify::tensor(&r.node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
+        }
+    }
+    let (plan, inputs, hit) = schedule::schedule(requests);
+    count(|c| {
+        c.schedules += 1;
+        c.schedule_hits += hit as u64;
+    });
+    if config.debug >= 1 && !plan.steps.is_empty() {
+        let kernels = plan.steps.len();
+        eprintln!("scheduled {kernels:4} kernels in {} | {}", micros(start.elapsed()), if hit { "cache hit" } else { "cache miss" });
+    }
+    if config.verify && !hit {
+        for s in &plan.steps {
+            if let Step::Kernel { ast, .. } = s {
+                verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
+            }
+        }
+    }
+    if config.print_after.as_deref() == Some("schedule") && !hit {
+        for s in &plan.steps {
+            if let Step::Kernel { ast, .. } = s {
+                eprintln!("; after schedule\n{}", ir::print(ast));
+            }
+        }
+    }
+    let blocks: Vec<Buffer> = plan.blocks.iter().map(|(bytes, device)| Buffer::new(device, DType::U8, *bytes)).collect::<Result<_>>()?;
+    let mut made: Vec<Option<BufferArg>> = Vec::new();
+    for b in &plan.buffers {
+        let used = b.dtype != DType::VOID;
+        made.push(if !used {
+            None
+        } else {
+            let buffer = match b.role {
+                Role::Input(i) => Buffer::of(&inputs[i]),
+                Role::Temporary(block) => blocks[block].clone(),
+                Role::Output => Buffer::new(&b.device, b.dtype, b.len)?,
+            };
+            Some(BufferArg { buffer, dtype: b.dtype, len: b.len, role: b.role.clone() })
+        });
+    }
+    let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
+    let items = plan
+        .steps
+        .iter()
+        .map(|s| match s {
+            Step::Kernel { ast, buffers, device } => {
+                ScheduleItem::Kernel { ast: ast.clone(), buffers: buffers.iter().map(arg).collect(), device: device.clone() }
+            }
+            Step::Copy { to, from, start } => {
+                let (to, mut from) = (arg(to), arg(from));
+                from.buffer = from.buffer.part(*start..*start + to.len);
+                from.len = to.len;
+                ScheduleItem::Copy { to, from }
+            }
+        })
+        .collect();
+    let output = |o: &schedule::Output| {
+        let whole = arg(&o.buffer).buffer;
+        o.part.clone().map_or(whole.clone(), |p| whole.part(p))
+    };
+    let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
+    Ok(Scheduled { items, outputs, plan })
+}
+
+/// Computes requests and returns their buffers; `None` where there is no element.
+pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
+    let scheduled = schedule(requests)?;
+    // Everything is compiled before anything runs, so that an error leaves no memory half written.
+    let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
+    for item in &items {
+        item.run()?;
+    }
+    Ok(scheduled.outputs)
+}

@@ -1,0 +1,162 @@
+//! Ops that a target lacks, in terms of ops that it has. After this pass there is no IDiv, Mod or unguarded shift, no arithmetic on floats
+//! narrower than f32, none on bools but logic, and no transcendental op that the target does not have.
+
+use super::transcendental::{integer_power, write_out};
+use crate::dtype::{DType, Scalar};
+use crate::ir::{Arg, Group, Op, Src, ToSrc, UOp};
+use crate::rewrite::Rules;
+use crate::rules;
+use crate::target::Target;
+use std::sync::LazyLock;
+
+rules! {
+    /// Rules that need to know the target.
+    pub DECOMPOSE |u, target: Target| {
+        bool_add:        Add(x, y) if u.dtype().is_bool()                        => x.or(y);
+        bool_mul:        Mul(x, y) if u.dtype().is_bool()                        => x.and(y);
+        bool_max:        Max(x, y) if u.dtype().is_bool()                        => x.or(y);
+        bool_min:        Min(x, y) if u.dtype().is_bool()                        => x.and(y);
+        bool_lt:         Lt(x, y) if x.dtype().is_bool()                         => x.not().and(y);
+        bool_eq:         Eq(x, y) if x.dtype().is_bool()                         => (x ^ y).not();
+        bool_ne:         Ne(x, y) if x.dtype().is_bool()                         => x ^ y;
+        cast_to_bool:    Cast(x) if u.dtype().is_bool()                          => x.differs(zero(x));
+        small_unary:     {Unary}(x) if is_small(u, target)                       => in_f32(u, &[x]);
+        small_binary:    {Binary}(x, y) if is_small(u, target)                   => in_f32(u, &[x, y]);
+        small_compare:   {Comparison}(x, y) if is_small(x, target)               => x.cast(DType::F32).binary(u.op(), y.cast(DType::F32));
+        small_where:     Where(c, x, y) if is_small(u, target)                   => c.select(x.cast(DType::F32), &y.cast(DType::F32)).cast(u.dtype());
+        small_fma:       Fma(x, y, z) if is_small(u, target)                     => in_f32(u, &[x, y, z]);
+        small_reduce:    Reduce(..) if is_small(u, target)                       => reduce_in_f32(u);
+        small_from_wide: Cast(x) if is_small(u, target) && is_wide(x)            => odd_f32(x).cast(u.dtype());
+        small_from_int:  Cast(x) if is_small(u, target) && !is_wide(x) && !x.dtype().is_float() => x.cast(DType::F32).cast(u.dtype());
+        small_to_other:  Cast(x) if is_small(x, target) && u.dtype().scalar() != DType::F32 => x.cast(DType::F32).cast(u.dtype());
+        pow_int:         Pow(..) if u.dtype().is_int()                           => integer_power(u);
+        math_unary:      {Unary}(..) if u.op().is(Group::Transcendental) && !target.has(u.op(), u.dtype()) => write_out(u);
+        math_pow:        Pow(..) if u.dtype().is_float() && !target.has(u.op(), u.dtype()) => write_out(u);
+        idiv_machine:    IDiv(x, y)                                              => divide(x, y, true);
+        mod_machine:     Mod(x, y)                                               => divide(x, y, false);
+        shl_guard:       Shl(x, y) if !in_width(y)                               => shift(u, x, y);
+        shr_guard:       Shr(x, y) if !in_width(y)                               => shift(u, x, y);
+    }
+}
+
+static RULES: LazyLock<Rules<Target>> = LazyLock::new(|| Rules::new(&[&DECOMPOSE]));
+
+/// The pass.
+pub fn decompose(ast: &UOp, target: &Target) -> UOp {
+    crate::symbolic::simplify(&RULES.fixpoint(ast, &mut target.clone()))
+}
+
+fn zero(x: &UOp) -> UOp {
+    x.const_like(0i64)
+}
+
+/// A float that the target stores but does not compute with. The node must be a value, not a place or a load.
+fn is_small(u: &UOp, target: &Target) -> bool {
+    u.dtype().is_float() && !target.computes(u.dtype())
+}
+
+/// Types with more digits than an f32 has.
+fn is_wide(x: &UOp) -> bool {
+    matches!(x.dtype().scalar, Scalar::F64 | Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64 | Scalar::Index)
+}
+
+fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
+    if u.op().is(Group::Comparison) {
+        return None;
+    }
+    let src: Src = x.iter().map(|x| x.cast(DType::F32)).collect();
+    Some(UOp::new(u.op(), DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype()))
+}
+
+/// Narrow floats are folded in f32 and rounded once at the end.
+fn reduce_in_f32(u: &UOp) -> UOp {
+    let src: Src = std::iter::once(u.src()[0].cast(DType::F32)).chain(u.src()[1..].iter().cloned()).collect();
+    UOp::new(Op::Reduce, DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype())
+}
+
+/// A wide value as the f32 whose last digit is odd unless it is exact: rounding that once more gives what rounding the value once would.
+fn odd_f32(x: &UOp) -> UOp {
+    let lanes = x.dtype().lanes;
+    let near = x.cast(DType::F32);
+    let back = near.cast(x.dtype());
+    let bits = near.bitcast(DType::U32);
+    let even = bits.and(1i64).equals(0i64);
+    let magnitude = |v: &UOp| if v.dtype().is_float() { v.binary(Op::Max, -v) } else { v.clone() };
+    // For integers the sign says in which direction the bits grow.
+    let grew = if x.dtype().is_float() {
+        magnitude(x).lt(magnitude(&back))
+    } else {
+        let negative = x.lt(zero(x));
+        negative.select(back.lt(x), &x.lt(&back))
+    };
+    let one = UOp::constant(1i64, DType::U32.vec(lanes));
+    let moved = grew.select(&bits - &one, &(&bits + &one));
+    back.differs(x).and(&even).select(&moved, &bits).bitcast(DType::F32)
+}
+
+/// Floor division or remainder with machine division, which rounds toward zero and traps on zero and overflow.
+fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
+    let machine = |op: Op, y: &UOp| x.binary(op, y);
+    if x.vmin() >= 0 && y.vmin() > 0 {
+        return machine(if quotient { Op::CDiv } else { Op::CMod }, y);
+    }
+    let none = y.equals(0i64);
+    let mut safe = none.select(1i64, y);
+    let result = if x.dtype().is_unsigned() {
+        machine(if quotient { Op::CDiv } else { Op::CMod }, &safe)
+    } else {
+        // The least value by -1 overflows; by 1 it gives the same wrapped quotient and remainder.
+        let least = x.const_like(x.dtype().scalar().min_value());
+        safe = safe.equals(-1i64).and(x.equals(&least)).select(1i64, &safe);
+        let remainder = machine(Op::CMod, &safe);
+        let round_down = remainder.differs(0i64).and(remainder.lt(0i64).differs(safe.lt(0i64)));
+        if quotient {
+            let q = machine(Op::CDiv, &safe);
+            round_down.select(&q + -1i64, &q)
+        } else {
+            round_down.select(&remainder + &safe, &remainder)
+        }
+    };
+    if y.vmin() > 0 || y.vmax() < 0 { result } else { none.select(zero(x), &result) }
+}
+
+fn in_width(y: &UOp) -> bool {
+    y.vmin() >= 0 && y.vmax() < y.dtype().bits() as i128
+}
+
+fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
+    let bits = u.dtype().bits() as i64;
+    let top = x.const_like(bits - 1);
+    let inside = if u.dtype().is_unsigned() { y.lt(bits) } else { y.lt(0i64).not().and(y.lt(bits)) };
+    // Clamped by masking, so that the machine shift is always in range and its bounds say so.
+    let count = y.and(bits - 1);
+    let past = if u.op() == Op::Shr && !u.dtype().is_unsigned() { x.binary(Op::Shr, top) } else { zero(x) };
+    inside.select(x.binary(u.op(), count), &past)
+}
+
+/// Index integers become 32 bits wide where every one of them fits, else 64.
+pub fn choose_index_width(ast: &UOp) -> UOp {
+    let order = ast.toposort();
+    let fits =
+        order.iter().filter(|u| u.dtype().scalar() == DType::INDEX).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
+    let width = if fits { DType::I32 } else { DType::I64 };
+    let mut done: rustc_hash::FxHashMap<u64, UOp> = Default::default();
+    for u in &order {
+        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
+        let dtype = if u.dtype().scalar() == DType::INDEX { width.vec(u.dtype().lanes) } else { u.dtype() };
+        let new = if u.op() == Op::Cast && src[0].dtype() == dtype {
+            src[0].clone()
+        } else if dtype == u.dtype() {
+            u.with_src(src)
+        } else {
+            UOp::new(u.op(), dtype, src, u.arg().clone())
+        };
+        done.insert(u.id(), new);
+    }
+    done[&ast.id()].clone()
+}
+
+/// Loads and stores through a guard keep a place without one for the inside: `Index(buf, idx)`.
+pub fn plain(place: &UOp) -> UOp {
+    UOp::new(Op::Index, place.dtype(), [place.src()[0].clone(), place.src()[1].clone()].to_src(), Arg::None)
+}

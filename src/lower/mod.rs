@@ -1,0 +1,119 @@
+//! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
+//! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
+
+mod decompose;
+mod expand;
+mod linearize;
+mod locals;
+mod specials;
+mod transcendental;
+
+pub use decompose::DECOMPOSE;
+pub use specials::Launch;
+
+use crate::ir::{Arg, Op, UOp};
+use crate::opt::Kernel;
+use crate::target::Target;
+use std::time::{Duration, Instant};
+
+/// The names of the passes, in order. The optimizer comes before them, the renderer after.
+pub const PASSES: [&str; 6] = ["expand", "share_reduces", "name_positions", "decompose", "choose_index_width", "linearize"];
+
+/// A linear program, ready to be rendered.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The kernel's name: a C identifier.
+    pub name: String,
+    /// The name in colours.
+    pub colored: String,
+    /// The list.
+    pub uops: Vec<UOp>,
+    /// The shape of the launch.
+    pub launch: Launch,
+    /// Elements of each argument, by slot.
+    pub args: Vec<UOp>,
+    /// What it costs.
+    pub estimate: Estimate,
+    /// The time that each pass took.
+    pub times: [Duration; 6],
+}
+
+/// What one run of a kernel does, by its program.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Arithmetic operations on elements.
+    pub flops: f64,
+    /// Bytes of the buffers that it touches, each counted once.
+    pub bytes: f64,
+}
+
+/// Something to do after each pass, with its name and what it made.
+pub type After<'a> = &'a mut dyn FnMut(&str, &[UOp]);
+
+/// Lowers a kernel.
+pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
+    let mut times = [Duration::ZERO; 6];
+    let mut clock = Instant::now();
+    let mut lap = |i: usize, list: &[UOp], after: &mut dyn FnMut(&str, &[UOp])| {
+        times[i] = clock.elapsed();
+        after(PASSES[i], list);
+        clock = Instant::now();
+    };
+    let ast = expand::expand(&kernel.ast, target);
+    lap(0, std::slice::from_ref(&ast), after);
+    let ast = locals::share_reduces(&ast);
+    lap(1, std::slice::from_ref(&ast), after);
+    let (ast, launch) = specials::name_positions(&ast, target);
+    lap(2, std::slice::from_ref(&ast), after);
+    let ast = decompose::decompose(&ast, target);
+    lap(3, std::slice::from_ref(&ast), after);
+    let ast = decompose::choose_index_width(&ast);
+    lap(4, std::slice::from_ref(&ast), after);
+    let args = arguments(&kernel.ast);
+    let body = linearize::linearize(&ast).into_iter().filter(|u| u.op() != Op::DefineGlobal);
+    let uops: Vec<UOp> = args.iter().cloned().chain(body).collect();
+    lap(5, &uops, after);
+    let estimate = estimate(&uops, &args);
+    Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
+}
+
+/// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.
+fn arguments(ast: &UOp) -> Vec<UOp> {
+    let mut args: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
+    args.sort_by_key(|u| match u.arg() {
+        Arg::Global { slot, .. } => *slot,
+        _ => panic!("a kernel argument without a slot: {u:?}"),
+    });
+    args
+}
+
+/// Counts operations by walking the loops of the program.
+fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
+    let mut times = vec![1.0f64];
+    let mut flops = 0.0;
+    let mut launches = 1.0;
+    for u in uops {
+        let now = *times.last().expect("the program itself");
+        match u.op() {
+            Op::Range => times.push(now * u.src()[0].vmax() as f64),
+            Op::EndRange => drop(times.pop()),
+            Op::Special => {
+                if let Arg::Special { extent, .. } = u.arg() {
+                    launches *= *extent as f64;
+                }
+            }
+            op if op.is_alu() && u.dtype().is_float() => {
+                flops += now * u.dtype().lanes as f64 * if op == Op::Fma { 2.0 } else { 1.0 };
+            }
+            _ => {}
+        }
+    }
+    let bytes = args
+        .iter()
+        .map(|a| match a.arg() {
+            Arg::Global { len, .. } => (*len * a.dtype().itemsize()) as f64,
+            _ => 0.0,
+        })
+        .sum();
+    Estimate { flops: flops * launches, bytes }
+}

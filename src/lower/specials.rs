@@ -1,0 +1,112 @@
+//! Ranges that a launch provides become `Special`s: workgroups, threads of a workgroup, shares of the CPU's threads. After this pass only
+//! ranges that are loops stand.
+
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
+use crate::opt::extent;
+use crate::symbolic::simplify;
+use crate::target::Target;
+use rustc_hash::FxHashMap;
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Workgroups in each dimension.
+    pub grid: [usize; 3],
+    /// Threads of a workgroup in each dimension.
+    pub local: [usize; 3],
+    /// Shares for the CPU's threads.
+    pub threads: usize,
+}
+
+impl Default for Launch {
+    fn default() -> Launch {
+        Launch { grid: [1; 3], local: [1; 3], threads: 1 }
+    }
+}
+
+/// The pass.
+pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
+    let mut launch = Launch::default();
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
+    // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
+    let mut all: Vec<UOp> = ranges;
+    let mut rest: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::Range && !all.contains(u)).collect();
+    rest.sort_by_key(|r| r.range_id());
+    all.extend(rest);
+    if target.grid {
+        let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
+        launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
+        let locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
+        launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
+    }
+    let mut loops: FxHashMap<UOp, UOp> = FxHashMap::default();
+    if !target.grid {
+        let plain = |r: &UOp| (r.clone(), UOp::range(&r.src()[0], r.range_id(), AxisKind::Loop));
+        loops = all.iter().filter(|r| r.range_kind() == AxisKind::Global).map(plain).collect();
+    }
+    if let Some(r) = all.iter().find(|r| r.range_kind() == AxisKind::Thread) {
+        launch.threads = extent(r);
+        map.insert(r.clone(), special(SpecialKind::Thread, 0, extent(r)));
+    }
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in ast.toposort() {
+        let new = match map.get(&u).or_else(|| loops.get(&u)) {
+            Some(s) => s.clone(),
+            None => {
+                let keep = match u.op() {
+                    Op::Store => 2,
+                    _ => usize::MAX,
+                };
+                let src: Src = u
+                    .src()
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, s)| *i < keep || !map.contains_key(s))
+                    .map(|(_, s)| done[&s.id()].clone())
+                    .collect();
+                u.with_src(src)
+            }
+        };
+        done.insert(u.id(), new);
+    }
+    (simplify(&done[&ast.id()]), launch)
+}
+
+fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
+    UOp::new(Op::Special, DType::INDEX, Src::new(), Arg::Special { kind, dim, extent })
+}
+
+/// Gives each range a dimension, the last range the first one, since neighbours in it are neighbours in memory. Past three they share one.
+fn dims(ranges: &[&UOp], kind: SpecialKind, most: [usize; 3], map: &mut FxHashMap<UOp, UOp>) -> [usize; 3] {
+    let mut sizes = [1usize; 3];
+    let mut place: Vec<Vec<&UOp>> = vec![Vec::new(); 3];
+    let mut dim = 0;
+    for r in ranges.iter().rev() {
+        // The last dimension takes whatever is left.
+        if dim < 2 && !place[dim].is_empty() {
+            dim += 1;
+        }
+        place[dim].push(r);
+        sizes[dim] *= extent(r);
+    }
+    for (d, list) in place.iter().enumerate() {
+        let whole = special(kind, d as u8, sizes[d]);
+        debug_assert!(sizes[d] <= most[d] || kind == SpecialKind::Local, "a grid of {sizes:?} is more than {most:?}");
+        let mut stride = 1usize;
+        for r in list {
+            // The first in the list changes fastest.
+            let mut value = whole.clone();
+            if stride > 1 {
+                value = &value / stride as i64;
+            }
+            if stride * extent(r) < sizes[d] {
+                value = &value % extent(r) as i64;
+            }
+            map.insert((*r).clone(), value);
+            stride *= extent(r);
+        }
+    }
+    sizes
+}

@@ -1,0 +1,133 @@
+//! Transcendental ops that a target does not have at the promised accuracy, as the expressions of `math`.
+
+use crate::dtype::{Const, DType};
+use crate::ir::{Arg, Op, Src, UOp};
+use crate::math::{self, Val};
+
+impl Val for UOp {
+    fn f32(&self, v: f32) -> UOp {
+        UOp::constant(v, DType::F32.vec(self.dtype().lanes))
+    }
+    fn i32(&self, v: i32) -> UOp {
+        UOp::constant(v as i64, DType::I32.vec(self.dtype().lanes))
+    }
+    fn u32(&self, v: u32) -> UOp {
+        UOp::constant(v as i64, DType::U32.vec(self.dtype().lanes))
+    }
+    fn add(&self, o: &UOp) -> UOp {
+        self + o
+    }
+    fn sub(&self, o: &UOp) -> UOp {
+        self - o
+    }
+    fn mul(&self, o: &UOp) -> UOp {
+        self * o
+    }
+    fn div(&self, o: &UOp) -> UOp {
+        self.binary(Op::Div, o)
+    }
+    fn fma(&self, b: &UOp, c: &UOp) -> UOp {
+        UOp::fma(self, b, c)
+    }
+    fn sqrt(&self) -> UOp {
+        self.unary(Op::Sqrt)
+    }
+    fn neg(&self) -> UOp {
+        -self
+    }
+    fn trunc(&self) -> UOp {
+        self.unary(Op::Trunc)
+    }
+    fn lt(&self, o: &UOp) -> UOp {
+        UOp::lt(self, o)
+    }
+    fn eq(&self, o: &UOp) -> UOp {
+        self.equals(o)
+    }
+    fn ne(&self, o: &UOp) -> UOp {
+        self.differs(o)
+    }
+    fn and(&self, o: &UOp) -> UOp {
+        UOp::and(self, o)
+    }
+    fn or(&self, o: &UOp) -> UOp {
+        UOp::or(self, o)
+    }
+    fn xor(&self, o: &UOp) -> UOp {
+        self ^ o
+    }
+    fn shl(&self, o: &UOp) -> UOp {
+        self << o
+    }
+    fn shr(&self, o: &UOp) -> UOp {
+        self >> o
+    }
+    fn select(&self, a: &UOp, b: &UOp) -> UOp {
+        UOp::select(self, a, b)
+    }
+    fn bitcast_f32(&self) -> UOp {
+        self.bitcast(DType::F32)
+    }
+    fn bitcast_i32(&self) -> UOp {
+        self.bitcast(DType::I32)
+    }
+    fn bitcast_u32(&self) -> UOp {
+        self.bitcast(DType::U32)
+    }
+    fn to_f32(&self) -> UOp {
+        self.cast(DType::F32)
+    }
+    fn to_i32(&self) -> UOp {
+        self.cast(DType::I32)
+    }
+}
+
+/// A transcendental op written out.
+pub fn write_out(u: &UOp) -> Option<UOp> {
+    let x = &u.src()[0];
+    if u.dtype().scalar() == DType::F64 {
+        // The two that no language has; the others are native wherever there are doubles.
+        return match u.op() {
+            Op::Rsqrt => Some(x.const_like(1.0).binary(Op::Div, x.unary(Op::Sqrt))),
+            Op::Sigmoid => Some(x.const_like(1.0).binary(Op::Div, (-x).unary(Op::Exp) + 1.0)),
+            _ => None,
+        };
+    }
+    if u.dtype().scalar() != DType::F32 {
+        return None;
+    }
+    Some(match u.op() {
+        Op::Exp => math::exp(x),
+        Op::Exp2 => math::exp2(x),
+        Op::Log => math::log(x),
+        Op::Log2 => math::log2(x),
+        Op::Sin => math::sin(x),
+        Op::Cos => math::cos(x),
+        Op::Tan => math::tan(x),
+        Op::Tanh => math::tanh(x),
+        Op::Sigmoid => math::sigmoid(x),
+        Op::Erf => math::erf(x),
+        Op::Rsqrt => math::rsqrt(x),
+        Op::Pow => math::pow(x, &u.src()[1]),
+        _ => return None,
+    })
+}
+
+/// Integer power by squaring: one step for each bit of the exponent. A negative exponent gives what 1/x is toward zero.
+pub fn integer_power(u: &UOp) -> UOp {
+    let (x, y) = (&u.src()[0], &u.src()[1]);
+    let bits = u.dtype().bits();
+    let (mut base, mut result) = (x.clone(), x.const_like(1i64));
+    for bit in 0..bits {
+        let set = (y >> y.const_like(bit as i64)).and(1i64).differs(0i64);
+        result = set.select(&result * &base, &result);
+        base = &base * &base;
+    }
+    if u.dtype().is_unsigned() {
+        return result;
+    }
+    let odd = y.and(1i64).differs(0i64);
+    let minus = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(Const::Int(-1)));
+    let inverse = x.equals(1i64).select(1i64, &x.equals(-1i64).select(&odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)));
+    y.lt(0i64).select(&inverse, &result)
+}

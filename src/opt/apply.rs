@@ -1,0 +1,241 @@
+//! How each optimisation changes the kernel.
+
+use super::{Kernel, Opt, OptOp, extent};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use crate::symbolic::simplify;
+use crate::target::Target;
+use rustc_hash::FxHashMap;
+
+/// Most values that upcasts and unrolls together may make of one.
+const MOST_COPIES: usize = 1024;
+
+impl Kernel {
+    /// The kernel after one optimisation, or why it does not apply.
+    pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
+        let refuse = |msg: String| Err(Error::Opt { opt: opt.to_string(), msg });
+        let done = |ast: UOp, locals: bool| {
+            let mut opts = self.opts.clone();
+            opts.push(*opt);
+            Ok(Kernel { ast, opts, locals })
+        };
+        if opt.op == OptOp::NoLocals {
+            if self.axes().iter().any(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)) {
+                return refuse("the kernel has workgroup threads already".into());
+            }
+            return done(self.ast.clone(), false);
+        }
+        let axes = self.axes();
+        let Some(r) = axes.get(opt.axis) else { return refuse(format!("there is no axis {} among {}", opt.axis, axes.len())) };
+        let (kind, size) = (r.range_kind(), extent(r));
+        let amount = if opt.amount == 0 { size } else { opt.amount };
+        let product = |kinds: &[AxisKind]| -> usize { axes.iter().filter(|a| kinds.contains(&a.range_kind())).map(extent).product() };
+        let output = matches!(kind, AxisKind::Global | AxisKind::Loop);
+        let divides = |what: &str| -> Result<()> {
+            if amount < 2 || size % amount != 0 {
+                return Err(Error::Opt { opt: opt.to_string(), msg: format!("{what} of {amount} does not divide the axis of {size}") });
+            }
+            Ok(())
+        };
+        match opt.op {
+            OptOp::Upcast | OptOp::Unroll => {
+                let right = if opt.op == OptOp::Upcast { output } else { kind == AxisKind::Reduce };
+                if !right {
+                    return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
+                }
+                divides("an amount")?;
+                if product(&[AxisKind::Upcast, AxisKind::Unroll]) * amount > MOST_COPIES {
+                    return refuse(format!("more than {MOST_COPIES} copies"));
+                }
+                let kind = if opt.op == OptOp::Upcast { AxisKind::Upcast } else { AxisKind::Unroll };
+                done(self.split(r, amount, kind, false), self.locals)
+            }
+            OptOp::Local | OptOp::Group | OptOp::GroupTop => {
+                let local = opt.op == OptOp::Local;
+                if !(if local { output } else { kind == AxisKind::Reduce }) {
+                    return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
+                }
+                if !target.grid || !self.locals {
+                    return refuse("no workgroup threads here".into());
+                }
+                divides("an amount")?;
+                let threads = product(&[AxisKind::Local, AxisKind::Group]) * amount;
+                if threads > target.local_max {
+                    return refuse(format!("{threads} threads are more than {}", target.local_max));
+                }
+                if !local && !self.fits_local(threads, target) {
+                    return refuse(format!("local memory of {} bytes is too small", target.local_bytes));
+                }
+                let kind = if local { AxisKind::Local } else { AxisKind::Group };
+                done(self.split(r, amount, kind, opt.op == OptOp::GroupTop), self.locals)
+            }
+            OptOp::Thread => {
+                if !output || target.threads < 2 || amount > target.threads {
+                    return refuse(format!("no division over {amount} threads of an axis of kind {kind:?}; there are {}", target.threads));
+                }
+                if axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
+                    return refuse("one axis is divided over threads already".into());
+                }
+                divides("a number of threads")?;
+                done(self.split(r, amount, AxisKind::Thread, true), self.locals)
+            }
+            OptOp::Swap => {
+                let Some(other) = axes.get(opt.amount) else { return refuse(format!("there is no axis {}", opt.amount)) };
+                if !output || other.range_kind() != kind || other == r {
+                    return refuse("only two different output loops of one kind change places".into());
+                }
+                done(swap(&self.ast, r, other), self.locals)
+            }
+            OptOp::PadTo => {
+                if !matches!(kind, AxisKind::Global | AxisKind::Loop | AxisKind::Reduce) {
+                    return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
+                }
+                if amount < 2 || size % amount == 0 {
+                    return refuse(format!("the axis of {size} needs no padding to {amount}"));
+                }
+                // Padding to more than four times the size is work for nothing.
+                let padded = size.div_ceil(amount) * amount;
+                if padded > size * 4 {
+                    return refuse(format!("an axis of {size} would become {padded}"));
+                }
+                done(pad(&self.ast, r, padded), self.locals)
+            }
+            OptOp::NoLocals => unreachable!("handled above"),
+        }
+    }
+
+    /// Cuts a range: `outer * amount + inner`, or with `top` `inner * (size / amount) + outer`, where `inner` has the new kind.
+    fn split(&self, r: &UOp, amount: usize, kind: AxisKind, top: bool) -> UOp {
+        let size = extent(r);
+        let next = self.ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+        let inner = UOp::range(amount as i64, next, kind);
+        let rest = size / amount;
+        if rest == 1 {
+            return replace_range(&self.ast, r, &inner, std::slice::from_ref(&inner));
+        }
+        let outer = UOp::range(rest as i64, r.range_id(), r.range_kind());
+        let value = if top { &inner * rest as i64 + &outer } else { &outer * amount as i64 + &inner };
+        // The divided part stands outside what is left of it, everything else inside.
+        let order = if top && kind == AxisKind::Thread { [inner, outer] } else { [outer, inner] };
+        replace_range(&self.ast, r, &value, &order)
+    }
+
+    fn fits_local(&self, threads: usize, target: &Target) -> bool {
+        let upcast: usize = self.axes().iter().filter(|a| a.range_kind() == AxisKind::Upcast).map(extent).product();
+        let bytes: usize =
+            self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * threads * upcast).sum();
+        bytes <= target.local_bytes
+    }
+}
+
+/// The closing list of a store or reduce: operands from here on are ranges, not values.
+fn closing(u: &UOp) -> usize {
+    match u.op() {
+        Op::Store => 2,
+        Op::Reduce => 1,
+        _ => usize::MAX,
+    }
+}
+
+/// Exchanges a range: where it is a value for `value`, where it is closed for `ranges`.
+pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
+    rebuild(ast, r.range_id(), &mut |u, src| {
+        if u == r {
+            return value.clone();
+        }
+        let from = closing(u);
+        if !u.src().iter().skip(from.min(u.src().len())).any(|s| s == r) {
+            return u.with_src(src);
+        }
+        let mut out: Src = src[..from].iter().cloned().collect();
+        for s in &u.src()[from..] {
+            if s == r { out.extend(ranges.iter().cloned()) } else { out.push(s.clone()) }
+        }
+        u.with_src(out)
+    })
+}
+
+/// Rebuilds what depends on a range, operands first; the rest is shared as it is. Sums over the range are simplified on the way.
+fn rebuild(ast: &UOp, id: u32, f: &mut dyn FnMut(&UOp, Src) -> UOp) -> UOp {
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in ast.toposort() {
+        let touched = u.uses_range(id) || u.src().iter().any(|s| done.get(&s.id()).is_some_and(|d| d != s) || s.uses_range(id));
+        let new = if touched {
+            let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
+            f(&u, src)
+        } else {
+            u.clone()
+        };
+        done.insert(u.id(), new);
+    }
+    simplify(&done[&ast.id()])
+}
+
+fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
+    let stores: Src = ast
+        .src()
+        .iter()
+        .map(|s| {
+            let src: Src = s
+                .src()
+                .iter()
+                .enumerate()
+                .map(|(i, x)| {
+                    if i < 2 {
+                        x.clone()
+                    } else if x == a {
+                        b.clone()
+                    } else if x == b {
+                        a.clone()
+                    } else {
+                        x.clone()
+                    }
+                })
+                .collect();
+            s.with_src(src)
+        })
+        .collect();
+    ast.with_src(stores)
+}
+
+/// Makes a range longer. Loads and stores past the old end are guarded, and there a reduce sees its identity.
+fn pad(ast: &UOp, r: &UOp, padded: usize) -> UOp {
+    let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
+    let valid = long.lt(extent(r) as i64);
+    let guard = |index: &UOp| -> UOp {
+        let mut src: Src = index.src()[..2].iter().cloned().collect();
+        src.push(match index.src().get(2) {
+            Some(old) => old.and(&valid),
+            None => valid.clone(),
+        });
+        index.with_src(src)
+    };
+    let id = r.range_id();
+    rebuild(ast, id, &mut |u, src| {
+        if u == r {
+            return long.clone();
+        }
+        match u.op() {
+            Op::Load if src[0].uses_range(id) => {
+                let mut out: Src = [guard(&src[0])].to_src();
+                out.push(src.get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, u.dtype())));
+                u.with_src(out)
+            }
+            Op::Store if u.src()[2..].contains(r) => {
+                let mut out: Src = src.iter().cloned().collect();
+                out[0] = guard(&src[0]);
+                u.with_src(out)
+            }
+            Op::Reduce if u.src()[1..].contains(r) => {
+                let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+                let identity = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(fold.identity(u.dtype())));
+                let mut out: Src = src.iter().cloned().collect();
+                out[0] = valid.select(&src[0], &identity);
+                debug_assert!(valid.dtype() == DType::BOOL);
+                u.with_src(out)
+            }
+            _ => u.with_src(src),
+        }
+    })
+}

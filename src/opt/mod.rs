@@ -1,0 +1,190 @@
+//! The optimizer: a kernel and a list of [`Opt`]s. An `Opt` is data, printable and replayable; applying one splits a range of the kernel or
+//! gives it another kind, and nothing else. One that does not fit is an error value, never a panic.
+
+mod apply;
+mod heuristic;
+
+pub use apply::replace_range;
+pub use heuristic::heuristic;
+
+use crate::error::{Error, Result};
+use crate::ir::{AxisKind, Op, UOp};
+use crate::target::Target;
+use std::fmt;
+use std::str::FromStr;
+
+/// What an optimisation does to an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum OptOp {
+    /// Several outputs at a time in one thread.
+    Upcast,
+    /// Several steps of a reduce at a time.
+    Unroll,
+    /// Part of an output axis becomes threads of a workgroup.
+    Local,
+    /// Part of a reduce is shared by threads of a workgroup, which take steps in turn.
+    Group,
+    /// As `Group`, but each thread takes one run of steps.
+    GroupTop,
+    /// An output axis is divided between the threads of the CPU's pool.
+    Thread,
+    /// Two output loops change places: `amount` is the other axis.
+    Swap,
+    /// The axis is made a multiple of `amount`; what is past its end is guarded.
+    PadTo,
+    /// No workgroup threads in this kernel from here on.
+    NoLocals,
+}
+
+impl OptOp {
+    /// All of them.
+    pub const ALL: [OptOp; 9] = [
+        OptOp::Upcast,
+        OptOp::Unroll,
+        OptOp::Local,
+        OptOp::Group,
+        OptOp::GroupTop,
+        OptOp::Thread,
+        OptOp::Swap,
+        OptOp::PadTo,
+        OptOp::NoLocals,
+    ];
+    /// The name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OptOp::Upcast => "UPCAST",
+            OptOp::Unroll => "UNROLL",
+            OptOp::Local => "LOCAL",
+            OptOp::Group => "GROUP",
+            OptOp::GroupTop => "GROUPTOP",
+            OptOp::Thread => "THREAD",
+            OptOp::Swap => "SWAP",
+            OptOp::PadTo => "PADTO",
+            OptOp::NoLocals => "NOLOCALS",
+        }
+    }
+}
+
+/// One optimisation: what, on which axis of [`Kernel::axes`], by how much.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Opt {
+    /// What.
+    pub op: OptOp,
+    /// The axis, by its place in the kernel's list at the time.
+    pub axis: usize,
+    /// How much; 0 stands for the whole axis where that makes sense.
+    pub amount: usize,
+}
+
+impl Opt {
+    /// An optimisation.
+    pub const fn new(op: OptOp, axis: usize, amount: usize) -> Opt {
+        Opt { op, axis, amount }
+    }
+}
+
+/// `UPCAST:1:4`.
+impl fmt::Display for Opt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.op.name(), self.axis, self.amount)
+    }
+}
+
+impl FromStr for Opt {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Opt> {
+        let bad = || Error::Opt { opt: s.to_string(), msg: "expected NAME:axis:amount, as in UPCAST:1:4".into() };
+        let mut parts = s.split(':');
+        let name = parts.next().ok_or_else(bad)?;
+        let op = *OptOp::ALL.iter().find(|o| o.name() == name).ok_or_else(bad)?;
+        let mut number = || parts.next().and_then(|p| p.parse().ok()).ok_or_else(bad);
+        let opt = Opt { op, axis: number()?, amount: number()? };
+        if parts.next().is_some() { Err(bad()) } else { Ok(opt) }
+    }
+}
+
+/// A kernel with the optimisations that were applied to it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The `Sink` of stores.
+    pub ast: UOp,
+    /// What was applied, in order.
+    pub opts: Vec<Opt>,
+    /// May workgroup threads still be made?
+    pub locals: bool,
+}
+
+impl Kernel {
+    /// A kernel as the scheduler made it.
+    pub fn new(ast: UOp) -> Kernel {
+        Kernel { ast, opts: Vec::new(), locals: true }
+    }
+
+    /// The axes: those of outputs in loop order, then those of reduces, outer first; sorted by kind in the order of [`AxisKind::ALL`].
+    pub fn axes(&self) -> Vec<UOp> {
+        let mut axes: Vec<UOp> = Vec::new();
+        let add = |r: &UOp, axes: &mut Vec<UOp>| {
+            if r.op() == Op::Range && !axes.contains(r) {
+                axes.push(r.clone());
+            }
+        };
+        for store in self.ast.src() {
+            store.src()[2..].iter().for_each(|r| add(r, &mut axes));
+        }
+        for u in self.ast.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
+            u.src()[1..].iter().for_each(|r| add(r, &mut axes));
+        }
+        axes.sort_by_key(|r| r.range_kind());
+        axes
+    }
+
+    /// Applies optimisations in order.
+    pub fn apply_all(&self, opts: &[Opt], target: &Target) -> Result<Kernel> {
+        opts.iter().try_fold(self.clone(), |k, o| k.apply(o, target))
+    }
+
+    /// The sizes of the axes, as kernel names show them, with their kinds.
+    pub fn sizes(&self) -> Vec<(AxisKind, usize)> {
+        self.axes().iter().map(|r| (r.range_kind(), r.src()[0].vmax() as usize)).collect()
+    }
+
+    /// `E_` for elementwise or `r_` for reduce, then the sizes.
+    pub fn name(&self) -> String {
+        let sizes = self.sizes();
+        let reduce = self.ast.toposort().iter().any(|u| u.op() == Op::Reduce);
+        let mut name = String::from(if reduce { "r" } else { "E" });
+        for (_, n) in &sizes {
+            name.push('_');
+            name.push_str(&n.to_string());
+        }
+        name
+    }
+
+    /// The name with each size in the colour of its kind; `docs/debug.md` lists them.
+    pub fn colored_name(&self) -> String {
+        let mut name = String::from(&self.name()[..1]);
+        for (kind, n) in self.sizes() {
+            name.push_str(&format!("_{}{n}\x1b[0m", color(kind)));
+        }
+        name
+    }
+}
+
+/// The terminal colour of an axis kind.
+pub fn color(kind: AxisKind) -> &'static str {
+    match kind {
+        AxisKind::Global => "\x1b[34m",
+        AxisKind::Thread => "\x1b[94m",
+        AxisKind::Local => "\x1b[36m",
+        AxisKind::Loop => "\x1b[37m",
+        AxisKind::Group => "\x1b[32m",
+        AxisKind::Reduce => "\x1b[31m",
+        AxisKind::Upcast => "\x1b[33m",
+        AxisKind::Unroll => "\x1b[35m",
+    }
+}
+
+/// A range's size.
+pub fn extent(r: &UOp) -> usize {
+    r.src()[0].vmax() as usize
+}

@@ -1,0 +1,131 @@
+//! The tensor graph computed the plain way, before any scheduling: the oracle that everything after it is tested against.
+//!
+//! In come roots of a tensor graph and a way to read storage; out come values in row-major order. Nothing is fused, planned or fast. Movement
+//! ops are index loops of their own, so a mistake in the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
+//!
+//! **Invariant:** a reduce folds in row-major order of what it folds, in the node's own dtype, one rounding per step.
+
+mod movement;
+mod reduce;
+#[cfg(test)]
+mod tests;
+
+use crate::dtype::{Const, DType, Element, read, write};
+use crate::ir::{Arg, Op, StorageRef, UOp, eval, toposort};
+use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// A computed tensor: its elements in row-major order, each in normal form for the dtype.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// The type of each element.
+    pub dtype: DType,
+    /// Sizes per axis.
+    pub shape: Dims,
+    /// The elements.
+    pub data: Vec<Const>,
+}
+
+impl Value {
+    /// The value that these bytes of a one-dimensional buffer hold.
+    pub fn from_bytes(bytes: &[u8], dtype: DType) -> Value {
+        let data: Vec<Const> = bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
+        Value { dtype, shape: Dims::from_slice(&[data.len()]), data }
+    }
+    /// The elements as a buffer stores them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size = self.dtype.itemsize();
+        let mut bytes = vec![0; size * self.data.len()];
+        for (c, out) in self.data.iter().zip(bytes.chunks_exact_mut(size)) {
+            write(*c, self.dtype, out);
+        }
+        bytes
+    }
+    /// The elements as Rust numbers. Panics if `T` is of another dtype.
+    pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        assert!(T::DTYPE == self.dtype, "a value of {} was read as {}", self.dtype, T::DTYPE);
+        self.data.iter().map(|c| T::from_const(*c)).collect()
+    }
+}
+
+/// The values of the roots. `read` gives the bytes of a storage.
+pub fn evaluate(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>) -> Vec<Value> {
+    evaluate_with_params(roots, read, &|slot| panic!("input {slot} of an abstracted graph has no value here"))
+}
+
+/// As [`evaluate`], for graphs whose buffers may have become inputs: `param` gives the bytes of a slot.
+pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>, param: &dyn Fn(usize) -> Vec<u8>) -> Vec<Value> {
+    let order = toposort(roots);
+    let mut uses: FxHashMap<u64, usize> = FxHashMap::default();
+    for u in order.iter().flat_map(|u| u.src()).chain(roots) {
+        *uses.entry(u.id()).or_default() += 1;
+    }
+    let mut values: FxHashMap<u64, Value> = FxHashMap::default();
+    for u in &order {
+        let value = match u.arg() {
+            Arg::Storage(s) => leaf(u, &read(s)),
+            Arg::Param { slot, .. } => leaf(u, &param(*slot)),
+            _ => compute(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
+        };
+        debug_assert_eq!(&value.shape, u.shape(), "the shape of {u:?}");
+        values.insert(u.id(), value);
+        // The last user frees its operand.
+        for s in u.src() {
+            let left = uses.get_mut(&s.id()).expect("an operand has a user");
+            *left -= 1;
+            if *left == 0 {
+                values.remove(&s.id());
+            }
+        }
+    }
+    roots.iter().map(|r| values[&r.id()].clone()).collect()
+}
+
+fn leaf(u: &UOp, bytes: &[u8]) -> Value {
+    let value = Value::from_bytes(bytes, u.dtype());
+    assert!(value.shape == *u.shape(), "storage of {} elements was read as {}", u.numel(), value.data.len());
+    value
+}
+
+/// One node from the values of its operands.
+fn compute(u: &UOp, src: &[&Value]) -> Value {
+    match (u.op(), u.arg()) {
+        (Op::Const, Arg::Const(c)) => Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] },
+        (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
+        (Op::Reduce, Arg::Reduce { fold, axes }) => reduce::reduce(src[0], *fold, axes),
+        (Op::Contiguous | Op::Copy | Op::Detach, _) => src[0].clone(),
+        (_, Arg::Movement(m)) => match m {
+            Movement::Reshape(shape) => movement::reshape(src[0], shape),
+            Movement::Expand(shape) => movement::expand(src[0], shape),
+            Movement::Permute(axes) => movement::permute(src[0], axes),
+            Movement::Pad(padding) => movement::pad(src[0], padding),
+            Movement::Shrink(ranges) => movement::shrink(src[0], ranges),
+            Movement::Flip(flags) => movement::flip(src[0], flags),
+        },
+        (op, _) if op.is_alu() => elementwise(u, src),
+        (op, _) => panic!("{op:?} has no place in a tensor graph"),
+    }
+}
+
+fn iota(dtype: DType, len: usize) -> Value {
+    let data = (0..len).map(|i| Const::Int(i as i64).cast(DType::I64, dtype)).collect();
+    Value { dtype, shape: Dims::from_slice(&[len]), data }
+}
+
+/// Operands have one shape, and an operand of rank 0 goes with any.
+fn elementwise(u: &UOp, src: &[&Value]) -> Value {
+    let shape = src.iter().map(|s| &s.shape).find(|s| !s.is_empty()).cloned().unwrap_or_default();
+    for s in src {
+        assert!(s.shape.is_empty() || s.shape == shape, "{:?} of shapes {:?} and {shape:?}", u.op(), s.shape);
+    }
+    let from = if u.op() == Op::Where { u.dtype() } else { src[0].dtype };
+    let numel = shape.iter().product();
+    let data = (0..numel)
+        .map(|i| {
+            let args: SmallVec<[Const; 3]> = src.iter().map(|s| if s.shape.is_empty() { s.data[0] } else { s.data[i] }).collect();
+            eval::alu(u.op(), u.dtype(), from, &args)
+        })
+        .collect();
+    Value { dtype: u.dtype(), shape, data }
+}

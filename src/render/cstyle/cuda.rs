@@ -1,0 +1,152 @@
+//! CUDA C. One rounding per op needs `--fmad=false`; everything else is what the compiler does by default.
+
+use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
+use super::prelude::Cx;
+use super::value::Operand;
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::ir::{Op, SpecialKind, UOp};
+use crate::render::Renderer;
+use crate::target::Target;
+
+/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes.
+#[derive(Clone, Debug)]
+pub struct Cuda {
+    target: Target,
+    arch: String,
+}
+
+impl Cuda {
+    /// For an architecture such as `sm_90`.
+    pub fn new(arch: &str) -> Cuda {
+        Cuda { target: Target::cuda(), arch: arch.to_string() }
+    }
+    /// The architecture that the text is to be compiled for.
+    pub fn arch(&self) -> &str {
+        &self.arch
+    }
+}
+
+impl Renderer for Cuda {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+        super::render(self, name, uops)
+    }
+}
+
+const WORDS: Words = Words {
+    signed: ["signed char", "short", "int", "long long"],
+    unsigned: ["unsigned char", "unsigned short", "unsigned int", "unsigned long long"],
+    boolean: "bool",
+    truth: ["false", "true"],
+    long: "LL",
+    special32: ["INFINITY", "NAN"],
+    special64: Some(["(double)INFINITY", "(double)NAN"]),
+    helper: "static __device__ __forceinline__",
+    global: "",
+    local: "",
+    local_array: "__shared__ __align__(16) ",
+    barrier: Some("__syncthreads();"),
+    wrap_by_cast: true,
+};
+
+/// The name that CUDA's vector types and their makers start with.
+fn vector_stem(scalar: Scalar) -> &'static str {
+    match storage(scalar) {
+        Scalar::I8 => "char",
+        Scalar::Bool | Scalar::U8 => "uchar",
+        Scalar::I16 => "short",
+        Scalar::U16 => "ushort",
+        Scalar::I32 => "int",
+        Scalar::U32 => "uint",
+        Scalar::U64 => "ulonglong",
+        Scalar::F32 => "float",
+        Scalar::F64 => "double",
+        _ => "longlong",
+    }
+}
+
+impl Dialect for Cuda {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn words(&self) -> &Words {
+        &WORDS
+    }
+
+    fn vector_type(&self, _: &mut Cx, dtype: DType) -> Option<String> {
+        (2..=4).contains(&dtype.lanes).then(|| format!("{}{}", vector_stem(dtype.scalar), dtype.lanes))
+    }
+    fn build(&self, _: &mut Cx, dtype: DType, lanes: &[String]) -> String {
+        format!("make_{}{}({})", vector_stem(dtype.scalar), dtype.lanes, lanes.join(","))
+    }
+    fn lane(&self, _: DType, vector: &str, lane: usize) -> String {
+        format!("{vector}.{}", XYZW[lane])
+    }
+
+    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+        load_aligned(place, dtype, &self.vector_type(cx, dtype)?)
+    }
+    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value)
+    }
+    fn vector_alu(&self, _: &mut Cx, _: &Alu) -> Option<std::result::Result<Operand, String>> {
+        // The vector types are plain structs, without operators.
+        None
+    }
+
+    fn reinterpret(&self, _: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String {
+        match (from, to) {
+            (Scalar::F32, Scalar::I32) => format!("__float_as_int({value})"),
+            (Scalar::F32, _) => format!("__float_as_uint({value})"),
+            (Scalar::I32, _) => format!("__int_as_float({value})"),
+            (Scalar::U32, _) => format!("__uint_as_float({value})"),
+            (Scalar::F64, Scalar::U64) => format!("((unsigned long long)__double_as_longlong({value}))"),
+            (Scalar::F64, _) => format!("__double_as_longlong({value})"),
+            (Scalar::U64, _) => format!("__longlong_as_double((long long)({value}))"),
+            _ => format!("__longlong_as_double({value})"),
+        }
+    }
+    fn half(&self) -> [Option<&'static str>; 2] {
+        [
+            Some("float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r;"),
+            Some("unsigned short r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r;"),
+        ]
+    }
+    fn function(&self, _: &mut Cx, op: Op, scalar: Scalar) -> Option<String> {
+        Some(format!("{}{}", op.name().to_lowercase(), if scalar == Scalar::F32 { "f" } else { "" }))
+    }
+    fn position(&self, kind: SpecialKind, dim: usize, _: &[usize]) -> Option<String> {
+        let axis = XYZW.get(dim).filter(|_| dim < 3)?;
+        match kind {
+            SpecialKind::Group => Some(format!("blockIdx.{axis}")),
+            SpecialKind::Local => Some(format!("threadIdx.{axis}")),
+            SpecialKind::Thread => None,
+        }
+    }
+    fn build_struct(&self, name: &str, lanes: &str) -> String {
+        format!("{name}{{{{{lanes}}}}}")
+    }
+    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+        let cx = Cx::new(self);
+        let params: Vec<String> =
+            k.args.iter().map(|(slot, dtype, _)| format!("{}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        let uses = |word: &str| prelude.contains(word) || k.body.contains(word);
+        let mut head = String::new();
+        if uses("INFINITY") {
+            head += "#define INFINITY (__int_as_float(0x7f800000))\n";
+        }
+        if uses("NAN") {
+            head += "#define NAN (__int_as_float(0x7fffffff))\n";
+        }
+        let threads: usize = k.local.iter().product();
+        format!(
+            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({threads}) {}({}) {{\n{}}}\n",
+            k.name,
+            params.join(", "),
+            k.body
+        )
+    }
+}

@@ -1,0 +1,162 @@
+//! Where the languages of the family differ: a table of words, and a few hooks for what is more than a word.
+
+use super::prelude::Cx;
+use super::value::Operand;
+use crate::dtype::{DType, Scalar};
+use crate::ir::{Op, SpecialKind};
+use crate::target::Target;
+
+/// Text, or why there is none. The walker adds the node to the reason and makes an [`Error`](crate::error::Error) of it.
+pub(super) type Text = Result<String, String>;
+
+/// The words of a language.
+pub(super) struct Words {
+    /// Types of 8, 16, 32 and 64 bits, signed.
+    pub signed: [&'static str; 4],
+    /// Types of 8, 16, 32 and 64 bits, unsigned.
+    pub unsigned: [&'static str; 4],
+    /// The type of a truth value.
+    pub boolean: &'static str,
+    /// False and true.
+    pub truth: [&'static str; 2],
+    /// The suffix of a 64-bit literal.
+    pub long: &'static str,
+    /// Infinity and NaN of `float`.
+    pub special32: [&'static str; 2],
+    /// Infinity and NaN of `double`; none where there is no `double`.
+    pub special64: Option<[&'static str; 2]>,
+    /// What stands before a helper function.
+    pub helper: &'static str,
+    /// The address spaces of kernel arguments and of local memory, as a pointer type starts with them.
+    pub global: &'static str,
+    pub local: &'static str,
+    /// What a declaration of local memory starts with.
+    pub local_array: &'static str,
+    /// The statement that makes a workgroup meet; none where a workgroup is one thread.
+    pub barrier: Option<&'static str>,
+    /// Is signed overflow undefined, so that arithmetic on signed data goes through unsigned types?
+    pub wrap_by_cast: bool,
+}
+
+/// What a kernel is made of besides its statements.
+pub(super) struct Kernel<'a> {
+    pub name: &'a str,
+    /// The arguments by slot: slot, element dtype, whether it is stored to.
+    pub args: Vec<(usize, DType, bool)>,
+    /// Extents of the positions in a workgroup, by dimension.
+    pub local: [usize; 3],
+    /// Does the program read its thread number?
+    pub threaded: bool,
+    /// Does it multiply floats, so that a compiler could fuse a multiplication and an addition?
+    pub multiplies: bool,
+    pub body: String,
+}
+
+/// A place in memory: `base+offset`.
+pub(super) struct Place<'a> {
+    /// The address space of the pointer, as a word before the type.
+    pub space: &'static str,
+    pub base: &'a str,
+    pub offset: &'a str,
+    /// Is the place proven to be a multiple of the vector's size, given that the buffer's start is one?
+    pub aligned: bool,
+}
+
+impl Place<'_> {
+    /// The address as an expression.
+    pub fn address(&self) -> String {
+        format!("({}+{})", self.base, self.offset)
+    }
+    /// One element, `lane` places further.
+    pub fn element(&self, lane: usize) -> String {
+        if lane == 0 { format!("*({}+{})", self.base, self.offset) } else { format!("*({}+{}+{lane})", self.base, self.offset) }
+    }
+}
+
+/// An elementwise op and its operands.
+pub(super) struct Alu<'a> {
+    pub op: Op,
+    pub dtype: DType,
+    /// The dtype of the operands; of a `Where`, of those that are chosen from.
+    pub from: DType,
+    pub args: &'a [Operand],
+}
+
+/// One language of the family.
+pub(super) trait Dialect: Send + Sync {
+    fn target(&self) -> &Target;
+    fn words(&self) -> &Words;
+
+    /// The name of the language's own type for a vector; none where it has none, and a struct stands in.
+    fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String>;
+    /// A vector of that type from the text of its lanes.
+    fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String;
+    /// One lane of a named vector of that type.
+    fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
+
+    /// A read of a whole vector of a type of its own; none where it is read lane by lane.
+    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String>;
+    /// The statement that writes a whole vector; none where it is written lane by lane.
+    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String>;
+    /// A short form of an op on vectors of a type of their own; none where it is done lane by lane.
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;
+    /// Are ops lane by lane put into helper functions? Otherwise they are written out where they stand.
+    fn lanes_in_helpers(&self) -> bool {
+        false
+    }
+
+    /// The bits of a scalar as another type of the same width, where one of the two is `float` or `double`.
+    fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
+    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter than integer arithmetic.
+    fn half(&self) -> [Option<&'static str>; 2] {
+        [None, None]
+    }
+    /// The function for a fma, a square root, a truncation, or an op that the target has natively.
+    fn function(&self, cx: &mut Cx, op: Op, scalar: Scalar) -> Option<String>;
+    /// The expression for a position in the launch grid. `extents` are those of all dimensions of the kind.
+    fn position(&self, kind: SpecialKind, dim: usize, extents: &[usize]) -> Option<String>;
+    /// The struct that stands in for a vector, from the text of its lanes.
+    fn build_struct(&self, name: &str, lanes: &str) -> String {
+        format!("({name}){{{{{lanes}}}}}")
+    }
+    /// The whole source: prelude, kernel, and what calls it.
+    fn kernel(&self, prelude: &str, kernel: &Kernel) -> String;
+}
+
+/// The type that holds a scalar: small floats are held as their bits.
+pub(super) fn storage(scalar: Scalar) -> Scalar {
+    match scalar {
+        Scalar::F16 | Scalar::BF16 => Scalar::U16,
+        Scalar::F8E4M3 | Scalar::F8E5M2 => Scalar::U8,
+        Scalar::Index => Scalar::I64,
+        s => s,
+    }
+}
+
+/// Is it a float that is held as bits and converted by helper functions?
+pub(super) fn is_small(scalar: Scalar) -> bool {
+    matches!(scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2)
+}
+
+/// The position of a width in the tables of types.
+pub(super) fn width_index(bits: u32) -> usize {
+    bits.trailing_zeros() as usize - 3
+}
+
+/// The letters of the four lanes that short vectors have names for.
+pub(super) const XYZW: [&str; 4] = ["x", "y", "z", "w"];
+
+/// A vector that lies aligned in memory, read through a pointer of its own type, as CUDA and Metal can.
+pub(super) fn load_aligned(place: &Place, dtype: DType, vector_type: &str) -> Option<String> {
+    (whole(place, dtype)).then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
+}
+
+/// The statement that writes it.
+pub(super) fn store_aligned(place: &Place, dtype: DType, vector_type: &str, value: &str) -> Option<String> {
+    (whole(place, dtype)).then(|| format!("*(({}{vector_type}*)({})) = {value};", place.space, place.address()))
+}
+
+/// Bools are left out because a byte other than 0 and 1 counts as true; vectors of three because their size in memory differs by language.
+fn whole(place: &Place, dtype: DType) -> bool {
+    place.aligned && !dtype.is_bool() && dtype.lanes.is_power_of_two() && dtype.itemsize() <= 16
+}

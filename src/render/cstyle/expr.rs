@@ -1,0 +1,223 @@
+//! Elementwise ops as expressions. One function serves scalars, and with fewer casts the vectors that a language has operators for.
+
+use super::cast::{bitcast, cast};
+use super::dialect::{Alu, Text, is_small, storage};
+use super::literal::{below_zero, is_ones, literal};
+use super::prelude::Cx;
+use super::value::{Form, Operand, minus};
+use crate::dtype::{Const, DType, Scalar};
+use crate::ir::{Group, Op};
+
+/// The result of an op on scalars. `index` says that its integers are known not to overflow.
+pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, String> {
+    let (op, dtype, from) = (alu.op, alu.dtype.scalar(), alu.from.scalar());
+    let x = &alu.args[0];
+    let plain = |text: Text| text.map(Operand::plain);
+    match op {
+        Op::Detach => return Ok(x.clone()),
+        Op::Cast => return plain(cast(cx, from.scalar, dtype.scalar, &x.text)),
+        Op::Bitcast => return plain(bitcast(cx, from.scalar, dtype.scalar, &x.text)),
+        Op::Where => return Ok(Operand::plain(format!("({}?{}:{})", x.text, alu.args[1].text, alu.args[2].text))),
+        _ => {}
+    }
+    if is_small(from.scalar) || is_small(dtype.scalar) {
+        return Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"));
+    }
+    cx.scalar_type(from.scalar)?;
+    if op.is(Group::Comparison) {
+        return Ok(comparison(op, from, &x.text, &alu.args[1].text));
+    }
+    if dtype.is_bool() {
+        return boolean(op, alu.args, from);
+    }
+    if dtype.is_float() { float(cx, alu, dtype.scalar) } else { integer(cx, op, dtype, alu.args, index) }
+}
+
+/// `x < y` and its like.
+pub(super) fn comparison(op: Op, from: DType, x: &str, y: &str) -> Operand {
+    let sign = match op {
+        Op::Lt => "<",
+        Op::Eq => "==",
+        _ => "!=",
+    };
+    // `!(x<y)` is `x>=y` only where there is no NaN.
+    let form = if op == Op::Lt && from.is_float() { Form::Plain } else { Form::Compared { op, x: x.to_string(), y: y.to_string() } };
+    Operand::with_form(format!("({x}{sign}{y})"), form)
+}
+
+/// The negation of a comparison.
+pub(super) fn negated_comparison(form: &Form) -> Option<String> {
+    let Form::Compared { op, x, y } = form else { return None };
+    let sign = match op {
+        Op::Lt => ">=",
+        Op::Eq => "!=",
+        _ => "==",
+    };
+    Some(format!("({x}{sign}{y})"))
+}
+
+fn boolean(op: Op, args: &[Operand], from: DType) -> Result<Operand, String> {
+    let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
+    let sign = match op {
+        Op::Add | Op::Or | Op::Max => "|",
+        Op::Mul | Op::And | Op::Min => "&",
+        Op::Xor => {
+            for (x, y) in [(x, y), (y, x)] {
+                if is_ones(y, from.scalar) {
+                    return Ok(Operand::plain(negated_comparison(&x.form).unwrap_or_else(|| format!("(!{})", x.text))));
+                }
+            }
+            "!="
+        }
+        _ => return Err(format!("{op:?} is not an op on bools")),
+    };
+    Ok(Operand::plain(format!("({}{sign}{})", x.text, y.text)))
+}
+
+fn float(cx: &mut Cx, alu: &Alu, scalar: Scalar) -> Result<Operand, String> {
+    let (op, args) = (alu.op, alu.args);
+    match op {
+        Op::Add | Op::Mul | Op::Div => Ok(arithmetic(cx, op, scalar, args).expect("floats have these operators")),
+        Op::Max | Op::Min => extreme(cx, op, scalar, args),
+        _ => {
+            let known = matches!(op, Op::Fma | Op::Sqrt | Op::Trunc) || cx.dialect.target().has(op, DType { scalar, lanes: 1 });
+            let dialect = cx.dialect;
+            let name = if known { dialect.function(cx, op, scalar) } else { None };
+            let name = name.ok_or_else(|| format!("{} has no {op:?} on {scalar}; it has to be decomposed", dialect.target().name))?;
+            let args: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
+            Ok(Operand::plain(format!("{name}({})", args.join(","))))
+        }
+    }
+}
+
+/// The greater or the lesser, by a helper because each operand is written twice.
+fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand, String> {
+    let (name, sign) = if op == Op::Max { (format!("max_{scalar}"), ">") } else { (format!("min_{scalar}"), "<") };
+    let dtype = DType { scalar, lanes: 1 };
+    cx.helper(&name, dtype, |cx| {
+        let ty = cx.scalar_type(scalar)?;
+        // NaN wins, and adding +0 makes a zero result +0.
+        let zero = if scalar == Scalar::F64 { "0.0" } else { "0.0f" };
+        let body = if dtype.is_float() { format!("return (a{sign}b||a!=a?a:b)+{zero};") } else { format!("return a{sign}b?a:b;") };
+        Ok((format!("{ty} a, {ty} b"), body))
+    })?;
+    Ok(Operand::plain(format!("{name}({},{})", args[0].text, args[1].text)))
+}
+
+/// What a language with operators writes for an op, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of vectors may be scalars of the same type.
+pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
+    let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
+    let text = |o: &Operand| if o.text.is_empty() { o.splat().unwrap_or_default().to_string() } else { o.text.clone() };
+    let either = [(x, y), (y, x)];
+    let sign = match op {
+        Op::Add => {
+            for (x, y) in either {
+                if let Form::Negated(y) = &y.form {
+                    return Some(Operand::plain(format!("({})", minus(&text(x), y))));
+                }
+                if let Some(y) = below_zero(cx, y, scalar) {
+                    return Some(Operand::plain(format!("({})", minus(&text(x), &y))));
+                }
+            }
+            "+"
+        }
+        Op::Mul => {
+            for (x, y) in either {
+                if is_ones(y, scalar) && x.literal.is_none() {
+                    let x = text(x);
+                    return Some(Operand::with_form(format!("({})", minus("", &x)), Form::Negated(x)));
+                }
+            }
+            "*"
+        }
+        Op::Xor => {
+            for (x, y) in either {
+                if is_ones(y, scalar) {
+                    return Some(Operand::plain(format!("(~{})", text(x))));
+                }
+            }
+            "^"
+        }
+        Op::Div | Op::CDiv => "/",
+        Op::CMod => "%",
+        Op::And => "&",
+        Op::Or => "|",
+        _ => return None,
+    };
+    Some(Operand::plain(format!("({}{sign}{})", text(x), text(y))))
+}
+
+fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> Result<Operand, String> {
+    let scalar = dtype.scalar;
+    let bits = dtype.bits();
+    let ty = cx.scalar_type(scalar)?;
+    if matches!(op, Op::Max | Op::Min) {
+        return extreme(cx, op, scalar, args);
+    }
+    let shift = match op {
+        Op::Shl => "<<",
+        Op::Shr => ">>",
+        Op::Add | Op::Mul | Op::CDiv | Op::CMod | Op::And | Op::Or | Op::Xor => "",
+        _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+    };
+    // Signed overflow is undefined where the compiler has no -fwrapv: such arithmetic goes through the unsigned type.
+    let wraps = matches!(op, Op::Add | Op::Mul | Op::Shl);
+    let through_unsigned = cx.dialect.words().wrap_by_cast && wraps && dtype.is_signed_int() && bits >= 32 && !index;
+    let through = if through_unsigned { unsigned_of(scalar) } else { scalar };
+    let converted: Vec<Operand>;
+    let given = args;
+    let args = if through_unsigned {
+        let unsigned = cx.scalar_type(through)?;
+        converted = args
+            .iter()
+            .map(|a| {
+                if let (Op::Add, Some(x)) = (op, below_zero(cx, a, scalar)) {
+                    return Ok(Operand::with_form(a.text.clone(), Form::Negated(x)));
+                }
+                Ok(match (a.literal, &a.form) {
+                    (Some(c), _) => literal(cx, c, DType { scalar: through, lanes: 1 })?,
+                    (None, Form::Negated(x)) => {
+                        Operand::with_form(format!("({unsigned}){}", a.text), Form::Negated(format!("({unsigned}){x}")))
+                    }
+                    (None, Form::Wrapped(x)) => Operand::plain(x.clone()),
+                    _ => Operand::plain(format!("({unsigned}){}", a.text)),
+                })
+            })
+            .collect::<Result<_, String>>()?;
+        &converted
+    } else {
+        args
+    };
+    let result = if shift.is_empty() {
+        arithmetic(cx, op, through, args).expect("every op let through above has an operator")
+    } else {
+        Operand::plain(format!("({}{shift}{})", args[0].text, count(cx, &args[1], through)?))
+    };
+    if through_unsigned {
+        // What is negated is remembered as it was before the casts.
+        let form = match &result.form {
+            Form::Negated(_) => Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone()),
+            _ => Form::Wrapped(result.text.clone()),
+        };
+        return Ok(Operand::with_form(format!("(({ty}){})", result.text), form));
+    }
+    // Narrow integers are computed as int.
+    let grows = wraps || op == Op::CDiv || (op == Op::Xor && result.text.starts_with("(~"));
+    if bits < 32 && grows {
+        return Ok(Operand { text: format!("(({ty}){})", result.text), ..result });
+    }
+    Ok(result)
+}
+
+/// A shift count. One outside the width is undefined in C, even where the result is not used, so only its low bits are taken.
+pub(super) fn count(cx: &Cx, y: &Operand, scalar: Scalar) -> Text {
+    let mask = i64::from(scalar.bits()) - 1;
+    match y.literal {
+        Some(Const::Int(v)) => super::literal::scalar(cx, Const::Int(v & mask), Scalar::I32),
+        _ => Ok(format!("({}&{mask})", y.text)),
+    }
+}
+
+fn unsigned_of(scalar: Scalar) -> Scalar {
+    if storage(scalar) == Scalar::I64 { Scalar::U64 } else { Scalar::U32 }
+}

@@ -1,0 +1,117 @@
+//! Metal's shading language. To be compiled without fast math, so that division and square roots are correctly rounded.
+
+use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
+use super::prelude::Cx;
+use super::value::Operand;
+use super::vector::gpu_operators;
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::ir::{Op, SpecialKind, UOp};
+use crate::render::Renderer;
+use crate::target::Target;
+
+/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes.
+#[derive(Clone, Debug)]
+pub struct Metal {
+    target: Target,
+}
+
+impl Metal {
+    /// For any Apple GPU.
+    pub const fn new() -> Metal {
+        Metal { target: Target::metal() }
+    }
+}
+
+impl Default for Metal {
+    fn default() -> Metal {
+        Metal::new()
+    }
+}
+
+impl Renderer for Metal {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+        super::render(self, name, uops)
+    }
+}
+
+const WORDS: Words = Words {
+    signed: ["char", "short", "int", "long"],
+    unsigned: ["uchar", "ushort", "uint", "ulong"],
+    boolean: "bool",
+    truth: ["false", "true"],
+    long: "L",
+    special32: ["INFINITY", "NAN"],
+    special64: None,
+    helper: "static inline",
+    global: "device ",
+    local: "threadgroup ",
+    local_array: "threadgroup __attribute__((aligned(16))) ",
+    barrier: Some("threadgroup_barrier(mem_flags::mem_threadgroup);"),
+    wrap_by_cast: true,
+};
+
+impl Dialect for Metal {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn words(&self) -> &Words {
+        &WORDS
+    }
+
+    fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String> {
+        let element = cx.scalar_type(dtype.scalar).ok()?;
+        (2..=4).contains(&dtype.lanes).then(|| format!("{element}{}", dtype.lanes))
+    }
+    fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String {
+        let name = self.vector_type(cx, dtype).unwrap_or_default();
+        if lanes.iter().all(|l| *l == lanes[0]) { format!("{name}({})", lanes[0]) } else { format!("{name}({})", lanes.join(",")) }
+    }
+    fn lane(&self, _: DType, vector: &str, lane: usize) -> String {
+        format!("{vector}.{}", XYZW[lane])
+    }
+
+    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+        load_aligned(place, dtype, &self.vector_type(cx, dtype)?)
+    }
+    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value)
+    }
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
+        gpu_operators(cx, alu)
+    }
+
+    fn reinterpret(&self, cx: &mut Cx, value: &str, _: Scalar, to: Scalar) -> String {
+        format!("as_type<{}>({value})", cx.scalar_type(storage(to)).unwrap_or_default())
+    }
+    fn half(&self) -> [Option<&'static str>; 2] {
+        [Some("return float(as_type<half>(x));"), Some("return as_type<ushort>(half(x));")]
+    }
+    fn function(&self, _: &mut Cx, op: Op, _: Scalar) -> Option<String> {
+        Some(if op == Op::Sqrt { "precise::sqrt".to_string() } else { op.name().to_lowercase() })
+    }
+    fn position(&self, kind: SpecialKind, dim: usize, _: &[usize]) -> Option<String> {
+        let axis = XYZW.get(dim).filter(|_| dim < 3)?;
+        match kind {
+            SpecialKind::Group => Some(format!("gid.{axis}")),
+            SpecialKind::Local => Some(format!("lid.{axis}")),
+            SpecialKind::Thread => None,
+        }
+    }
+    fn build_struct(&self, name: &str, lanes: &str) -> String {
+        format!("{name}{{{{{lanes}}}}}")
+    }
+    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+        let cx = Cx::new(self);
+        let mut params: Vec<String> =
+            k.args.iter().map(|(slot, dtype, _)| format!("device {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        params.push("uint3 gid [[threadgroup_position_in_grid]]".to_string());
+        params.push("uint3 lid [[thread_position_in_threadgroup]]".to_string());
+        let contract = if k.multiplies { "#pragma clang fp contract(off)\n" } else { "" };
+        let (name, params, body) = (k.name, params.join(", "), &k.body);
+        format!("#include <metal_stdlib>\nusing namespace metal;\n{contract}{prelude}kernel void {name}({params}) {{\n{body}}}\n")
+    }
+}

@@ -1,0 +1,388 @@
+//! The C family: one walker over the linear program, and a dialect for each language.
+//!
+//! In comes the list of UOps, out comes source text. A value with one use is written where it is used, if it stays short; every other value gets a name
+//! by its kind. Loads always get a name, so no read moves past a write.
+
+mod cast;
+mod clang;
+mod clang_vector;
+mod cuda;
+mod dialect;
+mod expr;
+mod literal;
+mod metal;
+mod opencl;
+mod plan;
+mod prelude;
+mod small_float;
+mod value;
+mod vector;
+
+use self::dialect::{Alu, Dialect, Kernel, Place, Text};
+use self::literal::literal;
+use self::plan::Plan;
+use self::prelude::Cx;
+use self::value::Operand;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, SpecialKind, UOp};
+use rustc_hash::FxHashMap;
+use std::fmt::Write;
+
+pub use clang::Clang;
+pub use cuda::Cuda;
+pub use metal::Metal;
+pub use opencl::OpenCl;
+
+/// The longest text that is written inside another: past it, a line is easier to read when the value has a name.
+const MAX_INLINE: usize = 80;
+
+/// The text of a program.
+fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
+    let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", dialect.target().name), source_at: None };
+    let identifier = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    if name.is_empty() || !identifier {
+        return Err(refuse(format!("{name:?} is not a name for a function")));
+    }
+    let mut walker = Walker::new(dialect, uops);
+    for u in uops {
+        walker.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
+    }
+    if let Some((open, _)) = walker.open.last() {
+        return Err(refuse(format!("{open:?} is never closed")));
+    }
+    Ok(walker.finish(name))
+}
+
+/// A value that has been met.
+struct Value {
+    operand: Operand,
+    /// Is it a name or as short as one, so that it may be written any number of times?
+    named: bool,
+}
+
+struct Walker<'a> {
+    cx: Cx<'a>,
+    plan: Plan,
+    values: FxHashMap<u64, Value>,
+    /// How many names of a kind are taken.
+    taken: FxHashMap<&'static str, usize>,
+    /// Extents of launch dimensions, by kind.
+    extents: FxHashMap<SpecialKind, Vec<usize>>,
+    args: Vec<(usize, DType, bool)>,
+    multiplies: bool,
+    /// Loops and conditions that are open, each with the values that were named inside and end with it.
+    open: Vec<(UOp, Vec<u64>)>,
+    /// Declarations of local memory, which belong at the top of a kernel.
+    locals: String,
+    body: String,
+}
+
+impl<'a> Walker<'a> {
+    fn new(dialect: &'a dyn Dialect, uops: &[UOp]) -> Walker<'a> {
+        let mut extents: FxHashMap<SpecialKind, Vec<usize>> = FxHashMap::default();
+        for u in uops {
+            if let Arg::Special { kind, dim, extent } = u.arg() {
+                let extents = extents.entry(*kind).or_default();
+                let dim = *dim as usize;
+                extents.resize(extents.len().max(dim + 1), 1);
+                extents[dim] = *extent;
+            }
+        }
+        Walker {
+            cx: Cx::new(dialect),
+            plan: Plan::new(uops),
+            values: FxHashMap::default(),
+            taken: FxHashMap::default(),
+            extents,
+            args: Vec::new(),
+            multiplies: uops.iter().any(|u| u.op() == Op::Mul && u.dtype().is_float()),
+            open: Vec::new(),
+            locals: String::new(),
+            body: String::new(),
+        }
+    }
+
+    fn finish(mut self, name: &str) -> String {
+        self.args.sort_by_key(|(slot, ..)| *slot);
+        let mut local = [1; 3];
+        for (size, extent) in local.iter_mut().zip(self.extents.get(&SpecialKind::Local).into_iter().flatten()) {
+            *size = *extent;
+        }
+        let threaded = self.extents.contains_key(&SpecialKind::Thread);
+        let body = self.locals + &self.body;
+        let kernel = Kernel { name, args: self.args, local, threaded, multiplies: self.multiplies, body };
+        self.cx.dialect.kernel(&self.cx.prelude(), &kernel)
+    }
+
+    fn line(&mut self, text: &str) {
+        let indent = 2 * (self.open.len() + 1);
+        writeln!(self.body, "{:indent$}{text}", "").expect("a string takes any text");
+    }
+
+    /// One item of the program.
+    fn item(&mut self, u: &UOp) -> Result<(), String> {
+        let src = u.src();
+        match (u.op(), u.arg()) {
+            (Op::Const | Op::Index | Op::Sink, _) => {}
+            (Op::DefineGlobal, Arg::Global { slot, .. }) => {
+                self.cx.element_type(u.dtype())?;
+                self.args.push((*slot, u.dtype(), self.plan.stored.contains(&u.id())));
+                self.name(u, format!("data{slot}"));
+            }
+            (Op::DefineLocal, Arg::Local { id, len }) => {
+                let (start, element) = (self.cx.dialect.words().local_array, self.cx.element_type(u.dtype())?);
+                writeln!(self.locals, "  {start}{element} temp{id}[{len}];").expect("a string takes any text");
+                self.name(u, format!("temp{id}"));
+            }
+            (Op::Special, Arg::Special { kind, dim, extent }) => {
+                let position = self.cx.dialect.position(*kind, *dim as usize, &self.extents[kind]);
+                let position = position.ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
+                let name = format!("{}{dim}", kind.prefix());
+                let ty = self.cx.ty(u.dtype())?;
+                self.line(&format!("{ty} {name} = {position}; /* {extent} */"));
+                self.name(u, name);
+            }
+            (Op::Range, Arg::Range { id, .. }) => {
+                let (ty, extent) = (self.cx.ty(u.dtype())?, self.named(&src[0])?);
+                let name = format!("ridx{id}");
+                self.line(&format!("for ({ty} {name} = 0; {name} < {extent}; {name}++) {{"));
+                self.open.push((u.clone(), Vec::new()));
+                self.name(u, name);
+            }
+            (Op::If, _) => {
+                let condition = self.text(&src[0])?;
+                self.line(&format!("if ({}) {{", without_parentheses(&condition)));
+                self.open.push((u.clone(), Vec::new()));
+            }
+            (Op::EndRange | Op::EndIf, _) => {
+                let Some((_, inside)) = self.open.pop_if(|(opened, _)| *opened == src[0]) else {
+                    return Err(format!("{:?} is not what was opened last", src[0]));
+                };
+                for id in inside {
+                    self.values.remove(&id);
+                }
+                self.line("}");
+            }
+            (Op::DefineAcc, Arg::Acc(id)) => {
+                let (ty, init) = (self.cx.ty(u.dtype())?, self.text(&src[0])?);
+                self.line(&format!("{ty} acc{id} = {init};"));
+                self.name(u, format!("acc{id}"));
+            }
+            (Op::Assign, _) if !matches!(src[0].op(), Op::DefineAcc | Op::Assign) => {
+                return Err(format!("{:?} is not an accumulator", src[0]));
+            }
+            (Op::Assign, _) => {
+                let (acc, value) = (self.text(&src[0])?, self.text(&src[1])?);
+                self.line(&format!("{acc} = {value};"));
+                // It lives as long as the accumulator, not only to the end of the block.
+                self.values.insert(u.id(), Value { operand: Operand::plain(acc), named: true });
+            }
+            (Op::Barrier, _) => {
+                if let Some(barrier) = self.cx.dialect.words().barrier {
+                    self.line(barrier);
+                }
+            }
+            (Op::Load, _) => {
+                let text = self.load(u)?;
+                self.declare(u, "val", Operand::plain(text))?;
+            }
+            (Op::Store, _) => self.store(u)?,
+            (Op::Vectorize, _) => {
+                if src.len() != u.dtype().lanes as usize {
+                    return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
+                }
+                let lanes = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
+                self.value(u, "vec", if src.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
+            }
+            (Op::Gep, Arg::Lanes(picked)) => {
+                if picked.len() != u.dtype().lanes as usize {
+                    return Err(format!("{} lanes are picked", picked.len()));
+                }
+                if let Some(past) = picked.iter().find(|l| **l >= src[0].dtype().lanes) {
+                    return Err(format!("there is no lane {past} in {:?}", src[0]));
+                }
+                let lanes = picked.iter().map(|l| self.lane(&src[0], *l as usize)).collect::<Result<Vec<_>, _>>()?;
+                self.value(u, "lane", if lanes.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
+            }
+            (op, _) if op.is_alu() => {
+                let operand = self.alu(u)?;
+                self.value(u, if matches!(op, Op::Cast | Op::Bitcast) { "cast" } else { "alu" }, operand)?;
+            }
+            _ => return Err("it does not belong in a linear program".to_string()),
+        }
+        Ok(())
+    }
+
+    /// Remembers a value under a name that stands in the text already.
+    fn name(&mut self, u: &UOp, name: String) {
+        if let Some((_, inside)) = self.open.last_mut() {
+            inside.push(u.id());
+        }
+        self.values.insert(u.id(), Value { operand: Operand::plain(name), named: true });
+    }
+
+    /// Remembers a value: as text for its one user, or under a new name.
+    fn value(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
+        let short = self.plan.short.contains(&u.id()) && self.values.get(&u.src()[0].id()).is_some_and(|v| v.named);
+        if short || (self.plan.inline.contains(&u.id()) && operand.len() <= MAX_INLINE) {
+            self.values.insert(u.id(), Value { operand, named: short });
+            return Ok(());
+        }
+        self.declare(u, kind, operand).map(drop)
+    }
+
+    /// Gives a value a name of its kind.
+    fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Text {
+        let (ty, text) = (self.cx.ty(u.dtype())?, vector::whole(&mut self.cx, &operand, u.dtype())?);
+        let taken = self.taken.entry(kind).or_default();
+        let name = format!("{kind}{taken}");
+        *taken += 1;
+        self.line(&format!("{ty} {name} = {text};"));
+        self.name(u, name.clone());
+        Ok(name)
+    }
+
+    fn operand(&self, u: &UOp) -> Result<Operand, String> {
+        match (self.values.get(&u.id()), u.as_const()) {
+            (_, Some(value)) => literal(&self.cx, value, u.dtype()),
+            (Some(value), None) => Ok(value.operand.clone()),
+            (None, None) => Err(format!("its operand {u:?} does not stand before it, or stands in a block that is closed")),
+        }
+    }
+
+    fn text(&mut self, u: &UOp) -> Text {
+        let operand = self.operand(u)?;
+        vector::whole(&mut self.cx, &operand, u.dtype())
+    }
+
+    /// The value as text that may be written more than once.
+    fn named(&mut self, u: &UOp) -> Text {
+        match self.values.get(&u.id()) {
+            Some(value) if !value.named => {
+                let operand = value.operand.clone();
+                let kind = if matches!(u.op(), Op::Cast | Op::Bitcast) { "cast" } else { "alu" };
+                self.declare(u, kind, operand)
+            }
+            _ => self.text(u),
+        }
+    }
+
+    /// One lane of a value.
+    fn lane(&mut self, u: &UOp, lane: usize) -> Text {
+        let operand = self.operand(u)?;
+        if let Some(lanes) = &operand.lanes {
+            return Ok(lanes[lane].clone());
+        }
+        let name = self.named(u)?;
+        Ok(self.cx.lane(u.dtype(), &name, lane))
+    }
+
+    fn alu(&mut self, u: &UOp) -> Result<Operand, String> {
+        let src = u.src();
+        let from = if u.op() == Op::Where { u.dtype() } else { src[0].dtype() };
+        if src.iter().any(|s| s.dtype().lanes != u.dtype().lanes) {
+            return Err("the operands differ in lanes".to_string());
+        }
+        let args = src.iter().map(|s| self.operand(s)).collect::<Result<Vec<_>, _>>()?;
+        let index = self.plan.index.contains(&u.id());
+        let alu = Alu { op: u.op(), dtype: u.dtype(), from, args: &args };
+        if u.dtype().lanes == 1 {
+            return expr::scalar(&mut self.cx, &alu, index);
+        }
+        if u.op() == Op::Detach {
+            return Ok(args[0].clone());
+        }
+        let dialect = self.cx.dialect;
+        if self.cx.has_vector(u.dtype())
+            && self.cx.has_vector(from)
+            && let Some(operand) = dialect.vector_alu(&mut self.cx, &alu)
+        {
+            return operand;
+        }
+        if dialect.lanes_in_helpers() {
+            return vector::lanes_in_helper(&mut self.cx, &alu).map(Operand::plain);
+        }
+        let lanes = src.iter().map(|s| (0..from.lanes as usize).map(|l| self.lane(s, l)).collect());
+        let lanes = lanes.collect::<Result<Vec<Vec<String>>, String>>()?;
+        vector::lanes(&mut self.cx, &alu, index, |_, i, l| lanes[i][l].clone()).map(Operand::from_lanes)
+    }
+
+    /// The buffer and the offset of an index. The offset has to be a name where it is written more than once.
+    fn place(&mut self, index: &UOp, dtype: DType, repeated: bool) -> Result<(&'static str, String, String, bool), String> {
+        if index.op() != Op::Index {
+            return Err(format!("its address is not an index but {index:?}"));
+        }
+        let (buffer, offset) = (&index.src()[0], &index.src()[1]);
+        let words = self.cx.dialect.words();
+        let space = if buffer.op() == Op::DefineLocal { words.local } else { words.global };
+        let aligned = plan::is_multiple(offset, dtype.lanes as i64);
+        Ok((space, self.text(buffer)?, if repeated { self.named(offset)? } else { self.text(offset)? }, aligned))
+    }
+
+    fn load(&mut self, u: &UOp) -> Text {
+        let (index, dtype) = (&u.src()[0], u.dtype());
+        let dialect = self.cx.dialect;
+        let is_true = if dtype.is_bool() { "!=0" } else { "" };
+        let (space, base, offset, aligned) = self.place(index, dtype, false)?;
+        let place = Place { space, base: &base, offset: &offset, aligned };
+        let value = if dtype.lanes == 1 {
+            if dtype.is_bool() { format!("({}{is_true})", place.element(0)) } else { place.element(0) }
+        } else if self.cx.has_vector(dtype)
+            && let Some(text) = dialect.load(&mut self.cx, &place, dtype)
+        {
+            text
+        } else {
+            let (space, base, offset, aligned) = self.place(index, dtype, true)?;
+            let place = Place { space, base: &base, offset: &offset, aligned };
+            let lanes: Vec<String> = (0..dtype.lanes as usize).map(|l| format!("{}{is_true}", place.element(l))).collect();
+            let lanes: Vec<String> = if dtype.is_bool() { lanes.iter().map(|l| format!("({l})")).collect() } else { lanes };
+            self.cx.build(dtype, &lanes)?
+        };
+        match (index.src().get(2), u.src().get(1)) {
+            (None, _) => Ok(value),
+            (Some(_), None) => Err("its index is guarded, but there is no value for where it is not valid".to_string()),
+            (Some(valid), Some(alt)) => Ok(format!("({}?{value}:{})", self.text(valid)?, self.text(alt)?)),
+        }
+    }
+
+    fn store(&mut self, u: &UOp) -> Result<(), String> {
+        let (index, value) = (&u.src()[0], &u.src()[1]);
+        let dtype = value.dtype();
+        let dialect = self.cx.dialect;
+        let (space, base, offset, aligned) = self.place(index, dtype, false)?;
+        let place = Place { space, base: &base, offset: &offset, aligned };
+        if dtype.lanes == 1 {
+            let text = self.text(value)?;
+            self.line(&format!("{} = {text};", place.element(0)));
+            return Ok(());
+        }
+        if self.cx.has_vector(dtype) {
+            let text = self.text(value)?;
+            if let Some(statement) = dialect.store(&mut self.cx, &place, dtype, &text) {
+                self.line(&statement);
+                return Ok(());
+            }
+        }
+        let (space, base, offset, aligned) = self.place(index, dtype, true)?;
+        let place = Place { space, base: &base, offset: &offset, aligned };
+        for l in 0..dtype.lanes as usize {
+            let text = self.lane(value, l)?;
+            self.line(&format!("{} = {text};", place.element(l)));
+        }
+        Ok(())
+    }
+}
+
+/// The text without a pair of parentheses around the whole of it.
+fn without_parentheses(text: &str) -> &str {
+    let Some(inner) = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) else { return text };
+    let mut depth = 0i32;
+    for c in inner.chars() {
+        depth += (c == '(') as i32 - (c == ')') as i32;
+        if depth < 0 {
+            return text;
+        }
+    }
+    inner
+}

@@ -1,0 +1,120 @@
+//! OpenCL C. Divisions and square roots of f32 are correctly rounded only under `-cl-fp32-correctly-rounded-divide-sqrt`.
+
+use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, storage};
+use super::prelude::Cx;
+use super::value::Operand;
+use super::vector::gpu_operators;
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::ir::{Op, SpecialKind, UOp};
+use crate::render::Renderer;
+use crate::target::Target;
+
+/// Renders OpenCL C.
+#[derive(Clone, Debug)]
+pub struct OpenCl {
+    target: Target,
+}
+
+impl OpenCl {
+    /// For a device with `double`.
+    pub const fn new() -> OpenCl {
+        OpenCl { target: Target::opencl() }
+    }
+}
+
+impl Default for OpenCl {
+    fn default() -> OpenCl {
+        OpenCl::new()
+    }
+}
+
+impl Renderer for OpenCl {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+        super::render(self, name, uops)
+    }
+}
+
+const WORDS: Words = Words {
+    signed: ["char", "short", "int", "long"],
+    unsigned: ["uchar", "ushort", "uint", "ulong"],
+    boolean: "bool",
+    truth: ["false", "true"],
+    long: "L",
+    special32: ["INFINITY", "NAN"],
+    special64: Some(["(double)INFINITY", "(double)NAN"]),
+    helper: "static inline",
+    global: "__global ",
+    local: "__local ",
+    local_array: "__attribute__((aligned(16))) __local ",
+    barrier: Some("barrier(CLK_LOCAL_MEM_FENCE);"),
+    wrap_by_cast: true,
+};
+
+impl Dialect for OpenCl {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn words(&self) -> &Words {
+        &WORDS
+    }
+
+    fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String> {
+        // There are no vectors of bools: bytes of 0 and 1 stand in.
+        let element = cx.element_type(dtype).ok()?;
+        matches!(dtype.lanes, 2 | 3 | 4 | 8 | 16).then(|| format!("{element}{}", dtype.lanes))
+    }
+    fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String {
+        let name = self.vector_type(cx, dtype).unwrap_or_default();
+        if lanes.iter().all(|l| *l == lanes[0]) { format!("({name})({})", lanes[0]) } else { format!("({name})({})", lanes.join(",")) }
+    }
+    fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String {
+        if dtype.lanes <= 4 { format!("{vector}.{}", XYZW[lane]) } else { format!("{vector}.s{lane:x}") }
+    }
+
+    fn load(&self, _: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+        (!dtype.is_bool()).then(|| format!("vload{}(0,{})", dtype.lanes, place.address()))
+    }
+    fn store(&self, _: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+        (!dtype.is_bool()).then(|| format!("vstore{}({value},0,{});", dtype.lanes, place.address()))
+    }
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
+        gpu_operators(cx, alu)
+    }
+
+    fn reinterpret(&self, cx: &mut Cx, value: &str, _: Scalar, to: Scalar) -> String {
+        format!("as_{}({value})", cx.scalar_type(storage(to)).unwrap_or_default())
+    }
+    fn half(&self) -> [Option<&'static str>; 2] {
+        [Some("return vload_half(0,(const half*)&x);"), Some("ushort r; vstore_half_rte(x,0,(half*)&r); return r;")]
+    }
+    fn function(&self, _: &mut Cx, op: Op, _: Scalar) -> Option<String> {
+        Some(op.name().to_lowercase())
+    }
+    fn position(&self, kind: SpecialKind, dim: usize, _: &[usize]) -> Option<String> {
+        match kind {
+            _ if dim > 2 => None,
+            SpecialKind::Group => Some(format!("get_group_id({dim})")),
+            SpecialKind::Local => Some(format!("get_local_id({dim})")),
+            SpecialKind::Thread => None,
+        }
+    }
+    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+        let cx = Cx::new(self);
+        let params: Vec<String> =
+            k.args.iter().map(|(slot, dtype, _)| format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        let mut head = String::new();
+        if k.multiplies {
+            head += "#pragma OPENCL FP_CONTRACT OFF\n";
+        }
+        if [prelude, &params.join(","), &k.body].iter().any(|t| t.contains("double")) {
+            head += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
+        }
+        let [x, y, z] = k.local;
+        let size = if x * y * z > 1 { format!("__attribute__((reqd_work_group_size({x},{y},{z}))) ") } else { String::new() };
+        format!("{head}{prelude}__kernel {size}void {}({}) {{\n{}}}\n", k.name, params.join(", "), k.body)
+    }
+}

@@ -1,0 +1,137 @@
+//! What is decided before a line is written: which values are written where they are used, which integers are index arithmetic, which arguments are stored to.
+
+use crate::dtype::Const;
+use crate::ir::{Op, UOp};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The decisions, by node id.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Values with one use in the same straight line of code, which no assignment in between can change.
+    pub inline: FxHashSet<u64>,
+    /// Single lanes and negations, which are as short as a name if their operand has one, and may then be written any number of times.
+    pub short: FxHashSet<u64>,
+    /// Integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
+    pub index: FxHashSet<u64>,
+    /// Buffers that are stored to.
+    pub stored: FxHashSet<u64>,
+    /// Values that read an accumulator, themselves or through a value that is written inside them.
+    pub reads_acc: FxHashSet<u64>,
+}
+
+/// The operands whose values a node writes into its text. An index is transparent: it stands in the text of its loads and stores.
+pub(super) fn value_operands(u: &UOp) -> Vec<UOp> {
+    let src = u.src();
+    let index = |i: &UOp| i.src().iter().skip(1).cloned().collect::<Vec<_>>();
+    match u.op() {
+        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => Vec::new(),
+        Op::Load => {
+            let mut operands = index(&src[0]);
+            // Without a `valid` the operands after the first only order.
+            if src[0].src().len() > 2 {
+                operands.extend(src.get(1).cloned());
+            }
+            operands
+        }
+        Op::Store => index(&src[0]).into_iter().take(1).chain([src[1].clone()]).collect(),
+        Op::DefineAcc => vec![src[0].clone()],
+        Op::Assign => vec![src[1].clone()],
+        _ => src.to_vec(),
+    }
+}
+
+impl Plan {
+    pub fn new(uops: &[UOp]) -> Plan {
+        let mut plan = Plan::default();
+        plan.find_inline(uops);
+        plan.find_index(uops);
+        for u in uops.iter().filter(|u| u.op() == Op::Store) {
+            plan.stored.extend(u.src()[0].src().first().map(UOp::id));
+        }
+        plan
+    }
+
+    /// Two clocks run along the list: one ticks where the straight line of code ends, the other where an accumulator changes.
+    fn find_inline(&mut self, uops: &[UOp]) {
+        let mut last_use: FxHashMap<u64, (usize, [usize; 2])> = FxHashMap::default();
+        let mut defined: Vec<[usize; 2]> = Vec::with_capacity(uops.len());
+        let mut clocks = [0, 0];
+        for u in uops {
+            for operand in value_operands(u) {
+                let (count, at) = last_use.entry(operand.id()).or_default();
+                (*count, *at) = (*count + 1, clocks);
+            }
+            match u.op() {
+                Op::Range | Op::EndRange | Op::If | Op::EndIf => clocks[0] += 1,
+                Op::DefineAcc | Op::Assign => clocks[1] += 1,
+                _ => {}
+            }
+            defined.push(clocks);
+        }
+        for (u, at) in uops.iter().zip(defined) {
+            let reads = value_operands(u).iter().any(|s| {
+                matches!(s.op(), Op::DefineAcc | Op::Assign) || (self.inline.contains(&s.id()) && self.reads_acc.contains(&s.id()))
+            });
+            if reads {
+                self.reads_acc.insert(u.id());
+            }
+            if !u.op().is_alu() && !matches!(u.op(), Op::Vectorize | Op::Gep) {
+                continue;
+            }
+            let once = last_use.get(&u.id()).is_some_and(|(count, used)| *count == 1 && used[0] == at[0] && (!reads || used[1] == at[1]));
+            if once {
+                self.inline.insert(u.id());
+            } else if !reads && last_use.contains_key(&u.id()) && (is_negation(u) || (u.op() == Op::Gep && u.dtype().lanes == 1)) {
+                self.short.insert(u.id());
+            }
+        }
+    }
+
+    fn find_index(&mut self, uops: &[UOp]) {
+        let mut pure: FxHashSet<u64> = FxHashSet::default();
+        let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
+        for u in uops {
+            let counter = matches!(u.op(), Op::Range | Op::Special);
+            if counter || (u.op().is_alu() && u.src().iter().all(|s| is_pure(&pure, s))) {
+                pure.insert(u.id());
+            }
+        }
+        for u in uops.iter().rev() {
+            let serves = match u.op() {
+                Op::Index => u.src()[1..].to_vec(),
+                Op::If | Op::Range => u.src().to_vec(),
+                _ if self.index.contains(&u.id()) => u.src().to_vec(),
+                _ => continue,
+            };
+            self.index.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
+        }
+    }
+}
+
+/// Is it `x * -1`, which is written `-x`?
+fn is_negation(u: &UOp) -> bool {
+    let minus_one = |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
+    u.op() == Op::Mul && !u.dtype().is_bool() && minus_one(&u.src()[1])
+}
+
+/// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not seen at once.
+pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
+    is_multiple_within(u, n, 12)
+}
+
+fn is_multiple_within(u: &UOp, n: i64, depth: usize) -> bool {
+    if n == 1 || depth == 0 {
+        return n == 1;
+    }
+    let is_multiple = |u: &UOp, n: i64| is_multiple_within(u, n, depth - 1);
+    match u.op() {
+        Op::Const => u.as_int().is_some_and(|v| v % n == 0),
+        Op::Add => u.src().iter().all(|s| is_multiple(s, n)),
+        Op::Mul => u.src().iter().any(|s| is_multiple(s, n)),
+        Op::Shl => u.src()[1]
+            .as_int()
+            .is_some_and(|v| (0..62).contains(&v) && ((1i64 << v) % n == 0 || (n % (1i64 << v) == 0 && is_multiple(&u.src()[0], n >> v)))),
+        Op::Cast => u.src()[0].dtype().is_int() && is_multiple(&u.src()[0], n),
+        _ => false,
+    }
+}

@@ -1,0 +1,60 @@
+//! What the walker knows of a value: its text, and enough of its form to write `x-y` for `x + y*-1`.
+
+use crate::dtype::Const;
+use crate::ir::Op;
+
+/// How a text came about, where that allows a shorter one around it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Form {
+    Plain,
+    /// `-x`.
+    Negated(String),
+    /// A signed integer that was computed as unsigned: the text before the cast back.
+    Wrapped(String),
+    /// A comparison whose negation is a comparison too.
+    Compared {
+        op: Op,
+        x: String,
+        y: String,
+    },
+}
+
+/// A value as text.
+#[derive(Clone, Debug)]
+pub(super) struct Operand {
+    /// Empty for a vector that is put together where it is used; then `lanes` has it.
+    pub text: String,
+    pub form: Form,
+    /// The value of a literal.
+    pub literal: Option<Const>,
+    /// The text of each lane, of a literal vector or one put together from scalars.
+    pub lanes: Option<Vec<String>>,
+}
+
+impl Operand {
+    pub fn plain(text: impl Into<String>) -> Operand {
+        Operand { text: text.into(), form: Form::Plain, literal: None, lanes: None }
+    }
+    /// A vector that is put together from these.
+    pub fn from_lanes(lanes: Vec<String>) -> Operand {
+        Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes) }
+    }
+    pub fn with_form(text: String, form: Form) -> Operand {
+        Operand { text, form, literal: None, lanes: None }
+    }
+    /// The one scalar that every lane holds.
+    pub fn splat(&self) -> Option<&str> {
+        let lanes = self.lanes.as_ref()?;
+        lanes.iter().all(|l| *l == lanes[0]).then(|| lanes[0].as_str())
+    }
+    /// The characters that it takes where it is written.
+    pub fn len(&self) -> usize {
+        self.text.len()
+            + self.lanes.as_ref().map_or(0, |l| if self.splat().is_some() { l[0].len() } else { l.iter().map(|t| t.len() + 1).sum() })
+    }
+}
+
+/// `x-y` as text. Two minus signs in a row would be a decrement.
+pub(super) fn minus(x: &str, y: &str) -> String {
+    if y.starts_with('-') { format!("{x}-({y})") } else { format!("{x}-{y}") }
+}

@@ -1,0 +1,168 @@
+//! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the last handle frees the memory.
+
+use super::device::Device;
+use super::memory::HostBuffer;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory of some device.
+pub enum Memory {
+    /// Of the host: the CPU and the interpreter.
+    Host(HostBuffer),
+    /// None at all: the device that runs nothing.
+    Null,
+}
+
+/// Memory with what all buffers in it share.
+struct Block {
+    id: u64,
+    memory: Memory,
+    version: AtomicU64,
+}
+
+struct Inner {
+    id: u64,
+    device: DeviceName,
+    dtype: DType,
+    len: usize,
+    block: Arc<Block>,
+    /// Bytes from the start of the block.
+    offset: usize,
+}
+
+/// A place in memory of a device: what a kernel's argument points at.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The memory.
+    pub memory: &'a Memory,
+    /// Bytes from its start.
+    pub offset: usize,
+}
+
+/// A handle on memory of a device.
+#[derive(Clone)]
+pub struct Buffer(Arc<Inner>);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Buffer {
+    /// New memory for `len` elements; its content is not defined.
+    pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
+        let bytes = len.checked_mul(dtype.itemsize()).ok_or_else(|| Error::OutOfMemory {
+            device: device.to_string(),
+            asked: usize::MAX,
+            held: super::memory::held_bytes(),
+        })?;
+        let memory = Device::named(device)?.allocate(bytes)?;
+        Ok(Buffer::with(device, dtype, len, memory))
+    }
+
+    /// Memory filled with these bytes: whole elements. It needs no opened device, so that a tensor can be made before its device is found wanting.
+    pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
+        let memory = if device.as_str().starts_with("NULL") {
+            Memory::Null
+        } else {
+            let mut h = HostBuffer::new(bytes.len())?;
+            h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+            Memory::Host(h)
+        };
+        Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+    }
+
+    fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0) });
+        Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
+    }
+
+    /// The buffer behind a node's storage.
+    pub fn of(storage: &StorageRef) -> Buffer {
+        storage.storage.as_any().downcast_ref::<Buffer>().expect("all storage of the graph is made here").clone()
+    }
+
+    /// As a node of the graph.
+    pub fn node(&self) -> UOp {
+        UOp::new(Op::Buffer, self.0.dtype, Src::new(), Arg::Storage(StorageRef::new(Arc::new(self.clone()))))
+    }
+
+    /// Notes that the content was exchanged in place: nodes that name the old one are stale from now on.
+    pub(crate) fn overwritten(&self) {
+        self.0.block.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Element dtype.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+    /// Elements.
+    pub fn size(&self) -> usize {
+        self.0.len
+    }
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.len * self.0.dtype.itemsize()
+    }
+    /// Where it is.
+    pub fn place(&self) -> Place<'_> {
+        Place { memory: &self.0.block.memory, offset: self.0.offset }
+    }
+    /// Some of its elements as a buffer of their own, in the same memory.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
+        assert!(range.start <= range.end && range.end <= self.0.len, "{range:?} is not inside {self:?}");
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let offset = self.0.offset + range.start * self.0.dtype.itemsize();
+        Buffer(Arc::new(Inner {
+            id,
+            device: self.0.device.clone(),
+            dtype: self.0.dtype,
+            len: range.len(),
+            block: self.0.block.clone(),
+            offset,
+        }))
+    }
+    /// Where it lives.
+    pub fn device_name(&self) -> &DeviceName {
+        &self.0.device
+    }
+
+    /// The content. Kernels that write it have been waited for by the time a handle is in a user's hands.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        match &self.0.block.memory {
+            // SAFETY: kernels run to their end before `realize` returns, and the executor hands out no buffer that a later run may write
+            // while a reader holds it: memory is taken over only when no live tensor reads it.
+            Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
+            Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
+        }
+    }
+}
+
+impl Storage for Buffer {
+    fn id(&self) -> u64 {
+        self.0.id
+    }
+    fn device(&self) -> &DeviceName {
+        &self.0.device
+    }
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn memory_id(&self) -> u64 {
+        self.0.block.id
+    }
+    fn version(&self) -> u64 {
+        self.0.block.version.load(Ordering::Acquire)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "buffer {} of {} × {} on {}", self.0.id, self.0.len, self.0.dtype, self.0.device)
+    }
+}

@@ -1,0 +1,385 @@
+//! Executes instructions for all threads of a workgroup at once. Element `l` of value `v` in thread `t` is at `v.at * threads + t * lanes + l`,
+//! so that an elementwise op runs over one stretch of the register file whatever the number of threads and lanes.
+
+use super::compile::{Access, Instr, Int, Size};
+use super::shadow::{Local, Moment, Shadow};
+use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu};
+use crate::dtype::{Const, DType};
+use crate::ir::SpecialKind;
+use std::cell::Cell;
+
+/// An open loop or guarded region.
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    counter: i64,
+    trips: i64,
+    /// The mask level outside.
+    level: usize,
+    /// Have all active threads the same number of trips?
+    uniform: bool,
+}
+
+struct Machine<'a> {
+    interp: &'a Interp,
+    bufs: &'a [Memory<'a>],
+    launch: Launch,
+    /// Threads of a workgroup.
+    width: usize,
+    regs: Vec<u64>,
+    frames: Vec<Frame>,
+    /// Which threads are active, a stretch of `width` per level. Level 0 has all of them and is never looked at.
+    masks: Vec<bool>,
+    level: usize,
+    locals: Vec<Local>,
+    /// Histories of globals and locals, where races are looked for.
+    shadows: Option<(Vec<Shadow>, Vec<Shadow>)>,
+    epoch: u64,
+    /// The epoch in which the present workgroup began.
+    begin: u64,
+    group: [usize; 3],
+    thread: usize,
+}
+
+pub(super) fn run(interp: &Interp, bufs: &[Memory<'_>], launch: Launch, options: &Options<'_>) -> Result<(), Fault> {
+    let width = launch.local.iter().product::<usize>();
+    let shadows = options.races.then(|| {
+        let globals = interp.globals.iter().map(|g| Shadow::new(g.len, true)).collect();
+        (globals, interp.locals.iter().map(|len| Shadow::new(*len, false)).collect())
+    });
+    let mut m = Machine {
+        interp,
+        bufs,
+        launch,
+        width,
+        regs: vec![0; interp.lanes * width],
+        frames: vec![Frame::default(); interp.depth],
+        masks: vec![true; (interp.depth + 1) * width],
+        level: 0,
+        locals: interp.locals.iter().map(|len| Local::new(*len)).collect(),
+        shadows,
+        epoch: 0,
+        begin: 0,
+        group: [0; 3],
+        thread: 0,
+    };
+    for c in &interp.consts {
+        m.fill(c.at, c.lanes, c.bits);
+    }
+    for v in &interp.vars {
+        let given = options.vars.iter().find(|(name, _)| *name == v.name);
+        let Some((_, value)) = given else { return Err(Fault::Launch(format!("variable {} has no value", v.name))) };
+        if !(v.min..=v.max).contains(value) {
+            return Err(Fault::Launch(format!("variable {} is {value}, outside {}..={}", v.name, v.min, v.max)));
+        }
+        m.fill(v.at, 1, Const::Int(*value).cast(DType::I64, v.dtype).to_bits(v.dtype));
+    }
+    if width == 0 {
+        return Ok(());
+    }
+    for thread in 0..launch.threads {
+        for z in 0..launch.grid[2] {
+            for y in 0..launch.grid[1] {
+                for x in 0..launch.grid[0] {
+                    (m.group, m.thread) = ([x, y, z], thread);
+                    m.epoch += 1;
+                    m.begin = m.epoch;
+                    m.workgroup()?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn int(bits: u64, wide: bool) -> i64 {
+    if wide { bits as i64 } else { bits as u32 as i32 as i64 }
+}
+
+#[inline(always)]
+fn bytes<const N: usize>(cells: &[Cell<u8>]) -> [u8; N] {
+    let cells: &[Cell<u8>; N] = cells.first_chunk().expect("checked: the buffer holds its elements");
+    std::array::from_fn(|i| cells[i].get())
+}
+
+#[inline(always)]
+fn read(memory: &[Cell<u8>], size: Size, at: usize) -> u64 {
+    match size {
+        Size::Bool => (memory[at].get() != 0) as u64,
+        Size::B1 => memory[at].get() as u64,
+        Size::B2 => u16::from_le_bytes(bytes(&memory[at * 2..])) as u64,
+        Size::B4 => u32::from_le_bytes(bytes(&memory[at * 4..])) as u64,
+        Size::B8 => u64::from_le_bytes(bytes(&memory[at * 8..])),
+    }
+}
+
+#[inline(always)]
+fn write(memory: &[Cell<u8>], size: Size, at: usize, bits: u64) {
+    let n = match size {
+        Size::Bool | Size::B1 => 1,
+        Size::B2 => 2,
+        Size::B4 => 4,
+        Size::B8 => 8,
+    };
+    for (cell, byte) in memory[at * n..][..n].iter().zip(bits.to_le_bytes()) {
+        cell.set(byte);
+    }
+}
+
+impl Machine<'_> {
+    fn fill(&mut self, at: u32, lanes: u32, bits: u64) {
+        let w = self.width;
+        self.regs[at as usize * w..][..lanes as usize * w].fill(bits);
+    }
+
+    #[inline(always)]
+    fn active(&self, t: usize) -> bool {
+        self.level == 0 || self.masks[self.level * self.width + t]
+    }
+
+    fn local_id(&self, t: usize) -> [usize; 3] {
+        let [x, y, _] = self.launch.local;
+        [t % x, t / x % y, t / x / y]
+    }
+
+    fn who(&self, t: usize) -> Who {
+        Who { group: self.group, local: self.local_id(t), thread: self.thread }
+    }
+
+    #[cold]
+    fn spot(&self, a: &Access, index: i64, t: usize, pc: usize) -> Box<Spot> {
+        let buffer = format!("{} {}", if a.global { "global" } else { "local" }, a.buf);
+        Box::new(Spot { node: format!("{:?}", self.interp.nodes[pc]), buffer, index, who: self.who(t) })
+    }
+
+    /// One workgroup from the first instruction to the last.
+    fn workgroup(&mut self) -> Result<(), Fault> {
+        let interp = self.interp;
+        let (code, w) = (interp.code.as_slice(), self.width);
+        let mut pc = 0;
+        while let Some(instr) = code.get(pc) {
+            match instr {
+                Instr::Fast { f, out, src, lanes } => {
+                    let n = *lanes as usize * w;
+                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
+                    // A value's place lies after its operands', so all of theirs is in the first part.
+                    let [a, b, c] = *src;
+                    f(&mut here[..n], &past[a as usize * w..], &past[b as usize * w..], &past[c as usize * w..]);
+                }
+                Instr::Slow { op, dtype, from, arity, out, src } => {
+                    let n = dtype.lanes as usize * w;
+                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
+                    let src = src.map(|s| &past[s as usize * w..]);
+                    alu::slow(*op, *dtype, *from, *arity as usize, &mut here[..n], src);
+                }
+                Instr::Load { access, out, gate } => self.load(access, *out, *gate, pc)?,
+                Instr::Store { access, value } => self.store(access, *value, pc)?,
+                Instr::Set { out, value, lanes } => {
+                    let (out, value, lanes) = (*out as usize * w, *value as usize * w, *lanes as usize);
+                    if self.level == 0 {
+                        self.regs.copy_within(value..value + lanes * w, out);
+                    } else {
+                        for t in (0..w).filter(|t| self.masks[self.level * w + t]) {
+                            self.regs.copy_within(value + t * lanes..value + (t + 1) * lanes, out + t * lanes);
+                        }
+                    }
+                }
+                Instr::Range { out, extent, frame, end } => {
+                    let (least, most) = self.trips(*extent);
+                    self.frames[*frame as usize] = Frame { counter: 0, trips: most, level: self.level, uniform: least == most };
+                    if most <= 0 {
+                        pc = *end as usize + 1;
+                        continue;
+                    }
+                    if least != most {
+                        self.level += 1;
+                        self.mask_trips(*frame, *extent);
+                    }
+                    self.fill(*out, 1, 0);
+                }
+                Instr::EndRange { out, extent, frame, begin } => {
+                    let f = &mut self.frames[*frame as usize];
+                    f.counter += 1;
+                    let (counter, level, more, uniform) = (f.counter, f.level, f.counter < f.trips, f.uniform);
+                    if more {
+                        if !uniform {
+                            self.mask_trips(*frame, *extent);
+                        }
+                        self.fill(*out, 1, counter as u64 & if extent.wide { u64::MAX } else { u32::MAX as u64 });
+                        pc = *begin as usize + 1;
+                        continue;
+                    }
+                    self.level = level;
+                }
+                Instr::If { cond, frame, end } => {
+                    self.frames[*frame as usize].level = self.level;
+                    let cond = *cond as usize * w;
+                    let (mut any, mut all) = (false, true);
+                    for t in 0..w {
+                        let on = self.active(t) && self.regs[cond + t] != 0;
+                        self.masks[(self.level + 1) * w + t] = on;
+                        any |= on;
+                        all &= on;
+                    }
+                    if !any {
+                        pc = *end as usize + 1;
+                        continue;
+                    }
+                    if !all {
+                        self.level += 1;
+                    }
+                }
+                Instr::EndIf { frame } => self.level = self.frames[*frame as usize].level,
+                Instr::Barrier => {
+                    if let Some(t) = (0..w).find(|t| !self.active(*t)) {
+                        let node = format!("{:?}", interp.nodes[pc]);
+                        return Err(Fault::DivergentBarrier(Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })));
+                    }
+                    self.epoch += 1;
+                }
+                Instr::Special { out, kind, dim } => {
+                    for t in 0..w {
+                        self.regs[*out as usize * w + t] = match kind {
+                            SpecialKind::Group => self.group[*dim as usize],
+                            SpecialKind::Local => self.local_id(t)[*dim as usize],
+                            SpecialKind::Thread => self.thread,
+                        } as u64;
+                    }
+                }
+                Instr::Vectorize { out, src } => {
+                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
+                    for (l, s) in src.iter().enumerate() {
+                        for t in 0..w {
+                            here[t * src.len() + l] = past[*s as usize * w + t];
+                        }
+                    }
+                }
+                Instr::Gep { out, src, lanes, picks } => {
+                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
+                    for t in 0..w {
+                        for (l, p) in picks.iter().enumerate() {
+                            here[t * picks.len() + l] = past[*src as usize * w + t * *lanes as usize + *p as usize];
+                        }
+                    }
+                }
+            }
+            pc += 1;
+        }
+        Ok(())
+    }
+
+    /// The least and the greatest number of trips among the active threads.
+    fn trips(&self, extent: Int) -> (i64, i64) {
+        let at = extent.at as usize * self.width;
+        (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
+            // No trips and fewer than none are the same.
+            let n = int(self.regs[at + t], extent.wide).max(0);
+            (lo.min(n), hi.max(n))
+        })
+    }
+
+    /// The mask of a loop whose threads leave at different times.
+    fn mask_trips(&mut self, frame: u32, extent: Int) {
+        let (w, f) = (self.width, self.frames[frame as usize]);
+        for t in 0..w {
+            let outside = f.level == 0 || self.masks[f.level * w + t];
+            let n = int(self.regs[extent.at as usize * w + t], extent.wide);
+            self.masks[(f.level + 1) * w + t] = outside && f.counter < n;
+        }
+    }
+
+    /// The first element of an access, checked.
+    #[inline(always)]
+    fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
+        let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
+        if index as u64 > a.len as u64 || a.len as u64 - (index as u64) < a.lanes as u64 {
+            return Err(Fault::OutOfBounds { at: self.spot(a, index, t, pc), lanes: a.lanes as usize, len: a.len });
+        }
+        Ok(index as usize)
+    }
+
+    fn load(&mut self, a: &Access, out: u32, gate: Option<(u32, u32)>, pc: usize) -> Result<(), Fault> {
+        let (w, lanes) = (self.width, a.lanes as usize);
+        let bufs = self.bufs;
+        for t in 0..w {
+            if !self.active(t) {
+                continue;
+            }
+            let out = out as usize * w + t * lanes;
+            if let Some((valid, alt)) = gate
+                && self.regs[valid as usize * w + t] == 0
+            {
+                let alt = alt as usize * w + t * lanes;
+                self.regs.copy_within(alt..alt + lanes, out);
+                continue;
+            }
+            let at = self.element(a, t, pc)?;
+            if self.shadows.is_some() {
+                for l in 0..lanes {
+                    self.watch(a, at + l, None, t, pc)?;
+                }
+            }
+            if a.global {
+                let memory = bufs[a.buf as usize].0;
+                for (l, r) in self.regs[out..out + lanes].iter_mut().enumerate() {
+                    *r = read(memory, a.size, at + l);
+                }
+            } else {
+                let local = &self.locals[a.buf as usize];
+                for l in 0..lanes {
+                    if local.written[at + l] < self.begin {
+                        return Err(Fault::Uninitialised(self.spot(a, (at + l) as i64, t, pc)));
+                    }
+                    self.regs[out + l] = local.lanes[at + l];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, a: &Access, value: u32, pc: usize) -> Result<(), Fault> {
+        let (w, lanes) = (self.width, a.lanes as usize);
+        let bufs = self.bufs;
+        for t in 0..w {
+            if !self.active(t) {
+                continue;
+            }
+            let at = self.element(a, t, pc)?;
+            let value = value as usize * w + t * lanes;
+            if self.shadows.is_some() {
+                for l in 0..lanes {
+                    self.watch(a, at + l, Some(self.regs[value + l]), t, pc)?;
+                }
+            }
+            if a.global {
+                let memory = bufs[a.buf as usize].0;
+                for (l, r) in self.regs[value..value + lanes].iter().enumerate() {
+                    write(memory, a.size, at + l, *r);
+                }
+            } else {
+                let local = &mut self.locals[a.buf as usize];
+                for l in 0..lanes {
+                    local.lanes[at + l] = self.regs[value + l];
+                    local.written[at + l] = self.epoch;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an access of one element, a write where there is a value.
+    #[cold]
+    fn watch(&mut self, a: &Access, at: usize, value: Option<u64>, t: usize, pc: usize) -> Result<(), Fault> {
+        let now = Moment { epoch: self.epoch, begin: self.begin, thread: t as u32 };
+        let Some((globals, locals)) = &mut self.shadows else { return Ok(()) };
+        let shadow = if a.global { &mut globals[a.buf as usize] } else { &mut locals[a.buf as usize] };
+        let race = match value {
+            Some(v) => shadow.write(at, v, now),
+            None => shadow.read(at, now),
+        };
+        match race {
+            None => Ok(()),
+            Some(what) => Err(Fault::Race { at: self.spot(a, at as i64, t, pc), what }),
+        }
+    }
+}

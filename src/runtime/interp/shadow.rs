@@ -1,0 +1,102 @@
+//! What the memory checker remembers of each element: who touched it last, and when. Time is counted in epochs: one begins with each workgroup and
+//! after each barrier, so two accesses of a workgroup are ordered exactly when they are of one thread or of different epochs.
+
+/// When and by which thread. Epoch 0 is "never".
+#[derive(Clone, Copy, Default)]
+struct Touch {
+    epoch: u64,
+    thread: u32,
+}
+
+/// A reader that stands for several.
+const MANY: u32 = u32::MAX;
+
+/// The history of an element.
+#[derive(Clone, Copy, Default)]
+struct Element {
+    written: Touch,
+    read: Touch,
+    /// Has a workgroup before the present reader's read it?
+    read_elsewhere: bool,
+    value: u64,
+}
+
+/// The moment and the thread of an access.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    /// Now.
+    pub epoch: u64,
+    /// When this workgroup began.
+    pub begin: u64,
+    /// Number in the workgroup.
+    pub thread: u32,
+}
+
+impl Moment {
+    /// Is an access of this workgroup, by another thread, not ordered before this one?
+    fn unordered(self, t: Touch) -> bool {
+        t.epoch == self.epoch && t.thread != self.thread
+    }
+    /// Was it in another workgroup of this run? Nothing orders those.
+    fn elsewhere(self, t: Touch) -> bool {
+        t.epoch != 0 && t.epoch < self.begin
+    }
+}
+
+/// The history of one buffer.
+pub(super) struct Shadow {
+    elements: Vec<Element>,
+    /// Is the memory shared by all workgroups, or fresh in each?
+    global: bool,
+}
+
+impl Shadow {
+    pub(super) fn new(len: usize, global: bool) -> Shadow {
+        Shadow { elements: vec![Element::default(); len], global }
+    }
+
+    /// Notes a read; the race it is, if it is one.
+    pub(super) fn read(&mut self, at: usize, now: Moment) -> Option<&'static str> {
+        let e = &mut self.elements[at];
+        if now.unordered(e.written) || (self.global && now.elsewhere(e.written)) {
+            return Some("read after write");
+        }
+        e.read_elsewhere |= now.elsewhere(e.read);
+        // A later epoch forgets the readers of an earlier one: a write now is ordered after those.
+        let thread = if e.read.epoch == now.epoch && e.read.thread != now.thread { MANY } else { now.thread };
+        e.read = Touch { epoch: now.epoch, thread };
+        None
+    }
+
+    /// Notes a write; the race it is, if it is one. Writes of one value to a global element do not race with each other.
+    pub(super) fn write(&mut self, at: usize, value: u64, now: Moment) -> Option<&'static str> {
+        let e = &mut self.elements[at];
+        if now.unordered(e.read) || (self.global && (e.read_elsewhere || now.elsewhere(e.read))) {
+            return Some("write after read");
+        }
+        let other = if self.global {
+            // A barrier orders local memory; whether it orders global memory depends on the language, so it does not excuse this.
+            e.written.epoch != 0 && (now.elsewhere(e.written) || e.written.thread != now.thread) && e.value != value
+        } else {
+            now.unordered(e.written)
+        };
+        if other {
+            return Some("write after write");
+        }
+        e.written = Touch { epoch: now.epoch, thread: now.thread };
+        e.value = value;
+        None
+    }
+}
+
+/// Memory of a workgroup: lanes, and the epoch in which each was written, which tells whether it was.
+pub(super) struct Local {
+    pub(super) lanes: Vec<u64>,
+    pub(super) written: Vec<u64>,
+}
+
+impl Local {
+    pub(super) fn new(len: usize) -> Local {
+        Local { lanes: vec![0; len], written: vec![0; len] }
+    }
+}

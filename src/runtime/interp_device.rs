@@ -1,0 +1,52 @@
+//! The interpreter as a device.
+
+use super::buffer::{Memory, Place};
+use super::device::{Backend, Executable};
+use super::interp::{self, Interp, Options};
+use super::memory::HostBuffer;
+use crate::error::{Error, Result};
+use crate::lower::{Launch, Program};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The device.
+pub struct InterpDevice(Target);
+
+impl InterpDevice {
+    /// It is always there.
+    pub fn new() -> InterpDevice {
+        InterpDevice(Target::interp())
+    }
+}
+
+impl Backend for InterpDevice {
+    fn target(&self) -> &Target {
+        &self.0
+    }
+    fn describe(&self) -> String {
+        "interprets linear UOps and checks every access; slow".into()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        HostBuffer::new(bytes).map(Memory::Host)
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Kernel(Interp::compile(&program.uops)?)))
+    }
+}
+
+struct Kernel(Interp);
+
+impl Executable for Kernel {
+    fn run(&self, args: &[Place], _launch: &Launch) -> Result<Duration> {
+        let start = Instant::now();
+        let memory = args.iter().map(|p| match p.memory {
+            // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
+            Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(p.offset), h.len() - p.offset) }),
+            Memory::Null => Err(Error::Device("the interpreter was given memory of another device".into())),
+        });
+        let memory = memory.collect::<Result<Vec<_>>>()?;
+        self.0.run_with(&memory, self.0.launch(), &Options { races: cfg!(debug_assertions), vars: &[] })?;
+        Ok(start.elapsed())
+    }
+}

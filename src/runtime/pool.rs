@@ -1,0 +1,465 @@
+//! The threads that run CPU kernels. In comes a closure and a count; after [`run`] returns it has been called once for every index.
+//!
+//! Tasks are claimed one at a time, so a slow index does not hold up the others, and the caller claims as well: a job is finished even
+//! when no worker wakes up in time. A worker that runs dry spins for a few tens of microseconds (the next kernel of a graph usually comes
+//! sooner than that) and sleeps afterwards.
+//!
+//! One job runs at a time. A call that comes while another job runs, from another thread or from inside a task, does all of its work on the
+//! calling thread: it cannot deadlock, and the cores are taken anyway.
+//!
+//! Every task sees the default floating-point modes (round to nearest, subnormals kept, no traps), on the workers and on the caller, whatever
+//! a library in the process has set. Without that a result would depend on the thread that computed it.
+//!
+//! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A fork while a job runs in another thread is
+//! not supported.
+
+use crate::env::MOST_THREADS;
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so spinning longer than that gains nothing.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// How many threads run a job, the caller included: `THREADS` where it is a positive number, else what the machine offers this process.
+pub fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| threads_from(std::env::var("THREADS").ok().as_deref(), cores()))
+}
+
+fn threads_from(asked: Option<&str>, cores: usize) -> usize {
+    asked.and_then(|s| s.trim().parse().ok()).filter(|&n: &usize| n > 0).unwrap_or(cores).min(MOST_THREADS)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Calls `f(0)`, `f(1)`, … `f(n - 1)`, spread over the threads in no fixed order, and returns when all calls have returned.
+///
+/// # Panics
+/// With the first panic of `f`. Indices that no thread had begun at that time are left out.
+pub fn run(n: usize, f: &(dyn Fn(usize) + Sync)) {
+    if n == 0 {
+        return;
+    }
+    if n == 1 || threads() == 1 {
+        return inline(n, f);
+    }
+    global().run(n, f);
+}
+
+fn inline(n: usize, f: &(dyn Fn(usize) + Sync)) {
+    let _modes = FloatModes::default_until_drop();
+    (0..n).for_each(f);
+}
+
+/// The pool of the process; its workers are started by the first job that can use them and never end.
+fn global() -> &'static Pool {
+    static POOL: OnceLock<&'static Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool::start(threads() - 1))
+}
+
+/// A value on cache lines of its own, so that the two hot counters do not disturb each other. 128: x86 prefetches lines in pairs.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// The job at hand. The lifetime of the closure is erased; see the safety notes of `Pool::run`.
+#[derive(Clone, Copy)]
+struct Task {
+    f: *const (dyn Fn(usize) + Sync),
+    n: usize,
+}
+
+type Payload = Box<dyn Any + Send>;
+
+struct Pool {
+    /// Whether a job is running. Whoever sets it owns `task` until `left` is zero again.
+    busy: AtomicBool,
+    /// Tasks of the job that nobody has claimed yet. Claiming is the only way to get at `task`.
+    open: Line<AtomicUsize>,
+    /// Tasks of the job that have not returned yet. The job, and with it the closure, lives until this is zero.
+    left: Line<AtomicUsize>,
+    task: UnsafeCell<Task>,
+    /// Set by the first panic; the tasks that are claimed later are left out.
+    broken: AtomicBool,
+    panic: Mutex<Option<Payload>>,
+    workers: AtomicUsize,
+    asleep: AtomicUsize,
+    bell: Mutex<()>,
+    job_came: Condvar,
+    caller_sleeps: AtomicBool,
+    caller: Mutex<()>,
+    job_ended: Condvar,
+    /// Zero where there are more threads than cores: a spinning thread would keep the core from one with work.
+    spin: Duration,
+}
+
+// SAFETY: `task` is the only field that is not Sync by itself. It is written by the thread that holds `busy` while no task is open or
+// running, and read only after a task was claimed; the release store of `open` and the acquire in `claim` order the two.
+unsafe impl Sync for Pool {}
+// SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is tied to a thread.
+unsafe impl Send for Pool {}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half-changed under these locks, so a poisoned one is as good as any.
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Pool {
+    fn start(workers: usize) -> &'static Pool {
+        fn nothing(_: usize) {}
+        let pool: &'static Pool = Box::leak(Box::new(Pool {
+            busy: AtomicBool::new(false),
+            open: Line(AtomicUsize::new(0)),
+            left: Line(AtomicUsize::new(0)),
+            task: UnsafeCell::new(Task { f: &nothing, n: 0 }),
+            broken: AtomicBool::new(false),
+            panic: Mutex::new(None),
+            workers: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
+            bell: Mutex::new(()),
+            job_came: Condvar::new(),
+            caller_sleeps: AtomicBool::new(false),
+            caller: Mutex::new(()),
+            job_ended: Condvar::new(),
+            spin: if workers < cores() { SPIN } else { Duration::ZERO },
+        }));
+        for i in 1..=workers {
+            // A thread that cannot be started is done without: the caller claims what is left.
+            if std::thread::Builder::new().name(format!("pico-cpu-{i}")).spawn(move || pool.work()).is_ok() {
+                pool.workers.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        pool
+    }
+
+    fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync)) {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return inline(n, f);
+        }
+        // SAFETY: only the lifetime changes. This function does not return, and does not unwind, before `left` is zero, so every call
+        // through the pointer ends before the borrow does.
+        let f = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
+        // SAFETY: `busy` was free and is ours, and the job before ended with no task open or running, so nobody reads `task`.
+        unsafe { *self.task.get() = Task { f, n } };
+        self.broken.store(false, Ordering::Relaxed);
+        self.left.0.store(n, Ordering::Relaxed);
+        // Sequentially consistent with `asleep`: either we see the sleeper or it sees the open tasks before it sleeps.
+        self.open.0.store(n, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            self.wake_workers(n - 1);
+        }
+        {
+            let _modes = FloatModes::default_until_drop();
+            while let Some(open) = self.claim() {
+                self.perform(open);
+            }
+        }
+        self.wait_for_the_others();
+        let payload = if self.broken.load(Ordering::Relaxed) { lock(&self.panic).take() } else { None };
+        self.busy.store(false, Ordering::Release);
+        if let Some(payload) = payload {
+            resume_unwind(payload);
+        }
+    }
+
+    fn wake_workers(&self, wanted: usize) {
+        // A worker that has seen no open task holds the bell until it waits, so taking it once makes sure that the call is heard.
+        drop(lock(&self.bell));
+        if wanted >= self.workers.load(Ordering::Relaxed) {
+            self.job_came.notify_all();
+        } else {
+            (0..wanted).for_each(|_| self.job_came.notify_one());
+        }
+    }
+
+    /// Takes one open task; the value says how many were open before, which makes the index.
+    fn claim(&self) -> Option<usize> {
+        let mut open = self.open.0.load(Ordering::Relaxed);
+        while open > 0 {
+            match self.open.0.compare_exchange_weak(open, open - 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(open),
+                Err(now) => open = now,
+            }
+        }
+        None
+    }
+
+    fn perform(&self, open: usize) {
+        // SAFETY: a task was claimed and has not been counted out of `left`, so the job is the current one and `task` stays as it is.
+        let Task { f, n } = unsafe { *self.task.get() };
+        if !self.broken.load(Ordering::Relaxed) {
+            // SAFETY: the caller of `run` keeps the closure alive until this task is counted out below.
+            let f = unsafe { &*f };
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open))) {
+                lock(&self.panic).get_or_insert(payload);
+                self.broken.store(true, Ordering::Relaxed);
+            }
+        }
+        if self.left.0.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_sleeps.load(Ordering::SeqCst) {
+            drop(lock(&self.caller));
+            self.job_ended.notify_all();
+        }
+    }
+
+    fn wait_for_the_others(&self) {
+        if self.spin_until(|| self.left.0.load(Ordering::Acquire) == 0) {
+            return;
+        }
+        let mut guard = lock(&self.caller);
+        self.caller_sleeps.store(true, Ordering::SeqCst);
+        while self.left.0.load(Ordering::SeqCst) != 0 {
+            guard = self.job_ended.wait(guard).unwrap_or_else(|e| e.into_inner());
+        }
+        self.caller_sleeps.store(false, Ordering::SeqCst);
+    }
+
+    /// The life of a worker.
+    fn work(&self) {
+        loop {
+            if !self.spin_until(|| self.open.0.load(Ordering::Relaxed) > 0) {
+                let mut guard = lock(&self.bell);
+                self.asleep.fetch_add(1, Ordering::SeqCst);
+                while self.open.0.load(Ordering::SeqCst) == 0 {
+                    guard = self.job_came.wait(guard).unwrap_or_else(|e| e.into_inner());
+                }
+                self.asleep.fetch_sub(1, Ordering::SeqCst);
+            }
+            // Set for each job, not once: a task of an earlier one may have called a library that leaves other modes behind.
+            let _modes = FloatModes::default_until_drop();
+            while let Some(open) = self.claim() {
+                self.perform(open);
+            }
+        }
+    }
+
+    fn spin_until(&self, ready: impl Fn() -> bool) -> bool {
+        if ready() {
+            return true;
+        }
+        if self.spin.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..32 {
+                if ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > self.spin {
+                return false;
+            }
+        }
+    }
+}
+
+/// Puts the thread in the default floating-point modes, and back into what it had when dropped.
+struct FloatModes {
+    before: u64,
+}
+
+#[cfg(target_arch = "x86_64")]
+mod modes {
+    /// All exceptions masked, round to nearest, no flush to zero.
+    pub(super) const DEFAULT: u64 = 0x1f80;
+    /// What is a mode and not a sticky exception flag.
+    pub(super) const MASK: u64 = 0xffc0;
+
+    pub(super) fn get() -> u64 {
+        let mut value = 0u32;
+        // SAFETY: stores the control register into a local of its size.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut value, options(nostack, preserves_flags)) };
+        u64::from(value)
+    }
+
+    pub(super) fn set(value: u64) {
+        let value = value as u32;
+        // SAFETY: the value is the default or was read from the register before, so no reserved bit is set.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, readonly, preserves_flags)) };
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod modes {
+    pub(super) const DEFAULT: u64 = 0;
+    pub(super) const MASK: u64 = !0;
+
+    pub(super) fn get() -> u64 {
+        let value: u64;
+        // SAFETY: reads the floating-point control register.
+        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }
+
+    pub(super) fn set(value: u64) {
+        // SAFETY: the value is the default or was read from the register before.
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) value, options(nomem, nostack, preserves_flags)) };
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod modes {
+    pub(super) const DEFAULT: u64 = 0;
+    pub(super) const MASK: u64 = 0;
+
+    pub(super) fn get() -> u64 {
+        0
+    }
+
+    pub(super) fn set(_: u64) {}
+}
+
+impl FloatModes {
+    fn default_until_drop() -> FloatModes {
+        let before = modes::get();
+        if before & modes::MASK != modes::DEFAULT & modes::MASK {
+            modes::set(modes::DEFAULT);
+        }
+        FloatModes { before }
+    }
+}
+
+impl Drop for FloatModes {
+    fn drop(&mut self) {
+        if self.before & modes::MASK != modes::get() & modes::MASK {
+            modes::set(self.before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_index_runs_once() {
+        for pool in [Pool::start(0), Pool::start(1), Pool::start(3)] {
+            for n in (1..40).chain([1000, 4096]) {
+                let hits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(n, &|i| {
+                    hits[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1), "n = {n}");
+            }
+        }
+        run(0, &|_| panic!("there is no index"));
+        let here = std::thread::current().id();
+        run(1, &|i| assert_eq!((i, std::thread::current().id()), (0, here)));
+    }
+
+    #[test]
+    fn many_callers_nested_calls_and_sleeps() {
+        let pool = Pool::start(2);
+        let sum = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            for t in 0..3u64 {
+                let sum = &sum;
+                s.spawn(move || {
+                    for round in 0..400u64 {
+                        pool.run(8, &|i| {
+                            pool.run(3, &|j| {
+                                sum.fetch_add((i * 3 + j) as u64, Ordering::Relaxed);
+                            });
+                        });
+                        // Now and then long enough for the workers to fall asleep.
+                        if round % 50 == t {
+                            std::thread::sleep(Duration::from_micros(300));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 3 * 400 * (0..24).sum::<u64>());
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::start(2);
+        for bad in 0..8 {
+            let ran = AtomicUsize::new(0);
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(8, &|i| {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    if i == bad {
+                        std::panic::panic_any(format!("task {i}"));
+                    }
+                    std::thread::sleep(Duration::from_micros(50));
+                })
+            }))
+            .expect_err("the panic of a task");
+            assert_eq!(panic.downcast_ref::<String>(), Some(&format!("task {bad}")));
+            assert!(ran.into_inner() <= 8);
+            let after = AtomicUsize::new(0);
+            pool.run(100, &|_| {
+                after.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(after.into_inner(), 100);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn tasks_see_the_default_float_modes() {
+        const FLUSH: u64 = 0x9fc0;
+        let before = modes::get();
+        modes::set(FLUSH);
+        // Started by a thread with odd modes, which the workers inherit.
+        let pool = Pool::start(2);
+        let wrong = AtomicUsize::new(0);
+        for _ in 0..50 {
+            pool.run(16, &|_| {
+                wrong.fetch_add(usize::from(modes::get() & modes::MASK != modes::DEFAULT), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_micros(5));
+            });
+        }
+        run(1, &|_| {
+            wrong.fetch_add(usize::from(modes::get() & modes::MASK != modes::DEFAULT), Ordering::Relaxed);
+        });
+        let after = modes::get();
+        modes::set(before);
+        assert_eq!((wrong.into_inner(), after & modes::MASK), (0, FLUSH & modes::MASK));
+    }
+
+    #[test]
+    fn thread_counts() {
+        assert_eq!(threads_from(None, 4), 4);
+        assert_eq!(threads_from(Some("2"), 4), 2);
+        assert_eq!(threads_from(Some("0"), 4), 4);
+        assert_eq!(threads_from(Some("many"), 4), 4);
+        assert_eq!(threads_from(Some("999999"), 4), MOST_THREADS);
+        assert!(threads() >= 1);
+    }
+
+    /// Prints what an empty job costs: `cargo test --release --lib pool_latency -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn pool_latency() {
+        let pool = Pool::start(1);
+        let mut times: Vec<f64> = (0..20_000)
+            .map(|_| {
+                let start = Instant::now();
+                pool.run(2, &|_| {});
+                start.elapsed().as_secs_f64() * 1e6
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("empty run(2), back to back: min {:.2} µs, median {:.2}, p99 {:.2}", times[0], times[10_000], times[19_800]);
+        let mut cold: Vec<f64> = (0..200)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                let start = Instant::now();
+                pool.run(2, &|_| {});
+                start.elapsed().as_secs_f64() * 1e6
+            })
+            .collect();
+        cold.sort_by(f64::total_cmp);
+        println!("empty run(2), worker asleep: min {:.2} µs, median {:.2}, p99 {:.2}", cold[0], cold[100], cold[198]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones.
+
+use super::Tensor;
+
+impl Tensor {
+    /// The element, or 0 below it. NaN stays, and so does -0.0.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([-1.0f32, 2.0]).relu().to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn relu(&self) -> Tensor {
+        self.lt(0).where_(0, self)
+    }
+    /// Between 0 and 6.
+    pub fn relu6(&self) -> Tensor {
+        self.clamp(0, 6)
+    }
+    /// The element, times `slope` below 0.
+    pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        let x = self.as_float();
+        x.lt(0).where_(&x * slope, x)
+    }
+    /// The element, and `alpha`·(eˣ-1) below 0.
+    pub fn elu(&self, alpha: f64) -> Tensor {
+        let x = self.as_float();
+        x.gt(0).where_(&x, x.exp_minus_one() * alpha)
+    }
+    /// The element, and `alpha`·(e^(x/alpha)-1) below 0.
+    pub fn celu(&self, alpha: f64) -> Tensor {
+        let x = self.as_float();
+        x.gt(0).where_(&x, (&x / alpha).exp_minus_one() * alpha)
+    }
+    /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants from there.
+    pub fn selu(&self) -> Tensor {
+        self.elu(1.6732632423543772) * 1.0507009873554805
+    }
+    /// x·sigmoid(x).
+    pub fn silu(&self) -> Tensor {
+        self * self.sigmoid()
+    }
+    /// Another name of [`silu`](Self::silu).
+    pub fn swish(&self) -> Tensor {
+        self.silu()
+    }
+    /// x·Φ(x), with the error function. [`gelu_tanh`](Self::gelu_tanh) is the approximation.
+    pub fn gelu(&self) -> Tensor {
+        let x = self.as_float();
+        &x * 0.5 * ((&x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0)
+    }
+    /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel, 2016).
+    pub fn gelu_tanh(&self) -> Tensor {
+        let x = self.as_float();
+        // √(2/π)
+        let inner = (&x + x.pow(3) * 0.044715) * 0.7978845608028654;
+        &x * 0.5 * (inner.tanh() + 1.0)
+    }
+    /// x·sigmoid(1.702x).
+    pub fn quick_gelu(&self) -> Tensor {
+        self * (self * 1.702).sigmoid()
+    }
+    /// log(1+e^(beta·x))/beta, without overflow.
+    pub fn softplus(&self, beta: f64) -> Tensor {
+        let x = self.as_float() * beta;
+        (x.maximum(0.0) + (-x.abs()).exp().log_one_plus()) / beta
+    }
+    /// x·tanh(softplus(x)).
+    pub fn mish(&self) -> Tensor {
+        self * self.softplus(1.0).tanh()
+    }
+    /// log(sigmoid(x)), without underflow.
+    pub fn logsigmoid(&self) -> Tensor {
+        -(-self.as_float()).softplus(1.0)
+    }
+    /// x/(1+|x|).
+    pub fn softsign(&self) -> Tensor {
+        let x = self.as_float();
+        &x / (x.abs() + 1.0)
+    }
+    /// Between -1 and 1.
+    pub fn hardtanh(&self) -> Tensor {
+        self.clamp(-1, 1)
+    }
+    /// x/6+1/2, between 0 and 1.
+    pub fn hardsigmoid(&self) -> Tensor {
+        (self.as_float() + 3.0).relu6() / 6.0
+    }
+    /// x·hardsigmoid(x).
+    pub fn hardswish(&self) -> Tensor {
+        self * self.hardsigmoid()
+    }
+
+    /// eˣ-1 for x up to 0; above, as at 0. By the hyperbolic tangent, which is exact near zero where a difference is not.
+    fn exp_minus_one(&self) -> Tensor {
+        let t = (self.minimum(0.0) * 0.5).tanh();
+        &t * 2.0 / (1.0 - &t)
+    }
+}

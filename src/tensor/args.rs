@@ -1,0 +1,206 @@
+//! What methods take: lists of sizes, axes to fold, values per spatial axis. Each is a small struct that many Rust types convert into, so that
+//! `[2, -1]`, `&shape`, `vec![2, 3]` and `5` all read well at a call.
+
+use super::{resolve_axis, wrong_shape};
+use crate::error::{Error, Result};
+use crate::shape::{Dims, checked_numel};
+use smallvec::SmallVec;
+use std::ops::RangeFull;
+
+/// An integer that can be a size or an axis.
+pub trait Int: Copy {
+    /// As a signed size.
+    fn int(self) -> isize;
+}
+macro_rules! int {
+    ($($t:ty)*) => { $(impl Int for $t { fn int(self) -> isize { self as isize } })* };
+}
+int! { i32 i64 isize u32 u64 usize }
+
+/// A list of sizes or axes: `[2, 3]`, `&[2, -1]`, a slice, a `Vec`, one number, or `()` for none. What `-1` means is the method's to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sizes(pub SmallVec<[isize; 4]>);
+
+/// Lets whatever can be a list of integers become a struct, by way of a list of `isize`.
+macro_rules! from_lists {
+    ($name:ident, $make:expr) => {
+        impl From<()> for $name {
+            fn from(_: ()) -> $name {
+                ($make)(SmallVec::new())
+            }
+        }
+        impl<T: Int> From<T> for $name {
+            fn from(one: T) -> $name {
+                ($make)(smallvec::smallvec![one.int()])
+            }
+        }
+        impl<T: Int> From<&[T]> for $name {
+            fn from(list: &[T]) -> $name {
+                ($make)(list.iter().map(|n| n.int()).collect())
+            }
+        }
+        impl<T: Int, const N: usize> From<[T; N]> for $name {
+            fn from(list: [T; N]) -> $name {
+                $name::from(list.as_slice())
+            }
+        }
+        impl<T: Int, const N: usize> From<&[T; N]> for $name {
+            fn from(list: &[T; N]) -> $name {
+                $name::from(list.as_slice())
+            }
+        }
+        impl<T: Int> From<Vec<T>> for $name {
+            fn from(list: Vec<T>) -> $name {
+                $name::from(list.as_slice())
+            }
+        }
+        impl<T: Int> From<&Vec<T>> for $name {
+            fn from(list: &Vec<T>) -> $name {
+                $name::from(list.as_slice())
+            }
+        }
+        impl From<&Dims> for $name {
+            fn from(list: &Dims) -> $name {
+                $name::from(list.as_slice())
+            }
+        }
+    };
+}
+from_lists! { Sizes, Sizes }
+
+impl Sizes {
+    /// As sizes, none of them negative and all together countable.
+    pub(super) fn shape(&self, op: &'static str) -> Result<Dims> {
+        let sizes: Option<Dims> = self.0.iter().map(|&n| usize::try_from(n).ok()).collect();
+        let Some(sizes) = sizes else { return wrong_shape(op, format!("{:?} has a negative size", self.0)) };
+        checked_numel(op, &sizes)?;
+        Ok(sizes)
+    }
+    /// As the sizes of `numel` elements, with one `-1` standing for what is left.
+    pub(super) fn infer(&self, op: &'static str, from: &[usize]) -> Result<Dims> {
+        let open = self.0.iter().filter(|&&n| n == -1).count();
+        if open == 0 {
+            return self.shape(op);
+        }
+        if open > 1 {
+            return wrong_shape(op, format!("{:?} leaves {open} sizes open; one -1 can be inferred", self.0));
+        }
+        let known = Sizes(self.0.iter().copied().filter(|&n| n != -1).collect()).shape(op)?;
+        let (numel, rest) = (checked_numel(op, from)?, checked_numel(op, &known)?);
+        if rest == 0 || !numel.is_multiple_of(rest) {
+            return wrong_shape(op, format!("{from:?} has {numel} elements, which do not divide into {:?}", self.0));
+        }
+        Ok(self.0.iter().map(|&n| if n == -1 { numel / rest } else { n as usize }).collect())
+    }
+    /// As axes of a shape, each once.
+    pub(super) fn axes(&self, op: &'static str, shape: &[usize]) -> Result<Dims> {
+        let mut axes = Dims::new();
+        for &axis in &self.0 {
+            let resolved = resolve_axis(op, axis, shape)?;
+            if axes.contains(&resolved) {
+                return wrong_shape(op, format!("axis {axis} comes twice in {:?}, for {shape:?}", self.0));
+            }
+            axes.push(resolved);
+        }
+        Ok(axes)
+    }
+}
+
+/// Axes to fold: `..` for all, one number, or a list; negative ones count from the end. [`keepdim`] keeps them with size 1.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Axes {
+    /// `None` is all.
+    list: Option<Sizes>,
+    keep: bool,
+}
+
+from_lists! { Axes, |list| Axes { list: Some(Sizes(list)), keep: false } }
+impl From<RangeFull> for Axes {
+    fn from(_: RangeFull) -> Axes {
+        Axes { list: None, keep: false }
+    }
+}
+
+/// The same axes, which stay with size 1 after the fold.
+///
+/// ```
+/// use picograd::{Tensor, tensor::keepdim};
+/// let x = Tensor::ones([2, 3]);
+/// assert_eq!(x.sum(-1).shape(), [2]);
+/// assert_eq!(x.sum(keepdim(-1)).shape(), [2, 1]);
+/// assert_eq!(x.sum(..).shape(), []);
+/// ```
+pub fn keepdim(axes: impl Into<Axes>) -> Axes {
+    Axes { keep: true, ..axes.into() }
+}
+
+impl Axes {
+    /// The axes of a shape, ascending, and whether they stay.
+    pub(super) fn resolve(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
+        let mut axes = match &self.list {
+            None => (0..shape.len()).collect(),
+            Some(list) => list.axes(op, shape)?,
+        };
+        axes.sort_unstable();
+        Ok((axes, self.keep))
+    }
+}
+
+/// A number per spatial axis, or one for all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spatial(Sizes);
+
+from_lists! { Spatial, |list| Spatial(Sizes(list)) }
+
+impl Spatial {
+    /// One number for each of `n` axes.
+    pub(super) fn resolve(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
+        let list = self.0.shape(op)?;
+        match list.len() {
+            1 => Ok(Dims::from_elem(list[0], n)),
+            len if len == n => Ok(list),
+            len => wrong_shape(op, format!("{what} {list:?} has {len} values for {n} spatial axes")),
+        }
+    }
+    /// As [`Spatial::resolve`], where zero makes no sense.
+    pub(super) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
+        let list = self.resolve(op, what, n)?;
+        if list.contains(&0) { wrong_shape(op, format!("{what} {list:?} has a zero")) } else { Ok(list) }
+    }
+}
+
+/// Padding of the spatial axes: one number for all sides, one per axis, or `(before, after)` per axis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sides(Vec<(usize, usize)>);
+
+impl From<usize> for Sides {
+    fn from(n: usize) -> Sides {
+        Sides(vec![(n, n)])
+    }
+}
+impl<const N: usize> From<[usize; N]> for Sides {
+    fn from(list: [usize; N]) -> Sides {
+        Sides(list.iter().map(|&n| (n, n)).collect())
+    }
+}
+impl<const N: usize> From<[(usize, usize); N]> for Sides {
+    fn from(list: [(usize, usize); N]) -> Sides {
+        Sides(list.to_vec())
+    }
+}
+impl From<&[(usize, usize)]> for Sides {
+    fn from(list: &[(usize, usize)]) -> Sides {
+        Sides(list.to_vec())
+    }
+}
+
+impl Sides {
+    /// `(before, after)` for each of `n` axes.
+    pub(super) fn resolve(&self, op: &'static str, n: usize) -> Result<Vec<(usize, usize)>> {
+        match self.0.len() {
+            1 => Ok(vec![self.0[0]; n]),
+            len if len == n => Ok(self.0.clone()),
+            len => Err(Error::Shape { op, msg: format!("padding {:?} has {len} values for {n} spatial axes", self.0) }),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Operands of an elementwise operation brought together: one dtype by promotion, one shape by broadcasting, one device.
+
+use super::{Tensor, wrong_shape};
+use crate::dtype::{Const, DType, Weak, promote, promote_weak};
+use crate::error::{Error, Result};
+use crate::ir::{DeviceName, Op, UOp, toposort};
+use crate::shape::{Dims, Movement};
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+/// The other side of an operation: a tensor, or a Rust number, which takes the tensor's dtype unless it is of a higher kind (a float beside
+/// integers makes `f32`, an integer beside bools `i32`).
+#[derive(Clone)]
+pub enum Operand {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A bare number.
+    Scalar(Const, Weak),
+}
+
+impl From<Tensor> for Operand {
+    fn from(t: Tensor) -> Operand {
+        Operand::Tensor(t)
+    }
+}
+impl From<&Tensor> for Operand {
+    fn from(t: &Tensor) -> Operand {
+        Operand::Tensor(t.clone())
+    }
+}
+macro_rules! scalars {
+    ($($weak:ident: $($t:ty)*;)*) => { $($(
+        impl From<$t> for Operand {
+            fn from(x: $t) -> Operand { Operand::Scalar(Const::from(x), Weak::$weak) }
+        }
+    )*)* };
+}
+scalars! { Bool: bool; Int: i8 i16 i32 i64 isize u8 u16 u32 u64 usize; Float: f16 bf16 f32 f64; }
+
+impl Operand {
+    pub(super) fn shape(&self) -> Dims {
+        match self {
+            Operand::Tensor(t) => t.dims(),
+            Operand::Scalar(..) => Dims::new(),
+        }
+    }
+}
+
+/// Operands of one dtype and one shape. Literals stay of rank 0: they go with every shape.
+pub(super) struct Unified {
+    pub(super) src: SmallVec<[UOp; 3]>,
+    pub(super) dtype: DType,
+    pub(super) device: DeviceName,
+}
+
+/// Brings operands together in the dtype that they promote to.
+pub(super) fn unify(op: &'static str, operands: &[Operand]) -> Result<Unified> {
+    let dtype = promoted(operands);
+    Ok(Unified { dtype, ..unify_as(op, operands, &vec![dtype; operands.len()])? })
+}
+
+/// Brings operands together in shape and device, each in its given dtype.
+pub(super) fn unify_as(op: &'static str, operands: &[Operand], dtypes: &[DType]) -> Result<Unified> {
+    let shape = broadcast_shapes(op, operands)?;
+    let device = common_device(op, operands)?;
+    let src = operands.iter().zip(dtypes).map(|(o, &dtype)| lift(op, o, dtype, &shape)).collect::<Result<_>>()?;
+    Ok(Unified { src, dtype: dtypes[0], device })
+}
+
+/// As a node of a dtype and a shape.
+fn lift(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -> Result<UOp> {
+    match operand {
+        Operand::Scalar(c, _) => Ok(UOp::constant(*c, dtype)),
+        Operand::Tensor(t) => {
+            let cast = t.with(cast_uop(&t.uop(), dtype));
+            Ok(if cast.uop().op() == Op::Const { cast } else { broadcast_to(op, &cast, shape)? }.uop())
+        }
+    }
+}
+
+/// A cast; that of a literal is a literal.
+pub(super) fn cast_uop(u: &UOp, dtype: DType) -> UOp {
+    match u.as_const() {
+        Some(c) if u.dtype() != dtype => UOp::constant(c.cast(u.dtype(), dtype), dtype),
+        _ => u.cast(dtype),
+    }
+}
+
+/// The dtype that the operands meet in: tensors by the lattice, then bare numbers.
+pub(super) fn promoted(operands: &[Operand]) -> DType {
+    let strong = operands.iter().filter_map(|o| match o {
+        Operand::Tensor(t) => Some(t.dtype()),
+        Operand::Scalar(..) => None,
+    });
+    let weak = operands.iter().filter_map(|o| match o {
+        Operand::Scalar(_, w) => Some(*w),
+        Operand::Tensor(_) => None,
+    });
+    weak.fold(strong.fold(DType::VOID, promote), promote_weak)
+}
+
+/// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1.
+pub(super) fn broadcast_shapes(op: &'static str, operands: &[Operand]) -> Result<Dims> {
+    let shapes: Vec<Dims> = operands.iter().map(|o| o.shape()).collect();
+    broadcast_dims(op, &shapes)
+}
+
+/// As [`broadcast_shapes`], of bare shapes.
+pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let mut out = Dims::from_elem(1, rank);
+    for shape in shapes {
+        for (axis, &size) in shape.iter().enumerate() {
+            let at = rank - shape.len() + axis;
+            if out[at] == 1 {
+                out[at] = size;
+            } else if size != 1 && size != out[at] {
+                let all: Vec<String> = shapes.iter().filter(|s| !s.is_empty()).map(|s| format!("{s:?}")).collect();
+                return wrong_shape(
+                    op,
+                    format!(
+                        "shapes {} do not broadcast: axis {} has sizes {} and {size}",
+                        all.join(" and "),
+                        at as isize - rank as isize,
+                        out[at]
+                    ),
+                );
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The tensor seen with a shape that it broadcasts to.
+pub(super) fn broadcast_to(op: &'static str, t: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let from = t.dims();
+    let fits = from.len() <= shape.len() && from.iter().rev().zip(shape.iter().rev()).all(|(a, b)| *a == 1 || a == b);
+    if !fits {
+        return wrong_shape(op, format!("{from:?} does not broadcast to {shape:?}"));
+    }
+    let ones = std::iter::repeat_n(1, shape.len() - from.len());
+    t.moved(Movement::reshape(ones.chain(from.iter().copied())))?.moved(Movement::expand(shape.iter().copied()))
+}
+
+/// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the others are.
+fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
+    let mut tensors = operands.iter().filter_map(|o| match o {
+        Operand::Tensor(t) => Some(t),
+        Operand::Scalar(..) => None,
+    });
+    let Some(mut first) = tensors.next() else { return Ok(super::realize::default_device()) };
+    for t in tensors {
+        if t.device() == first.device() || !has_data(&t.uop()) {
+            continue;
+        }
+        if has_data(&first.uop()) {
+            let (a, b) = (first.device(), t.device());
+            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…)")));
+        }
+        first = t;
+    }
+    Ok(first.device().clone())
+}
+
+/// Does the graph read storage, so that it belongs to a device?
+pub(super) fn has_data(u: &UOp) -> bool {
+    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy))
+}

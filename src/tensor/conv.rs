@@ -1,0 +1,192 @@
+//! Windows sliding over the last axes, and convolution as a sum of products over them. All of it is movement; no window is ever stored.
+
+use super::broadcast::broadcast_to;
+use super::index::every;
+use super::matmul::sum_of_products;
+use super::{Sides, Spatial, Tensor, wrong_shape};
+use crate::error::Result;
+use crate::shape::{Dims, Movement};
+
+/// How the windows of one axis lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    /// Elements in a window.
+    pub(super) kernel: usize,
+    /// Distance between windows.
+    pub(super) stride: usize,
+    /// Distance between the elements of a window.
+    pub(super) dilation: usize,
+}
+
+impl Window {
+    /// From the first to the last element of a window.
+    pub(super) fn span(&self) -> usize {
+        self.dilation * (self.kernel - 1) + 1
+    }
+    /// The number of windows that fit in an axis.
+    pub(super) fn count(&self, op: &'static str, size: usize) -> Result<usize> {
+        match size.checked_sub(self.span()) {
+            Some(room) => Ok(room / self.stride + 1),
+            None => wrong_shape(op, format!("a window of {} does not fit in an axis of {size}, padding included", self.span())),
+        }
+    }
+}
+
+/// The windows of the last axes: `[… sizes]` becomes `[… counts, … kernels]`.
+pub(super) fn windows(op: &'static str, x: &Tensor, list: &[Window]) -> Result<Tensor> {
+    let before = x.ndim() - list.len();
+    let mut t = x.clone();
+    // From the last axis back, so that the places of those to come stay.
+    for (i, w) in list.iter().enumerate().rev() {
+        t = axis_windows(op, &t, before + i, *w)?;
+    }
+    let pairs = list.len();
+    t.moved(Movement::permute((0..before).chain((0..pairs).map(|i| before + 2 * i)).chain((0..pairs).map(|i| before + 2 * i + 1))))
+}
+
+/// The windows of one axis, which becomes two: `count` and `kernel`.
+fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<Tensor> {
+    let dims = x.dims();
+    let Window { kernel, stride, dilation } = w;
+    let count = w.count(op, dims[axis])?;
+    let with = |sizes: &[usize]| -> Dims { dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect() };
+    if kernel == 1 {
+        let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
+        return every(&x.narrow(axis, 0, (count - 1) * stride + 1)?, &steps)?.moved(Movement::Reshape(with(&[count, 1])));
+    }
+    if kernel <= stride && dilation == 1 {
+        // Windows that do not overlap are a reshape, with what lies between them cut off.
+        return resized(x, axis, count * stride)?.moved(Movement::Reshape(with(&[count, stride])))?.narrow(axis + 1, 0, kernel);
+    }
+    // Windows that overlap: the axis is laid end to end several times, then cut into rows that are `dilation` longer than it, so that each row starts `dilation`
+    // further on. Row k, column c is element k·dilation + c, for as long as that is inside; and all that are kept are.
+    let needed = dilation * (kernel - 1) + (count - 1) * stride + 1;
+    let size = needed.max((count * stride).saturating_sub(dilation));
+    let row = size + dilation;
+    let copies = (kernel * row).div_ceil(size);
+    resized(x, axis, size)?
+        .moved(Movement::Reshape(with(&[1, size])))?
+        .moved(Movement::Expand(with(&[copies, size])))?
+        .moved(Movement::Reshape(with(&[copies * size])))?
+        .narrow(axis, 0, kernel * row)?
+        .moved(Movement::Reshape(with(&[kernel, row])))?
+        .narrow(axis + 1, 0, count * stride)?
+        .moved(Movement::Reshape(with(&[kernel, count, stride])))?
+        .narrow(axis + 2, 0, 1)?
+        .moved(Movement::Reshape(with(&[kernel, count])))?
+        .try_transpose(axis as isize, axis as isize + 1)
+}
+
+/// An axis cut or filled up at its end.
+fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
+    let old = x.dims()[axis];
+    if size <= old {
+        return x.narrow(axis, 0, size);
+    }
+    x.moved(Movement::pad((0..x.ndim()).map(|a| if a == axis { (0, size - old) } else { (0, 0) })))
+}
+
+/// How a convolution runs: `Conv::new().stride(2).padding(1).bias(&b)`.
+#[derive(Clone)]
+pub struct Conv {
+    stride: Spatial,
+    padding: Sides,
+    dilation: Spatial,
+    groups: usize,
+    bias: Option<Tensor>,
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, bias: None }
+    }
+}
+
+impl Conv {
+    /// Stride 1, no padding, no dilation, one group, no bias.
+    pub fn new() -> Conv {
+        Conv::default()
+    }
+    /// The distance between windows, for all spatial axes or for each.
+    pub fn stride(self, stride: impl Into<Spatial>) -> Conv {
+        Conv { stride: stride.into(), ..self }
+    }
+    /// Zeros around: one number, one per axis, or `(before, after)` per axis.
+    pub fn padding(self, padding: impl Into<Sides>) -> Conv {
+        Conv { padding: padding.into(), ..self }
+    }
+    /// The distance between the elements of a window.
+    pub fn dilation(self, dilation: impl Into<Spatial>) -> Conv {
+        Conv { dilation: dilation.into(), ..self }
+    }
+    /// The channels cut into groups that do not see each other.
+    pub fn groups(self, groups: usize) -> Conv {
+        Conv { groups, ..self }
+    }
+    /// A number per output channel, added.
+    pub fn bias(self, bias: &Tensor) -> Conv {
+        Conv { bias: Some(bias.clone()), ..self }
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The convolution (in truth the correlation, as everywhere in this field) of `[batch, channels, …]` with a weight of
+        /// `[outputs, channels / groups, …]`. There are as many spatial axes as the weight has after its first two. Floats under 32 bits
+        /// accumulate in `f32`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Conv};
+        /// let x = Tensor::arange(0f32, 9.0, 1.0).reshape([1, 1, 3, 3]);
+        /// let w = Tensor::ones([1, 1, 2, 2]);
+        /// assert_eq!(x.conv2d(&w, Conv::new()).to_vec::<f32>()?, [8.0, 12.0, 20.0, 24.0]);
+        /// assert_eq!(x.conv2d(&w, Conv::new().stride(2).padding(1)).shape(), [1, 1, 2, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+            conv(self, weight, &how)
+        }
+    }
+}
+
+fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+    const OP: &str = "conv2d";
+    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    if ws.len() < 3 || xs.len() != ws.len() {
+        return wrong_shape(
+            OP,
+            format!("input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [outputs, channels / groups, …]"),
+        );
+    }
+    let n = ws.len() - 2;
+    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != ws[1] * groups {
+        return wrong_shape(
+            OP,
+            format!("input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}", xs[1], ws[1] * groups),
+        );
+    }
+    if ws[2..].contains(&0) {
+        return wrong_shape(OP, format!("weight {ws:?} has an empty window"));
+    }
+    let stride = how.stride.positive(OP, "stride", n)?;
+    let dilation = how.dilation.positive(OP, "dilation", n)?;
+    let padding = how.padding.resolve(OP, n)?;
+    let list: Vec<Window> = (0..n).map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] }).collect();
+    let padded = x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding)))?;
+    let seen = windows(OP, &padded, &list)?;
+    // [batch, groups, 1, … counts, channels, … kernels] · [groups, outputs, … 1, channels, … kernels]
+    let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
+    let counts: Dims = seen.dims()[2..2 + n].into();
+    let kernels = &ws[2..];
+    let seen = seen.moved(Movement::reshape([batch, groups, 1, channels].into_iter().chain(counts.iter().chain(kernels).copied())))?;
+    let seen = seen.moved(Movement::permute([0, 1, 2].into_iter().chain(4..4 + n).chain([3]).chain(4 + n..4 + 2 * n)))?;
+    let ones = std::iter::repeat_n(1, n);
+    let w = weight
+        .moved(Movement::reshape([groups, outputs].into_iter().chain(ones.clone()).chain([channels]).chain(kernels.iter().copied())))?;
+    let out = sum_of_products(OP, &seen, &w, n + 1)?;
+    let out = out.moved(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))?;
+    match &how.bias {
+        None => Ok(out),
+        Some(b) => out.try_add(broadcast_to(OP, b, &[ws[0]])?.moved(Movement::reshape([ws[0]].into_iter().chain(ones)))?),
+    }
+}

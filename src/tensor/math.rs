@@ -1,0 +1,231 @@
+//! Functions of one tensor, element by element. A function of the reals takes integers and bools as `f32`; rounding leaves integers as they are.
+
+use super::Tensor;
+use super::broadcast::Operand;
+use crate::dtype::DType;
+use crate::ir::Op;
+
+/// Methods that are one op on floats.
+macro_rules! unary {
+    ($($(#[$meta:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor { $(
+            $(#[$meta])*
+            pub fn $name(&self) -> Tensor {
+                let x = self.as_float();
+                x.with(x.uop().unary(Op::$op))
+            }
+        )* }
+    };
+}
+
+unary! {
+    /// The square root, correctly rounded; NaN below zero.
+    sqrt Sqrt;
+    /// 1/√x.
+    rsqrt Rsqrt;
+    /// eˣ.
+    exp Exp;
+    /// 2ˣ.
+    exp2 Exp2;
+    /// The natural logarithm.
+    log Log;
+    /// The base-2 logarithm.
+    log2 Log2;
+    /// The sine of radians.
+    sin Sin;
+    /// The cosine of radians.
+    cos Cos;
+    /// The tangent of radians.
+    tan Tan;
+    /// The hyperbolic tangent.
+    tanh Tanh;
+    /// 1/(1+e⁻ˣ).
+    sigmoid Sigmoid;
+    /// The error function.
+    erf Erf;
+}
+
+impl Tensor {
+    /// As floats: integers and bools become the default float.
+    pub(super) fn as_float(&self) -> Tensor {
+        if self.is_floating_point() { self.clone() } else { self.cast(DType::F32) }
+    }
+    /// As floats that sums may be made in: narrow ones become `f32`.
+    pub(super) fn as_wide_float(&self) -> Tensor {
+        let x = self.as_float();
+        if x.dtype().bits() < 32 { x.cast(DType::F32) } else { x }
+    }
+
+    /// 10ˣ.
+    pub fn exp10(&self) -> Tensor {
+        let x = self.as_float();
+        x.literal(10.0).pow(&x)
+    }
+    /// The base-10 logarithm.
+    pub fn log10(&self) -> Tensor {
+        self.log() / std::f64::consts::LN_10
+    }
+    /// The hyperbolic cosine.
+    pub fn cosh(&self) -> Tensor {
+        let x = self.as_float();
+        x.exp() * 0.5 + (-&x).exp() * 0.5
+    }
+    /// The hyperbolic sine.
+    pub fn sinh(&self) -> Tensor {
+        // A difference of exponentials would lose everything near zero.
+        self.tanh() * self.cosh()
+    }
+    /// The product with itself.
+    pub fn square(&self) -> Tensor {
+        self * self
+    }
+    /// 1/x.
+    pub fn reciprocal(&self) -> Tensor {
+        let x = self.as_float();
+        x.literal(1.0) / x
+    }
+    /// The distance from zero. The least signed integer has none, and stays.
+    pub fn abs(&self) -> Tensor {
+        if self.dtype().is_unsigned() || self.dtype().is_bool() { self.clone() } else { self.maximum(-self) }
+    }
+    /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
+    pub fn sign(&self) -> Tensor {
+        if self.dtype().is_bool() {
+            return self.clone();
+        }
+        let zero = if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
+        let below = if self.dtype().is_unsigned() { self.literal(0) } else { self.literal(-1) };
+        self.gt(0).where_(1, self.lt(0).where_(below, zero))
+    }
+
+    /// Toward zero to a whole number.
+    pub fn trunc(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.clone();
+        }
+        self.with(self.uop().unary(Op::Trunc))
+    }
+    /// Down to a whole number.
+    pub fn floor(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.clone();
+        }
+        let t = self.trunc();
+        self.lt(&t).where_(&t - 1.0, &t)
+    }
+    /// Up to a whole number.
+    pub fn ceil(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.clone();
+        }
+        let t = self.trunc();
+        t.lt(self).where_(&t + 1.0, &t)
+    }
+    /// To the nearest whole number, and to the even one from the middle.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.5f32, 1.5, -2.5, 2.6]).round().to_vec::<f32>()?, [0.0, 2.0, -2.0, 3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn round(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.clone();
+        }
+        let t = self.trunc();
+        let rest = (self - &t).abs();
+        let half = &t * 0.5;
+        let odd = half.ne(half.trunc());
+        let away = rest.gt(0.5) | (rest.eq(0.5) & odd);
+        away.where_(&t + self.lt(0).where_(self.literal(-1.0), 1.0), t)
+    }
+
+    /// Whether the element is NaN.
+    pub fn isnan(&self) -> Tensor {
+        self.ne(self)
+    }
+    /// Whether the element is infinite.
+    pub fn isinf(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.full_like(0).cast(DType::BOOL);
+        }
+        self.eq(f64::INFINITY) | self.eq(f64::NEG_INFINITY)
+    }
+    /// Whether the element is neither infinite nor NaN.
+    pub fn isfinite(&self) -> Tensor {
+        !(self.isinf() | self.isnan())
+    }
+
+    /// Whether the sign bit is set; also of -0.0, and of a negative NaN.
+    fn signbit(&self) -> Tensor {
+        let bits = match self.dtype().bits() {
+            8 => DType::I8,
+            16 => DType::I16,
+            32 => DType::I32,
+            _ => DType::I64,
+        };
+        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.clone() };
+        x.lt(0)
+    }
+
+    fallible! {
+        /// The element, or the nearer bound if it is outside. NaN stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([-2, 0, 5]).clamp(-1, 3).to_vec::<i32>()?, [-1, 0, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn clamp | try_clamp(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
+            self.try_maximum(min)?.try_minimum(max)
+        }
+
+        /// Another name of [`clamp`](Self::clamp).
+        pub fn clip | try_clip(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
+            self.try_clamp(min, max)
+        }
+
+        /// The way from this to `end`, as far as `weight` says: this at 0, `end` at 1.
+        pub fn lerp | try_lerp(&self, end: &Tensor, weight: impl Into<Operand>) -> Tensor {
+            end.try_sub(self)?.try_mul(weight)?.try_add(self)
+        }
+
+        /// The size of this with the sign of the other.
+        pub fn copysign | try_copysign(&self, other: &Tensor) -> Tensor {
+            let size = self.as_float().abs();
+            other.signbit().try_where_(-&size, &size)
+        }
+
+        /// log(eˣ + eʸ), without overflow on the way.
+        pub fn logaddexp | try_logaddexp(&self, other: impl Into<Operand>) -> Tensor {
+            let other: Operand = other.into();
+            let greater = self.as_float().try_maximum(other.clone())?;
+            let gap = self.as_float().try_sub(other)?.abs();
+            // Equal infinities have no gap that could be computed.
+            let gap = gap.isnan().try_where_(0.0, gap)?;
+            greater.try_add((-gap).exp().log_one_plus())
+        }
+
+        /// Whether the elements are as near as `atol + rtol·|other|`.
+        pub fn isclose | try_isclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
+            let gap = self.as_float().try_sub(other.as_float())?.abs();
+            let near = gap.try_le(other.as_float().abs() * rtol + atol)?;
+            near.try_bitwise_and(self.try_isfinite_with(other)?)?.try_bitwise_or(self.try_eq(other)?)
+        }
+
+        /// Whether [`isclose`](Self::isclose) holds everywhere, as one bool.
+        pub fn allclose | try_allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
+            self.try_isclose(other, rtol, atol)?.try_all(..)
+        }
+    }
+
+    fn try_isfinite_with(&self, other: &Tensor) -> crate::error::Result<Tensor> {
+        self.isfinite().try_bitwise_and(other.isfinite())
+    }
+
+    /// log(1+x) for x from 0 to 1, exact also where 1+x rounds: what the sum lost is added back.
+    pub(super) fn log_one_plus(&self) -> Tensor {
+        let u = self + 1.0;
+        u.log() + (self - (&u - 1.0)) / &u
+    }
+}

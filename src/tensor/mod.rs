@@ -1,0 +1,236 @@
+//! Lazy tensors: what a user holds.
+//!
+//! In come Rust numbers and method calls; out comes a graph of [`UOp`]s, and values when they are asked for. Nothing here computes: a method
+//! checks its arguments, then adds nodes. Reading (`to_vec`, `item`, `realize`, printing) is what runs the graph.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `args` | what methods take: sizes, axes, operands |
+//! | `broadcast` | operands brought to one shape, dtype and device |
+//! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
+//! | `movement`, `index` | other shapes of the same elements |
+//! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
+//! | `reduce`, `norm` | folds over axes, and what is made of them |
+//! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `realize` | where a graph becomes values |
+//! | `display` | values as text |
+//!
+//! Misuse panics at the caller's line with a message that names the operation, the shapes and the dtypes. Each such method `x` has a `try_x`
+//! that returns the same as an error. What reads a device returns a `Result` always.
+//!
+//! ```
+//! use picograd::Tensor;
+//! let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
+//! let y = (&x * 2.0 + 1.0).sum(0);
+//! assert_eq!(y.to_vec::<f32>()?, [10.0, 14.0]);
+//! assert!(x.try_reshape([3, 3]).is_err());
+//! # Ok::<(), picograd::Error>(())
+//! ```
+
+use crate::dtype::{Const, DType};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Op, StorageRef, ToSrc, UOp};
+use crate::shape::{Dims, Movement};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose body is a `Result<T>`, come `try_x` with that
+/// body and `x`, which panics at its caller with the error's message.
+macro_rules! fallible {
+    ($(
+        $(#[$meta:meta])*
+        pub fn $name:ident | $try_name:ident $(<$t:ident: $bound:path>)? ($(&$self:ident)? $(,)? $($arg:ident: $ty:ty),*) -> $ret:ty $body:block
+    )*) => { $(
+        $(#[$meta])*
+        #[track_caller]
+        pub fn $name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $ret {
+            $crate::tensor::or_panic(Self::$try_name($($self,)? $($arg),*))
+        }
+        #[doc = concat!("[`", stringify!($name), "`](Self::", stringify!($name), "), with misuse as an error in place of a panic.")]
+        pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> $body
+    )* };
+}
+
+mod activation;
+mod args;
+mod attention;
+mod broadcast;
+mod conv;
+mod create;
+mod display;
+mod elementwise;
+mod index;
+mod math;
+mod matmul;
+mod movement;
+mod norm;
+mod operators;
+mod pool;
+mod random;
+mod realize;
+mod reduce;
+
+pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
+pub use attention::Attention;
+pub use broadcast::Operand;
+pub use conv::Conv;
+pub use create::Data;
+pub use index::{Indices, NewAxis, Pick, ToPick, step};
+pub use pool::Pool;
+pub use random::threefry2x32;
+
+/// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
+///
+/// ```
+/// use picograd::{DType, Tensor};
+/// let x = Tensor::zeros([2, 3]);
+/// assert_eq!((x.shape(), x.dtype(), x.numel()), (vec![2, 3], DType::F32, 6));
+/// assert_eq!(format!("{x:?}"), "<Tensor f32 [2, 3] on CPU: Expand>");
+/// ```
+#[derive(Clone)]
+pub struct Tensor(Arc<Inner>);
+
+struct Inner {
+    /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a lock.
+    uop: RwLock<UOp>,
+    device: DeviceName,
+    /// Storage that an assignment left behind, and that the new value may live in.
+    home: Mutex<Option<StorageRef>>,
+}
+
+impl Tensor {
+    /// The tensor that a node computes, on a device.
+    pub fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
+        let tensor = Tensor(Arc::new(Inner { uop: RwLock::new(uop), device, home: Mutex::default() }));
+        realize::register(&tensor);
+        tensor
+    }
+    /// The node that computes it now.
+    pub fn uop(&self) -> UOp {
+        // A panic between lock and unlock cannot leave a half-written handle.
+        self.0.uop.read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+    /// Exchanges the node, for every handle on this tensor.
+    fn set_uop(&self, uop: UOp) {
+        *self.0.uop.write().unwrap_or_else(|e| e.into_inner()) = uop;
+    }
+    /// Where it is computed and stored.
+    pub fn device(&self) -> &DeviceName {
+        &self.0.device
+    }
+    /// Sizes per axis.
+    pub fn shape(&self) -> Vec<usize> {
+        self.uop().shape().to_vec()
+    }
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.uop().dtype()
+    }
+    /// The number of axes.
+    pub fn ndim(&self) -> usize {
+        self.uop().shape().len()
+    }
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.uop().numel()
+    }
+    /// The size of an axis; a negative axis counts from the end. Panics where there is no such axis.
+    #[track_caller]
+    pub fn size(&self, axis: isize) -> usize {
+        or_panic(self.dim("size", axis))
+    }
+    /// Bytes of one element.
+    pub fn element_size(&self) -> usize {
+        self.dtype().itemsize()
+    }
+    /// Bytes of all elements.
+    pub fn nbytes(&self) -> usize {
+        self.numel() * self.element_size()
+    }
+    /// Are its elements floats?
+    pub fn is_floating_point(&self) -> bool {
+        self.dtype().is_float()
+    }
+    /// The same value, with no gradient behind it.
+    pub fn detach(&self) -> Tensor {
+        self.with(self.uop().unary(Op::Detach))
+    }
+
+    /// Another node on the same device.
+    fn with(&self, uop: UOp) -> Tensor {
+        Tensor::from_uop(uop, self.device().clone())
+    }
+    /// The node's shape, without a copy to a `Vec`.
+    fn dims(&self) -> Dims {
+        self.uop().shape().clone()
+    }
+    fn dim(&self, op: &'static str, axis: isize) -> Result<usize> {
+        let dims = self.dims();
+        Ok(dims[resolve_axis(op, axis, &dims)?])
+    }
+    /// A literal of this tensor's dtype, of rank 0.
+    fn literal(&self, value: impl Into<Const>) -> Tensor {
+        self.with(self.uop().const_like(value))
+    }
+    /// A movement op, checked. What moves nothing adds no node.
+    fn moved(&self, m: Movement) -> Result<Tensor> {
+        let uop = self.uop();
+        let shape = m.apply_shape(uop.shape())?;
+        let (op, idle) = match &m {
+            Movement::Reshape(_) => (Op::Reshape, shape == *uop.shape()),
+            Movement::Expand(_) => (Op::Expand, shape == *uop.shape()),
+            Movement::Permute(axes) => (Op::Permute, axes.iter().enumerate().all(|(i, &a)| i == a)),
+            Movement::Pad(_) => (Op::Pad, shape == *uop.shape()),
+            Movement::Shrink(_) => (Op::Shrink, shape == *uop.shape()),
+            Movement::Flip(flags) => (Op::Flip, flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1)),
+        };
+        if idle {
+            return Ok(self.clone());
+        }
+        // A reshape of a reshape is one reshape.
+        let base = if op == Op::Reshape && uop.op() == Op::Reshape { uop.src()[0].clone() } else { uop };
+        if op == Op::Reshape && *base.shape() == shape {
+            return Ok(self.with(base));
+        }
+        let dtype = base.dtype();
+        Ok(self.with(UOp::new(op, dtype, [base].to_src(), Arg::Movement(m))))
+    }
+}
+
+impl From<&Tensor> for Tensor {
+    /// Another handle on the same tensor.
+    fn from(t: &Tensor) -> Tensor {
+        t.clone()
+    }
+}
+
+/// The value, or a panic with the error's message at the caller's line.
+#[track_caller]
+fn or_panic<T>(result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// An axis that may count from the end.
+fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize> {
+    let rank = shape.len() as isize;
+    let resolved = if axis < 0 { axis + rank } else { axis };
+    if (0..rank).contains(&resolved) {
+        return Ok(resolved as usize);
+    }
+    let msg = if rank == 0 {
+        format!("axis {axis} of a tensor of shape [], which has none")
+    } else {
+        format!("axis {axis} is outside {shape:?}, whose axes are {}..={}", -rank, rank - 1)
+    };
+    Err(Error::Index { op, msg })
+}
+
+fn wrong_shape<T>(op: &'static str, msg: impl Into<String>) -> Result<T> {
+    Err(Error::Shape { op, msg: msg.into() })
+}
+
+fn wrong_dtype<T>(op: &'static str, msg: impl Into<String>) -> Result<T> {
+    Err(Error::DType { op, msg: msg.into() })
+}

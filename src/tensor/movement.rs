@@ -1,0 +1,333 @@
+//! Other shapes of the same elements. Every method becomes some of the six movement ops; `cat` alone adds arithmetic, to choose between inputs.
+
+use super::broadcast::{Operand, promoted};
+use super::create::iota;
+use super::{Axes, Sizes, Tensor, resolve_axis, wrong_shape};
+use crate::error::{Error, Result};
+use crate::shape::{Dims, Movement, Ranges};
+
+impl Tensor {
+    fallible! {
+        /// The same elements in row-major order under another shape. One size may be -1: what is left.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::arange(0, 6, 1);
+        /// assert_eq!(x.reshape([2, -1]).shape(), [2, 3]);
+        /// let wrong = x.try_reshape([4, 2]).unwrap_err();
+        /// assert_eq!(wrong.to_string(), "reshape: [6] has 6 elements and [4, 2] has 8");
+        /// ```
+        pub fn reshape | try_reshape(&self, shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into().infer("reshape", &self.dims())?;
+            self.moved(Movement::Reshape(shape))
+        }
+
+        /// Another name of [`reshape`](Self::reshape).
+        pub fn view | try_view(&self, shape: impl Into<Sizes>) -> Tensor {
+            self.try_reshape(shape)
+        }
+
+        /// Axes of size 1 repeated, and new axes in front. A size of -1 stays as it is.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1], [2]]).expand([-1, 3]).to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn expand | try_expand(&self, shape: impl Into<Sizes>) -> Tensor {
+            let (shape, from) = (shape.into(), self.dims());
+            let new = shape.0.len().saturating_sub(from.len());
+            let kept = |(i, &n): (usize, &isize)| if n == -1 && i >= new { from[i - new] as isize } else { n };
+            let full = Sizes(shape.0.iter().enumerate().map(kept).collect()).shape("expand")?;
+            super::broadcast::broadcast_to("expand", self, &full)
+        }
+
+        /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([-1, 0, 1]).shape(), [4, 2, 3]);
+        /// ```
+        pub fn permute | try_permute(&self, axes: impl Into<Sizes>) -> Tensor {
+            self.moved(Movement::Permute(axes.into().axes("permute", &self.dims())?))
+        }
+
+        /// Two axes exchanged.
+        pub fn transpose | try_transpose(&self, a: isize, b: isize) -> Tensor {
+            let dims = self.dims();
+            let (a, b) = (resolve_axis("transpose", a, &dims)?, resolve_axis("transpose", b, &dims)?);
+            let mut axes: Dims = (0..dims.len()).collect();
+            axes.swap(a, b);
+            self.moved(Movement::Permute(axes))
+        }
+
+        /// The transpose of a matrix.
+        pub fn t | try_t(&self) -> Tensor {
+            if self.ndim() > 2 {
+                return wrong_shape("t", format!("takes two axes at most, and was given {:?}; transpose(a, b) says which", self.dims()));
+            }
+            self.moved(Movement::permute((0..self.ndim()).rev()))
+        }
+
+        /// `(before, after)` zeros around each axis.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2]]).pad(&[(0, 1), (1, 0)]).to_vec::<i32>()?, [0, 1, 2, 0, 0, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn pad | try_pad(&self, padding: &[(usize, usize)]) -> Tensor {
+            self.moved(Movement::pad(padding.iter().copied()))
+        }
+
+        /// `(before, after)` of a value around each axis. The value takes this tensor's dtype.
+        pub fn pad_with | try_pad_with(&self, padding: &[(usize, usize)], value: impl Into<Operand>) -> Tensor {
+            let padded = self.try_pad(padding)?;
+            if padding.iter().all(|&p| p == (0, 0)) {
+                return Ok(padded);
+            }
+            let inside = Tensor::full((), true).try_expand(&self.dims())?.try_pad(padding)?;
+            inside.try_where_(padded, value)?.try_cast(self.dtype())
+        }
+
+        /// `start..end` of each axis.
+        pub fn shrink | try_shrink(&self, ranges: &[(usize, usize)]) -> Tensor {
+            self.moved(Movement::shrink(ranges.iter().copied()))
+        }
+
+        /// Axes reversed; `..` reverses all.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).flip(-1).to_vec::<i32>()?, [2, 1, 4, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn flip | try_flip(&self, axes: impl Into<Axes>) -> Tensor {
+            let dims = self.dims();
+            let (axes, _) = axes.into().resolve("flip", &dims)?;
+            self.moved(Movement::flip((0..dims.len()).map(|axis| axes.contains(&axis))))
+        }
+
+        /// Axes of size 1 left out: those named, or with `..` all. A named axis of another size stays.
+        pub fn squeeze | try_squeeze(&self, axes: impl Into<Axes>) -> Tensor {
+            let dims = self.dims();
+            let (axes, _) = axes.into().resolve("squeeze", &dims)?;
+            let kept = dims.iter().enumerate().filter(|&(axis, &size)| size != 1 || !axes.contains(&axis));
+            self.moved(Movement::reshape(kept.map(|(_, &size)| size)))
+        }
+
+        /// A new axis of size 1, which will be `axis` of the result.
+        pub fn unsqueeze | try_unsqueeze(&self, axis: isize) -> Tensor {
+            let mut dims = self.dims();
+            // The result has one axis more, so the end is a place too.
+            let wider: Dims = dims.iter().copied().chain([1]).collect();
+            let at = resolve_axis("unsqueeze", axis, &wider).map_err(|_| Error::Index {
+                op: "unsqueeze",
+                msg: format!("axis {axis} is outside the result of {dims:?}, whose axes are {}..={}", -(wider.len() as isize), dims.len()),
+            })?;
+            dims.insert(at, 1);
+            self.moved(Movement::Reshape(dims))
+        }
+
+        /// The axes from `start` to `end`, both included, made into one.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 3, 4]).flatten(1, -1).shape(), [2, 12]);
+        /// ```
+        pub fn flatten | try_flatten(&self, start: isize, end: isize) -> Tensor {
+            let dims = self.dims();
+            if dims.is_empty() {
+                return self.moved(Movement::reshape([1]));
+            }
+            let (a, b) = (resolve_axis("flatten", start, &dims)?, resolve_axis("flatten", end, &dims)?);
+            if a > b {
+                return wrong_shape("flatten", format!("axes {start} to {end} of {dims:?} run backwards"));
+            }
+            let joined: usize = dims[a..=b].iter().product();
+            self.moved(Movement::reshape(dims[..a].iter().copied().chain([joined]).chain(dims[b + 1..].iter().copied())))
+        }
+
+        /// One axis made into several. One size may be -1.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 12]).unflatten(1, [3, -1]).shape(), [2, 3, 4]);
+        /// ```
+        pub fn unflatten | try_unflatten(&self, axis: isize, sizes: impl Into<Sizes>) -> Tensor {
+            let dims = self.dims();
+            let at = resolve_axis("unflatten", axis, &dims)?;
+            let sizes = sizes.into().infer("unflatten", &dims[at..=at])?;
+            if sizes.iter().product::<usize>() != dims[at] {
+                return wrong_shape("unflatten", format!("axis {axis} of {dims:?} has size {}, which is not {sizes:?}", dims[at]));
+            }
+            self.moved(Movement::reshape(dims[..at].iter().copied().chain(sizes).chain(dims[at + 1..].iter().copied())))
+        }
+
+        /// Tensors one after the other along an axis. Dtypes promote; the other sizes must agree.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, y) = (Tensor::new([1, 2]), Tensor::new([3]));
+        /// assert_eq!(Tensor::cat(&[x, y], 0).to_vec::<i32>()?, [1, 2, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cat | try_cat(tensors: &[Tensor], axis: isize) -> Tensor {
+            let Some(first) = tensors.first() else { return wrong_shape("cat", "takes one tensor or more, and was given none") };
+            let dims = first.dims();
+            let at = resolve_axis("cat", axis, &dims)?;
+            for t in tensors {
+                let other = t.dims();
+                if other.len() != dims.len() || (0..dims.len()).any(|i| i != at && dims[i] != other[i]) {
+                    return wrong_shape("cat", format!("{dims:?} and {other:?} differ outside axis {axis}"));
+                }
+            }
+            let dtype = promoted(&tensors.iter().map(Operand::from).collect::<Vec<_>>());
+            let total: usize = tensors.iter().map(|t| t.dims()[at]).sum();
+            let place = iota(total).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
+            let mut joined: Option<Tensor> = None;
+            let mut end = 0;
+            for t in tensors {
+                let size = t.dims()[at];
+                let (before, after) = (end, total - end - size);
+                let padded = t.try_cast(dtype)?.moved(Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) })))?;
+                // A choice keeps every bit, where a sum with zeros would turn -0 into 0.
+                joined = Some(match joined {
+                    None => padded,
+                    Some(left) => place.try_lt(before)?.try_where_(left, padded)?,
+                });
+                end += size;
+            }
+            Ok(joined.expect("one tensor at least"))
+        }
+
+        /// Tensors of one shape along a new axis.
+        pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
+            let shapes: Vec<Dims> = tensors.iter().map(|t| t.dims()).collect();
+            if let Some(other) = shapes.iter().find(|s| **s != shapes[0]) {
+                return wrong_shape("stack", format!("shapes {:?} and {other:?} differ", shapes[0]));
+            }
+            Tensor::try_cat(&tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?, axis)
+        }
+
+        /// The whole repeated along each axis. More counts than axes repeat along new axes in front.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).repeat([2, 2]).to_vec::<i32>()?, [1, 2, 1, 2, 1, 2, 1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn repeat | try_repeat(&self, counts: impl Into<Sizes>) -> Tensor {
+            let (counts, dims) = (counts.into().shape("repeat")?, self.dims());
+            if counts.len() < dims.len() {
+                return wrong_shape("repeat", format!("{counts:?} has fewer counts than {dims:?} has axes"));
+            }
+            let ones = std::iter::repeat_n(1, counts.len() - dims.len());
+            let dims: Dims = ones.chain(dims).collect();
+            self.moved(Movement::reshape(dims.iter().flat_map(|&n| [1, n])))?
+                .moved(Movement::expand(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n])))?
+                .moved(Movement::reshape(counts.iter().zip(&dims).map(|(c, n)| c * n)))
+        }
+
+        /// Each slice along an axis repeated `count` times in place.
+        pub fn repeat_interleave | try_repeat_interleave(&self, count: usize, axis: isize) -> Tensor {
+            let dims = self.dims();
+            let at = resolve_axis("repeat_interleave", axis, &dims)?;
+            let mut wide = dims.clone();
+            wide.insert(at + 1, count);
+            let mut out = dims;
+            out[at] *= count;
+            self.try_unsqueeze(at as isize + 1)?.moved(Movement::Expand(wide))?.moved(Movement::Reshape(out))
+        }
+
+        /// Pieces along an axis. One size is that of every piece but perhaps the last; a list gives the size of each.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let sizes = |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
+        /// let x = Tensor::arange(0, 5, 1);
+        /// assert_eq!(sizes(x.split(2, 0)), [2, 2, 1]);
+        /// assert_eq!(sizes(x.split([1, 4], 0)), [1, 4]);
+        /// ```
+        pub fn split | try_split(&self, sizes: impl Into<Sizes>, axis: isize) -> Vec<Tensor> {
+            let (sizes, dims) = (sizes.into().shape("split")?, self.dims());
+            let at = resolve_axis("split", axis, &dims)?;
+            let mut sizes = sizes;
+            if let [every] = sizes[..] {
+                if every == 0 {
+                    return wrong_shape("split", format!("pieces of size 0 of axis {axis} of {dims:?}"));
+                }
+                sizes = (0..dims[at].max(1)).step_by(every).map(|start| every.min(dims[at] - start)).collect();
+            }
+            if sizes.iter().sum::<usize>() != dims[at] {
+                return wrong_shape("split", format!("{sizes:?} does not add up to the {} of axis {axis} of {dims:?}", dims[at]));
+            }
+            let mut start = 0;
+            let mut piece = |size: usize| {
+                start += size;
+                self.narrow(at, start - size, start)
+            };
+            sizes.into_iter().map(&mut piece).collect()
+        }
+
+        /// At most `chunks` pieces of equal size along an axis, the last perhaps shorter.
+        pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
+            let size = self.dim("chunk", axis)?;
+            if chunks == 0 {
+                return wrong_shape("chunk", format!("0 pieces of axis {axis} of {:?}", self.dims()));
+            }
+            self.try_split(size.div_ceil(chunks).max(1), axis)
+        }
+
+        /// The elements moved along an axis by `shift` places; what leaves at one end comes back at the other.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3]).roll(1, 0).to_vec::<i32>()?, [3, 1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn roll | try_roll(&self, shift: isize, axis: isize) -> Tensor {
+            let dims = self.dims();
+            let at = resolve_axis("roll", axis, &dims)?;
+            let size = dims[at];
+            if size == 0 {
+                return Ok(self.clone());
+            }
+            // A window of the tensor laid twice end to end.
+            let start = (-shift).rem_euclid(size as isize) as usize;
+            let twice = self.moved(Movement::reshape(dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied())))?;
+            let twice = twice.moved(Movement::expand(dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied())))?;
+            let twice = twice.try_flatten(at as isize, at as isize + 1)?;
+            twice.narrow(at, start, start + size)
+        }
+
+        /// The main diagonal of a matrix.
+        pub fn diagonal | try_diagonal(&self) -> Tensor {
+            let [rows, cols] = self.dims()[..] else {
+                return wrong_shape("diagonal", format!("takes a matrix, and was given {:?}", self.dims()));
+            };
+            // Laid out in rows of one element more, a square's diagonal is the first column; the last row is filled up.
+            let n = rows.min(cols);
+            if n == 0 {
+                return self.try_reshape([0]);
+            }
+            let flat = self.try_shrink(&[(0, n), (0, n)])?.try_reshape([n * n])?.try_pad(&[(0, n)])?;
+            flat.try_reshape([n, n + 1])?.try_shrink(&[(0, n), (0, 1)])?.try_reshape([n])
+        }
+
+        /// A matrix with these elements on its diagonal.
+        pub fn diag | try_diag(&self) -> Tensor {
+            let [n] = self.dims()[..] else {
+                return wrong_shape("diag", format!("takes one axis, and was given {:?}", self.dims()));
+            };
+            let wide = self.try_unsqueeze(-1)?.try_pad(&[(0, 0), (0, n)])?.try_reshape([n * (n + 1)])?;
+            wide.try_shrink(&[(0, n * n)])?.try_reshape([n, n])
+        }
+    }
+
+    /// `start..end` of one axis, the others whole.
+    pub(super) fn narrow(&self, axis: usize, start: usize, end: usize) -> Result<Tensor> {
+        let ranges: Ranges = self.dims().iter().enumerate().map(|(i, &n)| if i == axis { (start, end) } else { (0, n) }).collect();
+        self.moved(Movement::Shrink(ranges))
+    }
+}

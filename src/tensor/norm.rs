@@ -1,0 +1,70 @@
+//! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow floats are computed in `f32` and rounded once.
+
+use super::{Axes, Tensor, keepdim};
+use crate::error::Result;
+use crate::ir::Fold;
+
+impl Tensor {
+    fallible! {
+        /// eˣ over its sum along an axis, without overflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1000.0f32, 1000.0]]).softmax(-1).to_vec::<f32>()?, [0.5, 0.5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
+            let exp = self.below_max("softmax", axis)?.exp();
+            let sum = exp.fold("softmax", Fold::Add, &keepdim(axis))?;
+            exp.try_div(sum)?.try_cast(self.as_float().dtype())
+        }
+
+        /// [`softmax`](Self::softmax) of the negative.
+        pub fn softmin | try_softmin(&self, axis: isize) -> Tensor {
+            self.as_float().try_neg()?.try_softmax(axis)
+        }
+
+        /// The logarithm of [`softmax`](Self::softmax), without underflow.
+        pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
+            let x = self.below_max("log_softmax", axis)?;
+            let sum = x.exp().fold("log_softmax", Fold::Add, &keepdim(axis))?;
+            x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The logarithm of the sum of eˣ over axes, without overflow.
+        pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
+            let (axes, x) = (axes.into(), self.as_wide_float());
+            let max = x.try_max(keepdim(axes.clone()))?.detach();
+            // An infinite maximum must not meet itself in a difference.
+            let max = max.isfinite().try_where_(&max, 0.0)?;
+            let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
+            sum.log().try_add(max.fold("logsumexp", Fold::Max, &axes)?)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The distance from the mean over axes, in standard deviations; `eps` is added to the variance.
+        pub fn layernorm | try_layernorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            let axes = keepdim(axes);
+            let x = self.as_wide_float();
+            let centred = x.try_sub(x.wide_mean("layernorm", &axes)?)?;
+            let var = centred.square().wide_mean("layernorm", &axes)?;
+            centred.try_mul((var + eps).rsqrt())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The elements over the root of their mean square over axes; `eps` is added to the mean.
+        pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            let x = self.as_wide_float();
+            let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
+            x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.
+    fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
+        let x = self.as_wide_float();
+        if x.numel() == 0 {
+            super::resolve_axis(op, axis, &x.dims())?;
+            return Ok(x);
+        }
+        x.try_sub(x.fold(op, Fold::Max, &keepdim(axis))?.detach())
+    }
+}

@@ -1,0 +1,209 @@
+//! Random numbers that depend on a seed, a count of calls and the element's place, and on nothing else: the same on every device and in every order.
+//!
+//! Each element has its own counter; threefry2x32 with 20 rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) turns it into
+//! two 32-bit words. The key and the first counter are a small buffer, not literals, so that a second call runs the kernel of the first.
+
+use super::create::iota;
+use super::realize::{buffer, default_device};
+use super::{Sizes, Tensor, wrong_shape};
+use crate::dtype::{DType, as_bytes};
+use crate::error::Result;
+use crate::ir::{DeviceName, UOp};
+use crate::shape::{Dims, Movement, checked_numel};
+use std::sync::Mutex;
+
+/// The seed, and the counter of the next element.
+static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
+
+/// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are `u32`.
+pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
+    const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+    // The parity constant of the key schedule.
+    let third = key[0] ^ key[1] ^ 0x1BD1_1BDAi64;
+    let keys = [key[0], key[1], &third];
+    let (mut a, mut b) = (counter[0] + key[0], counter[1] + key[1]);
+    for group in 0..5 {
+        for turn in ROTATIONS[group % 2] {
+            a = &a + &b;
+            b = ((&b << turn) | (&b >> (32 - turn))) ^ &a;
+        }
+        a = &a + keys[(group + 1) % 3];
+        b = &b + keys[(group + 2) % 3] + (group as i64 + 1);
+    }
+    [a, b]
+}
+
+/// Two words of random bits for each of `numel` elements, as `u32` tensors of one axis.
+fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
+    let (seed, first) = {
+        let mut state = STATE.lock().unwrap_or_else(|e| e.into_inner());
+        let first = state.1;
+        state.1 = first.wrapping_add(numel as u64);
+        (state.0, first)
+    };
+    let halves = [seed as u32, (seed >> 32) as u32, first as u32, (first >> 32) as u32];
+    let start = Tensor::from_uop(buffer(as_bytes(&halves).to_vec(), DType::U32, device), device.clone());
+    let word = |i: usize| start.narrow(0, i, i + 1)?.moved(Movement::expand([numel]));
+    let (low, high) = (word(2)?, word(3)?);
+    // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them is added.
+    let place = iota(numel);
+    let x = low.try_add(place.try_cast(DType::U32)?)?;
+    let mut y = high.try_add(x.try_lt(low)?)?;
+    if place.dtype() == DType::I64 {
+        y = y.try_add(place.try_rshift(32)?.try_cast(DType::U32)?)?;
+    }
+    let (k0, k1) = (word(0)?, word(1)?);
+    let out = threefry2x32([&k0.uop(), &k1.uop()], [&x.uop(), &y.uop()]);
+    Ok(out.map(|w| Tensor::from_uop(w, device.clone())))
+}
+
+/// From the top 24 bits, the most that an f32 holds: multiples of 2⁻²⁴ in [0, 1).
+fn unit(word: &Tensor) -> Result<Tensor> {
+    word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
+}
+
+fn uniform(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor> {
+    let shape = shape.shape(op)?;
+    let [word, _] = words(checked_numel(op, &shape)?, device)?;
+    unit(&word)?.moved(Movement::Reshape(shape))
+}
+
+fn normal(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor> {
+    let shape = shape.shape(op)?;
+    let [a, b] = words(checked_numel(op, &shape)?, device)?;
+    // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
+    let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
+    let angle = unit(&b)? * std::f64::consts::TAU;
+    radius.try_mul(angle.cos())?.moved(Movement::Reshape(shape))
+}
+
+/// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the window.
+fn fans(op: &'static str, shape: &Dims) -> Result<(f64, f64)> {
+    if shape.len() < 2 {
+        return wrong_shape(op, format!("takes the shape of a weight, two axes or more, and was given {shape:?}"));
+    }
+    let window: usize = shape[2..].iter().product();
+    Ok(((shape[1] * window) as f64, (shape[0] * window) as f64))
+}
+
+impl Tensor {
+    /// Starts the generator anew. The same calls after the same seed give the same numbers, on any device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// Tensor::manual_seed(42);
+    /// let x = Tensor::rand([3]).to_vec::<f32>()?;
+    /// Tensor::manual_seed(42);
+    /// assert_eq!(Tensor::rand([3]).to_vec::<f32>()?, x);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn manual_seed(seed: u64) {
+        *STATE.lock().unwrap_or_else(|e| e.into_inner()) = (seed, 0);
+    }
+
+    fallible! {
+        /// Numbers spread evenly over [0, 1), in `f32`.
+        pub fn rand | try_rand(shape: impl Into<Sizes>) -> Tensor {
+            uniform("rand", &shape.into(), &default_device())
+        }
+
+        /// Numbers of the standard normal distribution, in `f32`.
+        pub fn randn | try_randn(shape: impl Into<Sizes>) -> Tensor {
+            normal("randn", &shape.into(), &default_device())
+        }
+
+        /// Whole numbers spread evenly from `low` up to but without `high`, in `i32`.
+        pub fn randint | try_randint(shape: impl Into<Sizes>, low: i32, high: i32) -> Tensor {
+            if low >= high {
+                return wrong_shape("randint", format!("there is no number from {low} up to but without {high}"));
+            }
+            let shape = shape.into().shape("randint")?;
+            let [word, _] = words(checked_numel("randint", &shape)?, &default_device())?;
+            let span = (high as i64 - low as i64) as u32;
+            word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)?.moved(Movement::Reshape(shape))
+        }
+
+        /// Numbers spread evenly over [low, high), in `f32`.
+        pub fn uniform | try_uniform(shape: impl Into<Sizes>, low: f64, high: f64) -> Tensor {
+            Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
+        }
+
+        /// Numbers of a normal distribution, in `f32`.
+        pub fn normal | try_normal(shape: impl Into<Sizes>, mean: f64, std: f64) -> Tensor {
+            Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
+        }
+
+        /// Evenly over ±1/√numel.
+        pub fn scaled_uniform | try_scaled_uniform(shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into();
+            let bound = (checked_numel("scaled_uniform", &shape.shape("scaled_uniform")?)? as f64).powf(-0.5);
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// A weight after Glorot and Bengio (2010): evenly over ±√(6/(inputs + outputs)).
+        pub fn glorot_uniform | try_glorot_uniform(shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into();
+            let (inputs, outputs) = fans("glorot_uniform", &shape.shape("glorot_uniform")?)?;
+            let bound = (6.0 / (inputs + outputs)).sqrt();
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1 + a²)·inputs)).
+        pub fn kaiming_uniform | try_kaiming_uniform(shape: impl Into<Sizes>, a: f64) -> Tensor {
+            let shape = shape.into();
+            let (inputs, _) = fans("kaiming_uniform", &shape.shape("kaiming_uniform")?)?;
+            let bound = (6.0 / ((1.0 + a * a) * inputs)).sqrt();
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same variance.
+        pub fn kaiming_normal | try_kaiming_normal(shape: impl Into<Sizes>, a: f64) -> Tensor {
+            let shape = shape.into();
+            let (inputs, _) = fans("kaiming_normal", &shape.shape("kaiming_normal")?)?;
+            Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
+        }
+
+        /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the mean stays.
+        pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
+            if !(0.0..=1.0).contains(&p) {
+                return wrong_shape("dropout", format!("{p} is no probability"));
+            }
+            if p == 0.0 {
+                return Ok(self.clone());
+            }
+            let kept = uniform("dropout", &Sizes::from(&self.dims()), self.device())?.try_ge(p)?;
+            let scaled = if p < 1.0 { self.as_float() * (1.0 / (1.0 - p)) } else { self.as_float() };
+            kept.try_where_(scaled, 0.0)
+        }
+    }
+
+    /// Numbers over [0, 1) with this tensor's shape and device, and its dtype if that is a float.
+    pub fn rand_like(&self) -> Tensor {
+        super::or_panic(uniform("rand_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
+    }
+    /// Numbers of the standard normal distribution with this tensor's shape and device, and its dtype if that is a float.
+    pub fn randn_like(&self) -> Tensor {
+        super::or_panic(normal("randn_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::eval::eval;
+    use rustc_hash::FxHashMap;
+
+    /// The known answers of the Random123 library, `kat_vectors`.
+    #[test]
+    fn threefry_gives_the_known_answers() {
+        let check = |key: [u32; 2], counter: [u32; 2], expected: [i64; 2]| {
+            let u = |x: u32| UOp::constant(x, DType::U32);
+            let out = threefry2x32([&u(key[0]), &u(key[1])], [&u(counter[0]), &u(counter[1])]);
+            let value = |n: &UOp| eval(n, &FxHashMap::default()).as_i64().unwrap();
+            assert_eq!([value(&out[0]), value(&out[1])], expected);
+        };
+        check([0, 0], [0, 0], [0x6b200159, 0x99ba4efe]);
+        check([u32::MAX; 2], [u32::MAX; 2], [0x1cb996fc, 0xbb002be7]);
+        check([0x13198a2e, 0x03707344], [0x243f6a88, 0x85a308d3], [0xc4923a9c, 0x483df7a0]);
+    }
+}

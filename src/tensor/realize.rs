@@ -1,0 +1,311 @@
+//! Where a graph becomes values. In comes a tensor; out come its elements, or the tensor itself with a buffer in place of its graph.
+//!
+//! Every live tensor is registered. When some are realized, the graphs of all others that contain them are changed to read the buffers, so
+//! nothing is computed twice. The register also tells whether anyone still reads the old content of a buffer: only if nobody does may an
+//! assignment write it in place. A tensor that was made from another before an assignment keeps the old value, always.
+
+use super::broadcast::{Operand, has_data, unify};
+use super::{Inner, Tensor, wrong_dtype, wrong_shape};
+use crate::dtype::{DType, Element, from_bytes};
+use crate::error::{Error, Result};
+use crate::exec::{self, ScheduleItem};
+use crate::ir::{Arg, DeviceName, Op, StorageRef, ToSrc, UOp, substitute_all, toposort};
+use crate::runtime::{Buffer, Device, device::canonical};
+use crate::schedule::Request;
+use crate::shape::{Dims, Movement};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// The live tensors. Dead entries are swept when the list has doubled.
+struct Register {
+    tensors: Vec<Weak<Inner>>,
+    sweep_at: usize,
+}
+
+static REGISTER: Mutex<Register> = Mutex::new(Register { tensors: Vec::new(), sweep_at: 1024 });
+/// One realization at a time: which buffers may be written in place is decided and done under it.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+pub(super) fn register(t: &Tensor) {
+    let mut r = lock(&REGISTER);
+    if r.tensors.len() >= r.sweep_at {
+        r.tensors.retain(|w| w.strong_count() > 0);
+        r.sweep_at = (r.tensors.len() * 2).max(1024);
+    }
+    r.tensors.push(Arc::downgrade(&t.0));
+}
+
+/// All live tensors. The handles must be dropped outside the register's lock.
+fn live() -> Vec<Tensor> {
+    let weak: Vec<Weak<Inner>> = lock(&REGISTER).tensors.clone();
+    weak.iter().filter_map(Weak::upgrade).map(Tensor).collect()
+}
+
+/// The device of tensors that name none.
+pub(super) fn default_device() -> DeviceName {
+    Device::default_name()
+}
+
+/// A one-dimensional node over new storage with these bytes. Panics if there is no memory for them.
+#[track_caller]
+pub(super) fn buffer(bytes: Vec<u8>, dtype: DType, device: &DeviceName) -> UOp {
+    super::or_panic(Buffer::from_bytes(device, dtype, &bytes)).node()
+}
+
+/// The storage of a node that is a whole buffer under some shape.
+fn whole_buffer(u: &UOp) -> Option<&StorageRef> {
+    let mut base = u;
+    while base.op() == Op::Reshape {
+        base = &base.src()[0];
+    }
+    match base.arg() {
+        Arg::Storage(s) => Some(s),
+        _ => None,
+    }
+}
+
+fn reshaped(u: UOp, shape: &Dims) -> UOp {
+    if u.shape() == shape {
+        return u;
+    }
+    UOp::new(Op::Reshape, u.dtype(), [u.clone()].to_src(), Arg::Movement(Movement::Reshape(shape.clone())))
+}
+
+/// A graph that names a content which is no longer there must not be computed: the answer would be silently wrong.
+fn refuse_stale(nodes: &[UOp]) -> Result<()> {
+    for u in toposort(nodes) {
+        if let Arg::Storage(s) = u.arg()
+            && s.is_stale()
+        {
+            return Err(Error::Device(
+                "a tensor reads memory that an assignment on another thread has overwritten; realize it before the assignment".into(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Requests for tensors, with memory to take over where nobody else reads it.
+fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
+    let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
+    let any_home = tensors.iter().any(|t| lock(&t.0.home).is_some());
+    let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
+    if any_home {
+        let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.uop()).collect();
+        for u in toposort(&others) {
+            if let Arg::Storage(s) = u.arg() {
+                read.insert((s.storage.memory_id(), s.version));
+            }
+        }
+    }
+    // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
+    let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
+    if any_home {
+        let wanted: Vec<UOp> = tensors.iter().map(|t| t.uop()).collect();
+        for u in toposort(&wanted) {
+            if let Arg::Storage(s) = u.arg() {
+                inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
+            }
+        }
+    }
+    let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
+    tensors
+        .iter()
+        .map(|t| {
+            let reuse =
+                lock(&t.0.home).clone().filter(|s| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s));
+            Request { node: t.uop(), device: t.device().clone(), reuse }
+        })
+        .collect()
+}
+
+/// Computes tensors together, so that what they share is computed once. Each keeps its result.
+fn realize_all(tensors: &[&Tensor]) -> Result<()> {
+    let _running = lock(&RUNNING);
+    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| whole_buffer(&t.uop()).is_none()).collect();
+    if todo.is_empty() {
+        return Ok(());
+    }
+    let all = live();
+    let requests = requests(&todo, &all);
+    let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+    refuse_stale(&nodes)?;
+    let buffers = exec::realize(&requests)?;
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut replaced: Vec<UOp> = Vec::with_capacity(todo.len());
+    for ((t, r), b) in todo.iter().zip(&requests).zip(buffers) {
+        let b = match b {
+            Some(b) => b,
+            None => Buffer::from_bytes(t.device(), r.node.dtype(), &[])?,
+        };
+        if r.reuse.as_ref().is_some_and(|s| s.storage.id() == crate::ir::Storage::id(&b)) {
+            b.overwritten();
+        }
+        *lock(&t.0.home) = None;
+        let value = b.node();
+        // What is under reshapes has the same elements.
+        let mut inner = &r.node;
+        while inner.op() == Op::Reshape {
+            map.insert(inner.clone(), reshaped(value.clone(), inner.shape()));
+            inner = &inner.src()[0];
+        }
+        if inner.op() != Op::Const {
+            map.insert(inner.clone(), reshaped(value.clone(), inner.shape()));
+        }
+        replaced.push(reshaped(value, r.node.shape()));
+    }
+    for (t, new) in todo.iter().zip(replaced) {
+        t.set_uop(new);
+    }
+    // Whoever contains what was computed reads it from now on.
+    let others: Vec<(&Tensor, UOp)> = all.iter().map(|t| (t, t.uop())).filter(|(_, u)| whole_buffer(u).is_none()).collect();
+    let old: Vec<UOp> = others.iter().map(|(_, u)| u.clone()).collect();
+    for ((t, old), new) in others.iter().zip(substitute_all(&old, &map)) {
+        if *old != new {
+            // Unless someone exchanged it meanwhile.
+            let mut slot = t.0.uop.write().unwrap_or_else(|e| e.into_inner());
+            if *slot == *old {
+                *slot = new;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Tensor {
+    /// Computes the tensor now and keeps the result. Returns another handle on it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = (Tensor::arange(0, 3, 1) + 1).realize()?;
+    /// assert_eq!(format!("{x:?}"), "<Tensor i32 [3] on CPU: Buffer>");
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn realize(&self) -> Result<Tensor> {
+        realize_all(&[self])?;
+        Ok(self.clone())
+    }
+
+    /// Computes several tensors together: what they share is computed once, and kernels with the same loops are joined.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::arange(0, 4, 1).cast(picograd::DType::F32);
+    /// let (mean, max) = (x.mean(0), x.max(0));
+    /// Tensor::realize_many(&[&mean, &max])?;
+    /// assert_eq!((mean.item::<f32>()?, max.item::<f32>()?), (1.5, 3.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn realize_many(tensors: &[&Tensor]) -> Result<()> {
+        realize_all(tensors)
+    }
+
+    /// What [`realize`](Tensor::realize) would run, in order, with memory but not run: each item can be printed, looked into, lowered and run
+    /// by hand. The tensor stays as it is.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = (Tensor::ones([4, 4]) * 2.0).sum(0);
+    /// let items = y.schedule()?;
+    /// assert_eq!(items.len(), 1);
+    /// items[0].lower()?.run()?;
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn schedule(&self) -> Result<Vec<ScheduleItem>> {
+        Tensor::schedule_many(&[self])
+    }
+
+    /// [`schedule`](Tensor::schedule) for several tensors together.
+    pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
+        // No memory is taken over: running the items must not change any tensor.
+        let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.uop(), device: t.device().clone(), reuse: None }).collect();
+        Ok(exec::schedule(&requests)?.items)
+    }
+
+    /// The elements in row-major order. `T` is the Rust type of the dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let (has, asked) = (self.dtype(), T::DTYPE);
+            let name = asked.name().to_uppercase();
+            return wrong_dtype("to_vec", format!("a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"));
+        }
+        Ok(from_bytes(&self.to_bytes()?))
+    }
+
+    /// The bytes of the elements in row-major order, little endian.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let t = self.realize()?;
+        let uop = t.uop();
+        let storage = whole_buffer(&uop).expect("a realized tensor is a buffer");
+        Buffer::of(storage).read()
+    }
+
+    /// The one element of a tensor that has one.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        if self.numel() != 1 {
+            return wrong_shape("item", format!("a tensor of shape {:?} has {} elements, not 1", self.dims(), self.numel()));
+        }
+        Ok(self.to_vec()?[0])
+    }
+
+    /// Puts the value of another tensor in the place of this one, for every handle on it. The value is broadcast and cast to this tensor.
+    ///
+    /// It is lazy like everything else: the value is computed when it is asked for, into the memory of the old one if nobody reads that any
+    /// more. Tensors that were made from this one before keep the old value.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// let before = &x * 10.0;
+    /// x.assign(&x + 1.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [2.0, 3.0]);
+    /// assert_eq!(before.to_vec::<f32>()?, [10.0, 20.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn assign(&self, value: impl Into<Operand>) -> Result<()> {
+        let value: Operand = value.into();
+        let unified = unify("assign", &[Operand::from(self), value])?;
+        if unified.device != *self.device() {
+            return Err(Error::Device(format!("assign: a value on {} to a tensor on {}", unified.device, self.device())));
+        }
+        let new = self.with(unified.src[1].clone());
+        let new = super::broadcast::broadcast_to("assign", &new, &self.dims())?.try_cast(self.dtype())?;
+        let old = self.uop();
+        // A view or an unfinished value has no memory of its own to write.
+        if let Some(s) = whole_buffer(&old) {
+            *lock(&self.0.home) = Some(s.clone());
+        }
+        self.set_uop(new.uop());
+        Ok(())
+    }
+
+    fallible! {
+        /// The tensor on another device. What reads no storage is not copied: it will be computed there.
+        pub fn to | try_to(&self, device: &str) -> Tensor {
+            let device = canonical(device)?;
+            if device == *self.device() {
+                return Ok(self.clone());
+            }
+            let uop = self.uop();
+            let copied = if has_data(&uop) {
+                UOp::new(Op::Copy, uop.dtype(), [uop.clone()].to_src(), Arg::Device(device.clone()))
+            } else {
+                uop
+            };
+            Ok(Tensor::from_uop(copied, device))
+        }
+    }
+
+    /// The tensor stored in row-major order when it is computed: a border that fusion does not cross.
+    pub fn contiguous(&self) -> Tensor {
+        let uop = self.uop();
+        if whole_buffer(&uop).is_some() || uop.op() == Op::Contiguous {
+            return self.clone();
+        }
+        self.with(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))
+    }
+}

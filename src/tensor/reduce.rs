@@ -1,0 +1,162 @@
+//! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several, `x.sum(keepdim(-1))` to keep them with size 1.
+
+use super::create::iota;
+use super::{Axes, Tensor, keepdim, wrong_shape};
+use crate::dtype::{DType, sum_acc};
+use crate::error::Result;
+use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
+use crate::shape::{Dims, Movement};
+
+impl Tensor {
+    fallible! {
+        /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`, rounded once at the end.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::keepdim};
+        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
+        /// assert_eq!(x.sum(0).to_vec::<i32>()?, [5, 7, 9]);
+        /// assert_eq!(x.sum(keepdim(-1)).shape(), [2, 1]);
+        /// assert_eq!(x.sum(..).item::<i32>()?, 21);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn sum | try_sum(&self, axes: impl Into<Axes>) -> Tensor {
+            self.accumulate("sum", Fold::Add, &axes.into())
+        }
+
+        /// The product over axes, in the dtypes of [`sum`](Self::sum).
+        pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
+            self.accumulate("prod", Fold::Mul, &axes.into())
+        }
+
+        /// The greatest element over axes; NaN wins.
+        pub fn max | try_max(&self, axes: impl Into<Axes>) -> Tensor {
+            self.extreme("max", Fold::Max, &axes.into())
+        }
+
+        /// The least element over axes; NaN wins.
+        pub fn min | try_min(&self, axes: impl Into<Axes>) -> Tensor {
+            self.extreme("min", Fold::Min, &axes.into())
+        }
+
+        /// The mean over axes. Integers have a mean in `f32`.
+        pub fn mean | try_mean(&self, axes: impl Into<Axes>) -> Tensor {
+            self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The variance over axes: squared distances from the mean, summed, over `n - correction`. A correction of 1 estimates that of a population
+        /// from a sample.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1.0f32, 2.0, 3.0]);
+        /// assert_eq!(x.var(.., 1).item::<f32>()?, 1.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn var | try_var(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
+            self.wide_var("var", &axes.into(), correction)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The square root of the variance.
+        pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
+            self.wide_var("std", &axes.into(), correction)?.sqrt().try_cast(self.as_float().dtype())
+        }
+
+        /// Whether any element over axes is true; what is not zero is.
+        pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
+            self.truth().fold("any", Fold::Max, &axes.into())
+        }
+
+        /// Whether all elements over axes are true.
+        pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
+            self.truth().fold("all", Fold::Min, &axes.into())
+        }
+
+        /// The place of the greatest element along one axis, or with `..` among all in row-major order. The first of equals; a NaN before all.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 3, 3], [5, 0, 2]]).argmax(-1).to_vec::<i32>()?, [1, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn argmax | try_argmax(&self, axis: impl Into<Axes>) -> Tensor {
+            self.place_of("argmax", Fold::Max, &axis.into())
+        }
+
+        /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a NaN comes before all, as it does in `min`.
+        pub fn argmin | try_argmin(&self, axis: impl Into<Axes>) -> Tensor {
+            self.place_of("argmin", Fold::Min, &axis.into())
+        }
+    }
+
+    /// A fold in the tensor's own dtype.
+    pub(super) fn fold(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+        let dims = self.dims();
+        let (axes, keep) = axes.resolve(op, &dims)?;
+        let folded = if axes.is_empty() {
+            self.clone()
+        } else {
+            let uop = self.uop();
+            self.with(UOp::new(Op::Reduce, uop.dtype(), [uop.clone()].to_src(), Arg::Reduce { fold, axes: axes.clone() }))
+        };
+        if keep {
+            return Ok(folded);
+        }
+        let rest = dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
+        folded.moved(Movement::reshape(rest))
+    }
+
+    fn accumulate(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+        let dtype = self.dtype();
+        let folded = self.try_cast(sum_acc(dtype))?.fold(op, fold, axes)?;
+        if dtype.is_float() { folded.try_cast(dtype) } else { Ok(folded) }
+    }
+
+    fn extreme(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+        let dims = self.dims();
+        let (list, _) = axes.resolve(op, &dims)?;
+        if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
+            return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
+        }
+        self.fold(op, fold, axes)
+    }
+
+    /// The mean, in a dtype that sums can be made in.
+    pub(super) fn wide_mean(&self, op: &'static str, axes: &Axes) -> Result<Tensor> {
+        let count = self.count(op, axes)?;
+        self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(count as f64)
+    }
+
+    pub(super) fn wide_var(&self, op: &'static str, axes: &Axes, correction: usize) -> Result<Tensor> {
+        let count = self.count(op, axes)?;
+        let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
+        let squares = self.as_wide_float().try_sub(mean)?.square();
+        squares.fold(op, Fold::Add, axes)?.try_div(count.saturating_sub(correction) as f64)
+    }
+
+    /// The number of elements that fold into one.
+    fn count(&self, op: &'static str, axes: &Axes) -> Result<usize> {
+        let dims = self.dims();
+        Ok(axes.resolve(op, &dims)?.0.iter().map(|&axis| dims[axis]).product())
+    }
+
+    fn place_of(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
+        let dims = self.dims();
+        let (axes, keep) = axis.resolve(op, &dims)?;
+        if axes.len() != 1 {
+            if axes.len() != dims.len() {
+                return wrong_shape(op, format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"));
+            }
+            let place = self.try_reshape([self.numel()])?.place_of(op, fold, &Axes::from(0))?;
+            return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
+        }
+        let at = axes[0];
+        let best = self.extreme(op, fold, &keepdim(at))?;
+        // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
+        let is_best = self.try_eq(&best)?;
+        let is_best = if self.is_floating_point() { is_best.try_bitwise_or(self.isnan())? } else { is_best };
+        let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;
+        let place = is_best.try_where_(places, dims[at] as i64)?;
+        debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
+        place.fold(op, Fold::Min, axis)
+    }
+}

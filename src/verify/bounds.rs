@@ -1,0 +1,337 @@
+//! A proof that a program stays inside its buffers, from interval bounds and from the conditions that guard an access.
+//!
+//! Index expressions are looked at as sums of multiples of terms. A condition `x < c` bounds such a sum, and an index that contains a multiple of the sum
+//! inherits the bound. All of it is exact: a node whose arithmetic could wrap is a term of its own, about which nothing but its dtype is known.
+
+use super::{Verdict, broken};
+use crate::dtype::{DType, Scalar};
+use crate::ir::{Arg, Bounds, Op, Src, UOp, dtype_bounds};
+use rustc_hash::FxHashMap;
+
+/// Shows for every load and store that its elements lie in its buffer, and that no 32-bit index arithmetic overflows. The error lists what could not
+/// be shown; lowering must guard those accesses or compute with wider integers.
+pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
+    if uops.iter().any(|u| matches!(u.arg(), Arg::Special { extent: 0, .. })) {
+        return Ok(());
+    }
+    let mut open: Vec<&UOp> = Vec::new();
+    let mut wrong: Vec<String> = Vec::new();
+    for u in uops {
+        match u.op() {
+            Op::Range | Op::If => open.push(u),
+            Op::EndRange | Op::EndIf => drop(open.pop()),
+            // A loop that never runs touches nothing.
+            Op::Load | Op::Store if !open.iter().any(|r| r.op() == Op::Range && r.src()[0].vmax() <= 0) => {
+                wrong.extend(access(u, &open).err());
+            }
+            _ => {}
+        }
+    }
+    let mut seen = rustc_hash::FxHashSet::default();
+    for u in uops {
+        let roots: &[UOp] = match u.op() {
+            Op::Index => &u.src()[1..],
+            Op::Range | Op::If => &u.src()[..1],
+            _ => &[],
+        };
+        // The arithmetic of conditions may be on data, and that wraps as it should.
+        let of_data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign);
+        for (i, root) in roots.iter().enumerate() {
+            let index = u.op() == Op::Index && i == 0;
+            let order = crate::ir::toposort_until([root], of_data);
+            let data: rustc_hash::FxHashSet<u64> = if index { Default::default() } else { tainted(&order, of_data) };
+            for n in order.iter().filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n)) {
+                if seen.insert(n.id()) {
+                    wrong.push(broken("32-bit index arithmetic can overflow", n));
+                }
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
+}
+
+/// The nodes that depend on some node of a sort.
+fn tainted(order: &[UOp], sort: impl Fn(&UOp) -> bool) -> rustc_hash::FxHashSet<u64> {
+    let mut set = rustc_hash::FxHashSet::default();
+    for n in order {
+        if sort(n) || n.src().iter().any(|s| set.contains(&s.id())) {
+            set.insert(n.id());
+        }
+    }
+    set
+}
+
+fn access(u: &UOp, open: &[&UOp]) -> Verdict {
+    let index = &u.src()[0];
+    let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes } as i128;
+    let len = match index.src()[0].arg() {
+        Arg::Global { len, .. } | Arg::Local { len, .. } => *len as i128,
+        _ => return Err(broken("an index is of global or local memory", u)),
+    };
+    let mut facts = Facts::default();
+    for o in open {
+        match o.op() {
+            Op::If => facts.learn(&o.src()[0], true),
+            // In the body the counter is below the extent, which says more than its bounds where the extent is no literal.
+            _ if o.src()[0].as_int().is_none() => facts.learn(&o.lt(&o.src()[0]), true),
+            _ => {}
+        }
+    }
+    if let Some(valid) = index.src().get(2) {
+        facts.learn(valid, true);
+    }
+    match prove(&index.src()[1], facts, len, lanes, CASES) {
+        None => Ok(()),
+        Some((lo, hi)) => {
+            let rule =
+                format!("an access lies inside its buffer (elements {lo} to {} of {len} were all that could be shown)", hi + lanes - 1);
+            Err(broken(&rule, u))
+        }
+    }
+}
+
+/// How many selects of an index are taken apart into cases.
+const CASES: u32 = 6;
+
+/// Nothing if the index is shown to be inside, else the bounds that were found.
+fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Option<Bounds> {
+    let (lo, hi) = facts.bounds(idx);
+    // Bounds that exclude each other mean that the access never happens.
+    if facts.impossible || lo > hi || (lo >= 0 && hi.saturating_add(lanes) <= len) {
+        return None;
+    }
+    let order = crate::ir::toposort_until([idx], |n| n.op() == Op::Load);
+    let split = order.iter().rev().find(|n| n.op() == Op::Where && n.dtype().is_int()).filter(|_| cases > 0);
+    let Some(w) = split else { return Some((lo, hi)) };
+    for (truth, side) in [(true, 1), (false, 2)] {
+        let mut facts = facts.clone();
+        facts.learn(&w.src()[0], truth);
+        let idx = idx.substitute(&FxHashMap::from_iter([(w.clone(), w.src()[side].clone())]));
+        if let Some(bad) = prove(&idx, facts, len, lanes, cases - 1) {
+            return Some(bad);
+        }
+    }
+    None
+}
+
+/// The bounds of an operation as if integers were unlimited; nothing for ops that cannot leave their dtype.
+fn exact(u: &UOp) -> Option<Bounds> {
+    let of = |i: usize| u.src()[i].bounds();
+    match u.op() {
+        Op::Add => Some((of(0).0.saturating_add(of(1).0), of(0).1.saturating_add(of(1).1))),
+        Op::Mul => Some(product(of(0), of(1))),
+        Op::Shl if of(1).0 >= 0 && of(1).1 < 63 => Some(product(of(0), (1 << of(1).0, 1 << of(1).1))),
+        Op::Shl => Some((i128::MIN, i128::MAX)),
+        _ => None,
+    }
+}
+
+fn product((a, b): Bounds, (c, d): Bounds) -> Bounds {
+    let p = [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)];
+    (p.into_iter().fold(i128::MAX, i128::min), p.into_iter().fold(i128::MIN, i128::max))
+}
+
+fn inside((lo, hi): Bounds, dtype: DType) -> bool {
+    let all = dtype_bounds(dtype);
+    lo >= all.0 && hi <= all.1
+}
+
+/// Can the node's result be another than exact arithmetic gives?
+fn wraps(u: &UOp) -> bool {
+    u.dtype().is_int() && exact(u).is_some_and(|b| !inside(b, u.dtype()))
+}
+
+/// A sum of multiples of terms, exact.
+#[derive(Clone, Default)]
+struct Sum {
+    terms: Vec<(UOp, i128)>,
+    constant: i128,
+}
+
+impl Sum {
+    fn add(&mut self, u: &UOp, k: i128) {
+        let mut stack = vec![(u, k)];
+        while let Some((u, k)) = stack.pop() {
+            match (u.op(), u.src()) {
+                _ if u.op() == Op::Const => self.constant = self.constant.saturating_add(u.vmin().saturating_mul(k)),
+                (Op::Add, [x, y]) if !wraps(u) => stack.extend([(y, k), (x, k)]),
+                (Op::Mul, [x, c]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(c.vmin()))),
+                (Op::Mul, [c, x]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(c.vmin()))),
+                (Op::Shl, [x, c]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(1 << c.vmin()))),
+                (Op::Cast, [x]) if x.dtype().is_int() && u.dtype().is_int() && inside(x.bounds(), u.dtype()) => stack.push((x, k)),
+                _ => self.add_term(u, k),
+            }
+        }
+        self.terms.retain(|(_, k)| *k != 0);
+    }
+    fn add_term(&mut self, t: &UOp, k: i128) {
+        match self.terms.iter_mut().find(|(x, _)| x == t) {
+            Some((_, c)) => *c = c.saturating_add(k),
+            None => self.terms.push((t.clone(), k)),
+        }
+    }
+    /// This sum less a multiple of another.
+    fn less(&self, other: &Sum, q: i128) -> Sum {
+        let mut out = self.clone();
+        for (t, k) in &other.terms {
+            out.add_term(t, -k.saturating_mul(q));
+        }
+        out.terms.retain(|(_, k)| *k != 0);
+        out
+    }
+}
+
+/// What holds where an access is made.
+#[derive(Clone, Default)]
+struct Facts {
+    /// Sums without a constant, and their bounds.
+    sums: Vec<(Sum, Bounds)>,
+    /// Nodes that were compared with a literal, and terms of sums.
+    nodes: FxHashMap<UOp, Bounds>,
+    /// Can it not happen at all?
+    impossible: bool,
+}
+
+impl Facts {
+    /// Takes in that a condition is true, or false.
+    fn learn(&mut self, cond: &UOp, truth: bool) {
+        let mut stack = vec![(cond.clone(), truth)];
+        while let Some((c, truth)) = stack.pop() {
+            match (c.op(), c.src()) {
+                (Op::And | Op::Mul, [x, y]) if c.dtype().is_bool() && truth => stack.extend([(x.clone(), true), (y.clone(), true)]),
+                (Op::Or | Op::Add, [x, y]) if c.dtype().is_bool() && !truth => stack.extend([(x.clone(), false), (y.clone(), false)]),
+                (Op::Xor, [x, one]) if one.as_int().is_some() => stack.push((x.clone(), truth ^ one.is_int(1))),
+                (Op::Const, _) => self.impossible |= c.is_int(1) != truth,
+                (Op::Lt, [x, y]) if x.dtype().is_int() => self.bound(x, y, if truth { (i128::MIN, -1) } else { (0, i128::MAX) }),
+                (Op::Eq, [x, y]) if x.dtype().is_int() && truth => self.bound(x, y, (0, 0)),
+                (Op::Ne, [x, y]) if x.dtype().is_int() && !truth => self.bound(x, y, (0, 0)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes in bounds of `x - y`.
+    fn bound(&mut self, x: &UOp, y: &UOp, (lo, hi): Bounds) {
+        for (node, other, sign) in [(x, y, 1), (y, x, -1)] {
+            if other.op() == Op::Const && node.op() != Op::Const {
+                let (lo, hi) = if sign == 1 { (lo, hi) } else { (hi.saturating_neg(), lo.saturating_neg()) };
+                self.narrow(node, (lo.saturating_add(other.vmin()), hi.saturating_add(other.vmin())));
+            }
+        }
+        let mut sum = Sum::default();
+        sum.add(x, 1);
+        sum.add(y, -1);
+        let c = std::mem::take(&mut sum.constant);
+        let (lo, hi) = (lo.saturating_sub(if lo == i128::MIN { 0 } else { c }), hi.saturating_sub(if hi == i128::MAX { 0 } else { c }));
+        if sum.terms.is_empty() {
+            self.impossible |= lo > 0 || hi < 0;
+        } else {
+            self.sums.push((sum, (lo, hi)));
+        }
+    }
+
+    fn of(&self, t: &UOp) -> Bounds {
+        let (lo, hi) = t.bounds();
+        self.nodes.get(t).map_or((lo, hi), |b| (b.0.max(lo), b.1.min(hi)))
+    }
+
+    fn narrow(&mut self, t: &UOp, (lo, hi): Bounds) {
+        let (a, b) = self.of(t);
+        let new = (a.max(lo), b.min(hi));
+        if new.0 > new.1 {
+            self.impossible = true;
+        } else if new != (a, b) {
+            self.nodes.insert(t.clone(), new);
+        }
+    }
+
+    /// Bounds of a sum from those of its terms.
+    fn sum(&self, s: &Sum) -> Bounds {
+        s.terms.iter().fold((s.constant, s.constant), |(lo, hi), (t, k)| {
+            let (a, b) = product(self.of(t), (*k, *k));
+            (lo.saturating_add(a), hi.saturating_add(b))
+        })
+    }
+
+    /// What a bound of a sum says of each of its terms: the bound less the others' least and greatest.
+    fn propagate(&mut self) {
+        for _ in 0..3 {
+            for i in 0..self.sums.len() {
+                let (s, (lo, hi)) = self.sums[i].clone();
+                for (t, k) in &s.terms {
+                    let rest = s.less(&Sum { terms: vec![(t.clone(), *k)], constant: 0 }, 1);
+                    let (a, b) = self.sum(&rest);
+                    // lo - b <= k·t <= hi - a
+                    let (lo, hi) = (lo.saturating_sub(b), hi.saturating_sub(a));
+                    let bounds = if *k > 0 {
+                        (ceil(lo, *k), hi.div_euclid(*k))
+                    } else {
+                        (ceil(-hi.max(-i128::MAX), -k), (-lo.max(-i128::MAX)).div_euclid(-k))
+                    };
+                    self.narrow(t, bounds);
+                }
+            }
+        }
+    }
+
+    /// Bounds of an expression where the facts hold.
+    fn bounds(&mut self, u: &UOp) -> Bounds {
+        self.propagate();
+        // Inside a term that is no sum, such as a quotient, what is bounded becomes a variable with those bounds, and the derived bounds say the rest.
+        let mut sum = Sum::default();
+        sum.add(u, 1);
+        let stand_ins: FxHashMap<UOp, UOp> = self.nodes.iter().filter_map(|(n, b)| Some((n.clone(), stand_in(n, *b)?))).collect();
+        for (t, _) in &sum.terms {
+            if !stand_ins.contains_key(t) {
+                let b = t.substitute(&stand_ins).bounds();
+                self.narrow(t, b);
+            }
+        }
+        let plain = if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
+        let mut best = meet(meet(plain, u.bounds()), self.sum(&sum));
+        // Each fact in turn is the first that is taken out of the sum, the others follow where they help.
+        for first in 0..self.sums.len() {
+            let (mut rest, mut taken) = (sum.clone(), (0, 0));
+            for i in (first..self.sums.len()).chain(0..first) {
+                let (fact, b) = &self.sums[i];
+                let pivot = &fact.terms[0];
+                let Some((_, k)) = rest.terms.iter().find(|(t, _)| *t == pivot.0) else { continue };
+                if k % pivot.1 != 0 {
+                    continue;
+                }
+                let q = k / pivot.1;
+                let less = rest.less(fact, q);
+                let part = product(meet(*b, self.sum(fact)), (q, q));
+                let (old, new) = (self.sum(&rest), plus(self.sum(&less), part));
+                if i == first || width(new) < width(old) {
+                    (rest, taken) = (less, plus(taken, part));
+                }
+            }
+            best = meet(best, plus(self.sum(&rest), taken));
+        }
+        best
+    }
+}
+
+fn ceil(x: i128, y: i128) -> i128 {
+    -(x.max(-i128::MAX).wrapping_neg().div_euclid(y))
+}
+
+fn plus(a: Bounds, b: Bounds) -> Bounds {
+    (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
+}
+
+fn meet(a: Bounds, b: Bounds) -> Bounds {
+    (a.0.max(b.0), a.1.min(b.1))
+}
+
+fn width(b: Bounds) -> i128 {
+    b.1.saturating_sub(b.0)
+}
+
+/// A variable that has the bounds of a node.
+fn stand_in(u: &UOp, (lo, hi): Bounds) -> Option<UOp> {
+    let (min, max) = (i64::try_from(lo).ok()?, i64::try_from(hi).ok()?);
+    let name = format!("node{}", u.id()).into();
+    Some(UOp::new(Op::Var, u.dtype(), Src::new(), Arg::Var { name, min, max }))
+}

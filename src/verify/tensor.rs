@@ -1,0 +1,85 @@
+//! The lazy graph: shapes, dtypes and payloads of what a user wrote. After it holds, `UOp::shape` of every node is right.
+
+use super::{Verdict, broken, elementwise, literal, rule, storable, variable};
+use crate::dtype::DType;
+use crate::ir::{Arg, Group, Op, UOp};
+use crate::shape::Movement;
+
+/// Checks a tensor graph.
+pub fn tensor(root: &UOp) -> Result<(), String> {
+    // Operands come first, so the shape of an operand is known to be sound when its user is looked at.
+    for u in root.toposort() {
+        node(&u, root).map_err(|e| format!("tensor graph: {e}"))?;
+    }
+    Ok(())
+}
+
+fn node(u: &UOp, root: &UOp) -> Verdict {
+    rule(u.dtype().lanes == 1, "the tensor graph has no vectors", u)?;
+    rule(u.op().takes(u.src().len()), "an op takes as many operands as its line in the table has", u)?;
+    match u.op() {
+        Op::Const => literal(u),
+        Op::Var => variable(u),
+        Op::Buffer => {
+            rule(matches!(u.arg(), Arg::Storage(_)) && storable(u.dtype()), "a buffer has storage and the dtype of one element", u)
+        }
+        Op::Param => {
+            rule(matches!(u.arg(), Arg::Param { .. }) && storable(u.dtype()), "a param has a slot and the dtype of one element", u)
+        }
+        Op::Iota => {
+            let number = u.dtype().is_int() || u.dtype().is_float();
+            rule(matches!(u.arg(), Arg::Iota { .. }) && number, "an iota has a length and is of numbers", u)
+        }
+        op if op.is(Group::Movement) => movement(u),
+        Op::Reduce => reduce(u),
+        Op::Contiguous => {
+            rule(matches!(u.arg(), Arg::None | Arg::Dims(_)), "a contiguous has at most a shape for payload", u)?;
+            same_dtype(u)
+        }
+        Op::Copy => {
+            rule(matches!(u.arg(), Arg::Device(_)), "a copy names its device", u)?;
+            same_dtype(u)
+        }
+        Op::Sink => {
+            rule(u == root, "only the root is a sink", u)?;
+            rule(u.dtype() == DType::VOID, "a sink has no value", u)?;
+            rule(u.src().iter().all(|s| s.dtype() != DType::VOID), "a sink gathers tensors", u)
+        }
+        op if op.is_alu() => {
+            elementwise(u)?;
+            let mut shapes = u.src().iter().map(|s| s.shape()).filter(|s| !s.is_empty());
+            let first = shapes.next();
+            rule(shapes.all(|s| Some(s) == first), "operands have one shape, or none", u)
+        }
+        _ => Err(broken("the op does not stand in a tensor graph", u)),
+    }
+}
+
+fn same_dtype(u: &UOp) -> Verdict {
+    rule(u.dtype() == u.src()[0].dtype() && u.dtype() != DType::VOID, "the op keeps the dtype", u)
+}
+
+fn movement(u: &UOp) -> Verdict {
+    let m = u.arg().movement().ok_or_else(|| broken("a movement op has its movement for payload", u))?;
+    let right = matches!(
+        (u.op(), m),
+        (Op::Reshape, Movement::Reshape(_))
+            | (Op::Expand, Movement::Expand(_))
+            | (Op::Permute, Movement::Permute(_))
+            | (Op::Pad, Movement::Pad(_))
+            | (Op::Shrink, Movement::Shrink(_))
+            | (Op::Flip, Movement::Flip(_))
+    );
+    rule(right, "a movement op has its movement for payload", u)?;
+    same_dtype(u)?;
+    m.apply_shape(u.src()[0].shape()).map(|_| ()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))
+}
+
+fn reduce(u: &UOp) -> Verdict {
+    let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a reduce has a fold and axes", u)) };
+    rule(u.src().len() == 1, "a reduce of the tensor graph has no ranges", u)?;
+    rule(axes.windows(2).all(|w| w[0] < w[1]), "the axes of a reduce ascend, each once", u)?;
+    let rank = u.src()[0].shape().len();
+    rule(axes.iter().all(|a| *a < rank), "the axes of a reduce are axes of its operand", u)?;
+    same_dtype(u)
+}

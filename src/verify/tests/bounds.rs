@@ -1,0 +1,136 @@
+use super::*;
+use crate::verify::in_bounds;
+
+fn loops(id: u32, extent: i32) -> UOp {
+    range(id, i32c(extent), AxisKind::Loop)
+}
+/// A store inside the loops that its index uses.
+fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
+    let mut list = store(&index(buf, idx), &f32c(0.0), &[]).toposort();
+    let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
+    list.extend(ends);
+    list
+}
+fn get(buf: &UOp, idx: &UOp, valid: &UOp) -> Vec<UOp> {
+    let alt = UOp::constant(0.0, buf.dtype());
+    let mut list = node(Op::Load, buf.dtype(), [gated(buf, idx, valid), alt].to_src(), Arg::None).toposort();
+    let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
+    list.extend(ends);
+    list
+}
+
+#[test]
+fn plain_bounds() {
+    let x = global(0, 12, DType::F32);
+    let (i, j) = (loops(0, 3), loops(1, 4));
+    in_bounds(&put(&x, &(&(&i * 4i32) + &j))).unwrap();
+    refused(in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))), "elements 1 to 12 of 12");
+    refused(in_bounds(&put(&x, &(&i + -1i32))), "an access lies inside its buffer (elements -1 to 1 of 12");
+    in_bounds(&put(&x, &(&(&i * 4i32) + &j).binary(Op::CMod, 12i32))).unwrap();
+    // Lanes count.
+    let v = |at: i32| vec![x.clone(), index(&x, &i32c(at)), node(Op::Load, DType::F32.vec(4), [index(&x, &i32c(at))].to_src(), Arg::None)];
+    in_bounds(&v(8)).unwrap();
+    refused(in_bounds(&v(9)), "elements 9 to 12 of 12");
+    // A loop without trips touches nothing.
+    in_bounds(&put(&global(0, 0, DType::F32), &loops(0, 0))).unwrap();
+    refused(in_bounds(&put(&global(0, 0, DType::F32), &i32c(0))), "inside its buffer");
+}
+
+#[test]
+fn gates() {
+    let x = global(0, 12, DType::F32);
+    let (i, j) = (loops(0, 5), loops(1, 6));
+    // A padded image: rows 1..4 and columns 1..5 are inside, and both conditions are needed.
+    let at = &(&(&i * 4i32) + &j) + -5i32;
+    let (row, col) = (i.ge(1i32).and(i.lt(4i32)), j.ge(1i32).and(j.lt(5i32)));
+    in_bounds(&get(&x, &at, &row.and(&col))).unwrap();
+    refused(in_bounds(&get(&x, &at, &row)), "inside its buffer");
+    refused(in_bounds(&get(&x, &at, &col)), "inside its buffer");
+    refused(in_bounds(&get(&x, &at, &i.lt(4i32).and(&col))), "inside its buffer");
+    // A condition on a sum, with the index a multiple of the sum beside something else.
+    let sum = &i + &(&j * 2i32);
+    let twice = &(&i * 2i32) + &(&j * 4i32);
+    in_bounds(&get(&x, &twice, &sum.lt(6i32))).unwrap();
+    refused(in_bounds(&get(&x, &twice, &sum.lt(7i32))), "elements 0 to 12 of 12");
+    // Conditions on the shifted coordinates themselves.
+    let (y, z) = (&i + -1i32, &j + -1i32);
+    let inside = y.ge(0i32).and(y.lt(3i32)).and(z.ge(0i32)).and(z.lt(4i32));
+    in_bounds(&get(&x, &(&(&y * 4i32) + &z), &inside)).unwrap();
+    in_bounds(&get(&x, &at, &inside)).unwrap();
+    // A bound inside a quotient.
+    let q = (&i * 30i32).binary(Op::CDiv, 8i32);
+    in_bounds(&get(&x, &q, &i.lt(4i32))).unwrap();
+    refused(in_bounds(&get(&x, &q, &i.lt(5i32))), "inside its buffer");
+    // Equal to a literal, the literal on the left, and never.
+    in_bounds(&get(&x, &(&i * 3i32), &i.equals(3i32))).unwrap();
+    in_bounds(&get(&x, &(&(&i * 3i32) + -3i32), &i32c(0).lt(&i))).unwrap();
+    in_bounds(&get(&x, &(&i + 100i32), &i.lt(0i32))).unwrap();
+    // Or says nothing of either side.
+    refused(in_bounds(&get(&x, &(&i * 4i32), &i.lt(3i32).or(j.lt(1i32)))), "inside its buffer");
+}
+
+#[test]
+fn guarded_regions() {
+    let x = global(0, 4, DType::F32);
+    let l = special(SpecialKind::Local, 0, 8);
+    let (c, at) = (l.lt(4i32), index(&x, &l));
+    let open = guard(&c);
+    let put = store(&at, &f32c(0.0), &[]);
+    let head = [x.clone(), l.clone(), c, at.clone(), open.clone()];
+    in_bounds(&[&head[..], &[put.clone(), end_if(&open)]].concat()).unwrap();
+    // After the region the guard no longer holds.
+    refused(in_bounds(&[&head[..], &[end_if(&open), put]].concat()), "elements 0 to 7 of 4");
+}
+
+#[test]
+fn selects() {
+    let x = global(0, 4, DType::F32);
+    let l = special(SpecialKind::Local, 0, 8);
+    in_bounds(&put(&x, &l.lt(4i32).select(&l, &i32c(0)))).unwrap();
+    in_bounds(&put(&x, &(l.lt(4i32).select(&l, &(&l + -4i32))))).unwrap();
+    refused(in_bounds(&put(&x, &l.lt(5i32).select(&l, &i32c(0)))), "inside its buffer");
+    refused(in_bounds(&put(&x, &l.lt(4i32).select(i32c(0), &l))), "inside its buffer");
+}
+
+#[test]
+fn data_as_index() {
+    let (x, ids) = (global(0, 10, DType::F32), global(1, 4, DType::I32));
+    let id = load(&index(&ids, &i32c(0)));
+    refused(in_bounds(&put(&x, &id)), "inside its buffer");
+    in_bounds(&get(&x, &id, &id.ge(0i32).and(id.lt(10i32)))).unwrap();
+    // Doubled, it can wrap in 32 bits, also where the gate is open for the wrapped product.
+    let twice = &id * 2i32;
+    refused(in_bounds(&get(&x, &twice, &twice.ge(0i32).and(twice.lt(10i32)))), "32-bit index arithmetic can overflow");
+    let wide = &id.cast(DType::I64) * 2i64;
+    in_bounds(&get(&x, &wide, &wide.ge(0i64).and(wide.lt(10i64)))).unwrap();
+    // A bound on a product that may have wrapped says nothing of its factor.
+    let long = load(&index(&global(2, 1, DType::I64), &i32c(0)));
+    let product = &long * 4i64;
+    let closed = product.ge(0i64).and(product.lt(40i64));
+    refused(in_bounds(&get(&x, &long, &closed)), "inside its buffer");
+}
+
+#[test]
+fn overflow() {
+    let x = global(0, usize::MAX / 2, DType::F32);
+    let r = loops(0, 70_000);
+    refused(in_bounds(&put(&x, &(&r * 70_000i32))), "32-bit index arithmetic can overflow");
+    in_bounds(&put(&x, &(&r * 30_000i32))).unwrap();
+    let long = range(0, UOp::constant(70_000, DType::I64), AxisKind::Loop);
+    in_bounds(&put(&x, &(&long * 70_000i64))).unwrap();
+    // Arithmetic on data in a condition may wrap.
+    let v = load(&index(&global(1, 1, DType::I32), &i32c(0)));
+    in_bounds(&get(&x, &r, &(&v + 1i32).lt(5i32))).unwrap();
+}
+
+#[test]
+fn symbolic_extents() {
+    let x = global(0, 9, DType::F32);
+    let n = node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 1, max: 9 });
+    let r = range(0, n.clone(), AxisKind::Loop);
+    in_bounds(&put(&x, &r)).unwrap();
+    // From the end: n - 1 - r is inside because r < n.
+    let back = &(&n + -1i32) + &(&r * -1i32);
+    in_bounds(&put(&x, &back)).unwrap();
+    refused(in_bounds(&put(&x, &(&back + -1i32))), "elements -1 to 7 of 9");
+}

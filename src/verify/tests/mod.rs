@@ -1,0 +1,62 @@
+//! Good graphs pass, and each rule refuses a graph that breaks it.
+
+mod bounds;
+mod kernel;
+mod program;
+mod tensor;
+
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, ToSrc, UOp};
+
+/// Refused, and for this reason.
+#[track_caller]
+fn refused(verdict: Result<(), String>, reason: &str) {
+    match verdict {
+        Ok(()) => panic!("accepted, though {reason:?} is broken"),
+        Err(e) => assert!(e.contains(reason), "refused, but not for {reason:?}: {e}"),
+    }
+}
+
+fn node(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
+    UOp::new(op, dtype, src, arg)
+}
+fn global(slot: usize, len: usize, dtype: DType) -> UOp {
+    node(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+}
+fn local(id: u32, len: usize, dtype: DType) -> UOp {
+    node(Op::DefineLocal, dtype, Src::new(), Arg::Local { id, len })
+}
+fn index(buf: &UOp, idx: &UOp) -> UOp {
+    node(Op::Index, buf.dtype(), [buf.clone(), idx.clone()].to_src(), Arg::None)
+}
+fn gated(buf: &UOp, idx: &UOp, valid: &UOp) -> UOp {
+    node(Op::Index, buf.dtype(), [buf.clone(), idx.clone(), valid.clone()].to_src(), Arg::None)
+}
+fn load(index: &UOp) -> UOp {
+    node(Op::Load, index.dtype(), [index.clone()].to_src(), Arg::None)
+}
+fn store(index: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
+    let src: Src = [index.clone(), value.clone()].into_iter().chain(ranges.iter().cloned()).collect();
+    node(Op::Store, DType::VOID, src, Arg::None)
+}
+fn range(id: u32, extent: UOp, kind: AxisKind) -> UOp {
+    node(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
+}
+fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
+    node(Op::Special, DType::I32, Src::new(), Arg::Special { kind, dim, extent })
+}
+fn i32c(v: i32) -> UOp {
+    UOp::constant(v, DType::I32)
+}
+fn f32c(v: f32) -> UOp {
+    UOp::constant(v, DType::F32)
+}
+fn end(r: &UOp) -> UOp {
+    node(Op::EndRange, DType::VOID, [r.clone()].to_src(), Arg::None)
+}
+fn guard(cond: &UOp) -> UOp {
+    node(Op::If, DType::VOID, [cond.clone()].to_src(), Arg::None)
+}
+fn end_if(open: &UOp) -> UOp {
+    node(Op::EndIf, DType::VOID, [open.clone()].to_src(), Arg::None)
+}

@@ -1,0 +1,151 @@
+use super::*;
+use crate::verify::program;
+
+fn acc(id: u32, init: &UOp) -> UOp {
+    node(Op::DefineAcc, init.dtype(), [init.clone()].to_src(), Arg::Acc(id))
+}
+fn assign(acc: &UOp, value: &UOp) -> UOp {
+    node(Op::Assign, acc.dtype(), [acc.clone(), value.clone()].to_src(), Arg::None)
+}
+fn loops(id: u32) -> UOp {
+    range(id, i32c(4), AxisKind::Loop)
+}
+/// The nodes under the last, in an order that the list method gives, for programs without regions.
+fn flat(u: &UOp) -> Vec<UOp> {
+    u.toposort()
+}
+
+/// A sum: the parts, so that tests can take some out or exchange them.
+fn sum() -> Vec<UOp> {
+    let (out, x) = (global(0, 1, DType::F32), global(1, 4, DType::F32));
+    let (a, r) = (acc(0, &f32c(0.0)), range(0, i32c(4), AxisKind::Reduce));
+    let at = index(&x, &r);
+    let v = load(&at);
+    let add = &a + &v;
+    let set = assign(&a, &add);
+    let to = index(&out, &i32c(0));
+    let put = store(&to, &set, &[]);
+    vec![out, x, a, r.clone(), at, v, add, set, end(&r), to, put]
+}
+
+#[test]
+fn good() {
+    program(&sum()).unwrap();
+    program(&[]).unwrap();
+    // Literals may be listed or not; a guarded store; a gated load; f16 that is only converted.
+    let (x, y) = (global(0, 4, DType::F16), global(1, 4, DType::F32));
+    let l = special(SpecialKind::Local, 0, 8);
+    let (c, four) = (l.lt(4i32), i32c(4));
+    let from = gated(&x, &l, &c);
+    let v = node(Op::Load, DType::F16, [from.clone(), UOp::constant(0.0, DType::F16)].to_src(), Arg::None);
+    let wide = v.cast(DType::F32);
+    let at = index(&y, &l);
+    let open = guard(&c);
+    let list = vec![x, y, l, four, c, from, v, wide.clone(), at.clone(), open.clone(), store(&at, &wide, &[]), end_if(&open)];
+    program(&list).unwrap();
+}
+
+#[test]
+fn order_and_regions() {
+    let mut p = sum();
+    p.swap(4, 5);
+    refused(program(&p), "operands stand before their users");
+    let mut p = sum();
+    p.remove(8);
+    refused(program(&p), "every region is closed");
+    let mut p = sum();
+    p.push(p[0].clone());
+    refused(program(&p), "a node is listed once");
+    let (a, b) = (loops(0), loops(1));
+    refused(program(&[a.clone(), b.clone(), end(&a), end(&b)]), "closes the innermost open one");
+    let open = guard(&UOp::truth(true));
+    refused(program(&[a.clone(), open.clone(), end(&a), end_if(&open)]), "closes the innermost open one");
+    refused(program(&[a.clone(), node(Op::EndRange, DType::I32, [a.clone()].to_src(), Arg::None)]), "an effect has no value");
+    refused(program(&[end(&a)]), "operands stand before their users");
+    refused(program(&[a.clone(), end(&a), &a + 1i32]), "not used outside the region");
+    refused(program(&[a.clone(), node(Op::EndIf, DType::VOID, [a.clone()].to_src(), Arg::None)]), "of the sort that its user takes");
+    refused(program(&[guard(&i32c(1))]), "the condition of an if is a bool");
+}
+
+#[test]
+fn accumulators() {
+    // A sum that is read after the loop without the accumulator.
+    let mut p = sum();
+    let add = p[6].clone();
+    p[10] = store(&p[9], &add, &[]);
+    refused(program(&p), "not used outside the region");
+    // An accumulator that was defined inside the loop is gone after it.
+    let mut p = sum();
+    p.swap(2, 3);
+    refused(program(&p), "not used outside the region");
+    refused(program(&[assign(&acc(0, &f32c(0.0)), &f32c(1.0))]), "operands stand before their users");
+    let v = &f32c(1.0) + &f32c(2.0);
+    refused(program(&[v.clone(), assign(&v, &f32c(1.0))]), "an assignment is to an accumulator");
+    let a = acc(0, &f32c(0.0));
+    refused(program(&[a.clone(), node(Op::Assign, DType::F32, [a.clone(), i32c(1)].to_src(), Arg::None)]), "the dtype of its accumulator");
+    refused(program(&[a, acc(0, &f32c(1.0))]), "a number belongs to one accumulator");
+    refused(program(&[node(Op::DefineAcc, DType::F64, [f32c(0.0)].to_src(), Arg::Acc(0))]), "the dtype of its first value");
+}
+
+#[test]
+fn numbers() {
+    refused(program(&[global(1, 4, DType::F32)]), "slots are numbered from 0");
+    refused(program(&[global(0, 4, DType::F32), global(0, 5, DType::F32)]), "slots are numbered from 0");
+    refused(program(&[local(0, 4, DType::F32), local(0, 5, DType::F32)]), "a number belongs to one accumulator, one local memory");
+    let (a, b) = (loops(0), range(0, i32c(5), AxisKind::Loop));
+    refused(program(&[a.clone(), end(&a), b.clone(), end(&b)]), "one range");
+    let specials = [special(SpecialKind::Local, 0, 4), special(SpecialKind::Local, 0, 5)];
+    refused(program(&specials), "a launch dimension is read by one special");
+    refused(program(&[special(SpecialKind::Group, 3, 4)]), "dimension 0 to 2");
+    refused(program(&[special(SpecialKind::Thread, 1, 4)]), "threads have one dimension");
+}
+
+#[test]
+fn memory_and_lanes() {
+    let x = global(0, 4, DType::F32);
+    let at = index(&x, &i32c(0));
+    let c = special(SpecialKind::Local, 0, 4);
+    let valid = c.lt(2i32);
+    let gate = gated(&x, &c, &valid);
+    refused(program(&flat(&store(&gate, &f32c(0.0), &[]))), "a gated store stands in an if");
+    refused(program(&flat(&load(&gate))), "a gated load has a value of its dtype");
+    refused(program(&flat(&store(&at, &i32c(0), &[]))), "a stored value has the dtype of its buffer");
+    refused(program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))), "a load has the dtype of its buffer");
+    refused(program(&flat(&store(&at, &at, &[]))), "of the sort that its user takes");
+    refused(program(&flat(&index(&x, &UOp::constant(0, DType::U8)))), "an index is an integer scalar");
+    refused(program(&flat(&node(Op::Index, DType::F64, [x.clone(), i32c(0)].to_src(), Arg::None))), "the dtype of its buffer");
+    let v = node(Op::Load, DType::F32.vec(4), [at].to_src(), Arg::None);
+    let pick = |dtype, i: u16| node(Op::Gep, dtype, [v.clone()].to_src(), Arg::Lanes([i].as_slice().into()));
+    program(&flat(&pick(DType::F32, 3))).unwrap();
+    refused(program(&flat(&pick(DType::F32, 4))), "picked lanes are lanes of the vector");
+    refused(program(&flat(&pick(DType::I32, 0))), "picked lanes have the dtype");
+    let short = node(Op::Vectorize, DType::F32.vec(4), [f32c(0.0)].to_src(), Arg::None);
+    refused(program(&flat(&short)), "as many operands as lanes");
+    let mixed = node(Op::Vectorize, DType::F32.vec(2), [f32c(0.0), i32c(0)].to_src(), Arg::None);
+    refused(program(&flat(&mixed)), "scalars of its dtype");
+    let uneven = node(Op::Add, DType::F32.vec(4), [v.clone(), f32c(0.0)].to_src(), Arg::None);
+    refused(program(&flat(&uneven)), "as many lanes as the result");
+}
+
+#[test]
+fn what_lowering_takes_away() {
+    let l = special(SpecialKind::Group, 0, 9);
+    refused(program(&flat(&(&l / 2i32))), "floor division");
+    refused(program(&flat(&(&l % 2i32))), "floor division");
+    program(&flat(&l.binary(Op::CDiv, 2i32))).unwrap();
+    let r = range(0, UOp::int(4), AxisKind::Loop);
+    refused(program(&[r.clone(), end(&r)]), "given a machine's integers");
+    for kind in [AxisKind::Upcast, AxisKind::Unroll, AxisKind::Global, AxisKind::Group] {
+        let r = range(0, i32c(4), kind);
+        refused(program(&[r.clone(), end(&r)]), "a kind that stays a loop");
+    }
+    let x = global(0, 4, DType::F16);
+    let h = load(&index(&x, &i32c(0)));
+    refused(program(&flat(&(&h + &h))), "floats of 16 and 8 bits are not computed with");
+    refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are not computed with");
+    refused(program(&flat(&h.cast(DType::F64))), "to and from f32");
+    refused(program(&flat(&i32c(1).cast(DType::BF16))), "to and from f32");
+    refused(program(&flat(&acc(0, &h))), "not accumulated");
+    refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
+    refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");
+}

@@ -1,0 +1,83 @@
+use super::*;
+use crate::dtype::Const;
+use crate::ir::{DeviceName, Fold};
+use crate::shape::Movement;
+use crate::verify::tensor;
+
+fn param(slot: usize, len: usize, dtype: DType) -> UOp {
+    node(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: DeviceName::new("CPU") })
+}
+fn moved(x: &UOp, op: Op, m: Movement) -> UOp {
+    node(op, x.dtype(), [x.clone()].to_src(), Arg::Movement(m))
+}
+fn reduce(x: &UOp, axes: &[usize]) -> UOp {
+    node(Op::Reduce, x.dtype(), [x.clone()].to_src(), Arg::Reduce { fold: Fold::Add, axes: axes.into() })
+}
+fn raw(op: Op, dtype: DType, src: &[&UOp]) -> UOp {
+    node(op, dtype, src.iter().map(|s| (*s).clone()).collect::<Src>(), Arg::None)
+}
+
+#[test]
+fn good() {
+    let x = moved(&param(0, 6, DType::F32), Op::Reshape, Movement::reshape([2, 3]));
+    let y = moved(&x, Op::Permute, Movement::permute([1, 0]));
+    let z = moved(&moved(&y, Op::Pad, Movement::pad([(1, 0), (0, 0)])), Op::Shrink, Movement::shrink([(1, 4), (0, 2)]));
+    let sum = reduce(&(&(&y + &z) * 2.0f32), &[0, 1]);
+    let masked = y.lt(0.0f32).select(&(&y * -1.0f32), &y);
+    let out = raw(Op::Contiguous, DType::F32, &[&masked]);
+    let copy = node(Op::Copy, DType::F32, [sum].to_src(), Arg::Device(DeviceName::new("CUDA")));
+    let iota = node(Op::Iota, DType::I32, Src::new(), Arg::Iota { len: 4 });
+    let bits = (&iota.cast(DType::U32) << 3i32).bitcast(DType::F32).unary(Op::Detach).unary(Op::Exp);
+    let var = node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 1, max: 9 });
+    tensor(&UOp::sink([out, copy, bits, &iota + &var].to_src())).unwrap();
+    let flip = moved(&x, Op::Flip, Movement::flip([true, false]));
+    tensor(&moved(&moved(&flip, Op::Reshape, Movement::reshape([1, 6])), Op::Expand, Movement::expand([4, 6]))).unwrap();
+}
+
+#[test]
+fn dtypes() {
+    let (f, i, b) = (param(0, 4, DType::F32), param(1, 4, DType::I32), param(2, 4, DType::BOOL));
+    let d = param(3, 4, DType::F64);
+    refused(tensor(&raw(Op::Add, DType::F32, &[&f, &d])), "operands have one dtype");
+    refused(tensor(&raw(Op::Add, DType::F64, &[&f, &f])), "the result has the dtype of the operands");
+    refused(tensor(&raw(Op::Lt, DType::F32, &[&f, &f])), "a comparison gives a bool");
+    refused(tensor(&raw(Op::Where, DType::F32, &[&i, &f, &f])), "the condition of a where is a bool");
+    refused(tensor(&raw(Op::Where, DType::F32, &[&b, &f, &d])), "both sides of a where");
+    refused(tensor(&raw(Op::Shl, DType::I32, &[&i, &i.cast(DType::U8)])), "operands have one dtype");
+    refused(tensor(&raw(Op::Shl, DType::F32, &[&f, &f])), "the op is for integers");
+    refused(tensor(&raw(Op::Sqrt, DType::I32, &[&i])), "the op is for floats");
+    refused(tensor(&raw(Op::And, DType::F32, &[&f, &f])), "integers and bools");
+    refused(tensor(&raw(Op::Bitcast, DType::F64, &[&f])), "a bitcast keeps the width");
+    refused(tensor(&raw(Op::Contiguous, DType::F64, &[&f])), "keeps the dtype");
+    refused(tensor(&f.cast(DType::VOID)), "computes on values");
+    refused(tensor(&param(0, 4, DType::INDEX)), "a param has a slot");
+    refused(tensor(&node(Op::Const, DType::U8, Src::new(), Arg::Const(Const::Int(300)))), "a literal is a value of its dtype");
+    refused(tensor(&node(Op::Iota, DType::BOOL, Src::new(), Arg::Iota { len: 3 })), "an iota");
+    refused(tensor(&node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 3, max: 2 })), "integer with bounds");
+}
+
+#[test]
+fn shapes() {
+    let (x, y) = (param(0, 4, DType::F32), param(1, 5, DType::F32));
+    refused(tensor(&(&x + &y)), "operands have one shape");
+    refused(tensor(&moved(&x, Op::Reshape, Movement::reshape([5]))), "a movement applies to its operand's shape (reshape: [4] has 4");
+    refused(tensor(&moved(&x, Op::Expand, Movement::reshape([4]))), "a movement op has its movement");
+    refused(tensor(&raw(Op::Flip, DType::F32, &[&x])), "a movement op has its movement");
+    refused(tensor(&reduce(&x, &[1])), "axes of its operand");
+    let square = moved(&x, Op::Reshape, Movement::reshape([2, 2]));
+    refused(tensor(&reduce(&square, &[1, 0])), "ascend");
+    refused(tensor(&reduce(&square, &[0, 0])), "ascend");
+    refused(tensor(&raw(Op::Reduce, DType::F32, &[&x])), "a fold and axes");
+}
+
+#[test]
+fn ops() {
+    let x = param(0, 4, DType::F32);
+    refused(tensor(&global(0, 4, DType::F32)), "does not stand in a tensor graph");
+    refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "does not stand in a tensor graph");
+    refused(tensor(&f32c(1.0).splat(4)), "no vectors");
+    refused(tensor(&raw(Op::Copy, DType::F32, &[&x])), "a copy names its device");
+    let sink = UOp::sink([x].to_src());
+    refused(tensor(&UOp::sink([sink].to_src())), "only the root is a sink");
+    refused(tensor(&UOp::sink([node(Op::Barrier, DType::VOID, Src::new(), Arg::None)].to_src())), "does not stand");
+}

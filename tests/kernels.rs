@@ -1,0 +1,114 @@
+//! How many kernels a graph becomes, and that none of them writes what nobody reads.
+
+use picograd::exec::ScheduleItem;
+use picograd::tensor::{Attention, Conv, keepdim};
+use picograd::{DType, Tensor};
+
+fn kernels(tensors: &[&Tensor]) -> usize {
+    let items = Tensor::schedule_many(tensors).unwrap();
+    assert!(items.iter().all(|i| matches!(i, ScheduleItem::Kernel { .. })), "only kernels expected");
+    no_dead_store(&items);
+    items.len()
+}
+
+/// Every buffer that a kernel writes is an output or is read by a later kernel.
+fn no_dead_store(items: &[ScheduleItem]) {
+    for (i, item) in items.iter().enumerate() {
+        let ScheduleItem::Kernel { ast, buffers, .. } = item else { continue };
+        for b in &buffers[..ast.src().len()] {
+            let read = items[i + 1..].iter().any(|later| match later {
+                ScheduleItem::Kernel { ast, buffers, .. } => {
+                    buffers[ast.src().len()..].iter().any(|x| format!("{:?}", x.buffer) == format!("{:?}", b.buffer))
+                }
+                ScheduleItem::Copy { .. } => false,
+            });
+            assert!(read || b.role == picograd::schedule::Role::Output, "kernel {i} writes a buffer that nobody reads: {item}");
+        }
+    }
+}
+
+fn randn(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::from_vec((0..n).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>(), shape)
+}
+
+#[track_caller]
+fn check(name: &str, most: usize, tensors: &[&Tensor]) {
+    let n = kernels(tensors);
+    assert_eq!(n, most, "{name}: {n} kernels, expected {most}");
+}
+
+#[test]
+fn elementwise_chains_are_one() {
+    let (a, b) = (randn(&[64, 32]), randn(&[64, 32]));
+    check("relu(a*b+1)", 1, &[&(&a * &b + 1.0).relu()]);
+    check("gelu", 1, &[&a.gelu()]);
+    check("arange", 1, &[&Tensor::arange(0, 100, 1)]);
+    check("cat", 1, &[&Tensor::cat(&[a.clone(), b.clone()], 0)]);
+}
+
+#[test]
+fn products_take_their_epilogue_in() {
+    let (a, b, c, d) = (randn(&[64, 48]), randn(&[48, 32]), randn(&[64, 20]), randn(&[20, 32]));
+    let bias = randn(&[32]);
+    check("a@b", 1, &[&a.matmul(&b)]);
+    check("a@b+c@d", 1, &[&(a.matmul(&b) + c.matmul(&d))]);
+    check("matmul+bias+gelu", 1, &[&(a.matmul(&b) + &bias).gelu()]);
+    check("(a@b)@b.t", 2, &[&a.matmul(&b).matmul(&b.t())]);
+    let (x, w, bias) = (randn(&[2, 8, 12, 12]), randn(&[16, 8, 3, 3]), randn(&[16]));
+    check("conv2d+bias+relu", 1, &[&x.conv2d(&w, Conv::new().padding(1).bias(&bias)).relu()]);
+}
+
+#[test]
+fn rows_are_one() {
+    let x = randn(&[64, 128]);
+    check("softmax", 1, &[&x.softmax(-1)]);
+    check("log_softmax", 1, &[&x.log_softmax(-1)]);
+    check("logsumexp", 1, &[&x.logsumexp(-1)]);
+    check("layernorm", 1, &[&x.layernorm(-1, 1e-5)]);
+    check("rmsnorm", 1, &[&x.rmsnorm(-1, 1e-5)]);
+    check("var", 1, &[&x.var(-1, 1)]);
+    check("std", 1, &[&x.std(-1, 1)]);
+    check("var of everything", 1, &[&randn(&[32, 10]).var(&[0, 1], 1)]);
+    check("reduce, broadcast, reduce", 1, &[&(&x - x.sum(keepdim(1))).square().sum(1)]);
+    let long = Tensor::zeros([4, 1 << 20]).contiguous().realize().unwrap();
+    let n = kernels(&[&(&long - long.sum(keepdim(1))).square().sum(1)]);
+    assert!(n >= 2, "a row of 4 MiB does not fit: {n} kernel");
+}
+
+#[test]
+fn several_reduces_and_several_outputs() {
+    let (x, y) = (randn(&[50, 20]), randn(&[30, 40]));
+    check("x.sum()+y.sum()", 1, &[&(x.sum(&[0, 1]) + y.sum(&[0, 1]))]);
+    let z = randn(&[50, 20]);
+    check("two elementwise outputs", 1, &[&(&x * 2.0), &(&x + &z)]);
+    check("one output from another", 1, &[&x.relu(), &(x.relu() * 3.0)]);
+    check("mean and var", 1, &[&x.mean(1), &x.var(1, 1)]);
+}
+
+#[test]
+fn a_full_sum_is_two() {
+    let x = Tensor::zeros([1 << 24]).contiguous().realize().unwrap();
+    let n = kernels(&[&x.sum(0)]);
+    assert!(n <= 2, "{n} kernels");
+}
+
+#[test]
+fn attention_is_three() {
+    let [q, k, v] = [(); 3].map(|_| randn(&[2, 4, 32, 16]));
+    let n = kernels(&[&q.scaled_dot_product_attention(&k, &v, Attention::new())]);
+    assert!(n <= 3, "{n} kernels");
+    let n = kernels(&[&q.scaled_dot_product_attention(&k, &v, Attention::new().causal())]);
+    assert!(n <= 3, "{n} kernels");
+}
+
+#[test]
+fn nothing_is_computed_for_what_is_there() {
+    let x = randn(&[4, 6]);
+    check("a buffer", 0, &[&x]);
+    check("a reshaped buffer", 0, &[&x.reshape([6, 4])]);
+    check("an empty tensor", 0, &[&Tensor::zeros([0, 3])]);
+    check("a transposed buffer", 1, &[&x.t()]);
+    check("a sum over nothing", 1, &[&Tensor::zeros([0, 3]).sum(0)]);
+    check("a cast to the same", 0, &[&x.cast(DType::F32)]);
+}

@@ -1,0 +1,41 @@
+//! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
+
+mod broadcast;
+mod conv;
+mod create;
+mod display;
+mod elementwise;
+mod errors;
+mod index;
+mod matmul;
+mod movement;
+mod random;
+mod realize;
+mod reduce;
+
+use picograd::Tensor;
+use picograd::dtype::Element;
+
+/// Shape and elements, exactly.
+#[track_caller]
+fn check<T: Element + PartialEq + std::fmt::Debug>(t: &Tensor, shape: &[usize], expected: &[T]) {
+    assert_eq!(t.shape(), shape, "the shape of {t:?}");
+    assert_eq!(t.to_vec::<T>().unwrap(), expected, "the elements of {t:?}");
+}
+
+/// Elements of an f32 tensor within a relative and absolute tolerance; NaN equals NaN.
+#[track_caller]
+fn close(t: &Tensor, expected: &[f64], tolerance: f64) {
+    let values: Vec<f32> = t.to_vec().unwrap();
+    assert_eq!(values.len(), expected.len(), "the number of elements of {t:?}");
+    for (i, (&x, &y)) in values.iter().zip(expected).enumerate() {
+        let x = x as f64;
+        let same = x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
+        assert!(same, "element {i} is {x}, expected {y}");
+    }
+}
+
+/// `0, 1, …` as f32 under a shape.
+fn ramp(shape: &[usize]) -> Tensor {
+    Tensor::arange(0f32, shape.iter().product::<usize>() as f32, 1.0).reshape(shape)
+}

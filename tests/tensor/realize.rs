@@ -1,0 +1,44 @@
+use super::check;
+use picograd::Tensor;
+
+#[test]
+fn realizing_changes_nothing_but_the_graph() {
+    let x = Tensor::arange(0, 6, 1).reshape([2, 3]) * 2;
+    let (other, lazy) = (x.clone(), &x + 1);
+    assert_eq!(format!("{x:?}"), "<Tensor i32 [2, 3] on CPU: Mul>");
+    x.realize().unwrap();
+    assert_eq!(format!("{other:?}"), "<Tensor i32 [2, 3] on CPU: Buffer>");
+    check(&other, &[2, 3], &[0, 2, 4, 6, 8, 10]);
+    check(&lazy, &[2, 3], &[1, 3, 5, 7, 9, 11]);
+}
+
+#[test]
+fn assigning() {
+    let x = Tensor::new([1f32, 2.0, 3.0]);
+    x.assign(&x * 2.0).unwrap();
+    check(&x, &[3], &[2f32, 4.0, 6.0]);
+    x.assign(7).unwrap();
+    check(&x, &[3], &[7f32, 7.0, 7.0]);
+    let lazy = Tensor::zeros([2]);
+    lazy.assign(Tensor::new([1, 2])).unwrap();
+    check(&lazy, &[2], &[1f32, 2.0]);
+    assert!(x.assign(Tensor::ones([2, 3])).is_err());
+}
+
+#[test]
+fn moving_between_devices() {
+    let x = Tensor::new([1, 2]);
+    assert_eq!(x.to("CPU").uop(), x.uop());
+    assert_eq!(format!("{:?}", x.to("NULL")), "<Tensor i32 [2] on NULL: Copy>");
+    // Nothing to copy: it will be made there.
+    assert_eq!(format!("{:?}", Tensor::zeros([2]).to("NULL")), "<Tensor f32 [2] on NULL: Expand>");
+}
+
+#[test]
+fn borders() {
+    let x = Tensor::new([[1, 2], [3, 4]]);
+    assert_eq!(x.contiguous().uop(), x.uop());
+    check(&x.t().contiguous(), &[2, 2], &[1, 3, 2, 4]);
+    check(&x.detach(), &[2, 2], &[1, 2, 3, 4]);
+    assert_eq!((x.size(-1), x.nbytes(), x.element_size(), x.is_floating_point()), (2, 16, 4, false));
+}
