@@ -16,6 +16,7 @@ pub mod shape;
 pub mod symbolic;
 pub mod target;
 pub mod tensor;
+pub mod testing;
 pub mod verify;
 
 pub use dtype::DType;
