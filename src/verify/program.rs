@@ -89,7 +89,9 @@ fn check(uops: &[UOp]) -> Verdict {
             Op::Const if scope.home.contains_key(&u.id()) => {}
             _ => {
                 let home = scope.open.last().map(|o| o.id());
-                rule(scope.home.insert(u.id(), home).is_none(), "a node is listed once", u)?;
+                // A condition may guard several regions.
+                let again = matches!(u.op(), Op::If | Op::EndIf);
+                rule(scope.home.insert(u.id(), home).is_none() || again, "a node is listed once", u)?;
             }
         }
         let (kind, number) = match u.arg() {
