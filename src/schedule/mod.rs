@@ -250,8 +250,11 @@ fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, inputs: usize) -> (Ve
         .enumerate()
         .map(|(n, b)| {
             let mut b = b.unwrap_or_else(|| none.clone());
-            if let (Role::Temporary(_), Some(l)) = (&b.role, life_of.get(&n)) {
-                b.role = Role::Temporary(places[*l]);
+            match (&b.role, life_of.get(&n)) {
+                (Role::Temporary(_), Some(l)) => b.role = Role::Temporary(places[*l]),
+                // It was merged into its reader, and nobody else wants it.
+                (Role::Temporary(_), None) => return none.clone(),
+                _ => {}
             }
             b
         })
