@@ -20,11 +20,7 @@ fn main() {
 
     for f in UNARY.iter().filter(|f| wanted(f.name)) {
         // Negative inputs of an odd or even function must mirror the positive ones to the bit, which saves their oracle.
-        let last = if f.mirror == 0.0 {
-            u32::MAX
-        } else {
-            u32::MAX >> 1
-        };
+        let last = if f.mirror == 0.0 { u32::MAX } else { u32::MAX >> 1 };
         let error = |x: f32| {
             let got = (f.run)(x);
             let mirrored = || {
@@ -32,14 +28,7 @@ fn main() {
                 other.to_bits() == want.to_bits() || other.is_nan() && want.is_nan()
             };
             let fits = f.mirror == 0.0 || mirrored();
-            (
-                if fits {
-                    ulp_error(got, (f.oracle)(x as f64))
-                } else {
-                    f64::INFINITY
-                },
-                x,
-            )
+            (if fits { ulp_error(got, (f.oracle)(x as f64)) } else { f64::INFINITY }, x)
         };
         let (err, x) = worst((0..=last).step_by(step).map(f32::from_bits).map(error));
         let (bits, got, want) = (x.to_bits(), (f.run)(x), (f.oracle)(x as f64));

@@ -32,7 +32,7 @@ pub const VARIABLES: &[Variable] = &[
         takes: "the name of a pass",
         doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, decompose, choose_index_width or linearize.",
     },
-    Variable { name: "THREADS", takes: "a number", doc: "Threads of the CPU device. Without it as many as there are cores." },
+    Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
     Variable { name: "CC", takes: "a program", doc: "The C compiler of the CPU device. Without it clang if there is one, else cc or gcc." },
     Variable {
         name: "PICO_CACHE",
@@ -50,6 +50,9 @@ pub const VARIABLES: &[Variable] = &[
 /// The passes that `PRINT_AFTER` knows.
 pub const PRINTABLE: [&str; 8] =
     ["schedule", "optimize", "expand", "share_reduces", "name_positions", "decompose", "choose_index_width", "linearize"];
+
+/// More threads than this is a typing mistake.
+pub const MOST_THREADS: usize = 1024;
 
 /// The settings of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +90,12 @@ impl Config {
                 .filter(|d| *d <= 7)
                 .ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
         };
+        // These two are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
+        flag("GUARD", false)?;
+        if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n)))
+        {
+            return Err(Error::Env(format!("THREADS={v}: it takes a number from 1 to {MOST_THREADS}")));
+        }
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after
             && !PRINTABLE.contains(&p.as_str())

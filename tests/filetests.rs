@@ -7,7 +7,6 @@
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};
 use picograd::{schedule, symbolic, tables};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The folders, and what is done to a graph in each.
@@ -64,14 +63,4 @@ fn stages_make_what_the_files_say() {
     let idle: Vec<String> =
         tables::all_rules().iter().filter(|r| r.fired() == 0).map(|r| format!("{} at {}:{}", r.name, r.file, r.line)).collect();
     assert!(idle.is_empty(), "no case in tests/filetests makes these rules fire:\n{}", idle.join("\n"));
-}
-
-#[test]
-fn rule_names_are_unique() {
-    let mut seen = BTreeMap::new();
-    for r in tables::all_rules() {
-        if let Some(other) = seen.insert(r.name, r) {
-            panic!("two rules are named {}: {}:{} and {}:{}", r.name, r.file, r.line, other.file, other.line);
-        }
-    }
 }

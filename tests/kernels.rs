@@ -17,7 +17,9 @@ fn no_dead_store(items: &[ScheduleItem]) {
         let ScheduleItem::Kernel { ast, buffers, .. } = item else { continue };
         for b in &buffers[..ast.src().len()] {
             let read = items[i + 1..].iter().any(|later| match later {
-                ScheduleItem::Kernel { ast, buffers, .. } => buffers[ast.src().len()..].iter().any(|x| format!("{:?}", x.buffer) == format!("{:?}", b.buffer)),
+                ScheduleItem::Kernel { ast, buffers, .. } => {
+                    buffers[ast.src().len()..].iter().any(|x| format!("{:?}", x.buffer) == format!("{:?}", b.buffer))
+                }
                 ScheduleItem::Copy { .. } => false,
             });
             assert!(read || b.role == picograd::schedule::Role::Output, "kernel {i} writes a buffer that nobody reads: {item}");

@@ -4,7 +4,7 @@
 use super::uop::Node;
 use super::{Arg, Fold, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
-use crate::shape::Dims;
+use crate::shape::{Dims, ShapeTracker};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,9 +15,11 @@ pub type Bounds = (i128, i128);
 /// What is kept on a node.
 #[derive(Default)]
 pub(super) struct Facts {
-    shape: OnceLock<Dims>,
+    /// In a box because it has many bytes and the nodes of a kernel have none.
+    shape: OnceLock<Box<Dims>>,
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
+    view: OnceLock<Box<(UOp, ShapeTracker)>>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
     settled: AtomicU32,
 }
@@ -96,7 +98,29 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
 impl UOp {
     /// The shape in the tensor graph; `[]` for what has none.
     pub fn shape(&self) -> &Dims {
-        fill(self, |n| &n.facts.shape, make_shape)
+        fill::<Box<Dims>>(self, |n| &n.facts.shape, |u| Box::new(make_shape(u)))
+    }
+    /// For a movement op: the node under all movement ops, and how its elements are seen from here.
+    pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
+        let mut chain = Vec::new();
+        let mut u = self;
+        while let Some(m) = u.arg().movement() {
+            if u.node().facts.view.get().is_some() {
+                break;
+            }
+            chain.push((u, m));
+            u = &u.src()[0];
+        }
+        while let Some((v, m)) = chain.pop() {
+            let under = &v.src()[0];
+            let (base, seen) = match under.node().facts.view.get() {
+                Some(b) => (b.0.clone(), b.1.clone()),
+                None => (under.clone(), ShapeTracker::new(under.shape())),
+            };
+            let seen = seen.apply(m).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"));
+            let _ = v.node().facts.view.set(Box::new((base, seen)));
+        }
+        self.node().facts.view.get().map(|b| &**b)
     }
     /// The number of elements in the tensor graph.
     pub fn numel(&self) -> usize {
@@ -242,7 +266,11 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::IDiv | Op::CDiv => div_bounds(u.op() == Op::CDiv, of(0), of(1)).map_or(all, fit),
         Op::Mod => mod_bounds(of(0), of(1)).map_or(all, fit),
-        Op::CMod if of(0).0 >= 0 && of(1).0 > 0 => mod_bounds(of(0), of(1)).map_or(all, fit),
+        Op::CMod if of(1).0 > 0 => {
+            // The sign is that of the dividend.
+            let ((a, b), most) = (of(0), of(1).1 - 1);
+            (if a >= 0 { 0 } else { a.max(-most) }, if b <= 0 { 0 } else { b.min(most) })
+        }
         Op::Max => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Min => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Lt => lattice(of(0).1 < of(1).0, of(0).0 >= of(1).1, src),

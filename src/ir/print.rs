@@ -157,7 +157,9 @@ impl fmt::Debug for Arg {
         match self {
             Arg::None => {}
             Arg::Const(c) => write!(f, "const={c}")?,
-            Arg::Storage(s) => write!(f, "buffer id={} len={} device={}", s.storage.id(), s.storage.len(), Bare(s.storage.device().as_str()))?,
+            Arg::Storage(s) => {
+                write!(f, "buffer id={} len={} device={}", s.storage.id(), s.storage.len(), Bare(s.storage.device().as_str()))?
+            }
             Arg::Param { slot, len, device } => write!(f, "slot={slot} len={len} device={}", Bare(device.as_str()))?,
             Arg::Var { name, min, max } => write!(f, "name={} min={min} max={max}", Quoted(name))?,
             Arg::Iota { len } => write!(f, "len={len}")?,

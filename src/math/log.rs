@@ -6,30 +6,10 @@ use super::{Val, horner};
 const SQRT_HALF: u32 = 0x3f35_04f3;
 
 /// (log(1 + f) - f) / f^2 between sqrt(1/2) and sqrt(2): `minimax.py log`, 0.07 * 2^-24 of the logarithm.
-const LOG: [f32; 9] = [
-    -0.49999988,
-    0.33333325,
-    -0.25001612,
-    0.20002016,
-    -0.16608322,
-    0.14180441,
-    -0.13248456,
-    0.12916344,
-    -0.07622613,
-];
+const LOG: [f32; 9] = [-0.49999988, 0.33333325, -0.25001612, 0.20002016, -0.16608322, 0.14180441, -0.13248456, 0.12916344, -0.07622613];
 /// (log2(1 + f) - f) / f on the same interval: `minimax.py log2`, 0.12 * 2^-24 of the logarithm.
-const LOG2: [f32; 10] = [
-    0.44269505,
-    -0.7213475,
-    0.4808965,
-    -0.3606826,
-    0.28861892,
-    -0.23995152,
-    0.20415375,
-    -0.18825594,
-    0.18688442,
-    -0.11641441,
-];
+const LOG2: [f32; 10] =
+    [0.44269505, -0.7213475, 0.4808965, -0.3606826, 0.28861892, -0.23995152, 0.20415375, -0.18825594, 0.18688442, -0.11641441];
 
 /// The natural logarithm.
 pub fn log<V: Val>(x: &V) -> V {
@@ -54,10 +34,7 @@ pub(super) fn split<V: Val>(x: &V) -> (V, V) {
     let bits = tiny.select(&x.mul(&x.f32(8_388_608.0)), x).bitcast_u32(); // 2^23
     let rel = bits.sub(&tiny.select(&x.u32(SQRT_HALF + (23 << 23)), &x.u32(SQRT_HALF)));
     let e = rel.bitcast_i32().shr(&x.i32(23)).to_f32();
-    let m = rel
-        .and(&x.u32(0x007f_ffff))
-        .add(&x.u32(SQRT_HALF))
-        .bitcast_f32();
+    let m = rel.and(&x.u32(0x007f_ffff)).add(&x.u32(SQRT_HALF)).bitcast_f32();
     (e, m)
 }
 

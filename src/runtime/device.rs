@@ -1,6 +1,6 @@
 //! The registry of devices: names, what is there, what is not and why. A device is opened when it is first asked for.
 
-use super::buffer::Memory;
+use super::buffer::{Memory, Place};
 use super::{cc, interp_device, null};
 use crate::env;
 use crate::error::{Error, Result};
@@ -21,12 +21,16 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
+    /// Several programs made ready at once, which a device may do in less time than one after the other.
+    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        programs.iter().map(|p| self.compile(p)).collect()
+    }
 }
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
     /// Runs it on memory, slot by slot, and says how long it took.
-    fn run(&self, args: &[&Memory], launch: &Launch) -> Result<Duration>;
+    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
         None
@@ -73,6 +77,8 @@ impl Device {
             return Ok(d.clone());
         }
         let config = env::config()?;
+        // A name that came from `DEV` as it was written has not been looked at yet.
+        canonical(name.as_str())?;
         let kind = name.as_str().split(':').next().unwrap_or_default();
         let (_, _, opener) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name.as_str()))?;
         let device = Device { name: name.clone(), backend: opener()? };
@@ -112,6 +118,9 @@ impl Device {
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
+    }
+    pub(crate) fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        self.backend.compile_many(programs)
     }
 
     /// Every kind of device: its name, and what it is or why it is not there.

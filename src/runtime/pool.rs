@@ -13,6 +13,7 @@
 //! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A fork while a job runs in another thread is
 //! not supported.
 
+use crate::env::MOST_THREADS;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,9 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How long a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so spinning longer than that gains nothing.
 const SPIN: Duration = Duration::from_micros(40);
-
-/// More threads than this is a typing mistake.
-const MOST_THREADS: usize = 1024;
 
 /// How many threads run a job, the caller included: `THREADS` where it is a positive number, else what the machine offers this process.
 pub fn threads() -> usize {

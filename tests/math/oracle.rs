@@ -18,13 +18,7 @@ pub struct Unary {
 
 macro_rules! unary {
     ($name:ident, $oracle:expr, $ulp:expr, $mirror:expr) => {
-        Unary {
-            name: stringify!($name),
-            run: |x| math::$name(&Scalar::F32(x)).as_f32(),
-            oracle: $oracle,
-            ulp: $ulp,
-            mirror: $mirror,
-        }
+        Unary { name: stringify!($name), run: |x| math::$name(&Scalar::F32(x)).as_f32(), oracle: $oracle, ulp: $ulp, mirror: $mirror }
     };
 }
 
@@ -46,11 +40,7 @@ pub const UNARY: &[Unary] = &[
 /// How far `got` is from `want`, in units of the float32 spacing at `want`. Infinite where the class or the sign of a zero is wrong.
 pub fn ulp_error(got: f32, want: f64) -> f64 {
     if want.is_nan() || got.is_nan() {
-        return if want.is_nan() && got.is_nan() {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
     }
     // What rounds to an infinity or to a zero counts as that, so that the class is checked exactly where there is no doubt.
     if want.is_infinite() || got.is_infinite() {
@@ -60,18 +50,10 @@ pub fn ulp_error(got: f32, want: f64) -> f64 {
         // Half a spacing above the largest float32 is where rounding gives infinity.
         let over = want.abs() / 2f64.powi(104) - 2f64.powi(24);
         let near = got.is_infinite() && got.is_sign_negative() == want.is_sign_negative();
-        return if near && over >= -2.0 {
-            (-over).max(0.0)
-        } else {
-            f64::INFINITY
-        };
+        return if near && over >= -2.0 { (-over).max(0.0) } else { f64::INFINITY };
     }
     if got == 0.0 && want == 0.0 {
-        return if got.is_sign_negative() == want.is_sign_negative() {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if got.is_sign_negative() == want.is_sign_negative() { 0.0 } else { f64::INFINITY };
     }
     if got != 0.0 && (got < 0.0) != (want < 0.0) {
         return f64::INFINITY;
@@ -130,9 +112,7 @@ impl Iterator for Pairs {
         Some(match a >> 62 {
             0 => (any, f32::from_bits(b as u32)),
             1 => aimed(any.abs()),
-            2 => aimed(f32::from_bits(
-                0x3f80_0000u32.wrapping_add_signed((a as i32) >> (a >> 32 & 31)),
-            )),
+            2 => aimed(f32::from_bits(0x3f80_0000u32.wrapping_add_signed((a as i32) >> (a >> 32 & 31)))),
             _ => {
                 let (x, y) = aimed(any.abs());
                 (x.copysign(any), y.round())

@@ -1,2 +1,37 @@
-//! xtask
-fn main() {}
+//! Tasks of the project: `cargo xtask help` lists them.
+
+mod bench;
+mod ir;
+mod models;
+mod suite;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
+  bench compile    speed of the compiler, one line of JSON per figure; runs in release
+  help             this text
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = words.split_first().map_or(("", &[][..]), |(t, r)| (t.as_str(), r));
+    match task {
+        "test" => suite::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        "" => usage("a task is missing"),
+        other => usage(&format!("there is no task `{other}`")),
+    }
+}
+
+/// What is wrong with the words, the usage, and code 2.
+fn usage(what: &str) -> ExitCode {
+    eprintln!("xtask: {what}\n\n{USAGE}");
+    ExitCode::from(2)
+}

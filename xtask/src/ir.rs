@@ -1,6 +1,6 @@
-//! Speed of the IR and the rewrite engine, in time of this thread on the processor, so that a busy machine changes little. One line of JSON
-//! per figure.
+//! Speed of the IR and the rewrite engine: making nodes, walking them, and a pass in which nothing matches.
 
+use crate::bench::{Figure, clock};
 use picograd::dtype::DType;
 use picograd::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
 use picograd::rewrite::Rules;
@@ -8,43 +8,34 @@ use picograd::symbolic::{simplify, tables};
 use std::hint::black_box;
 use std::time::Duration;
 
-fn main() {
+/// Prints the figures.
+pub fn figures() {
     let made = kernel(STEPS).toposort().len() as f64;
-    figure("intern_nodes", made / best(|| time(|| kernel(STEPS))).as_secs_f64(), "nodes/s");
+    let per_second = || made / best(|| time(|| kernel(STEPS))).as_secs_f64();
+    Figure::new("intern_nodes", per_second(), "nodes/s").print();
     let graph = kernel(STEPS);
     let n = graph.toposort().len() as f64;
-    figure("intern_nodes_again", made / best(|| time(|| kernel(STEPS))).as_secs_f64(), "nodes/s");
-    figure("toposort", best(|| time(|| graph.toposort())).as_nanos() as f64 / n, "ns/node");
+    Figure::new("intern_nodes_again", per_second(), "nodes/s").print();
+    Figure::new("toposort", best(|| time(|| graph.toposort())).as_nanos() as f64 / n, "ns/node").print();
 
     let rules = Rules::new(&tables());
     let simple = rules.fixpoint(&graph, &mut ());
     let n = simple.toposort().len() as f64;
     let idle = |f: &dyn Fn() -> UOp| best(|| time(f)).as_nanos() as f64 / n;
-    figure("fixpoint_idle", idle(&|| rules.fixpoint(&simple, &mut ())), "ns/node");
-    figure("once_idle", idle(&|| rules.once(&simple, &mut ())), "ns/node");
+    Figure::new("fixpoint_idle", idle(&|| rules.fixpoint(&simple, &mut ())), "ns/node").print();
+    Figure::new("once_idle", idle(&|| rules.once(&simple, &mut ())), "ns/node").print();
     simplify(&simple);
-    figure("simplify_simple", idle(&|| simplify(&simple)), "ns/node");
-    figure("simplify_conv_index", best(conv).as_nanos() as f64 / 1000.0, "us");
+    Figure::new("simplify_simple", idle(&|| simplify(&simple)), "ns/node").print();
+    Figure::new("simplify_conv_index", best(conv).as_nanos() as f64 / 1000.0, "us").print();
 }
 
-fn figure(name: &str, value: f64, unit: &str) {
-    println!("{{\"suite\":\"compile\",\"name\":\"{name}\",\"value\":{value:.3},\"unit\":\"{unit}\"}}");
-}
-
+/// The time without that of dropping the value.
 fn time<T>(f: impl FnOnce() -> T) -> Duration {
     let start = clock();
     let value = black_box(f());
     let took = clock() - start;
     drop(value);
     took
-}
-
-fn clock() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, and the pointer is to one.
-    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
-    assert_eq!(rc, 0, "the clock of a thread can be read");
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn best(mut f: impl FnMut() -> Duration) -> Duration {

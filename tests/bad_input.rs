@@ -1,0 +1,202 @@
+//! What a user, an environment or a machine can get wrong, and what is said about it. Whatever depends on the environment runs in a process
+//! of its own: this test binary again, with other variables.
+
+use picograd::env::Config;
+use picograd::{DType, Device, Result, Tensor};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The message has each of these parts.
+#[track_caller]
+fn says<T>(result: Result<T>, parts: &[&str]) {
+    match result {
+        Ok(_) => panic!("no error; expected one with {parts:?}"),
+        Err(e) => has(&e.to_string(), parts),
+    }
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+}
+
+fn ramp(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::from_vec((0..n).map(|i| i as f32).collect(), shape)
+}
+
+#[test]
+fn operations_name_themselves_and_what_they_were_given() {
+    let (x, y) = (ramp(&[2, 3]), ramp(&[4, 5]));
+    says(x.try_add(&y), &["add", "[2, 3]", "[4, 5]", "broadcast"]);
+    says(x.try_sum(2), &["sum", "axis 2", "[2, 3]", "-2..=1"]);
+    says(x.try_sum(-3), &["sum", "axis -3"]);
+    says(x.try_bitwise_and(1), &["bitwise_and", "integers", "f32"]);
+    says(x.to_vec::<i32>(), &["to_vec", "f32", "i32", ".cast(DType::I32)"]);
+    says(x.try_cast(DType::VOID), &["cast", "void"]);
+    says(x.try_reshape([4, 2]), &["reshape", "[2, 3] has 6", "[4, 2] has 8"]);
+    says(x.try_i((0, 3)), &["index 3", "axis 1", "[2, 3]", "size 3"]);
+    says(x.try_matmul(&x), &["matmul", "[2, 3] and [2, 3]", "3 and 2"]);
+}
+
+#[test]
+fn devices_that_do_not_exist() {
+    says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
+    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "FORTRAN", "CLANG"]);
+    says(Device::get("").map(|_| ()), &["known are"]);
+    says(ramp(&[2]).try_to("abacus"), &["abacus", "CPU"]);
+    let (x, y) = (ramp(&[2]), ramp(&[2]).to("INTERP"));
+    if x.device() != y.device() {
+        says(x.try_add(&y), &["add", "INTERP", x.device().as_str()]);
+    }
+}
+
+#[test]
+fn settings_say_what_they_take() {
+    let read = |name: &'static str, value: &'static str| Config::read(&move |n| (n == name).then(|| value.to_string()));
+    for bad in ["8", "-1", "two", "1e3", "99999999999999999999", "💥"] {
+        says(read("DEBUG", bad), &[&format!("DEBUG={bad}"), "0 to 7"]);
+    }
+    for name in ["NOOPT", "SPEC", "GUARD"] {
+        says(read(name, "yes"), &[&format!("{name}=yes"), "0 or 1"]);
+    }
+    for bad in ["0", "-2", "many", "1000000"] {
+        says(read("THREADS", bad), &[&format!("THREADS={bad}"), "1 to 1024"]);
+    }
+    says(read("PRINT_AFTER", "lunch"), &["PRINT_AFTER=lunch", "schedule", "linearize"]);
+    assert!(read("UNKNOWN", "anything").is_ok());
+}
+
+/// Ten terabytes are an error where they are asked for, and nothing is left behind by it.
+#[test]
+fn more_memory_than_there_is() {
+    for device in ["INTERP", "CPU"] {
+        if Device::get(device).is_err() {
+            continue;
+        }
+        let small = ramp(&[4]).to(device);
+        let huge = small.i(0).reshape([1]).expand([2_500_000_000_000usize]).contiguous();
+        says(huge.realize(), &["out of memory", "10000000000000 bytes"]);
+        assert_eq!((&small + 1.0).to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0], "on {device}, after the error");
+    }
+    says(Tensor::try_zeros([1i64 << 40, 1 << 40]), &["zeros", "more elements than an index can count"]);
+}
+
+/// What a process of its own says, with these variables and none else of picograd's.
+fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "in_a_process_of_its_own", "--ignored", "--nocapture", "--test-threads=1"]);
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    command.env("BAD_INPUT_CHILD", "1").env("PICO_CACHE", "off").envs(variables.iter().map(|(k, v)| (k, v)));
+    let out = command.output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    assert!(out.status.success(), "the process ended with {}:\n{text}{errors}", out.status);
+    assert!(!errors.contains("panicked"), "{errors}");
+    text
+}
+
+fn text(s: &str) -> &OsStr {
+    OsStr::new(s)
+}
+
+/// Not a test: what the others run in a process of its own.
+#[test]
+#[ignore = "run by the tests of this file"]
+fn in_a_process_of_its_own() {
+    if std::env::var_os("BAD_INPUT_CHILD").is_none() {
+        return;
+    }
+    let x = ramp(&[3]) * 2.0 + 1.0;
+    match x.to_vec::<f32>() {
+        Ok(v) => println!("on {}: {v:?}", x.device()),
+        Err(e) => println!("error: {e}"),
+    }
+}
+
+/// A folder of this test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("picograd-bad-input-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A compiler that refuses everything: its words are shown, and the source is kept where the message says.
+#[test]
+fn a_compiler_that_fails() {
+    let folder = Folder::new("cc");
+    let cc = folder.0.join("cc");
+    std::fs::write(&cc, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'cardboard cc 1.0' && exit 0\necho 'the glue is wet' >&2\nexit 1\n")
+        .unwrap();
+    std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let cache = folder.0.join("cache");
+    let said = child(&[("CC", cc.as_os_str()), ("DEV", text("CPU")), ("PICO_CACHE", cache.as_os_str())]);
+    has(&said, &["error: compile", "the glue is wet", "exit code 1", "the source is kept at "]);
+    let place = said.split("the source is kept at ").nth(1).and_then(|s| s.lines().next()).unwrap();
+    has(&std::fs::read_to_string(place).unwrap(), &["_entry"]);
+}
+
+#[test]
+fn a_compiler_that_is_not_there() {
+    let folder = Folder::new("path");
+    let empty = folder.0.as_os_str();
+    let said = child(&[("PATH", empty), ("DEV", text("CPU"))]);
+    has(&said, &["error: compile: no C compiler found", "install", "CC", "DEV=INTERP"]);
+    let said = child(&[("CC", text("/no/such/compiler")), ("DEV", text("CPU"))]);
+    has(&said, &["error: compile: CC=/no/such/compiler", "there is no program", "install"]);
+    // Without a wish for a device there is one that needs no compiler.
+    has(&child(&[("PATH", empty)]), &["on INTERP: [1.0, 3.0, 5.0]"]);
+}
+
+#[test]
+fn variables_that_make_no_sense() {
+    let cases: [(&str, &str, &[&str]); 9] = [
+        ("DEBUG", "9", &["environment: DEBUG=9", "0 to 7"]),
+        ("NOOPT", "perhaps", &["environment: NOOPT=perhaps", "0 or 1"]),
+        ("PRINT_AFTER", "lunch", &["environment: PRINT_AFTER=lunch"]),
+        ("THREADS", "-1", &["environment: THREADS=-1"]),
+        ("GUARD", "2", &["environment: GUARD=2"]),
+        ("DEV", "ABACUS", &["device", "ABACUS", "CPU, INTERP, NULL"]),
+        ("DEV", ":::", &["device", "CPU, INTERP, NULL"]),
+        ("DEV", "CPU:FORTRAN", &["device", "FORTRAN"]),
+        ("DEV", "../../etc", &["device"]),
+    ];
+    for (name, value, parts) in cases {
+        let said = child(&[(name, text(value))]);
+        has(&said, &["error: "]);
+        has(&said, parts);
+    }
+}
+
+#[test]
+fn hostile_values_do_no_harm() {
+    let long = "x".repeat(100_000);
+    let noise = OsStr::from_bytes(b"\xff\xfe\x80");
+    let works = |name: &str, value: &OsStr| has(&child(&[(name, value), ("DEV", text("INTERP"))][..]), &["on INTERP: [1.0, 3.0, 5.0]"]);
+    works("PICO_CACHE", text("/dev/null/below"));
+    works("PICO_CACHE", text(&long));
+    works("NO_COLOR", noise);
+    works("CC", text("rm -rf"));
+    // Each of these is an error or has no effect; a panic or an abort it is never.
+    for name in ["DEBUG", "DEV", "NOOPT", "PRINT_AFTER", "THREADS", "GUARD", "PICO_CACHE"] {
+        child(&[(name, noise)]);
+    }
+    child(&[("DEV", text(&long))]);
+    child(&[("DEV", text("CPU:99999999999999999999999999"))]);
+}

@@ -1,0 +1,73 @@
+//! The `pico` command from outside: what it prints and how it ends.
+
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+fn pico(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pico"));
+    command.args(words);
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    command
+}
+
+fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn help_and_version() {
+    let (code, out, _) = run(&mut pico(&["--help"]));
+    assert!(code == Some(0) && out.starts_with("usage: pico") && out.contains("devices"), "{out}");
+    let (code, out, _) = run(&mut pico(&["--version"]));
+    assert_eq!((code, out.trim()), (Some(0), concat!("pico ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn unknown_words_end_with_two() {
+    for words in [&["dance"][..], &["cache", "eat"], &["devices", "all"], &[]] {
+        let (code, out, err) = run(&mut pico(words));
+        assert!(code == Some(2) && out.is_empty() && err.contains("usage: pico"), "{words:?}: {code:?} {err}");
+    }
+}
+
+#[test]
+fn devices_are_listed_with_what_to_do() {
+    let (code, out, _) = run(&mut pico(&["devices"]));
+    assert!(code == Some(0) && ["CPU", "INTERP", "NULL"].iter().all(|d| out.contains(d)) && out.contains("\n* is used"), "{out}");
+    // Without a compiler the reason and the way out stand below the name.
+    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_CACHE", "off"));
+    assert!(code == Some(0) && out.contains("CPU      not there: ") && out.contains("install") && out.contains("* INTERP"), "{out}");
+    let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
+    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for"), "{out}");
+}
+
+#[test]
+fn the_cache_is_shown_and_cleared() {
+    let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
+    let cache = picograd::runtime::objcache::Cache::at(&folder);
+    cache.put(picograd::runtime::objcache::Key(1), &[7; 2000]);
+    let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", &folder));
+    assert!(code == Some(0) && out.contains("entries  1\n") && out.contains("2.1 kB"), "{out}");
+    let (code, out, _) = run(pico(&["cache", "clear"]).env("PICO_CACHE", &folder));
+    assert!(code == Some(0) && out.starts_with("deleted 1 entries"), "{out}");
+    assert_eq!(cache.stats().entries, 0);
+    let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", "off"));
+    assert!(code == Some(0) && out.contains("there is no cache: PICO_CACHE"), "{out}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// A reader that goes away is no reason to panic.
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    for words in [&["devices"][..], &["cache"], &["--help"]] {
+        let mut child = pico(words).env("PICO_CACHE", "off").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.success() && err.is_empty(), "{words:?}: {status} {err}");
+    }
+}

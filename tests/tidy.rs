@@ -1,0 +1,250 @@
+//! The house is in order: imports go one way, every file says what it is, names are unique, and documents point at what is there.
+
+use picograd::rewrite::RuleInfo;
+use picograd::{env, lower, tables};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The rooms of `src/`, in the order in which data flows. A file may use rooms of earlier lines, and its own.
+const ROOMS: &[&[&str]] = &[
+    &["error", "util"],
+    &["env"],
+    &["dtype", "shape"],
+    &["ir"],
+    &["rewrite"],
+    &["symbolic"],
+    &["math", "target", "verify"],
+    &["autograd", "opt", "schedule"],
+    &["lower"],
+    &["tables"],
+    &["render"],
+    &["runtime"],
+    &["exec"],
+    &["reference", "testing"],
+    &["tensor"],
+    &["nn"],
+    &["bin"],
+];
+
+/// What the crate's root re-exports, and where it is from.
+const AT_ROOT: &[(&str, &str)] =
+    &[("DType", "dtype"), ("Device", "runtime"), ("Error", "error"), ("Result", "error"), ("Tensor", "tensor"), ("rules", "rewrite")];
+
+/// No file is longer. Past 600 lines it is usually two.
+const MOST_LINES: usize = 800;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below a folder with one of these endings, in order.
+fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(dir) = folders.pop() {
+        let Ok(list) = std::fs::read_dir(&dir) else { continue };
+        for path in list.map(|e| e.expect("a readable folder").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| endings.iter().any(|x| e == *x)) {
+                let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                found.push((path.strip_prefix(root()).expect("below the root").to_path_buf(), text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    ["src", "tests", "examples", "xtask/src"].iter().flat_map(|folder| files(folder, &["rs"])).collect()
+}
+
+fn level(room: &str) -> Option<usize> {
+    ROOMS.iter().position(|line| line.contains(&room))
+}
+
+/// The code of a file, without comments and without the unit tests at its end.
+fn code(text: &str) -> String {
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The first names of the paths that begin with the prefix: `a` and `b` of `crate::a::x` and of `crate::{a, b::y}`.
+fn names_after<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        // Only where the path begins: not the end of a longer one.
+        if code[..at].ends_with(|c: char| is_name(c) || c == ':') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            names.push(rest.split(|c| !is_name(c)).next().unwrap_or_default());
+            continue;
+        };
+        let mut depth = 0;
+        for part in list.split_inclusive(['{', '}', ',']) {
+            if depth == 0 {
+                names.extend(part.trim_start().split(|c| !is_name(c)).next().filter(|n| !n.is_empty()));
+            }
+            depth += part.ends_with('{') as i32 - part.ends_with('}') as i32;
+            if depth < 0 {
+                break;
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn imports_go_one_way() {
+    let mut wrong = Vec::new();
+    for (path, text) in files("src", &["rs"]) {
+        let parts: Vec<&str> = path.iter().map(|p| p.to_str().expect("names are text")).collect();
+        let file = parts[parts.len() - 1];
+        let test = parts.contains(&"tests") || file.ends_with("tests.rs") || file == "testing.rs";
+        if parts == ["src", "lib.rs"] || test {
+            continue;
+        }
+        let room = parts[1].trim_end_matches(".rs");
+        let Some(own) = level(room) else {
+            wrong.push(format!("{}: the room {room} is not in the list of tests/tidy.rs", path.display()));
+            continue;
+        };
+        let code = code(&text);
+        // From a file in a room as many steps up as it is deep lead to the root of the crate.
+        let depth = parts.len() - 1 - (file == "mod.rs") as usize;
+        let up = "super::".repeat(depth);
+        let mut names = names_after(&code, "crate::");
+        names.extend(names_after(&code, "$crate::"));
+        names.extend(names_after(&code, &up).into_iter().filter(|n| level(n).is_some()));
+        if room == "bin" {
+            names.clear();
+        }
+        for name in names {
+            let used = AT_ROOT.iter().find(|(n, _)| *n == name).map_or(name, |(_, room)| room);
+            match level(used) {
+                _ if used == room => {}
+                Some(l) if l < own => {}
+                Some(_) => wrong.push(format!("{}: {room} uses {used}, which does not come before it", path.display())),
+                None => wrong.push(format!("{}: uses crate::{name}, which tests/tidy.rs does not know", path.display())),
+            }
+        }
+    }
+    wrong.dedup();
+    assert!(wrong.is_empty(), "wrong doors:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn paths_are_found_in_code() {
+    let code = "use crate::{error::{Error, Result}, ir, shape::Dims};\nlet x = crate::opt::color(k); mycrate::no; a::crate::no;";
+    assert_eq!(names_after(code, "crate::"), ["error", "ir", "shape", "opt"]);
+    assert_eq!(names_after("use super::super::{lower, super_x};", "super::super::"), ["lower", "super_x"]);
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for (path, text) in sources() {
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.starts_with("//! ") && first.len() > 20, "{}: the first line is to say what the file is: {first:?}", path.display());
+    }
+}
+
+#[test]
+fn no_file_is_too_long() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= MOST_LINES, "{} has {lines} lines; {MOST_LINES} are the most", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    for (path, text) in sources() {
+        for word in [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")] {
+            assert!(!text.contains(word), "{} has {word}…)", path.display());
+        }
+    }
+}
+
+fn all_rules() -> Vec<&'static RuleInfo> {
+    let mut all = tables::all_rules();
+    for rule in lower::DECOMPOSE.iter().map(|r| &r.info) {
+        if !all.iter().any(|r| std::ptr::eq(*r, rule)) {
+            all.push(rule);
+        }
+    }
+    all
+}
+
+#[test]
+fn rule_names_are_unique() {
+    let mut seen: BTreeMap<&str, &RuleInfo> = BTreeMap::new();
+    for r in all_rules() {
+        assert!(r.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{} is not in snake case", r.name);
+        if let Some(other) = seen.insert(r.name, r) {
+            panic!("two rules are named {}: {}:{} and {}:{}", r.name, r.file, r.line, other.file, other.line);
+        }
+    }
+}
+
+/// A table that is in no list is tested by nobody.
+#[test]
+fn rule_tables_are_listed() {
+    let known: Vec<&str> = all_rules().iter().map(|r| r.file).collect();
+    for (path, text) in files("src", &["rs"]) {
+        if code(&text).lines().any(|l| l.starts_with("rules! {")) {
+            let name = path.to_str().expect("names are text");
+            assert!(known.iter().any(|f| f.replace('\\', "/").ends_with(name)), "{name} has rules that tables::all_rules does not list");
+        }
+    }
+}
+
+#[test]
+fn passes_have_one_name() {
+    let mut names = vec!["schedule", "optimize"];
+    names.extend(lower::PASSES);
+    assert_eq!(env::PRINTABLE.as_slice(), names, "PRINT_AFTER takes the names of the pipeline");
+    let doc = env::VARIABLES.iter().find(|v| v.name == "PRINT_AFTER").expect("it is in the table").doc;
+    names.iter().for_each(|n| assert!(doc.contains(n), "{n} is not in the line of PRINT_AFTER"));
+}
+
+fn documents() -> Vec<(PathBuf, String)> {
+    let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    let read = |name: &&str| (PathBuf::from(name), std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}")));
+    top.iter().map(read).chain(files("docs", &["md"])).collect()
+}
+
+/// Links inside the project lead to files, and a file that is named in code marks is there.
+#[test]
+fn documents_point_at_what_is_there() {
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        let folder = root().join(path.parent().expect("a file has a folder"));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") && !folder.join(file).exists() {
+                wrong.push(format!("{}: a link to {link}, which is not there", path.display()));
+            }
+        }
+        for word in text.split('`').skip(1).step_by(2) {
+            let is_path = ["src/", "tests/", "docs/", "xtask/", "examples/"].iter().any(|f| word.starts_with(f));
+            if is_path && !word.contains(['<', '*', ' ', '{']) && !root().join(word).exists() {
+                wrong.push(format!("{}: names {word}, which is not there", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The map of the code has every room.
+#[test]
+fn the_map_is_complete() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for entry in std::fs::read_dir(root().join("src")).expect("src") {
+        let name = entry.expect("a readable folder").file_name().into_string().expect("names are text");
+        assert!(map.contains(&format!("`src/{name}`")) || name == "lib.rs", "ARCHITECTURE.md has no line for `src/{name}`");
+    }
+}

@@ -1,0 +1,120 @@
+//! One smoke test per stage, all of them in less than two seconds: the first thing to run after a change.
+
+use picograd::exec::{self, ScheduleItem};
+use picograd::ir::{self, AxisKind, UOp};
+use picograd::opt::{Kernel, Opt, OptOp};
+use picograd::render::{Clang, Renderer};
+use picograd::schedule::{self, Role};
+use picograd::target::Target;
+use picograd::{DType, Device, Tensor, dtype, lower, reference, runtime::Buffer, shape, symbolic, verify};
+
+/// `(a * b).sum(0)` over 4 rows of 8, on a device.
+fn dot(device: &str) -> Tensor {
+    let a = Tensor::from_vec((0..32).map(|i| i as f32).collect(), [4, 8]).to(device);
+    let b = Tensor::from_vec((0..32).map(|i| (i % 3) as f32).collect(), [4, 8]).to(device);
+    (a * b).sum(0)
+}
+
+/// What `dot` gives.
+fn expected() -> Vec<f32> {
+    (0..8).map(|j| (0..4).map(|i| ((8 * i + j) * ((8 * i + j) % 3)) as f32).sum()).collect()
+}
+
+fn kernel() -> Kernel {
+    let items = dot("NULL").schedule().unwrap();
+    let asts: Vec<&UOp> = items.iter().filter_map(|i| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None }).collect();
+    assert_eq!(asts.len(), 1, "multiply and sum are one kernel");
+    Kernel::new(asts[0].clone())
+}
+
+#[test]
+fn dtypes() {
+    assert_eq!(dtype::promote(DType::I32, DType::F16), DType::F16);
+    assert_eq!("bfloat16".parse::<DType>().unwrap(), DType::BF16);
+}
+
+#[test]
+fn shapes() {
+    let m = shape::Movement::Reshape(shape::Dims::from_slice(&[3, 2]));
+    assert_eq!(m.apply_shape(&[2, 3]).unwrap().as_slice(), [3, 2]);
+    assert!(m.apply_shape(&[2, 2]).is_err());
+}
+
+#[test]
+fn the_ir_prints_and_parses() {
+    let c = dot("NULL").uop();
+    let (nodes, _) = (c.toposort(), ());
+    assert!(nodes.len() >= 6 && nodes.last() == Some(&c));
+    let k = kernel().ast;
+    assert_eq!(ir::parse(&ir::print(&k)).unwrap(), k);
+}
+
+#[test]
+fn rules_simplify() {
+    let x = UOp::range(8i64, 0, AxisKind::Loop);
+    let y = (&x * 4i64 + 3i64) / 4i64;
+    assert_eq!(symbolic::simplify(&y), x);
+}
+
+#[test]
+fn the_scheduler_makes_a_sound_kernel() {
+    let k = kernel();
+    verify::kernel(&k.ast).unwrap();
+    assert_eq!(k.name(), "r_8_4");
+    let before = schedule::cache_len();
+    dot("NULL").schedule().unwrap();
+    assert!(schedule::cache_len() >= before.max(1), "plans are kept");
+}
+
+#[test]
+fn optimisations_apply_or_say_why_not() {
+    let target = Target::c(1, 16);
+    let k = kernel().apply(&Opt::new(OptOp::Upcast, 0, 4), &target).unwrap();
+    assert_eq!(k.name(), "r_2_4_4");
+    assert!(k.apply(&"UPCAST:7:4".parse().unwrap(), &target).unwrap_err().to_string().contains("UPCAST:7:4"));
+}
+
+#[test]
+fn lowering_makes_a_sound_program_and_the_renderer_text() {
+    let target = Target::c(1, 16);
+    let mut seen = Vec::new();
+    let program = lower::lower(&kernel(), &target, &mut |pass, _| seen.push(pass.to_string()));
+    assert_eq!(seen, lower::PASSES);
+    verify::program(&program.uops).unwrap();
+    verify::in_bounds(&program.uops).unwrap();
+    let text = Clang::new(target).render(&program.name, &program.uops).unwrap();
+    assert!(text.contains("r_8_4"), "{text}");
+}
+
+#[test]
+fn every_device_that_is_here_computes() {
+    for name in ["INTERP", "CPU"] {
+        if let Err(e) = Device::get(name) {
+            eprintln!("{name} is not here: {e}");
+            continue;
+        }
+        assert_eq!(dot(name).to_vec::<f32>().unwrap(), expected(), "on {name}");
+    }
+    let nothing = dot("NULL").realize().unwrap();
+    assert!(nothing.to_vec::<f32>().unwrap_err().to_string().contains("NULL runs nothing"));
+}
+
+#[test]
+fn the_reference_agrees() {
+    let c = dot("INTERP");
+    let values = reference::evaluate(&[c.uop()], &|s| Buffer::of(s).read().unwrap());
+    assert_eq!(values[0].to_vec::<f32>(), expected());
+}
+
+#[test]
+fn the_executor_counts_and_keeps() {
+    let c = dot("INTERP");
+    let scheduled = c.schedule().unwrap();
+    let kernels = exec::counters().kernels;
+    for item in &scheduled {
+        item.lower().unwrap().run().unwrap();
+    }
+    assert!(exec::counters().kernels > kernels && exec::programs() > 0);
+    let ScheduleItem::Kernel { buffers, .. } = scheduled.last().unwrap() else { panic!("the last item is the kernel") };
+    assert_eq!(buffers[0].role, Role::Output);
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask bench compile`: how long the compiler takes, without any C compiler. One line of JSON per figure on standard output:
+//! `{"suite":"compile","name":…,"value":…,"unit":…}`, and where they are known `limit`, `peer`, `peer_value` and `ratio` (value over peer's).
+//!
+//! Totals are the time of this thread on the processor, which a busy machine changes little; `wall_ms` beside them is by the clock on the
+//! wall, and so are the times by pass. Each is the best of several runs, cold ones with all caches of the process cleared.
+
+use crate::{ir, models, suite, usage};
+use picograd::exec::{self, Compiled, ScheduleItem};
+use picograd::schedule::{self, Request};
+use picograd::{Tensor, lower};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Runs a suite of figures. A debug build starts the release build of itself.
+pub fn run(words: &[String]) -> ExitCode {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let quick = match words.as_slice() {
+        ["compile"] => false,
+        ["compile", "--quick"] => true,
+        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each"),
+    };
+    if cfg!(debug_assertions) {
+        let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
+        args.extend(words);
+        return match suite::cargo(&args).status() {
+            Ok(status) if status.success() => ExitCode::SUCCESS,
+            Ok(_) => ExitCode::FAILURE,
+            Err(e) => usage(&format!("cargo cannot be run: {e}")),
+        };
+    }
+    ir::figures();
+    model("gpt2", models::gpt2, quick, |f| match f.name.as_str() {
+        // The prefill of 64 tokens, embedding included.
+        "gpt2_kernels" => f.peer("tinygrad 0.14", 198.0),
+        _ => f,
+    });
+    model("resnet50", models::resnet50, quick, |f| f);
+    ExitCode::SUCCESS
+}
+
+/// A line of the output.
+pub struct Figure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    more: String,
+}
+
+impl Figure {
+    /// A figure of the compile suite.
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+        Figure { name: name.into(), value, unit, more: String::new() }
+    }
+    /// One more number.
+    fn with(mut self, name: &str, value: f64) -> Figure {
+        write!(self.more, ",\"{name}\":{value:.3}").expect("a string takes all text");
+        self
+    }
+    /// What somebody else's takes.
+    fn peer(mut self, peer: &str, value: f64) -> Figure {
+        write!(self.more, ",\"peer\":\"{peer}\"").expect("a string takes all text");
+        let ratio = self.value / value;
+        self.with("peer_value", value).with("ratio", ratio)
+    }
+    /// The line.
+    pub fn print(&self) {
+        println!(
+            "{{\"suite\":\"compile\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}",
+            self.name, self.value, self.unit, self.more
+        );
+    }
+}
+
+/// The time of this thread on the processor.
+pub fn clock() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one timespec, and the pointer is to one.
+    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    assert_eq!(rc, 0, "the clock of a thread can be read");
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// What one trip from methods to C text took.
+struct Trip {
+    cpu: Duration,
+    wall: Duration,
+    /// Names of passes, and what each took, in the order of the pipeline.
+    passes: Vec<(&'static str, Duration)>,
+    nodes: usize,
+    kernels: usize,
+    programs: usize,
+}
+
+/// Builds a graph, schedules it, and brings every kernel to source.
+fn trip(build: fn() -> Tensor) -> Trip {
+    let before = exec::counters();
+    let (cpu, start) = (clock(), Instant::now());
+    let output = build();
+    let building = start.elapsed();
+    let request = Request { node: output.uop(), device: output.device().clone(), reuse: None };
+    let clock_schedule = Instant::now();
+    let scheduled = exec::schedule(&[request]).expect("the graph has a schedule");
+    let scheduling = clock_schedule.elapsed();
+    let clock_compile = Instant::now();
+    let compiled: Vec<Arc<Compiled>> =
+        scheduled.items.iter().filter_map(|i| i.lower().expect("NULL takes every kernel").compiled).collect();
+    let compiling = clock_compile.elapsed();
+    let (cpu, wall) = (clock() - cpu, start.elapsed());
+    let mut unique = compiled.clone();
+    unique.sort_by_key(Arc::as_ptr);
+    unique.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    // What came from a cache took no time in this trip.
+    let after = exec::counters();
+    let (planned, made) = (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
+    let of_plan = |i: usize| if planned { scheduled.plan.times[i] } else { Duration::ZERO };
+    let of_programs = |f: &dyn Fn(&Compiled) -> Duration| if made { unique.iter().map(|c| f(c)).sum() } else { Duration::ZERO };
+    let mut passes = vec![("build", building)];
+    passes.extend(schedule::PASSES.iter().enumerate().map(|(i, name)| (*name, of_plan(i))));
+    let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
+    passes.push(("schedule_cache", rest));
+    let from = passes.len();
+    passes.push(("optimize", of_programs(&|c| c.times[0])));
+    passes.extend(lower::PASSES.iter().enumerate().map(|(i, name)| (*name, of_programs(&|c| c.program.times[i]))));
+    passes.push(("render", of_programs(&|c| c.times[2])));
+    let rest = compiling.saturating_sub(passes[from..].iter().map(|p| p.1).sum());
+    passes.push(("program_cache", rest));
+    let kernels = scheduled.items.iter().filter(|i| matches!(i, ScheduleItem::Kernel { .. })).count();
+    Trip { cpu, wall, passes, nodes: output.uop().toposort().len(), kernels, programs: unique.len() }
+}
+
+fn ms(t: Duration) -> f64 {
+    t.as_secs_f64() * 1e3
+}
+
+/// The figures of a model. `note` may add to a figure what is known of it elsewhere.
+fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -> Figure) {
+    let cold = || {
+        schedule::clear_cache();
+        exec::clear_programs();
+        trip(build)
+    };
+    let best = |runs: usize, f: &dyn Fn() -> Trip| (0..runs).map(|_| f()).min_by_key(|t| t.cpu).expect("one run at least");
+    let cold = best(if quick { 1 } else { 3 }, &cold);
+    let warm = best(if quick { 1 } else { 9 }, &|| trip(build));
+    let figure = |what: &str, value: f64, unit| note(Figure::new(format!("{name}_{what}"), value, unit));
+    figure("cold", ms(cold.cpu), "ms").with("wall_ms", ms(cold.wall)).print();
+    figure("warm", ms(warm.cpu), "ms").with("wall_ms", ms(warm.wall)).print();
+    figure("nodes", cold.nodes as f64, "nodes").print();
+    figure("kernels", cold.kernels as f64, "kernels").print();
+    figure("programs", cold.programs as f64, "programs").print();
+    for (which, trip) in [("cold", &cold), ("warm", &warm)] {
+        for (pass, time) in trip.passes.iter().filter(|p| !p.1.is_zero()) {
+            let share = time.as_secs_f64() / trip.wall.as_secs_f64().max(1e-9);
+            figure(&format!("{which}_{pass}"), ms(*time), "ms").with("share", share).print();
+        }
+    }
+}

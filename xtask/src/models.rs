@@ -1,0 +1,69 @@
+//! Models for the benchmarks of the compiler, built through the public `Tensor` methods with the real shapes. Their weights are memory of
+//! the NULL device: they have a size and no bytes. Every call makes new buffers, so no two graphs share a node that reads one.
+
+use picograd::ir::DeviceName;
+use picograd::runtime::Buffer;
+use picograd::tensor::{Attention, Conv, Pool};
+use picograd::{DType, Tensor};
+
+/// A tensor of f32 that is a new buffer.
+fn input(shape: &[usize]) -> Tensor {
+    let null = DeviceName::new("NULL");
+    let buffer = Buffer::new(&null, DType::F32, shape.iter().product()).expect("NULL has room for everything");
+    Tensor::from_uop(buffer.node(), null).reshape(shape)
+}
+
+/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included. Tensors cannot be indexed by tensors yet, so the rows
+/// that the embedding would pick are an input; positions are added to them.
+pub fn gpt2() -> Tensor {
+    const LAYERS: usize = 12;
+    const WIDTH: usize = 768;
+    const HEADS: usize = 12;
+    const VOCABULARY: usize = 50_257;
+    const TOKENS: usize = 64;
+    let norm = |x: &Tensor| x.layernorm(-1, 1e-5) * input(&[WIDTH]) + input(&[WIDTH]);
+    let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), Some(&input(&[to])));
+    let mut x = input(&[1, TOKENS, WIDTH]) + input(&[TOKENS, WIDTH]);
+    for _ in 0..LAYERS {
+        let qkv = linear(&norm(&x), WIDTH, 3 * WIDTH);
+        // [3, batch, heads, tokens, width of a head]
+        let qkv = qkv.reshape([1, TOKENS, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
+        let [q, k, v] = [0, 1, 2].map(|i| qkv.i(i));
+        let seen = q.scaled_dot_product_attention(&k, &v, Attention::new().causal());
+        x = x + linear(&seen.transpose(1, 2).reshape([1, TOKENS, WIDTH]), WIDTH, WIDTH);
+        let inner = linear(&norm(&x), WIDTH, 4 * WIDTH).gelu_tanh();
+        x = x + linear(&inner, 4 * WIDTH, WIDTH);
+    }
+    norm(&x).linear(&input(&[VOCABULARY, WIDTH]), None)
+}
+
+/// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference: running means and variances are inputs.
+pub fn resnet50() -> Tensor {
+    let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
+    let mut x = x.max_pool2d(3, Pool::new().stride(2).padding(1));
+    for (stage, blocks) in [3, 4, 6, 3].into_iter().enumerate() {
+        let width = 64 << stage;
+        for block in 0..blocks {
+            let stride = if block == 0 && stage > 0 { 2 } else { 1 };
+            x = bottleneck(&x, width, stride, block == 0);
+        }
+    }
+    x.mean([2, 3]).linear(&input(&[1000, 2048]), Some(&input(&[1000])))
+}
+
+/// 1×1, 3×3, 1×1, and the input added; the first of a stage brings the input to the new shape.
+fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
+    let y = convolved(x, width, 1, 1).relu();
+    let y = convolved(&y, width, 3, stride).relu();
+    let y = convolved(&y, 4 * width, 1, 1);
+    let short = if first { convolved(x, 4 * width, 1, stride) } else { x.clone() };
+    (y + short).relu()
+}
+
+/// A convolution without bias, and the batch norm after it.
+fn convolved(x: &Tensor, outputs: usize, kernel: usize, stride: usize) -> Tensor {
+    let weight = input(&[outputs, x.size(1), kernel, kernel]);
+    let y = x.conv2d(&weight, Conv::new().stride(stride).padding(kernel / 2));
+    let [mean, variance, scale, shift] = [(); 4].map(|()| input(&[outputs, 1, 1]));
+    (y - mean) * ((variance + 1e-5).rsqrt() * scale) + shift
+}

@@ -1,0 +1,113 @@
+//! `cargo xtask test`: everything that must hold, in one command. In come filters; out come the steps, what was left out and why, and a verdict.
+//!
+//! All steps use the dev profile, so that nothing is compiled for this command alone.
+
+use picograd::{Device, env};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// How a step ended.
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+struct Step {
+    what: &'static str,
+    outcome: Outcome,
+    time: Duration,
+}
+
+/// Runs the steps. With filters, only the tests that they choose.
+pub fn run(filters: &[String]) -> ExitCode {
+    let mut steps = Vec::new();
+    if filters.is_empty() {
+        steps.push(tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]));
+        // The smoke tests come before the long build: a broken stage shows in the first minute.
+        steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--test", "tiny"]));
+        steps.push(tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+        steps.push(step("tests and examples of the documents", &["test", "--workspace"]));
+    } else {
+        let mut args = vec!["test", "--workspace", "--"];
+        args.extend(filters.iter().map(String::as_str));
+        steps.push(step("chosen tests", &args));
+    }
+    report(&steps)
+}
+
+fn step(what: &'static str, args: &[&str]) -> Step {
+    let start = Instant::now();
+    println!("\n== {what}: cargo {}", args.join(" "));
+    let outcome = match cargo(args).status() {
+        Ok(status) if status.success() => Outcome::Passed,
+        Ok(_) => Outcome::Failed,
+        Err(e) => {
+            println!("cargo cannot be run: {e}");
+            Outcome::Failed
+        }
+    };
+    Step { what, outcome, time: start.elapsed() }
+}
+
+/// A step that needs a component of the toolchain, which a minimal one lacks.
+fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> Step {
+    let there = cargo(&[command, "--version"]).output().is_ok_and(|o| o.status.success());
+    if there {
+        return step(what, args);
+    }
+    let why = format!("the toolchain has no {component}; `rustup component add {component}` installs it");
+    Step { what, outcome: Outcome::Skipped(why), time: Duration::ZERO }
+}
+
+/// The cargo that runs us, so that the toolchain is the same.
+pub fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    command
+}
+
+fn report(steps: &[Step]) -> ExitCode {
+    println!("\n== summary");
+    for v in env::VARIABLES {
+        if let Some(value) = std::env::var_os(v.name) {
+            println!("note     {}={} was set", v.name, value.to_string_lossy());
+        }
+    }
+    for (what, why) in absent() {
+        println!("absent   {what}: {why}");
+    }
+    for s in steps {
+        let seconds = s.time.as_secs_f64();
+        match &s.outcome {
+            Outcome::Passed => println!("passed   {} ({seconds:.0} s)", s.what),
+            Outcome::Failed => println!("FAILED   {} ({seconds:.0} s)", s.what),
+            Outcome::Skipped(why) => println!("skipped  {}: {why}", s.what),
+        }
+    }
+    if steps.iter().any(|s| matches!(s.outcome, Outcome::Failed)) {
+        println!("not all is well");
+        return ExitCode::FAILURE;
+    }
+    println!("all is well");
+    ExitCode::SUCCESS
+}
+
+/// What this machine does not have, so that the tests for it did not run.
+fn absent() -> Vec<(String, String)> {
+    let mut list = Vec::new();
+    for (name, found) in Device::list() {
+        if let Err(why) = found {
+            list.push((format!("device {name}"), why.to_string().replace('\n', "; ")));
+        }
+    }
+    for (program, what) in [
+        ("clang", "kernels were compiled by cc or gcc; tests that compare the two compilers had one"),
+        ("objdump", "DEBUG=7 shows bytes in place of instructions"),
+    ] {
+        if !Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success()) {
+            list.push((program.to_string(), what.to_string()));
+        }
+    }
+    list
+}
