@@ -286,9 +286,10 @@ fn run_interpreted(case: &Case, p: &Prepared) -> Outcome<Vec<Value>> {
 }
 
 fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
-    match b.buffer.memory() {
+    let place = b.buffer.place();
+    match place.memory {
         // SAFETY: the buffers were made for this run, and it is the only one that has them.
-        Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr(), h.len()) }),
+        Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset) }),
         Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
     }
 }
