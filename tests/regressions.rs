@@ -142,3 +142,14 @@ fn signed_overflow_wraps() {
         %4 = Sink void %2, %3";
     agrees(text, &[]);
 }
+
+/// An input whose value turns out not to matter when the kernel is lowered is still an argument.
+#[test]
+fn argument_without_a_use() {
+    let text = "
+        ; input 0: f32 0000803f00000040
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Pow f32 %0, 0.0:f32
+        %2 = Sink void %1";
+    agrees(text, &[]);
+}
