@@ -7,7 +7,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, DeviceName, UOp};
 use crate::opt::Kernel;
-use crate::runtime::{Buffer, Device, Memory};
+use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Step};
 use crate::verify;
 use std::fmt;
@@ -96,7 +96,7 @@ impl ExecItem {
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                let memory: Vec<&Memory> = buffers.iter().map(|b| b.buffer.memory()).collect();
+                let memory: Vec<Place> = buffers.iter().map(|b| b.buffer.place()).collect();
                 let time = c.executable.run(&memory, &c.program.launch)?;
                 let e = c.program.estimate;
                 let total = count(|n| {
@@ -129,11 +129,12 @@ impl ExecItem {
 
 fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
     let bytes = to.len * to.dtype.itemsize();
-    match (to.buffer.memory(), from.buffer.memory()) {
-        (Memory::Host(t), Memory::Host(f)) => {
-            assert!(bytes <= t.len() && bytes <= f.len(), "a copy of {bytes} bytes between {} and {}", f.len(), t.len());
-            // SAFETY: both are at least that long, and a copy's buffers are different ones.
-            unsafe { std::ptr::copy_nonoverlapping(f.ptr(), t.ptr(), bytes) };
+    let (t, f) = (to.buffer.place(), from.buffer.place());
+    match (t.memory, f.memory) {
+        (Memory::Host(th), Memory::Host(fh)) => {
+            assert!(t.offset + bytes <= th.len() && f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffers");
+            // SAFETY: both are at least that long, and a copy's memories are different ones.
+            unsafe { std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes) };
             Ok(())
         }
         (Memory::Null, _) => Ok(()),
@@ -228,10 +229,19 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             Step::Kernel { ast, buffers, device } => {
                 ScheduleItem::Kernel { ast: ast.clone(), buffers: buffers.iter().map(arg).collect(), device: device.clone() }
             }
-            Step::Copy { to, from } => ScheduleItem::Copy { to: arg(to), from: arg(from) },
+            Step::Copy { to, from, start } => {
+                let (to, mut from) = (arg(to), arg(from));
+                from.buffer = from.buffer.part(*start..*start + to.len);
+                from.len = to.len;
+                ScheduleItem::Copy { to, from }
+            }
         })
         .collect();
-    let outputs = plan.outputs.iter().map(|o| o.as_ref().map(|n| arg(n).buffer)).collect();
+    let output = |o: &schedule::Output| {
+        let whole = arg(&o.buffer).buffer;
+        o.part.clone().map_or(whole.clone(), |p| whole.part(p))
+    };
+    let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
     Ok(Scheduled { items, outputs, plan })
 }
 

@@ -47,6 +47,10 @@ pub trait Storage: Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The number of the memory that it is part of: two storages of one memory may overlap.
+    fn memory_id(&self) -> u64 {
+        self.id()
+    }
     /// How often its content was exchanged in place. A node that names an older content is stale.
     fn version(&self) -> u64 {
         0

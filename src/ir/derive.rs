@@ -4,7 +4,7 @@
 use super::uop::Node;
 use super::{Arg, Fold, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
-use crate::shape::Dims;
+use crate::shape::{Dims, ShapeTracker};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,7 @@ pub(super) struct Facts {
     shape: OnceLock<Dims>,
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
+    view: OnceLock<Box<(UOp, ShapeTracker)>>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
     settled: AtomicU32,
 }
@@ -97,6 +98,28 @@ impl UOp {
     /// The shape in the tensor graph; `[]` for what has none.
     pub fn shape(&self) -> &Dims {
         fill(self, |n| &n.facts.shape, make_shape)
+    }
+    /// For a movement op: the node under all movement ops, and how its elements are seen from here.
+    pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
+        let mut chain = Vec::new();
+        let mut u = self;
+        while let Some(m) = u.arg().movement() {
+            if u.node().facts.view.get().is_some() {
+                break;
+            }
+            chain.push((u, m));
+            u = &u.src()[0];
+        }
+        while let Some((v, m)) = chain.pop() {
+            let under = &v.src()[0];
+            let (base, seen) = match under.node().facts.view.get() {
+                Some(b) => (b.0.clone(), b.1.clone()),
+                None => (under.clone(), ShapeTracker::new(under.shape())),
+            };
+            let seen = seen.apply(m).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"));
+            let _ = v.node().facts.view.set(Box::new((base, seen)));
+        }
+        self.node().facts.view.get().map(|b| &**b)
     }
     /// The number of elements in the tensor graph.
     pub fn numel(&self) -> usize {

@@ -5,8 +5,24 @@
 //! ([`Scalar`]) it computes, over an IR node it builds the kernel, and both give the same bits as long as a backend rounds each
 //! operation once, keeps subnormals, and neither reassociates nor contracts.
 //!
-//! All coefficients come from `scripts/minimax.py`. The bounds on the error in each file are measured over all 2^32 inputs by
-//! `examples/math_sweep.rs`, in units of the float32 spacing at the true value.
+//! All coefficients come from `scripts/minimax.py`. The error is in units of the float32 spacing at the true value, subnormals
+//! included, and is the largest over all 2^32 inputs, or for pow over 2^27 pairs, as `examples/math_sweep.rs` finds it. The
+//! operations are distinct nodes without constants and bitcasts, as `tests/math.rs` counts them.
+//!
+//! | function | error, ulp | operations |
+//! |---|---|---|
+//! | exp | 0.89 | 20 |
+//! | exp2 | 0.88 | 19 |
+//! | log | 0.92 | 27 |
+//! | log2 | 0.98 | 27 |
+//! | sin | 0.89 | 86 |
+//! | cos | 0.96 | 86 |
+//! | tan | 2.52 | 88, one a division |
+//! | tanh | 1.59 | 26, one a division |
+//! | sigmoid | 1.999 | 21, one a division |
+//! | erf | 2.62 | 26 |
+//! | rsqrt | 1.49 | a root and a division |
+//! | pow | 1.54 | 100, one a division |
 
 mod erf;
 mod exp;

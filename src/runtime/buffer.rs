@@ -17,13 +17,30 @@ pub enum Memory {
     Null,
 }
 
+/// Memory with what all buffers in it share.
+struct Block {
+    id: u64,
+    memory: Memory,
+    version: AtomicU64,
+}
+
 struct Inner {
     id: u64,
     device: DeviceName,
     dtype: DType,
     len: usize,
-    memory: Memory,
-    version: AtomicU64,
+    block: Arc<Block>,
+    /// Bytes from the start of the block.
+    offset: usize,
+}
+
+/// A place in memory of a device: what a kernel's argument points at.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The memory.
+    pub memory: &'a Memory,
+    /// Bytes from its start.
+    pub offset: usize,
 }
 
 /// A handle on memory of a device.
@@ -58,7 +75,8 @@ impl Buffer {
 
     fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, memory, version: AtomicU64::new(0) }))
+        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0) });
+        Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
 
     /// The buffer behind a node's storage.
@@ -73,7 +91,7 @@ impl Buffer {
 
     /// Notes that the content was exchanged in place: nodes that name the old one are stale from now on.
     pub(crate) fn overwritten(&self) {
-        self.0.version.fetch_add(1, Ordering::AcqRel);
+        self.0.block.version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Element dtype.
@@ -88,9 +106,23 @@ impl Buffer {
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
-    /// Where the memory is.
-    pub fn memory(&self) -> &Memory {
-        &self.0.memory
+    /// Where it is.
+    pub fn place(&self) -> Place<'_> {
+        Place { memory: &self.0.block.memory, offset: self.0.offset }
+    }
+    /// Some of its elements as a buffer of their own, in the same memory.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
+        assert!(range.start <= range.end && range.end <= self.0.len, "{range:?} is not inside {self:?}");
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let offset = self.0.offset + range.start * self.0.dtype.itemsize();
+        Buffer(Arc::new(Inner {
+            id,
+            device: self.0.device.clone(),
+            dtype: self.0.dtype,
+            len: range.len(),
+            block: self.0.block.clone(),
+            offset,
+        }))
     }
     /// Where it lives.
     pub fn device_name(&self) -> &DeviceName {
@@ -99,10 +131,10 @@ impl Buffer {
 
     /// The content. Kernels that write it have been waited for by the time a handle is in a user's hands.
     pub fn read(&self) -> Result<Vec<u8>> {
-        match &self.0.memory {
+        match &self.0.block.memory {
             // SAFETY: kernels run to their end before `realize` returns, and the executor hands out no buffer that a later run may write
             // while a reader holds it: memory is taken over only when no live tensor reads it.
-            Memory::Host(h) => Ok(unsafe { h.as_slice() }[..self.bytes()].to_vec()),
+            Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
             Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
         }
     }
@@ -118,8 +150,11 @@ impl Storage for Buffer {
     fn len(&self) -> usize {
         self.0.len
     }
+    fn memory_id(&self) -> u64 {
+        self.0.block.id
+    }
     fn version(&self) -> u64 {
-        self.0.version.load(Ordering::Acquire)
+        self.0.block.version.load(Ordering::Acquire)
     }
     fn as_any(&self) -> &dyn Any {
         self

@@ -1,6 +1,6 @@
 //! The CPU device: C through clang or cc, loaded into memory, run on a pool of threads.
 
-use super::buffer::Memory;
+use super::buffer::{Memory, Place};
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
@@ -81,9 +81,9 @@ struct Addresses(Vec<*mut u8>);
 unsafe impl Sync for Addresses {}
 
 impl Executable for Kernel {
-    fn run(&self, args: &[&Memory], launch: &Launch) -> Result<Duration> {
-        let addresses = args.iter().map(|m| match m {
-            Memory::Host(h) => Ok(h.ptr()),
+    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let addresses = args.iter().map(|p| match p.memory {
+            Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
             Memory::Null => Err(Error::Device("a CPU kernel was given memory of another device".into())),
         });
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);

@@ -1,6 +1,6 @@
 //! The registry of devices: names, what is there, what is not and why. A device is opened when it is first asked for.
 
-use super::buffer::Memory;
+use super::buffer::{Memory, Place};
 use super::{cc, interp_device, null};
 use crate::env;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub trait Backend: Send + Sync {
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
     /// Runs it on memory, slot by slot, and says how long it took.
-    fn run(&self, args: &[&Memory], launch: &Launch) -> Result<Duration>;
+    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
         None

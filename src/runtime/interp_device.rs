@@ -1,6 +1,6 @@
 //! The interpreter as a device.
 
-use super::buffer::Memory;
+use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use super::interp::{self, Interp, Options};
 use super::memory::HostBuffer;
@@ -38,11 +38,11 @@ impl Backend for InterpDevice {
 struct Kernel(Interp);
 
 impl Executable for Kernel {
-    fn run(&self, args: &[&Memory], _launch: &Launch) -> Result<Duration> {
+    fn run(&self, args: &[Place], _launch: &Launch) -> Result<Duration> {
         let start = Instant::now();
-        let memory = args.iter().map(|m| match m {
+        let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
-            Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr(), h.len()) }),
+            Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(p.offset), h.len() - p.offset) }),
             Memory::Null => Err(Error::Device("the interpreter was given memory of another device".into())),
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;

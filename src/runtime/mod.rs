@@ -13,7 +13,7 @@ mod null;
 pub mod objcache;
 pub mod pool;
 
-pub use buffer::{Buffer, Memory};
+pub use buffer::{Buffer, Memory, Place};
 pub use device::{Device, Executable};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The device that runs nothing: kernels are lowered and rendered as for the CPU, and then dropped. For measuring the compiler.
 
-use super::buffer::Memory;
+use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use crate::error::Result;
 use crate::lower::{Launch, Program};
@@ -43,7 +43,7 @@ impl Backend for Null {
 struct Rendered(String);
 
 impl Executable for Rendered {
-    fn run(&self, _args: &[&Memory], _launch: &Launch) -> Result<Duration> {
+    fn run(&self, _args: &[Place], _launch: &Launch) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
     fn source(&self) -> Option<&str> {

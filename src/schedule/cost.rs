@@ -18,7 +18,7 @@ pub const ROW_BYTES: usize = 512 << 10;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
 /// Work worth spreading over threads.
-pub const WORTH_SPREADING: f64 = 131_072.0;
+pub const WORTH_SPREADING: f64 = 16_384.0;
 
 /// What one evaluation of the op costs, apart from its operands.
 pub fn of_op(u: &UOp) -> f64 {

@@ -64,8 +64,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
     let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
     // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
-    let mut through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, _, source)| (*n, *source)).collect();
-    through_copy.retain(|_, _| true);
+    let through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, source, _)| (*n, *source)).collect();
     let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
@@ -125,7 +124,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
         let read: FxHashSet<usize> = groups
             .iter()
             .flat_map(|g| g.reads.iter().copied())
-            .chain(ranged.copies.iter().map(|c| c.2))
+            .chain(ranged.copies.iter().map(|c| c.1))
             .chain(keep.iter().copied())
             .collect();
         let before: usize = groups.iter().map(|g| g.stores.len()).sum();

@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort};
 use kernels::Group;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ pub enum Step {
         to: usize,
         /// From this one.
         from: usize,
+        /// From this element of it on.
+        start: usize,
     },
 }
 
@@ -102,12 +105,21 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Every buffer that a step names.
     pub buffers: Vec<BufferInfo>,
-    /// The buffer of each output; `None` for one without elements.
-    pub outputs: Vec<Option<usize>>,
+    /// Where each output is; `None` for one without elements.
+    pub outputs: Vec<Option<Output>>,
     /// Bytes and device of each block of temporaries.
     pub blocks: Vec<(usize, DeviceName)>,
     /// The time that each pass took when the plan was made.
     pub times: [Duration; 4],
+}
+
+/// Where an output is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Its buffer.
+    pub buffer: usize,
+    /// The part of the buffer that it is, where it is not the whole.
+    pub part: Option<Range<usize>>,
 }
 
 /// An output that is asked for: its node, its device, and the input whose memory it may take over if that is safe.
@@ -156,8 +168,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let device = devices_of(&order, &outputs, devices);
     let ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
-    let output_number = |o: &UOp| -> Option<usize> { (o.numel() > 0).then(|| ranged.numbers[&ranges::peel(o).id()]) };
-    let numbers: Vec<Option<usize>> = outputs.iter().map(output_number).collect();
+    let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
+    let numbers: Vec<Option<usize>> = homes.iter().map(|h| h.as_ref().map(|h| ranged.numbers[&h.0.id()])).collect();
     let keep: FxHashSet<usize> = numbers.iter().flatten().copied().collect();
     let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
     let grouping = lap();
@@ -183,7 +195,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let taken = take_over(&mut groups, &ranged, &mut numbers, reuse, &buffers);
     let steps = ordered(&groups, &ranged, &taken);
     let (buffers, blocks) = place(&steps, buffers, inputs);
-    Plan { steps, buffers, outputs: numbers, blocks, times: [preparing, ranging, grouping, lap()] }
+    let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
+    Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
@@ -229,7 +242,7 @@ fn take_over(
             continue;
         }
         // An input that is itself an output must keep its value.
-        if numbers.contains(&Some(input)) || ranged.copies.iter().any(|c| c.2 == input || c.2 == number) {
+        if numbers.contains(&Some(input)) || ranged.copies.iter().any(|c| c.1 == input || c.1 == number) {
             continue;
         }
         let index = groups[g].stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("written there");
@@ -255,7 +268,7 @@ fn take_over(
                     after.extend(h.writes());
                 }
             }
-            for (to, _, from) in &ranged.copies {
+            for (to, from, _) in &ranged.copies {
                 if after.contains(from) {
                     after.insert(*to);
                 }
@@ -307,14 +320,15 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
 fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) -> Vec<Step> {
     enum Unit<'a> {
         Group(&'a Group),
-        Copy(usize, usize),
+        Copy(usize, usize, usize),
     }
-    let units: Vec<Unit> = groups.iter().map(Unit::Group).chain(ranged.copies.iter().map(|(to, _, from)| Unit::Copy(*to, *from))).collect();
+    let units: Vec<Unit> =
+        groups.iter().map(Unit::Group).chain(ranged.copies.iter().map(|(to, from, start)| Unit::Copy(*to, *from, *start))).collect();
     let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
     for (i, u) in units.iter().enumerate() {
         match u {
             Unit::Group(g) => writer.extend(g.writes().map(|n| (n, i))),
-            Unit::Copy(to, _) => writer.extend([(*to, i)]),
+            Unit::Copy(to, ..) => writer.extend([(*to, i)]),
         }
     }
     // A buffer that is taken over has readers of the old value (before) and of the new one, which name it the same; only the latter
@@ -332,7 +346,7 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
                 .copied()
                 .filter(|w| *w != i)
                 .collect(),
-            Unit::Copy(_, from) => writer.get(from).copied().into_iter().collect(),
+            Unit::Copy(_, from, _) => writer.get(from).copied().into_iter().collect(),
         })
         .collect();
     for (input, g) in taken {
@@ -353,7 +367,7 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
                 let (ast, buffers) = kernels::finish(g);
                 Step::Kernel { ast, buffers, device: g.device.clone() }
             }
-            Unit::Copy(to, from) => Step::Copy { to: *to, from: *from },
+            Unit::Copy(to, from, start) => Step::Copy { to: *to, from: *from, start: *start },
         });
     }
     steps

@@ -12,6 +12,7 @@ use crate::shape::{IndexExpr, movement_index};
 use crate::symbolic::{simplify, simplify_under};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 impl IndexExpr for UOp {
     fn int(value: i64) -> UOp {
@@ -79,27 +80,38 @@ pub struct Stored {
 pub struct Ranged {
     /// One per stored node, producers before users.
     pub stored: Vec<Stored>,
-    /// Copies between devices: number and node of the copy, and the number of the buffer that it reads.
-    pub copies: Vec<(usize, UOp, usize)>,
+    /// Copies between devices: the number of the copy, the number of the buffer that it reads, and from which element on.
+    pub copies: Vec<(usize, usize, usize)>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
 }
 
-/// The node whose buffer this one reads, seen through reshapes, which do not move elements.
-pub fn peel(u: &UOp) -> &UOp {
+/// Where the elements of a node lie, in order and without gaps: in the buffer of a node, or in a part of a buffer that is there already.
+pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
-    while matches!(u.op(), Op::Reshape) || (u.op() == Op::Contiguous && is_plain(&u.src()[0])) {
-        u = &u.src()[0];
+    loop {
+        if let Some((base, seen)) = u.view() {
+            if seen.is_contiguous() {
+                u = base;
+                continue;
+            }
+            return match seen.contiguous_slice() {
+                Some(part) if is_there(base) => (base.clone(), Some(part)),
+                _ => (u.clone(), None),
+            };
+        }
+        if u.op() == Op::Contiguous {
+            let (node, part) = home(&u.src()[0]);
+            if is_there(&node) {
+                return (node, part);
+            }
+        }
+        return (u.clone(), None);
     }
-    u
 }
 
-/// A buffer under reshapes alone.
-fn is_plain(u: &UOp) -> bool {
-    let mut u = u;
-    while u.op() == Op::Reshape || u.op() == Op::Contiguous {
-        u = &u.src()[0];
-    }
+/// Is it in memory without a kernel?
+fn is_there(u: &UOp) -> bool {
     matches!(u.op(), Op::Param | Op::Buffer | Op::Copy)
 }
 
@@ -154,13 +166,13 @@ fn iterations(loops: &[UOp]) -> f64 {
 /// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the inputs take.
 pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     let order = toposort(outputs);
-    let mut forced: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
+    let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
     for u in &order {
         match u.op() {
-            Op::Contiguous if !is_plain(&u.src()[0]) => drop(forced.insert(u.id())),
+            Op::Contiguous if home(u).0 == *u => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
-                forced.insert(peel(&u.src()[0]).id());
+                forced.insert(home(&u.src()[0]).0.id());
             }
             _ => {}
         }
@@ -196,7 +208,7 @@ fn decide(order: &[UOp], outputs: &[UOp], forced: &FxHashSet<u64>, assumed: &FxH
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
-    let results: FxHashSet<u64> = outputs.iter().map(|o| peel(o).id()).collect();
+    let results: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
     for u in order.iter().rev() {
         // Leaves are read where they are; a literal is stored only if it is itself asked for.
         let leaf = matches!(u.op(), Op::Param | Op::Buffer | Op::Copy) || (u.op() == Op::Const && !results.contains(&u.id()));
@@ -243,16 +255,28 @@ fn decide(order: &[UOp], outputs: &[UOp], forced: &FxHashSet<u64>, assumed: &FxH
     Decided { walk, stored, evaluated }
 }
 
+/// Looks through a movement op: the node under it, the indices there, and where there is an element at all. A flat buffer is reached
+/// through all movement ops at once, by strides; anything else through one op.
+fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
+    let (base, seen) = u.view().expect("a movement op is a view");
+    if base.shape().len() == 1 {
+        let (index, valid) = seen.expr(at);
+        return (base.clone(), smallvec::smallvec![index], valid);
+    }
+    let x = &u.src()[0];
+    let m = u.arg().movement().expect("a movement op has a movement");
+    let (at, valid) = movement_index(m, x.shape(), at);
+    (x.clone(), at, valid)
+}
+
 /// Passes one evaluation of a node on to its operands as demands.
 fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
     match u.op() {
         op if op.is(Group::Movement) => {
-            let x = &u.src()[0];
-            let m = u.arg().movement().expect("a movement op has a movement");
-            let (at, valid) = movement_index(m, x.shape(), &d.at);
+            let (x, at, valid) = moved(u, &d.at);
             let at: Indices = at.iter().map(simplify).collect();
             let valid = simplify(&d.valid.and(&valid));
-            let k = walk.demand(x, at, valid, &d.loops, d.uses, d.kernel);
+            let k = walk.demand(&x, at, valid, &d.loops, d.uses, d.kernel);
             d.operands.push(k);
         }
         Op::Reduce => {
@@ -298,8 +322,8 @@ fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outpu
         if broadcast && row_bytes > cost::ROW_BYTES {
             return true;
         }
-        // A long reduce inside a kernel of few outputs would run on few threads.
-        let narrow = demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS && d.loops.len() + d.opened.len() > 0);
+        // A long reduce inside a kernel of few outputs would run on few threads; one that few rows share would run again on every thread.
+        let narrow = demands.iter().any(|d| outputs_of_kernel[d.kernel].min(iterations(&d.loops)) < cost::FEW_OUTPUTS);
         if narrow && total > cost::WORTH_SPREADING && (broadcast || n >= cost::FEW_OUTPUTS) {
             return true;
         }
@@ -371,7 +395,8 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
                 let number = inputs + out.stored.len() + out.copies.len();
                 buffers.insert(u.id(), placeholder(u, number));
                 out.numbers.insert(u.id(), number);
-                out.copies.push((number, u.clone(), out.numbers[&peel(&u.src()[0]).id()]));
+                let (source, part) = home(&u.src()[0]);
+                out.copies.push((number, out.numbers[&source.id()], part.map_or(0, |p| p.start)));
             }
             _ => {}
         }
@@ -407,15 +432,18 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
 /// The value of a node at one demand, from its operands' values.
 fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>) -> UOp {
     let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
+    if u.op().is(Group::Movement) {
+        let (x, _, valid) = moved(u, &d.at);
+        let value = values[&(x.id(), d.operands[0])].clone();
+        let valid = simplify(&valid);
+        // A guarded load is zero by itself where there is no element.
+        let zero_there = value.op() == Op::Load && value.src().len() > 1;
+        return if valid.is_int(1) || zero_there { value } else { valid.select(&value, &UOp::constant(0i64, u.dtype())) };
+    }
     match u.op() {
         Op::Const => u.clone(),
         Op::Iota => d.at[0].cast(u.dtype()),
-        Op::Pad => {
-            let m = u.arg().movement().expect("a pad has a movement");
-            let (_, valid) = movement_index(m, u.src()[0].shape(), &d.at);
-            simplify(&valid).select(&operand(0), &UOp::constant(0i64, u.dtype()))
-        }
-        op if op.is(Group::Movement) || op == Op::Contiguous => operand(0),
+        Op::Contiguous => operand(0),
         Op::Reduce => {
             let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             if d.opened.is_empty() {

@@ -98,14 +98,26 @@ fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
         let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.uop()).collect();
         for u in toposort(&others) {
             if let Arg::Storage(s) = u.arg() {
-                read.insert((s.storage.id(), s.version));
+                read.insert((s.storage.memory_id(), s.version));
             }
         }
     }
+    // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
+    let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
+    if any_home {
+        let wanted: Vec<UOp> = tensors.iter().map(|t| t.uop()).collect();
+        for u in toposort(&wanted) {
+            if let Arg::Storage(s) = u.arg() {
+                inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
+            }
+        }
+    }
+    let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     tensors
         .iter()
         .map(|t| {
-            let reuse = lock(&t.0.home).clone().filter(|s| !s.is_stale() && !read.contains(&(s.storage.id(), s.version)));
+            let reuse =
+                lock(&t.0.home).clone().filter(|s| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s));
             Request { node: t.uop(), device: t.device().clone(), reuse }
         })
         .collect()

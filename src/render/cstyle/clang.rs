@@ -42,7 +42,7 @@ const WORDS: Words = Words {
     long: "L",
     special32: ["__builtin_inff()", "__builtin_nanf(\"\")"],
     special64: Some(["__builtin_inf()", "__builtin_nan(\"\")"]),
-    helper: "static inline __attribute__((always_inline))",
+    helper: "INLINE",
     global: "",
     local: "",
     local_array: "__attribute__((aligned(64))) ",
@@ -169,8 +169,8 @@ impl Dialect for Clang {
         }
         let (params, args) = (if params.is_empty() { "void".to_string() } else { params.join(", ") }, args.join(", "));
         let Kernel { name, body, .. } = k;
-        format!(
-            "{prelude}static void {name}({params}) {{\n{body}}}\nvoid {name}_entry(void* const* bufs, long tidx) {{ {name}({args}); }}\n"
-        )
+        let inline = if prelude.contains(WORDS.helper) { "#define INLINE static inline __attribute__((always_inline))\n" } else { "" };
+        let entry = format!("void {name}_entry(void* const* bufs, long tidx) {{ {name}({args}); }}");
+        format!("{inline}{prelude}static void {name}({params}) {{\n{body}}}\n{entry}\n")
     }
 }

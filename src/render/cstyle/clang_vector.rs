@@ -149,13 +149,19 @@ fn shift(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     Ok(Operand::plain(format!("({x}{sign}{amount})")))
 }
 
+/// Small floats convert through f32, where that is exact, and otherwise lane by lane.
 fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
     let (dtype, from) = (alu.dtype, alu.from);
-    if is_small(dtype.scalar) && from.scalar != Scalar::F32 {
-        return None;
-    }
+    let f32s = DType::F32.vec(dtype.lanes);
+    let through = |cx: &mut Cx| match cast(cx, &Alu { dtype: f32s, ..*alu })? {
+        Ok(x) => cast(cx, &Alu { from: f32s, args: &[Operand::plain(x)], ..*alu }),
+        Err(e) => Some(Err(e)),
+    };
     if is_small(from.scalar) && dtype.scalar != Scalar::F32 {
-        return None;
+        return through(cx);
+    }
+    if is_small(dtype.scalar) && from.scalar != Scalar::F32 {
+        return if from.bits() <= 16 { through(cx) } else { None };
     }
     Some((|| {
         let x = whole(cx, &alu.args[0], from)?;

@@ -171,11 +171,15 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
         converted = args
             .iter()
             .map(|a| {
+                if let (Op::Add, Some(x)) = (op, below_zero(cx, a, scalar)) {
+                    return Ok(Operand::with_form(a.text.clone(), Form::Negated(x)));
+                }
                 Ok(match (a.literal, &a.form) {
                     (Some(c), _) => literal(cx, c, DType { scalar: through, lanes: 1 })?,
                     (None, Form::Negated(x)) => {
                         Operand::with_form(format!("({unsigned}){}", a.text), Form::Negated(format!("({unsigned}){x}")))
                     }
+                    (None, Form::Wrapped(x)) => Operand::plain(x.clone()),
                     _ => Operand::plain(format!("({unsigned}){}", a.text)),
                 })
             })
@@ -193,7 +197,7 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
         // What is negated is remembered as it was before the casts.
         let form = match &result.form {
             Form::Negated(_) => Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone()),
-            _ => Form::Plain,
+            _ => Form::Wrapped(result.text.clone()),
         };
         return Ok(Operand::with_form(format!("(({ty}){})", result.text), form));
     }

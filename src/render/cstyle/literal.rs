@@ -43,7 +43,7 @@ pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
     Ok(match (scalar, value) {
         (Scalar::F16 | Scalar::BF16, _) => format!("{:#06x}", value.to_bits(dtype)),
         (Scalar::F8E4M3 | Scalar::F8E5M2, _) => format!("{:#04x}", value.to_bits(dtype)),
-        (Scalar::F32, Const::Float(v)) => float(v, format!("{:?}f", v as f32), words.special32),
+        (Scalar::F32, Const::Float(v)) => float(v, format!("{}f", digits(v, format!("{:?}", v as f32))), words.special32),
         (Scalar::F64, Const::Float(v)) => {
             let special = words.special64.ok_or_else(|| format!("{} has no f64", cx.dialect.target().name))?;
             float(v, format!("{v:?}"), special)
@@ -58,6 +58,11 @@ pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
         (_, Const::Int(v)) => v.to_string(),
         (_, c) => return Err(format!("no literal for {c:?}")),
     })
+}
+
+/// Whole numbers are written out: the shortest digits that give 2³² back are not those of 2³².
+fn digits(value: f64, shortest: String) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e12 { format!("{value:.1}") } else { shortest }
 }
 
 fn float(value: f64, finite: String, [infinity, nan]: [&str; 2]) -> String {

@@ -48,7 +48,7 @@ fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
     for u in uops {
         walker.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
     }
-    if let Some(open) = walker.open.last() {
+    if let Some((open, _)) = walker.open.last() {
         return Err(refuse(format!("{open:?} is never closed")));
     }
     Ok(walker.finish(name))
@@ -57,7 +57,7 @@ fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
 /// A value that has been met.
 struct Value {
     operand: Operand,
-    /// Is it a name, so that it may be written any number of times?
+    /// Is it a name or as short as one, so that it may be written any number of times?
     named: bool,
 }
 
@@ -71,8 +71,8 @@ struct Walker<'a> {
     extents: FxHashMap<SpecialKind, Vec<usize>>,
     args: Vec<(usize, DType, bool)>,
     multiplies: bool,
-    /// Loops and conditions that are open.
-    open: Vec<UOp>,
+    /// Loops and conditions that are open, each with the values that were named inside and end with it.
+    open: Vec<(UOp, Vec<u64>)>,
     /// Declarations of local memory, which belong at the top of a kernel.
     locals: String,
     body: String,
@@ -147,17 +147,20 @@ impl<'a> Walker<'a> {
                 let (ty, extent) = (self.cx.ty(u.dtype())?, self.named(&src[0])?);
                 let name = format!("ridx{id}");
                 self.line(&format!("for ({ty} {name} = 0; {name} < {extent}; {name}++) {{"));
-                self.open.push(u.clone());
+                self.open.push((u.clone(), Vec::new()));
                 self.name(u, name);
             }
             (Op::If, _) => {
                 let condition = self.text(&src[0])?;
                 self.line(&format!("if ({}) {{", without_parentheses(&condition)));
-                self.open.push(u.clone());
+                self.open.push((u.clone(), Vec::new()));
             }
             (Op::EndRange | Op::EndIf, _) => {
-                if self.open.pop().as_ref() != Some(&src[0]) {
+                let Some((_, inside)) = self.open.pop_if(|(opened, _)| *opened == src[0]) else {
                     return Err(format!("{:?} is not what was opened last", src[0]));
+                };
+                for id in inside {
+                    self.values.remove(&id);
                 }
                 self.line("}");
             }
@@ -166,10 +169,14 @@ impl<'a> Walker<'a> {
                 self.line(&format!("{ty} acc{id} = {init};"));
                 self.name(u, format!("acc{id}"));
             }
+            (Op::Assign, _) if !matches!(src[0].op(), Op::DefineAcc | Op::Assign) => {
+                return Err(format!("{:?} is not an accumulator", src[0]));
+            }
             (Op::Assign, _) => {
                 let (acc, value) = (self.text(&src[0])?, self.text(&src[1])?);
                 self.line(&format!("{acc} = {value};"));
-                self.name(u, acc);
+                // It lives as long as the accumulator, not only to the end of the block.
+                self.values.insert(u.id(), Value { operand: Operand::plain(acc), named: true });
             }
             (Op::Barrier, _) => {
                 if let Some(barrier) = self.cx.dialect.words().barrier {
@@ -189,6 +196,9 @@ impl<'a> Walker<'a> {
                 self.value(u, "vec", if src.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
             }
             (Op::Gep, Arg::Lanes(picked)) => {
+                if picked.len() != u.dtype().lanes as usize {
+                    return Err(format!("{} lanes are picked", picked.len()));
+                }
                 if let Some(past) = picked.iter().find(|l| **l >= src[0].dtype().lanes) {
                     return Err(format!("there is no lane {past} in {:?}", src[0]));
                 }
@@ -206,13 +216,17 @@ impl<'a> Walker<'a> {
 
     /// Remembers a value under a name that stands in the text already.
     fn name(&mut self, u: &UOp, name: String) {
+        if let Some((_, inside)) = self.open.last_mut() {
+            inside.push(u.id());
+        }
         self.values.insert(u.id(), Value { operand: Operand::plain(name), named: true });
     }
 
     /// Remembers a value: as text for its one user, or under a new name.
     fn value(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
-        if self.plan.inline.contains(&u.id()) && operand.len() <= MAX_INLINE {
-            self.values.insert(u.id(), Value { operand, named: false });
+        let short = self.plan.short.contains(&u.id()) && self.values.get(&u.src()[0].id()).is_some_and(|v| v.named);
+        if short || (self.plan.inline.contains(&u.id()) && operand.len() <= MAX_INLINE) {
+            self.values.insert(u.id(), Value { operand, named: short });
             return Ok(());
         }
         self.declare(u, kind, operand).map(drop)
@@ -233,7 +247,7 @@ impl<'a> Walker<'a> {
         match (self.values.get(&u.id()), u.as_const()) {
             (_, Some(value)) => literal(&self.cx, value, u.dtype()),
             (Some(value), None) => Ok(value.operand.clone()),
-            (None, None) => Err(format!("its operand {u:?} does not stand before it")),
+            (None, None) => Err(format!("its operand {u:?} does not stand before it, or stands in a block that is closed")),
         }
     }
 

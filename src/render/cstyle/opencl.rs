@@ -96,6 +96,7 @@ impl Dialect for OpenCl {
     }
     fn position(&self, kind: SpecialKind, dim: usize, _: &[usize]) -> Option<String> {
         match kind {
+            _ if dim > 2 => None,
             SpecialKind::Group => Some(format!("get_group_id({dim})")),
             SpecialKind::Local => Some(format!("get_local_id({dim})")),
             SpecialKind::Thread => None,

@@ -1,12 +1,16 @@
 //! What is decided before a line is written: which values are written where they are used, which integers are index arithmetic, which arguments are stored to.
 
+use crate::dtype::Const;
 use crate::ir::{Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The decisions, by node id.
+#[derive(Default)]
 pub(super) struct Plan {
     /// Values with one use in the same straight line of code, which no assignment in between can change.
     pub inline: FxHashSet<u64>,
+    /// Single lanes and negations, which are as short as a name if their operand has one, and may then be written any number of times.
+    pub short: FxHashSet<u64>,
     /// Integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
     pub index: FxHashSet<u64>,
     /// Buffers that are stored to.
@@ -38,16 +42,11 @@ pub(super) fn value_operands(u: &UOp) -> Vec<UOp> {
 
 impl Plan {
     pub fn new(uops: &[UOp]) -> Plan {
-        let mut plan = Plan {
-            inline: FxHashSet::default(),
-            index: FxHashSet::default(),
-            stored: FxHashSet::default(),
-            reads_acc: FxHashSet::default(),
-        };
+        let mut plan = Plan::default();
         plan.find_inline(uops);
         plan.find_index(uops);
         for u in uops.iter().filter(|u| u.op() == Op::Store) {
-            plan.stored.insert(u.src()[0].src()[0].id());
+            plan.stored.extend(u.src()[0].src().first().map(UOp::id));
         }
         plan
     }
@@ -80,10 +79,10 @@ impl Plan {
                 continue;
             }
             let once = last_use.get(&u.id()).is_some_and(|(count, used)| *count == 1 && used[0] == at[0] && (!reads || used[1] == at[1]));
-            // A lane of a named vector is as short as a name.
-            let lane = u.op() == Op::Gep && u.dtype().lanes == 1 && !reads && last_use.contains_key(&u.id());
-            if once || lane {
+            if once {
                 self.inline.insert(u.id());
+            } else if !reads && last_use.contains_key(&u.id()) && (is_negation(u) || (u.op() == Op::Gep && u.dtype().lanes == 1)) {
+                self.short.insert(u.id());
             }
         }
     }
@@ -109,11 +108,22 @@ impl Plan {
     }
 }
 
+/// Is it `x * -1`, which is written `-x`?
+fn is_negation(u: &UOp) -> bool {
+    let minus_one = |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
+    u.op() == Op::Mul && !u.dtype().is_bool() && minus_one(&u.src()[1])
+}
+
 /// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not seen at once.
 pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
-    if n == 1 {
-        return true;
+    is_multiple_within(u, n, 12)
+}
+
+fn is_multiple_within(u: &UOp, n: i64, depth: usize) -> bool {
+    if n == 1 || depth == 0 {
+        return n == 1;
     }
+    let is_multiple = |u: &UOp, n: i64| is_multiple_within(u, n, depth - 1);
     match u.op() {
         Op::Const => u.as_int().is_some_and(|v| v % n == 0),
         Op::Add => u.src().iter().all(|s| is_multiple(s, n)),

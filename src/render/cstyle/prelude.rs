@@ -110,4 +110,10 @@ impl<'a> Cx<'a> {
             format!("{vector}.v[{lane}]")
         }
     }
+
+    /// The lane that a loop has come to, in a dialect that puts ops lane by lane into helpers: there brackets pick a lane.
+    pub fn lane_at(&mut self, dtype: DType, vector: &str, counter: &str) -> String {
+        let place = if self.has_vector(dtype) { "" } else { ".v" };
+        if dtype.is_bool() { format!("({vector}{place}[{counter}]!=0)") } else { format!("{vector}{place}[{counter}]") }
+    }
 }

@@ -116,9 +116,9 @@ pub(super) fn encode(cx: &mut Cx, wide: DType, small: Scalar, x: &str) -> Text {
         }
         let l = layout(small.scalar);
         let u = cx.ty(kit.work)?;
-        let (mantissa, bias, width) = if wide.scalar == Scalar::F64 { (52, 1023, 64) } else { (23, 127, 32) };
+        let (mantissa, bias, width) = if wide.scalar == Scalar::F64 { (52u32, 1023u32, 64u32) } else { (23, 127, 32) };
         let suffix = if width == 64 { format!("u{}", cx.dialect.words().long) } else { "u".to_string() };
-        let infinity = u64::from(2 * bias as u32 + 1) << mantissa;
+        let infinity = u64::from(2 * bias + 1) << mantissa;
         let drop = mantissa - l.mantissa;
         let (bits, sign) = (kit.bits(cx, "x")?, 1u64 << (l.bits - 1));
         let nan = kit.int(cx, l.over | 1 << (l.mantissa - 1))?;

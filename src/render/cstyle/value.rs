@@ -9,6 +9,8 @@ pub(super) enum Form {
     Plain,
     /// `-x`.
     Negated(String),
+    /// A signed integer that was computed as unsigned: the text before the cast back.
+    Wrapped(String),
     /// A comparison whose negation is a comparison too.
     Compared {
         op: Op,

@@ -6,7 +6,7 @@ use super::literal::is_ones;
 use super::prelude::Cx;
 use super::value::{Form, Operand};
 use crate::dtype::DType;
-use crate::ir::Op;
+use crate::ir::{Group, Op};
 
 /// The value as a whole vector; one that is put together is built here.
 pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
@@ -87,6 +87,13 @@ pub(super) fn lanes(cx: &mut Cx, alu: &Alu, index: bool, lane: impl Fn(&mut Cx, 
         .collect()
 }
 
+/// Is the op long on each lane, so that a loop is better than each lane written out? Short ones are written out because compilers make one vector
+/// instruction of them then.
+fn is_heavy(alu: &Alu) -> bool {
+    let long = alu.op == Op::Cast && (is_small(alu.dtype.scalar) || is_small(alu.from.scalar));
+    !alu.dtype.is_bool() && (long || alu.op.is(Group::Transcendental) || matches!(alu.op, Op::CDiv | Op::CMod))
+}
+
 /// The op as a call of a helper function that does it lane by lane.
 pub(super) fn lanes_in_helper(cx: &mut Cx, alu: &Alu) -> Text {
     let name = match alu.op {
@@ -102,8 +109,16 @@ pub(super) fn lanes_in_helper(cx: &mut Cx, alu: &Alu) -> Text {
         // A literal in one call is not one in the next.
         let args = vec![Operand::plain(""); alu.args.len()];
         let general = Alu { args: &args, ..*alu };
-        let lanes = lanes(cx, &general, false, |cx, i, l| cx.lane(operand_dtype(alu, i), ["x", "y", "z"][i], l))?;
-        Ok((params.join(", "), format!("return {};", cx.build(alu.dtype, &lanes)?)))
+        let body = if is_heavy(alu) {
+            let one = Alu { dtype: alu.dtype.scalar(), from: alu.from.scalar(), ..general };
+            let text = lanes(cx, &one, false, |cx, i, _| cx.lane_at(operand_dtype(alu, i), ["x", "y", "z"][i], "i"))?;
+            let (ty, lane) = (cx.ty(alu.dtype)?, cx.lane_at(alu.dtype, "r", "i"));
+            format!("{ty} r; for (int i = 0; i < {}; i++) {lane} = {}; return r;", alu.dtype.lanes, text[0])
+        } else {
+            let lanes = lanes(cx, &general, false, |cx, i, l| cx.lane(operand_dtype(alu, i), ["x", "y", "z"][i], l))?;
+            format!("return {};", cx.build(alu.dtype, &lanes)?)
+        };
+        Ok((params.join(", "), body))
     })?;
     let args: Vec<String> = alu.args.iter().enumerate().map(|(i, a)| whole(cx, a, operand_dtype(alu, i))).collect::<Result<_, _>>()?;
     Ok(format!("{name}({})", args.join(",")))

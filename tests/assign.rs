@@ -1,0 +1,157 @@
+//! Assignment under every hazard of reading and writing, and what is written in place.
+
+use picograd::ir::{Arg, Op};
+use picograd::{DType, Tensor};
+
+fn v(t: &Tensor) -> Vec<f32> {
+    t.to_vec::<f32>().unwrap()
+}
+
+fn four() -> Tensor {
+    Tensor::new([1.0f32, 2.0, 3.0, 4.0])
+}
+
+/// The number of the memory that a realized tensor lives in.
+fn memory(t: &Tensor) -> u64 {
+    let u = t.realize().unwrap().uop();
+    let base = u.view().map_or(u.clone(), |v| v.0.clone());
+    assert_eq!(base.op(), Op::Buffer);
+    match base.arg() {
+        Arg::Storage(s) => s.storage.memory_id(),
+        _ => unreachable!(),
+    }
+}
+
+#[test]
+fn an_update_is_written_in_place() {
+    let w = four();
+    let home = memory(&w);
+    for step in 1..=5 {
+        w.assign(&w * 2.0 + 1.0).unwrap();
+        w.realize().unwrap();
+        assert_eq!(memory(&w), home, "step {step}");
+    }
+    assert_eq!(v(&w), [63.0, 95.0, 127.0, 159.0]);
+}
+
+#[test]
+fn what_was_made_before_keeps_the_old_value() {
+    let a = four();
+    let before = &a * 10.0;
+    let part = a.i(1..3);
+    let handle = a.clone();
+    a.assign(&a + 1.0).unwrap();
+    assert_eq!(v(&a), [2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(v(&handle), [2.0, 3.0, 4.0, 5.0], "a handle is the same tensor");
+    assert_eq!(v(&before), [10.0, 20.0, 30.0, 40.0]);
+    assert_eq!(v(&part), [2.0, 3.0]);
+}
+
+#[test]
+fn a_realized_part_shares_memory_and_keeps_its_value() {
+    let a = four();
+    let part = a.i(1..3).realize().unwrap();
+    assert_eq!(memory(&part), memory(&a), "a contiguous part is not copied");
+    a.assign(&a * 0.0).unwrap();
+    assert_eq!(v(&a), [0.0; 4]);
+    assert_eq!(v(&part), [2.0, 3.0]);
+    assert_ne!(memory(&part), memory(&a));
+}
+
+#[test]
+fn a_part_that_only_the_update_reads_is_no_hazard_in_disguise() {
+    let a = four();
+    let shifted = {
+        let part = a.i(1..4).realize().unwrap();
+        part.pad(&[(0, 1)])
+    };
+    a.assign(&a + &shifted).unwrap();
+    drop(shifted);
+    assert_eq!(v(&a), [3.0, 5.0, 7.0, 4.0]);
+}
+
+#[test]
+fn diamonds() {
+    let a = four();
+    let c = &a + 1.0;
+    a.assign(&a * 2.0).unwrap();
+    let d = &a + &c;
+    let e = &c * &d;
+    assert_eq!(v(&e), [8.0, 21.0, 40.0, 65.0]);
+    assert_eq!(v(&a), [2.0, 4.0, 6.0, 8.0]);
+    assert_eq!(v(&c), [2.0, 3.0, 4.0, 5.0]);
+    // Both sides of the diamond and the update in one run.
+    let a = four();
+    let (left, right) = (&a + 1.0, &a * 3.0);
+    a.assign(&left * &right).unwrap();
+    Tensor::realize_many(&[&left, &a, &right]).unwrap();
+    assert_eq!((v(&left), v(&right)), (vec![2.0, 3.0, 4.0, 5.0], vec![3.0, 6.0, 9.0, 12.0]));
+    assert_eq!(v(&a), [6.0, 18.0, 36.0, 60.0]);
+}
+
+#[test]
+fn permutations_and_overlaps_of_itself() {
+    let a = Tensor::arange(0, 9, 1).cast(DType::F32).reshape([3, 3]).realize().unwrap();
+    a.assign(a.t()).unwrap();
+    assert_eq!(v(&a), [0.0, 3.0, 6.0, 1.0, 4.0, 7.0, 2.0, 5.0, 8.0]);
+    let b = four();
+    b.assign(b.flip(0)).unwrap();
+    assert_eq!(v(&b), [4.0, 3.0, 2.0, 1.0]);
+    let c = Tensor::arange(0, 8, 1).cast(DType::F32).realize().unwrap();
+    c.assign(Tensor::cat(&[c.i(2..6), c.i(4..8)], 0)).unwrap();
+    assert_eq!(v(&c), [2.0, 3.0, 4.0, 5.0, 4.0, 5.0, 6.0, 7.0]);
+    let d = four();
+    d.assign(&d - d.sum(0)).unwrap();
+    assert_eq!(v(&d), [-9.0, -8.0, -7.0, -6.0]);
+    let e = four();
+    e.assign(&e + e.flip(0)).unwrap();
+    assert_eq!(v(&e), [5.0; 4]);
+}
+
+#[test]
+fn tensors_exchange_their_values() {
+    let (a, b) = (four(), four() * 10.0);
+    b.realize().unwrap();
+    let old = &a * 1.0;
+    a.assign(&b).unwrap();
+    b.assign(&old).unwrap();
+    Tensor::realize_many(&[&a, &b]).unwrap();
+    assert_eq!((v(&a), v(&b)), (vec![10.0, 20.0, 30.0, 40.0], vec![1.0, 2.0, 3.0, 4.0]));
+}
+
+#[test]
+fn several_updates_before_anything_is_read() {
+    let a = four();
+    for _ in 0..10 {
+        a.assign(&a + 1.0).unwrap();
+    }
+    assert_eq!(v(&a), [11.0, 12.0, 13.0, 14.0]);
+}
+
+#[test]
+fn values_are_broadcast_and_cast() {
+    let a = Tensor::zeros([2, 3]).contiguous().realize().unwrap();
+    a.assign(7).unwrap();
+    assert_eq!(v(&a), [7.0; 6]);
+    a.assign(Tensor::new([1i32, 2, 3])).unwrap();
+    assert_eq!(v(&a), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    assert!(a.assign(Tensor::zeros([4])).is_err());
+    assert_eq!(v(&a), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0], "a refused assignment changes nothing");
+}
+
+#[test]
+fn an_optimizer_step_over_several_tensors() {
+    let params: Vec<Tensor> = (0..4).map(|i| four().repeat([4096]) + i as f64).collect();
+    params.iter().for_each(|p| drop(p.realize().unwrap()));
+    let homes: Vec<u64> = params.iter().map(memory).collect();
+    let norm = params.iter().map(|p| p.square().sum(0)).reduce(|a, b| a + b).unwrap().sqrt();
+    for p in &params {
+        p.assign(p - &norm * 0.0 - 1.0).unwrap();
+    }
+    drop(norm);
+    Tensor::realize_many(&params.iter().collect::<Vec<_>>()).unwrap();
+    for (i, p) in params.iter().enumerate() {
+        assert_eq!(v(p)[..4], [i as f32, i as f32 + 1.0, i as f32 + 2.0, i as f32 + 3.0]);
+    }
+    assert_eq!(params.iter().map(memory).collect::<Vec<_>>(), homes, "each update is written where the tensor was");
+}

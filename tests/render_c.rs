@@ -1,0 +1,365 @@
+//! What the rendered C computes, against the one definition of every op: each op on each dtype at several numbers of lanes, over values with all the edges,
+//! bit by bit. One C file per number of lanes holds all of it.
+
+use picograd::dtype::{self, Const, DType, Scalar};
+use picograd::ir::{Arg, AxisKind, Op, UOp, eval};
+use picograd::render::{Clang, Renderer};
+use picograd::target::Target;
+use smallvec::smallvec;
+use std::ffi::{CString, c_long, c_void};
+use std::path::Path;
+
+/// A multiple of every number of lanes in the tests.
+const N: usize = 480;
+
+/// Floats that are held as bits: only conversions and choices know them.
+const SMALL: [Scalar; 4] = [Scalar::F16, Scalar::BF16, Scalar::F8E4M3, Scalar::F8E5M2];
+
+fn is_small(t: DType) -> bool {
+    SMALL.contains(&t.scalar)
+}
+
+/// The values where arithmetic is most likely to go wrong.
+fn edges(t: DType) -> Vec<Const> {
+    if t.is_bool() {
+        return vec![Const::Bool(false), Const::Bool(true)];
+    }
+    let ints = [0, 1, -1, 2, -2, 3, 7, 100, -128, 127, 128, 255, 256, 32767, -32768, 65535, 65536, i32::MAX as i64, i32::MIN as i64];
+    let wide = [u32::MAX as i64, 1 << 32, i64::MAX, i64::MIN, i64::MAX - 1, (1 << 53) + 1, -(1 << 40) + 12345, 0x4010_0000_0000_0001];
+    if t.is_int() {
+        return ints.iter().chain(&wide).map(|v| Const::Int(*v).normalize(t)).collect();
+    }
+    #[rustfmt::skip]
+    let floats = [
+        0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.999, 1e-3, 1e10, -1e10, 1e30, 1e-30, 1e-40, -1e-42, 1e300, 1e-310,
+        f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 127.5, 128.0, -128.5, -129.0, 255.5, 256.0, -0.99, 32767.9, 65504.0, 65519.9,
+        65520.0, 448.0, 464.0, 465.0, 57344.0, 61440.0, 61441.0, 2147483647.0, 2147483648.0, -2147483648.0, -2147483904.0, 4294967295.0,
+        4294967296.0, 9.223372036854775e18, 9.223372036854776e18, -9.223372036854776e18, 1.8446744073709552e19, 1.844674407370955e19,
+        5.9604645e-8, 2.9802322e-8, 2.98023260e-8, 6.1e-5, 0.001953125, 0.0009765625, 0.000976563, 0.015625, 0.0146, 1.5258789e-5,
+        7.62939453125e-6, 1.175494e-38, f32::MIN_POSITIVE as f64, f32::MAX as f64, f64::MAX, 1.00390625, 1.01171875, 1.0048828125,
+        1.0009765625 / 2.0 * 3.0,
+    ];
+    floats.iter().map(|v| Const::Float(*v).cast(DType::F64, t)).collect()
+}
+
+/// A repeatable mixture of edges and random bits. `salt` makes the operands differ.
+fn values(t: DType, salt: u64) -> Vec<Const> {
+    let edges = edges(t);
+    let mut state = salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (t.scalar as u64) << 7 | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..N)
+        .map(|i| match (salt, i % 4) {
+            (0, 0 | 1) => edges[i / 2 % edges.len()],
+            (_, 3) => Const::from_bits(next(), t),
+            _ => edges[next() as usize % edges.len()],
+        })
+        .map(|c| {
+            if let Const::Float(v) = c
+                && v.is_nan()
+            {
+                Const::Float(f64::NAN)
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// Builds a program in the linear form: one loop, loads at the top, then any number of stored values.
+struct Builder {
+    lanes: u16,
+    list: Vec<UOp>,
+    /// What each argument holds before the run, or none for an output.
+    args: Vec<(DType, Option<Vec<Const>>)>,
+    idx: UOp,
+    outputs: Vec<(usize, UOp)>,
+    leaves: Vec<(UOp, usize)>,
+}
+
+impl Builder {
+    fn new(lanes: u16) -> Builder {
+        let extent = UOp::constant((N / lanes as usize) as i64, DType::I32);
+        let range = UOp::new(Op::Range, DType::I32, smallvec![extent], Arg::Range { id: 0, kind: AxisKind::Loop });
+        let idx = &range * lanes as i64;
+        Builder { lanes, list: vec![range, idx.clone()], args: Vec::new(), idx, outputs: Vec::new(), leaves: Vec::new() }
+    }
+    fn arg(&mut self, t: DType, values: Option<Vec<Const>>) -> (usize, UOp) {
+        let slot = self.args.len();
+        let global = UOp::new(Op::DefineGlobal, t, smallvec![], Arg::Global { slot, len: N });
+        self.list.insert(0, global.clone());
+        let index = UOp::new(Op::Index, t, smallvec![global, self.idx.clone()], Arg::None);
+        self.list.push(index.clone());
+        self.args.push((t, values));
+        (slot, index)
+    }
+    fn load(&mut self, t: DType, values: Vec<Const>) -> UOp {
+        let (slot, index) = self.arg(t, Some(values));
+        let load = UOp::new(Op::Load, t.vec(self.lanes), smallvec![index], Arg::None);
+        self.list.push(load.clone());
+        self.leaves.push((load.clone(), slot));
+        load
+    }
+    fn store(&mut self, value: UOp) {
+        for u in value.toposort() {
+            if !self.list.contains(&u) && u.op() != Op::Const {
+                self.list.push(u);
+            }
+        }
+        let (slot, index) = self.arg(value.dtype().scalar(), None);
+        self.list.push(UOp::new(Op::Store, DType::VOID, smallvec![index, value.clone()], Arg::None));
+        self.outputs.push((slot, value));
+    }
+    fn finish(&mut self) {
+        let range = self.list.iter().find(|u| u.op() == Op::Range).unwrap().clone();
+        self.list.push(UOp::new(Op::EndRange, DType::VOID, smallvec![range], Arg::None));
+    }
+}
+
+/// Every op that a linear program may hold on the dtype, on its own and in the forms that the renderer writes shorter.
+fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
+    let lanes = b.lanes;
+    let (x, y, z) = (b.load(t, values(t, 0)), b.load(t, values(t, 1)), b.load(t, values(t, 2)));
+    let condition = b.load(DType::BOOL, values(DType::BOOL, 3));
+    let mut out = vec![condition.select(&x, &y)];
+    for to in DType::ALL.iter().filter(|to| **to != t) {
+        out.push(x.cast(*to));
+        // A bool's bits other than 0 and 1 do not survive, and neither does a NaN's payload: the rest do.
+        if to.bits() == t.bits() {
+            out.push(x.bitcast(*to));
+        }
+    }
+    if is_small(t) {
+        return out;
+    }
+    for op in [Op::Lt, Op::Eq, Op::Ne] {
+        out.push(x.binary(op, &y));
+        out.push(x.binary(op, &y).not());
+        out.push(x.binary(op, &y).select(&x, &z));
+        out.push(x.binary(op, x.const_like(1)));
+    }
+    if t.is_bool() {
+        for op in [Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor] {
+            out.push(x.binary(op, &y));
+            out.push(x.binary(op, &y).select(&y, &z));
+            out.push(x.binary(op, true));
+        }
+        return out;
+    }
+    for op in [Op::Add, Op::Mul, Op::Max, Op::Min] {
+        out.push(x.binary(op, &y));
+        out.push(x.binary(op, x.const_like(3)));
+        out.push(x.const_like(-3).binary(op, &x));
+        out.push(x.binary(op, &x));
+        out.push(x.binary(op, &y).binary(op, &z));
+    }
+    out.extend([-&x, &x - &y, -&x + &y, -&(&x - &y), &x + -1, x.const_like(2) - &y, -(-&x), -&x - &y]);
+    if t.is_float() {
+        out.extend([x.binary(Op::Div, &y), x.unary(Op::Sqrt), x.unary(Op::Trunc), x.fma(&y, &z), &x * &y + &z]);
+        for v in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 1e-40, 1e-310, 0.1, -1e30] {
+            out.push(x.binary(Op::Add, x.const_like(v)));
+            out.push(condition.select(x.const_like(v), &y));
+        }
+        if t == DType::F64 {
+            for op in [Op::Exp, Op::Exp2, Op::Log, Op::Log2, Op::Sin, Op::Cos, Op::Tan, Op::Tanh, Op::Erf] {
+                out.push(x.unary(op));
+            }
+            out.push(x.binary(Op::Pow, &y));
+        }
+        return out;
+    }
+    for op in [Op::And, Op::Or, Op::Xor] {
+        out.push(x.binary(op, &y));
+        out.push(x.binary(op, x.const_like(5)));
+    }
+    out.push(x.not());
+    // Lowering proves that counts lie inside the width and that divisions cannot trap.
+    let bits = t.bits() as i64;
+    let counts = values(t, 4).into_iter().map(|c| Const::Int(c.as_i64().unwrap() & (bits - 1))).collect();
+    let divisors = values(t, 5).into_iter().map(|c| if matches!(c.as_i64(), Some(0 | -1)) { Const::Int(3) } else { c }).collect();
+    let (count, divisor) = (b.load(t, counts), b.load(t, divisors));
+    for op in [Op::Shl, Op::Shr] {
+        out.push(x.binary(op, &count));
+        out.push(x.binary(op, x.const_like(bits - 1)));
+        out.push(x.binary(op, x.const_like(3)));
+    }
+    for op in [Op::CDiv, Op::CMod] {
+        out.push(x.binary(op, &divisor));
+        out.push(x.binary(op, x.const_like(7)));
+    }
+    for v in [t.min_value(), t.max_value()] {
+        out.push(x.binary(Op::Add, x.const_like(v)));
+        out.push(x.binary(Op::Lt, x.const_like(v)));
+    }
+    if lanes > 1 {
+        // Lanes taken apart and put together in another order.
+        let picked: Vec<UOp> = (0..lanes).map(|l| x.lane((l * 7 + 1) % lanes)).collect();
+        let first = x.lane(0);
+        out.push(UOp::new(Op::Vectorize, t.vec(lanes), picked.into_iter().collect::<picograd::ir::Src>(), Arg::None));
+        out.push(first.splat(lanes).binary(Op::Add, &y));
+        let reversed = Arg::Lanes((0..lanes).rev().collect());
+        out.push(UOp::new(Op::Gep, t.vec(lanes), smallvec![x.binary(Op::Add, &y)], reversed));
+    }
+    out
+}
+
+/// The value of a node at each lane of one step of the loop.
+fn expect(u: &UOp, leaves: &[(UOp, usize)], inputs: &[Vec<Const>], base: usize, lane: usize) -> Const {
+    match (u.op(), u.arg()) {
+        (Op::Vectorize, _) => return expect(&u.src()[lane], leaves, inputs, base, 0),
+        (Op::Gep, Arg::Lanes(picked)) => return expect(&u.src()[0], leaves, inputs, base, picked[lane] as usize),
+        (Op::Load, _) => {
+            let (_, slot) = leaves.iter().find(|(l, _)| l == u).unwrap();
+            return inputs[*slot][base + lane];
+        }
+        (Op::Const, Arg::Const(c)) => return *c,
+        _ => {}
+    }
+    let args: Vec<Const> = u.src().iter().map(|s| expect(s, leaves, inputs, base, lane)).collect();
+    let from = if u.op() == Op::Where { u.dtype() } else { u.src()[0].dtype() };
+    eval::alu(u.op(), u.dtype(), from, &args)
+}
+
+/// A shared object made of several C files, one per kernel.
+struct Object(*mut c_void);
+
+impl Object {
+    fn compile(sources: &[(String, String)], dir: &Path) -> Object {
+        let so = dir.join("kernels.so");
+        let mut command = std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_string()));
+        command.args(["-std=c11", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-w", "-shared", "-fPIC"]);
+        for (name, source) in sources {
+            let file = dir.join(format!("{name}.c"));
+            std::fs::write(&file, source).unwrap();
+            command.arg(file);
+        }
+        let out = command.arg("-o").arg(&so).arg("-lm").output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>());
+        let path = CString::new(so.to_str().unwrap()).unwrap();
+        // SAFETY: the object was just made from our own source and runs nothing when it is opened.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null());
+        Object(handle)
+    }
+    fn call(&self, name: &str, bufs: &mut [Vec<u8>]) {
+        let pointers: Vec<*mut c_void> = bufs.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let symbol = CString::new(format!("{name}_entry")).unwrap();
+        // SAFETY: the entry has this type by the renderer's contract, and every buffer holds as many elements as the kernel touches.
+        unsafe {
+            let entry = libc::dlsym(self.0, symbol.as_ptr());
+            assert!(!entry.is_null());
+            let entry: extern "C" fn(*const *mut c_void, c_long) = std::mem::transmute(entry);
+            entry(pointers.as_ptr(), 0);
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the handle is open, and no function of the object is running.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+/// A folder of its own for each test, removed at the end.
+struct TempDir(std::path::PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> TempDir {
+        let path = std::env::temp_dir().join(format!("picograd-render-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        TempDir(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn check(lanes: u16) {
+    let mut programs = Vec::new();
+    let mut sources = Vec::new();
+    for t in DType::ALL {
+        let mut b = Builder::new(lanes);
+        for e in expressions(&mut b, *t) {
+            b.store(e);
+        }
+        b.finish();
+        let name = format!("every_{t}");
+        sources.push((name.clone(), Clang::new(Target::c(1, 64)).render(&name, &b.list).unwrap()));
+        programs.push((name, b));
+    }
+    let dir = TempDir::new(&format!("lanes{lanes}"));
+    let object = Object::compile(&sources, &dir.0);
+    for (name, b) in programs {
+        compare(&object, &name, &b);
+    }
+}
+
+/// Runs a program and compares every element of every output with what it should be.
+fn compare(object: &Object, name: &str, b: &Builder) {
+    let lanes = b.lanes as usize;
+    let mut bufs: Vec<Vec<u8>> = Vec::new();
+    let mut inputs: Vec<Vec<Const>> = Vec::new();
+    for (t, values) in &b.args {
+        let size = t.itemsize();
+        let mut bytes = vec![0xa5; N * size];
+        for (i, (chunk, c)) in bytes.chunks_mut(size).zip(values.iter().flatten()).enumerate() {
+            dtype::write(*c, *t, chunk);
+            // Any byte but 0 counts as true.
+            if t.is_bool() && c.is_true() {
+                chunk[0] = [1, 2, 255][i % 3];
+            }
+        }
+        bufs.push(bytes);
+        inputs.push(values.clone().unwrap_or_default());
+    }
+    object.call(name, &mut bufs);
+    let mut wrong = Vec::new();
+    for (slot, u) in &b.outputs {
+        let t = b.args[*slot].0;
+        for i in 0..N {
+            let (base, lane) = (i / lanes * lanes, i % lanes);
+            let want = expect(u, &b.leaves, &inputs, base, lane);
+            let bytes = &bufs[*slot][i * t.itemsize()..][..t.itemsize()];
+            let got = dtype::read(bytes, t);
+            if got != want || (t.is_bool() && bytes[0] > 1) {
+                let args: Vec<Const> = u.src().iter().map(|s| expect(s, &b.leaves, &inputs, base, lane)).collect();
+                wrong.push(format!("data{slot} {u:?} of {:?}: {args:?} gave {got:?}, not {want:?} (element {i})", u.src()));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{name}, {lanes} lanes: {} of {} wrong\n{}", wrong.len(), b.outputs.len(), wrong.join("\n"));
+}
+
+#[test]
+fn c_computes_every_op_on_scalars() {
+    check(1);
+}
+#[test]
+fn c_computes_every_op_on_2_lanes() {
+    check(2);
+}
+#[test]
+fn c_computes_every_op_on_3_lanes() {
+    check(3);
+}
+#[test]
+fn c_computes_every_op_on_4_lanes() {
+    check(4);
+}
+#[test]
+fn c_computes_every_op_on_8_lanes() {
+    check(8);
+}
+#[test]
+fn c_computes_every_op_on_16_lanes() {
+    check(16);
+}
