@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong through no fault of picograd.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Shapes that do not fit together, or a size that cannot be.
@@ -82,4 +82,11 @@ pub enum Error {
         /// Bytes held by picograd on that device at the time.
         held: usize,
     },
+}
+
+/// The message itself: a `main` that returns an error shows it by `Debug`.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }

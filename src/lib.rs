@@ -44,6 +44,7 @@ pub mod symbolic;
 pub mod tables;
 pub mod target;
 pub mod tensor;
+pub mod testing;
 pub mod verify;
 
 pub use dtype::DType;

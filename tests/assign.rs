@@ -155,3 +155,31 @@ fn an_optimizer_step_over_several_tensors() {
     }
     assert_eq!(params.iter().map(memory).collect::<Vec<_>>(), homes, "each update is written where the tensor was");
 }
+
+#[test]
+fn readers_of_the_new_value_come_after_and_readers_of_the_old_before() {
+    let a = Tensor::arange(0, 4096, 1).cast(DType::F32).realize().unwrap();
+    let home = memory(&a);
+    let (old_max, old_sum) = (a.max(0), a.flip(0).reshape([64, 64]).matmul(&a.reshape([64, 64])));
+    a.assign(&a * 2.0).unwrap();
+    let (new_max, new_square) = (a.max(0), a.reshape([64, 64]).matmul(&a.reshape([64, 64])));
+    Tensor::realize_many(&[&new_max, &new_square, &a, &old_max, &old_sum]).unwrap();
+    assert_eq!((old_max.item::<f32>().unwrap(), new_max.item::<f32>().unwrap()), (4095.0, 8190.0));
+    let x = |i: usize, j: usize| (i * 64 + j) as f32;
+    let old: f32 = (0..64).map(|k| (4095.0 - x(3, k)) * x(k, 5)).sum();
+    let new: f32 = (0..64).map(|k| 4.0 * x(3, k) * x(k, 5)).sum();
+    assert!((v(&old_sum)[3 * 64 + 5] / old - 1.0).abs() < 1e-5);
+    assert!((v(&new_square)[3 * 64 + 5] / new - 1.0).abs() < 1e-5);
+    assert_eq!(memory(&a), home);
+}
+
+#[test]
+fn updates_that_wait_for_each_other() {
+    let (a, b) = (Tensor::ones([4096]).contiguous().realize().unwrap(), Tensor::full([4096], 2.0f32).contiguous().realize().unwrap());
+    let (sa, sb) = (a.flip(0), b.flip(0));
+    a.assign(&a + &sb).unwrap();
+    b.assign(&b * 10.0 + &sa).unwrap();
+    drop((sa, sb));
+    Tensor::realize_many(&[&a, &b]).unwrap();
+    assert_eq!((v(&a)[7], v(&b)[9]), (3.0, 21.0));
+}

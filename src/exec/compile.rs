@@ -54,6 +54,9 @@ pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// More programs than this and the cache starts anew, as the schedule cache does.
+const MOST: usize = 16_384;
+
 type Key = (UOp, DeviceName, bool);
 static PROGRAMS: LazyLock<Mutex<FxHashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
 
@@ -104,11 +107,17 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         return Ok(c.clone());
     }
     let c = Arc::new(compile(&kernel, device, config, optimizing)?);
-    lock().insert(key, c.clone());
+    let mut programs = lock();
+    if programs.len() >= MOST {
+        programs.clear();
+    }
+    programs.insert(key, c.clone());
     Ok(c)
 }
 
-fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
+/// The program of an optimised kernel, verified after each pass if the settings say so.
+pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
+    let config = env::config()?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
         let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
         eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
@@ -120,12 +129,17 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
     if config.verify {
         verify::kernel(&kernel.ast).unwrap_or_else(|e| panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast)));
     }
-    let start = std::time::Instant::now();
-    let program = lower::lower(kernel, device.target(), &mut |pass, list| check(config, pass, list));
-    let lowering = start.elapsed();
+    let program = lower::lower(kernel, target, &mut |pass, list| check(config, pass, list));
     if config.debug >= 6 {
         eprintln!("{}", ir::print_program(&program.uops));
     }
+    Ok(program)
+}
+
+fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
+    let start = std::time::Instant::now();
+    let program = lowered(kernel, device.target())?;
+    let lowering = start.elapsed();
     let start = std::time::Instant::now();
     let executable = device.compile(&program)?;
     count(|c| c.compiled += 1);

@@ -4,6 +4,6 @@ mod compile;
 mod counters;
 mod run;
 
-pub use compile::{Choice, Compiled, clear_programs, compiled, programs, with_choice};
+pub use compile::{Choice, Compiled, clear_programs, compiled, lowered, programs, with_choice};
 pub use counters::{Counters, counters, reset_counters};
 pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, realize, schedule};

@@ -15,7 +15,8 @@ pub type Bounds = (i128, i128);
 /// What is kept on a node.
 #[derive(Default)]
 pub(super) struct Facts {
-    shape: OnceLock<Dims>,
+    /// In a box because it has many bytes and the nodes of a kernel have none.
+    shape: OnceLock<Box<Dims>>,
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
     view: OnceLock<Box<(UOp, ShapeTracker)>>,
@@ -97,7 +98,7 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
 impl UOp {
     /// The shape in the tensor graph; `[]` for what has none.
     pub fn shape(&self) -> &Dims {
-        fill(self, |n| &n.facts.shape, make_shape)
+        fill::<Box<Dims>>(self, |n| &n.facts.shape, |u| Box::new(make_shape(u)))
     }
     /// For a movement op: the node under all movement ops, and how its elements are seen from here.
     pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
@@ -265,7 +266,11 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::IDiv | Op::CDiv => div_bounds(u.op() == Op::CDiv, of(0), of(1)).map_or(all, fit),
         Op::Mod => mod_bounds(of(0), of(1)).map_or(all, fit),
-        Op::CMod if of(0).0 >= 0 && of(1).0 > 0 => mod_bounds(of(0), of(1)).map_or(all, fit),
+        Op::CMod if of(1).0 > 0 => {
+            // The sign is that of the dividend.
+            let ((a, b), most) = (of(0), of(1).1 - 1);
+            (if a >= 0 { 0 } else { a.max(-most) }, if b <= 0 { 0 } else { b.min(most) })
+        }
         Op::Max => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Min => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Lt => lattice(of(0).1 < of(1).0, of(0).0 >= of(1).1, src),

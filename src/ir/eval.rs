@@ -48,6 +48,10 @@ impl Fold {
             Fold::Min => Op::Min,
         }
     }
+    /// The fold over a single value: that value, but for a float -0, which a sum that starts from +0 and both extremes turn into +0.
+    pub fn of_one(self, x: &UOp) -> UOp {
+        if x.dtype().is_float() && self != Fold::Mul { x.binary(Op::Add, x.const_like(0.0)) } else { x.clone() }
+    }
     /// The value that changes nothing, and the result over no element.
     pub fn identity(self, dtype: DType) -> Const {
         let dtype = dtype.scalar();

@@ -33,6 +33,8 @@ pub struct UOp(Arc<Node>);
 
 struct Entry {
     key: u64,
+    /// For a node that goes: by then it may have moved, so that its address says nothing.
+    id: u64,
     node: Weak<Node>,
 }
 
@@ -73,12 +75,18 @@ impl UOp {
         // An upgraded handle that turns out to be another node must not be dropped under the lock: dropping the last one takes it again.
         let mut strangers: SmallVec<[Arc<Node>; 1]> = SmallVec::new();
         let mut found = None;
+        // The entry of a node that is being dropped on another thread, which waits for the lock. It is taken over: were it left, threads that
+        // make and drop the same node would fill the table with such entries faster than they go.
+        let mut dying = None;
         let mut table = shard(key);
         table.find(key, |e| {
             if e.key != key {
                 return false;
             }
-            let Some(n) = e.node.upgrade() else { return false };
+            let Some(n) = e.node.upgrade() else {
+                dying = Some(e.id);
+                return false;
+            };
             if n.op == op && n.dtype == dtype && n.src == src && n.arg == arg {
                 found = Some(n);
                 return true;
@@ -92,7 +100,13 @@ impl UOp {
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let node = Arc::new(Node { op, dtype, src, arg, key, id, facts: Default::default() });
-        table.insert_unique(key, Entry { key, node: Arc::downgrade(&node) }, |e| e.key);
+        let entry = Entry { key, id, node: Arc::downgrade(&node) };
+        match dying.and_then(|old| table.find_mut(key, |e| e.id == old)) {
+            Some(slot) => *slot = entry,
+            None => {
+                table.insert_unique(key, entry, |e| e.key);
+            }
+        }
         drop(table);
         UOp(node)
     }
@@ -151,7 +165,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         {
             let mut table = shard(self.key);
-            if let Ok(e) = table.find_entry(self.key, |e| std::ptr::eq(e.node.as_ptr(), self)) {
+            if let Ok(e) = table.find_entry(self.key, |e| e.id == self.id) {
                 e.remove();
             }
         }

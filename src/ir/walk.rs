@@ -1,6 +1,6 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::{IdMap, UOp};
+use super::{IdSet, UOp};
 use rustc_hash::FxHashMap;
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
@@ -11,29 +11,32 @@ pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
 /// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are listed.
 pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool) -> Vec<UOp> {
     let mut order = Vec::new();
-    let mut seen: IdMap<()> = IdMap::new();
-    // (node, index of the next operand to visit)
-    let mut stack: Vec<(&UOp, usize)> = Vec::new();
+    walk(roots, stop, |u| order.push(u.clone()));
+    order
+}
+
+/// Calls `f` on every node under the roots in the order of [`toposort`].
+pub(crate) fn walk<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool, mut f: impl FnMut(&'a UOp)) {
+    let mut seen = IdSet::default();
+    // (node, operands that are still to visit)
+    let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::new();
+    let enter = |u: &'a UOp| (u, if stop(u) { [].iter() } else { u.src().iter() });
     for root in roots {
-        if !seen.insert(root.id(), ()) {
+        if !seen.insert(root.id()) {
             continue;
         }
-        stack.push((root, 0));
-        while let Some((u, next)) = stack.last_mut() {
-            let u: &'a UOp = u;
-            if *next < u.src().len() && !(*next == 0 && stop(u)) {
-                let s = &u.src()[*next];
-                *next += 1;
-                if seen.insert(s.id(), ()) {
-                    stack.push((s, 0));
+        stack.push(enter(root));
+        while let Some((u, operands)) = stack.last_mut() {
+            match operands.next() {
+                Some(s) if seen.insert(s.id()) => stack.push(enter(s)),
+                Some(_) => {}
+                None => {
+                    f(u);
+                    stack.pop();
                 }
-            } else {
-                order.push(u.clone());
-                stack.pop();
             }
         }
     }
-    order
 }
 
 /// The users of each node under the roots, in topological order of the users.
@@ -66,14 +69,14 @@ impl UOp {
 pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
     let order = toposort_until(roots, |u| map.contains_key(u));
     // What changed, and into what.
-    let mut done: IdMap<Option<UOp>> = IdMap::new();
-    let now = |done: &IdMap<Option<UOp>>, u: &UOp| done.get(u.id()).and_then(Clone::clone).unwrap_or_else(|| u.clone());
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();
     for u in &order {
         if let Some(new) = map.get(u) {
-            done.insert(u.id(), Some(new.clone()));
-        } else if u.src().iter().any(|s| done.get(s.id()).is_some()) {
+            done.insert(u.id(), new.clone());
+        } else if u.src().iter().any(|s| done.contains_key(&s.id())) {
             let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
-            done.insert(u.id(), Some(new));
+            done.insert(u.id(), new);
         }
     }
     roots.iter().map(|r| now(&done, r)).collect()

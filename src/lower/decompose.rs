@@ -25,7 +25,6 @@ rules! {
         small_compare:   {Comparison}(x, y) if is_small(x, target)               => x.cast(DType::F32).binary(u.op(), y.cast(DType::F32));
         small_where:     Where(c, x, y) if is_small(u, target)                   => c.select(x.cast(DType::F32), &y.cast(DType::F32)).cast(u.dtype());
         small_fma:       Fma(x, y, z) if is_small(u, target)                     => in_f32(u, &[x, y, z]);
-        small_reduce:    Reduce(..) if is_small(u, target)                       => reduce_in_f32(u);
         small_from_wide: Cast(x) if is_small(u, target) && is_wide(x)            => odd_f32(x).cast(u.dtype());
         small_from_int:  Cast(x) if is_small(u, target) && !is_wide(x) && !x.dtype().is_float() => x.cast(DType::F32).cast(u.dtype());
         small_to_other:  Cast(x) if is_small(x, target) && u.dtype().scalar() != DType::F32 => x.cast(DType::F32).cast(u.dtype());
@@ -68,12 +67,6 @@ fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
     Some(UOp::new(u.op(), DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype()))
 }
 
-/// Narrow floats are folded in f32 and rounded once at the end.
-fn reduce_in_f32(u: &UOp) -> UOp {
-    let src: Src = std::iter::once(u.src()[0].cast(DType::F32)).chain(u.src()[1..].iter().cloned()).collect();
-    UOp::new(Op::Reduce, DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype())
-}
-
 /// A wide value as the f32 whose last digit is odd unless it is exact: rounding that once more gives what rounding the value once would.
 fn odd_f32(x: &UOp) -> UOp {
     let lanes = x.dtype().lanes;
@@ -99,6 +92,14 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     let machine = |op: Op, y: &UOp| x.binary(op, y);
     if x.vmin() >= 0 && y.vmin() > 0 {
         return machine(if quotient { Op::CDiv } else { Op::CMod }, y);
+    }
+    // An index that can be negative is moved up by a multiple of the divisor, which moves the quotient and leaves the remainder.
+    if let (true, Some(c)) = (x.dtype() == DType::INDEX, y.as_int().filter(|c| *c > 0)) {
+        let steps = (-x.vmin() + c as i128 - 1) / c as i128;
+        if let (Ok(steps), Ok(by), Ok(_)) = (i64::try_from(steps), i64::try_from(steps * c as i128), i64::try_from(x.vmax() + steps * c as i128)) {
+            let up = x + by;
+            return if quotient { up.binary(Op::CDiv, y) + -steps } else { up.binary(Op::CMod, y) };
+        }
     }
     let none = y.equals(0i64);
     let mut safe = none.select(1i64, y);

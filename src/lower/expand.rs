@@ -5,7 +5,7 @@
 //! copies share is computed once.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, eval};
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, eval};
 use crate::opt::extent;
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
@@ -119,7 +119,7 @@ fn unroll(ast: &UOp, r: &UOp) -> UOp {
                 let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
                 let value = (0..n).map(|i| at(&src[0], r, i)).reduce(|a, b| a.binary(fold.op(), &b)).expect("at least one step");
                 let rest: Src = std::iter::once(value.clone()).chain(src[1..].iter().filter(|s| *s != r).cloned()).collect();
-                if rest.len() == 1 { value } else { u.with_src(rest) }
+                if rest.len() == 1 { started(*fold, value) } else { u.with_src(rest) }
             }
             Op::Sink => {
                 let mut stores: Src = Src::new();
@@ -168,8 +168,11 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
                 let body = splat(old(0));
                 let rest: Src = std::iter::once(body.clone()).chain(u.src()[1..].iter().filter(|s| *s != r).cloned()).collect();
-                let lanes = if rest.len() == 1 { body } else { UOp::new(Op::Reduce, u.dtype().vec(n), rest, u.arg().clone()) };
-                across(*fold, &lanes)
+                if rest.len() == 1 {
+                    started(*fold, across(*fold, &body))
+                } else {
+                    across(*fold, &UOp::new(Op::Reduce, u.dtype().vec(n), rest, u.arg().clone()))
+                }
             }
             Op::Reduce if wide => {
                 let src: Src = std::iter::once(splat(old(0))).chain(u.src()[1..].iter().cloned()).collect();
@@ -226,8 +229,14 @@ fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
     UOp::sink(lanes.collect::<Src>())
 }
 
+/// The value of a fold that is written out whole, as if it had started from the neutral element: a sum of nothing but -0 is +0. The extremes of two
+/// values see to that themselves.
+fn started(fold: Fold, value: UOp) -> UOp {
+    if fold == Fold::Add { fold.of_one(&value) } else { value }
+}
+
 /// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree.
-fn across(fold: crate::ir::Fold, v: &UOp) -> UOp {
+fn across(fold: Fold, v: &UOp) -> UOp {
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {
         let half = lanes.len() / 2;

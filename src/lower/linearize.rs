@@ -182,7 +182,9 @@ pub fn linearize(ast: &UOp) -> Vec<UOp> {
             place(Item::Start(i), block[i]);
             place(Item::Step(i), step);
             edge((Item::Start(i), block[i]), (Item::Step(i), step));
-            edge(operand(&u.src()[0]), (Item::Step(i), step));
+            if !matches!(u.src()[0].op(), Op::Const | Op::Range) {
+                edge(operand(&u.src()[0]), (Item::Step(i), step));
+            }
             edge((Item::Step(i), step), (Item::Node(i), block[i]));
         } else {
             for s in u.src().iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {

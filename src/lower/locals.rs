@@ -71,6 +71,8 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                 place.extend(valid);
                 let mut src = src.clone();
                 src[0] = src[0].with_src(place);
+                // Thread positions are open to the end of the kernel.
+                src.extend(groups.iter().cloned());
                 u.with_src(src)
             }
             _ => u.with_src(src),

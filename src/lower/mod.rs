@@ -11,7 +11,7 @@ mod transcendental;
 pub use decompose::DECOMPOSE;
 pub use specials::Launch;
 
-use crate::ir::{Op, UOp};
+use crate::ir::{Arg, Op, UOp};
 use crate::opt::Kernel;
 use crate::target::Target;
 use std::time::{Duration, Instant};
@@ -69,11 +69,22 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     lap(3, std::slice::from_ref(&ast), after);
     let ast = decompose::choose_index_width(&ast);
     lap(4, std::slice::from_ref(&ast), after);
-    let uops = linearize::linearize(&ast);
+    let args = arguments(&kernel.ast);
+    let body = linearize::linearize(&ast).into_iter().filter(|u| u.op() != Op::DefineGlobal);
+    let uops: Vec<UOp> = args.iter().cloned().chain(body).collect();
     lap(5, &uops, after);
-    let args: Vec<UOp> = uops.iter().filter(|u| u.op() == Op::DefineGlobal).cloned().collect();
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
+}
+
+/// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.
+fn arguments(ast: &UOp) -> Vec<UOp> {
+    let mut args: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
+    args.sort_by_key(|u| match u.arg() {
+        Arg::Global { slot, .. } => *slot,
+        _ => panic!("a kernel argument without a slot: {u:?}"),
+    });
+    args
 }
 
 /// Counts operations by walking the loops of the program.
@@ -87,7 +98,7 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             Op::Range => times.push(now * u.src()[0].vmax() as f64),
             Op::EndRange => drop(times.pop()),
             Op::Special => {
-                if let crate::ir::Arg::Special { extent, .. } = u.arg() {
+                if let Arg::Special { extent, .. } = u.arg() {
                     launches *= *extent as f64;
                 }
             }
@@ -100,7 +111,7 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let bytes = args
         .iter()
         .map(|a| match a.arg() {
-            crate::ir::Arg::Global { len, .. } => (*len * a.dtype().itemsize()) as f64,
+            Arg::Global { len, .. } => (*len * a.dtype().itemsize()) as f64,
             _ => 0.0,
         })
         .sum();

@@ -3,7 +3,8 @@
 //! In come roots of a tensor graph and a way to read storage; out come values in row-major order. Nothing is fused, planned or fast. Movement
 //! ops are index loops of their own, so a mistake in the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
 //!
-//! **Invariant:** a reduce folds in row-major order of what it folds, in the node's own dtype, one rounding per step.
+//! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats narrower than f32 in f32 with
+//! one more rounding at the end.
 
 mod movement;
 mod reduce;
@@ -66,7 +67,7 @@ pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>
         let value = match u.arg() {
             Arg::Storage(s) => leaf(u, &read(s)),
             Arg::Param { slot, .. } => leaf(u, &param(*slot)),
-            _ => compute(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
+            _ => node(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
         };
         debug_assert_eq!(&value.shape, u.shape(), "the shape of {u:?}");
         values.insert(u.id(), value);
@@ -88,8 +89,8 @@ fn leaf(u: &UOp, bytes: &[u8]) -> Value {
     value
 }
 
-/// One node from the values of its operands.
-fn compute(u: &UOp, src: &[&Value]) -> Value {
+/// One node from the values of its operands. Leaves that read memory are not among these nodes.
+pub fn node(u: &UOp, src: &[&Value]) -> Value {
     match (u.op(), u.arg()) {
         (Op::Const, Arg::Const(c)) => Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] },
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),

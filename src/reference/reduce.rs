@@ -9,12 +9,7 @@ use crate::shape::Dims;
 /// The fold over the axes, which stay with size one. Over no element it is the fold's identity. Floats narrower than f32 are folded in f32 and
 /// rounded once.
 pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
-    if x.dtype.is_float() && x.dtype.bits() < 32 {
-        let wide = Value { dtype: DType::F32, shape: x.shape.clone(), data: x.data.clone() };
-        let folded = reduce(&wide, fold, axes);
-        let data = folded.data.iter().map(|c| c.cast(DType::F32, x.dtype)).collect();
-        return Value { dtype: x.dtype, shape: folded.shape, data };
-    }
+    let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
     let shape: Dims = x.shape.iter().enumerate().map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size }).collect();
     let numel: usize = shape.iter().product();
     let mut data = vec![fold.identity(x.dtype); numel];
@@ -22,8 +17,9 @@ pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     for &element in &x.data {
         let place: Dims = at.iter().enumerate().map(|(axis, &i)| if axes.contains(&axis) { 0 } else { i }).collect();
         let acc = &mut data[flat(&place, &shape)];
-        *acc = eval::fold(fold, x.dtype, *acc, element);
+        *acc = eval::fold(fold, wide, *acc, element);
         step(&mut at, &x.shape);
     }
+    data.iter_mut().for_each(|c| *c = c.cast(wide, x.dtype));
     Value { dtype: x.dtype, shape, data }
 }

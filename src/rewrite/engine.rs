@@ -1,7 +1,8 @@
 //! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single walk.
 
 use super::Rule;
-use crate::ir::{IdMap, Op, OpSet, Src, UOp, toposort};
+use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, walk};
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rules gathered from tables and indexed by the op of their root. The order of tables and rules must not matter.
@@ -66,7 +67,7 @@ impl<C> Rules<C> {
 
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.
     pub fn fixpoint_all(&self, roots: &[UOp], cx: &mut C) -> Vec<UOp> {
-        let mut memo = Memo { done: IdMap::new(), settled: self.settled };
+        let mut memo = Memo { settled: self.settled, ..Memo::default() };
         // Far more steps than any sound set takes: a loop of rules ends in a message instead of a hang.
         let mut budget: usize = 1_000_000;
         let mut extended = false;
@@ -117,14 +118,18 @@ impl<C> Rules<C> {
     /// One walk, operands first. What a rule returns is not looked at again.
     pub fn once(&self, root: &UOp, cx: &mut C) -> UOp {
         // Only what changed is kept.
-        let mut memo = Memo { done: IdMap::new(), settled: 0 };
-        for u in root.toposort() {
-            let new = memo.rebuilt(&u);
-            match self.step(new.as_ref().unwrap_or(&u), cx) {
-                Some((next, _)) => memo.set(&u, next),
-                None => new.into_iter().for_each(|new| memo.set(&u, new)),
-            }
-        }
+        let mut memo = Memo::default();
+        walk(
+            [root],
+            |_| false,
+            |u| {
+                let new = memo.rebuilt(u);
+                match self.step(new.as_ref().unwrap_or(u), cx) {
+                    Some((next, _)) => memo.set(u, next),
+                    None => new.into_iter().for_each(|new| memo.set(u, new)),
+                }
+            },
+        );
         memo.result(root)
     }
 }
@@ -145,24 +150,29 @@ impl Frame {
 }
 
 /// What nodes became.
+#[derive(Default)]
 struct Memo {
-    /// `None` for a node that stays.
-    done: IdMap<Option<UOp>>,
+    /// Nodes whose result is known.
+    done: IdSet,
+    /// Those that became another.
+    moved: FxHashMap<u64, UOp>,
     /// The bit of the rule set; nodes that have it stay and need no entry.
     settled: u32,
 }
 
 impl Memo {
+    #[inline]
     fn knows(&self, u: &UOp) -> bool {
-        u.is_settled(self.settled) || self.done.get(u.id()).is_some()
+        u.is_settled(self.settled) || self.done.has(u.id())
     }
     fn visit(&self, u: &UOp, stack: &mut Vec<Frame>) {
         if !self.knows(u) {
             stack.push(Frame::new(u.clone()));
         }
     }
+    #[inline]
     fn changed(&self, u: &UOp) -> Option<&UOp> {
-        if u.is_settled(self.settled) { None } else { self.done.get(u.id()).and_then(Option::as_ref) }
+        if self.moved.is_empty() || u.is_settled(self.settled) { None } else { self.moved.get(&u.id()) }
     }
     fn result(&self, u: &UOp) -> UOp {
         self.changed(u).unwrap_or(u).clone()
@@ -178,10 +188,13 @@ impl Memo {
         if self.settled != 0 {
             u.settle(self.settled);
         } else {
-            self.done.insert(u.id(), None);
+            self.done.insert(u.id());
         }
     }
     fn set(&mut self, u: &UOp, new: UOp) {
-        self.done.insert(u.id(), (new != *u).then_some(new));
+        self.done.insert(u.id());
+        if new != *u {
+            self.moved.insert(u.id(), new);
+        }
     }
 }

@@ -226,6 +226,8 @@ fn flags_of(kind: Kind) -> Vec<&'static str> {
     // anybody, and without it `sqrtf` is one instruction. Left out, because they may change values: -ffast-math and, by gcc's manual,
     // -fno-trapping-math (which also vectorised nothing more in what was tried).
     flags.extend(["-ffp-contract=off", "-fno-math-errno"]);
+    // Integers wrap, and a buffer may be read as another dtype than it was written as.
+    flags.extend(["-fwrapv", "-fno-strict-aliasing"]);
     // What the loader wants: calls through stubs, distances instead of addresses, no table that nobody reads.
     flags.extend(["-fPIC", "-fvisibility=hidden", "-fno-common", "-fno-ident", "-fno-asynchronous-unwind-tables", "-fno-stack-protector"]);
     // -ffreestanding is left out: it hides from the compiler what `memset` and `sqrtf` are.

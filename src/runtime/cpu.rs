@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{Clang, Renderer};
 use crate::target::Target;
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,15 +55,40 @@ impl Backend for Cpu {
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let source = self.renderer.render(&program.name, &program.uops)?;
-        let code = self.compiler.build(&source, &program.name)?;
-        let entry = format!("{}_entry", program.name);
-        let address = code
-            .symbol(&entry)
-            .ok_or_else(|| Error::Compile { msg: format!("the compiler's object has no function {entry}"), source_at: None })?;
-        // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as long as the function pointer lives.
-        let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-        Ok(Arc::new(Kernel { source, run, code }))
+        let code = Arc::new(self.compiler.build(&source, &program.name)?);
+        Ok(Arc::new(kernel(source, &program.name, &code)?))
     }
+    /// One text for all: starting the compiler costs several times what a small kernel does. Such an object is not kept on disk.
+    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        let mut seen: FxHashSet<String> = FxHashSet::default();
+        let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
+        for (i, program) in programs.iter().enumerate() {
+            let name = format!("k{i}_{}", program.name);
+            let source = self.renderer.render(&name, &program.uops)?;
+            // Types and helpers stand before the kernel, one on a line, and equal names mean equal lines.
+            let start = source.find(&format!("static void {name}(")).unwrap_or(0);
+            for line in source[..start].lines().filter(|l| seen.insert(l.to_string())) {
+                prelude.push_str(line);
+                prelude.push('\n');
+            }
+            kernels.push_str(&source[start..]);
+            names.push((name, source));
+        }
+        let object = self.compiler.compile(&(prelude + &kernels), "many")?;
+        let code = Arc::new(Code::load(&object)?);
+        names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
+    }
+}
+
+/// The kernel of a name in an object.
+fn kernel(source: String, name: &str, code: &Arc<Code>) -> Result<Kernel> {
+    let entry = format!("{name}_entry");
+    let address = code
+        .symbol(&entry)
+        .ok_or_else(|| Error::Compile { msg: format!("the compiler's object has no function {entry}"), source_at: None })?;
+    // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as long as the function pointer lives.
+    let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
+    Ok(Kernel { source, run, code: code.clone() })
 }
 
 /// What the renderer calls `<name>_entry`: the buffers, and the share of the work.
@@ -72,7 +98,7 @@ struct Kernel {
     source: String,
     run: Entry,
     /// Keeps the machine code mapped.
-    code: Code,
+    code: Arc<Code>,
 }
 
 /// Buffer addresses that the threads of one launch share.

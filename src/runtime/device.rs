@@ -21,6 +21,10 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
+    /// Several programs made ready at once, which a device may do in less time than one after the other.
+    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        programs.iter().map(|p| self.compile(p)).collect()
+    }
 }
 
 /// A compiled kernel.
@@ -114,6 +118,9 @@ impl Device {
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
+    }
+    pub(crate) fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        self.backend.compile_many(programs)
     }
 
     /// Every kind of device: its name, and what it is or why it is not there.

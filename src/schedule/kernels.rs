@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 const MOST_MERGED_BUFFERS: usize = 24;
 
 /// Stores that share a loop nest.
+#[derive(Clone)]
 pub struct Group {
     /// Where it runs.
     pub device: DeviceName,
@@ -65,22 +66,20 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
     // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, source, _)| (*n, *source)).collect();
+    // The buffer behind a chain of copies.
+    let source = |n: &usize| -> usize {
+        let mut n = *n;
+        while let Some(m) = through_copy.get(&n) {
+            n = *m;
+        }
+        n
+    };
     let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
-        let direct = |g: &Group, producer: &FxHashMap<usize, usize>| -> BTreeSet<usize> {
-            let source = |n: &usize| -> usize {
-                let mut n = *n;
-                while let Some(m) = through_copy.get(&n) {
-                    n = *m;
-                }
-                n
-            };
-            g.reads.iter().filter_map(|n| producer.get(&source(n)).copied()).collect()
-        };
         let copied: BTreeSet<usize> =
-            g.reads.iter().filter(|n| through_copy.contains_key(n)).filter_map(|n| producer.get(&through_copy[n]).copied()).collect();
-        let first = direct(&g, &producer);
+            g.reads.iter().filter(|n| through_copy.contains_key(n)).filter_map(|n| producer.get(&source(n)).copied()).collect();
+        let first: BTreeSet<usize> = g.reads.iter().filter_map(|n| producer.get(&source(n)).copied()).collect();
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {
             all.extend(needs[*d].iter().copied());

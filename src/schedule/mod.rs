@@ -7,15 +7,16 @@ mod cache;
 mod cost;
 mod kernels;
 mod memory;
+mod order;
 mod prepare;
 mod ranges;
+mod reuse;
 
 pub use cache::{cache_len, clear_cache};
 pub use prepare::PREPARE;
 
 use crate::dtype::DType;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort};
-use kernels::Group;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,8 +165,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let outputs = prepare::prepare(outputs);
     let preparing = lap();
-    let order = toposort(outputs.iter());
-    let device = devices_of(&order, &outputs, devices);
+    let nodes = toposort(outputs.iter());
+    let device = devices_of(&nodes, &outputs, devices);
     let ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
     let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
@@ -175,7 +176,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let grouping = lap();
 
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
-    for u in &order {
+    for u in &nodes {
         if let Some(&n) = ranged.numbers.get(&u.id()) {
             let role = if n < inputs {
                 Role::Input(n)
@@ -192,8 +193,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         }
     }
     let mut numbers = numbers;
-    let taken = take_over(&mut groups, &ranged, &mut numbers, reuse, &buffers);
-    let steps = ordered(&groups, &ranged, &taken);
+    let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
+    let steps = order::steps(&groups, &ranged, &taken);
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
     Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
@@ -224,155 +225,6 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
     map
 }
 
-/// Lets outputs take over the memory of inputs where no value that is still needed is lost: the writer reads the old value only at the
-/// index that it writes, and everyone else who reads it can come before. Returns `(input, writing group)` for the order.
-fn take_over(
-    groups: &mut [Group],
-    ranged: &ranges::Ranged,
-    numbers: &mut [Option<usize>],
-    reuse: &[Option<usize>],
-    buffers: &[Option<BufferInfo>],
-) -> Vec<(usize, usize)> {
-    let mut taken: Vec<(usize, usize)> = Vec::new();
-    for o in 0..numbers.len() {
-        let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else { continue };
-        let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b)) if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
-        let Some(g) = groups.iter().position(|g| g.writes().any(|n| n == number)) else { continue };
-        if !fits || taken.iter().any(|(i, _)| *i == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1 {
-            continue;
-        }
-        // An input that is itself an output must keep its value.
-        if numbers.contains(&Some(input)) || ranged.copies.iter().any(|c| c.1 == input || c.1 == number) {
-            continue;
-        }
-        let index = groups[g].stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("written there");
-        let values: Vec<&UOp> = groups[g].stores.iter().map(|s| &s.2).collect();
-        let same_place = toposort(values.iter().copied())
-            .iter()
-            .filter(|u| u.op() == Op::Load && kernels::loaded(u) == input)
-            .all(|u| u.src()[0].src()[1] == index);
-        // A reduce around the load, or a store of the same value at other iterations, would read what was already overwritten.
-        let inside_reduce = toposort(values.iter().copied())
-            .iter()
-            .filter(|u| u.op() == Op::Reduce)
-            .any(|r| r.src()[0].toposort().iter().any(|u| u.op() == Op::Load && kernels::loaded(u) == input));
-        if !same_place || inside_reduce {
-            continue;
-        }
-        // Other readers must run before: none of them may need, directly or not, what this group or anything after it writes.
-        let mut after: FxHashSet<usize> = groups[g].writes().collect();
-        loop {
-            let n = after.len();
-            for h in groups.iter() {
-                if h.reads.iter().any(|r| after.contains(r)) {
-                    after.extend(h.writes());
-                }
-            }
-            for (to, from, _) in &ranged.copies {
-                if after.contains(from) {
-                    after.insert(*to);
-                }
-            }
-            if after.len() == n {
-                break;
-            }
-        }
-        let late = groups.iter().enumerate().any(|(i, h)| i != g && h.reads.contains(&input) && h.reads.iter().any(|r| after.contains(r)));
-        // Two take-overs could order groups in a circle; only independent ones are granted.
-        let tangled = taken.iter().any(|(i, h)| *h != g && (groups[g].reads.contains(i) || groups[*h].reads.contains(&input)));
-        if late || tangled {
-            continue;
-        }
-        rename(groups, number, input);
-        numbers[o] = Some(input);
-        taken.push((input, g));
-    }
-    taken
-}
-
-/// Every mention of a buffer becomes one of another of the same size.
-fn rename(groups: &mut [Group], from: usize, to: usize) {
-    for g in groups {
-        for s in &mut g.stores {
-            if s.0 == from {
-                s.0 = to;
-            }
-            let map: FxHashMap<UOp, UOp> =
-                s.2.toposort()
-                    .into_iter()
-                    .filter_map(|u| match u.arg() {
-                        Arg::Param { slot, len, device } if *slot == from => {
-                            let arg = Arg::Param { slot: to, len: *len, device: device.clone() };
-                            Some((u.clone(), u.with_arg(arg)))
-                        }
-                        _ => None,
-                    })
-                    .collect();
-            s.2 = s.2.substitute(&map);
-        }
-        if g.reads.remove(&from) {
-            g.reads.insert(to);
-        }
-    }
-}
-
-/// Kernels and copies, producers first; among those that are ready, in the order of the graph.
-fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) -> Vec<Step> {
-    enum Unit<'a> {
-        Group(&'a Group),
-        Copy(usize, usize, usize),
-    }
-    let units: Vec<Unit> =
-        groups.iter().map(Unit::Group).chain(ranged.copies.iter().map(|(to, from, start)| Unit::Copy(*to, *from, *start))).collect();
-    let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
-    for (i, u) in units.iter().enumerate() {
-        match u {
-            Unit::Group(g) => writer.extend(g.writes().map(|n| (n, i))),
-            Unit::Copy(to, ..) => writer.extend([(*to, i)]),
-        }
-    }
-    // A buffer that is taken over has readers of the old value (before) and of the new one, which name it the same; only the latter
-    // read what the writer wrote, and those were made to name it when the output was renamed, so they are after. Old readers are known
-    // by not depending on the writer.
-    let mut waits: Vec<FxHashSet<usize>> = units
-        .iter()
-        .enumerate()
-        .map(|(i, u)| match u {
-            Unit::Group(g) => g
-                .reads
-                .iter()
-                .filter(|n| !taken.iter().any(|t| t.0 == **n))
-                .filter_map(|n| writer.get(n))
-                .copied()
-                .filter(|w| *w != i)
-                .collect(),
-            Unit::Copy(_, from, _) => writer.get(from).copied().into_iter().collect(),
-        })
-        .collect();
-    for (input, g) in taken {
-        for (i, h) in groups.iter().enumerate() {
-            if i != *g && h.reads.contains(input) {
-                waits[*g].insert(i);
-            }
-        }
-    }
-    let mut done = vec![false; units.len()];
-    let mut steps = Vec::new();
-    while steps.len() < units.len() {
-        let next =
-            (0..units.len()).find(|&i| !done[i] && waits[i].iter().all(|w| done[*w])).expect("the kernels of a graph form no circle");
-        done[next] = true;
-        steps.push(match &units[next] {
-            Unit::Group(g) => {
-                let (ast, buffers) = kernels::finish(g);
-                Step::Kernel { ast, buffers, device: g.device.clone() }
-            }
-            Unit::Copy(to, from, start) => Step::Copy { to: *to, from: *from, start: *start },
-        });
-    }
-    steps
-}
-
 /// Numbers the buffers that are in use and places the temporaries.
 fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, inputs: usize) -> (Vec<BufferInfo>, Vec<(usize, DeviceName)>) {
     let mut lives: Vec<memory::Lifetime> = Vec::new();
@@ -398,8 +250,11 @@ fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, inputs: usize) -> (Ve
         .enumerate()
         .map(|(n, b)| {
             let mut b = b.unwrap_or_else(|| none.clone());
-            if let (Role::Temporary(_), Some(l)) = (&b.role, life_of.get(&n)) {
-                b.role = Role::Temporary(places[*l]);
+            match (&b.role, life_of.get(&n)) {
+                (Role::Temporary(_), Some(l)) => b.role = Role::Temporary(places[*l]),
+                // It was merged into its reader, and nobody else wants it.
+                (Role::Temporary(_), None) => return none.clone(),
+                _ => {}
             }
             b
         })

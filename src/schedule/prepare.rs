@@ -1,7 +1,8 @@
 //! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals, nested reduces of one kind become one,
+//! narrow floats are folded in f32 (so that no later pass, however it takes a reduce apart, rounds a partial result),
 //! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine.
 
-use crate::dtype::Const;
+use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
 use crate::rewrite::Rules;
 use crate::rules;
@@ -18,7 +19,8 @@ rules! {
     /// Rules on the tensor graph.
     pub PREPARE |u, _cx: ()| {
         reduce_nothing: Reduce(x) if x.shape().contains(&0) && !u.shape().contains(&0)  => full(u, identity(u));
-        reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => x;
+        reduce_narrow:  Reduce(x) if is_narrow(u) && !x.shape().contains(&0)            => in_f32(u, x);
+        reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
         reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
         reduce_split:   Reduce(x)                                                       => split(u, x);
         reshape_reshape: Reshape(Reshape(x))                                            => movement(x, Movement::Reshape(u.shape().clone()));
@@ -66,6 +68,16 @@ fn fold(u: &UOp) -> Fold {
 
 fn identity(u: &UOp) -> Const {
     fold(u).identity(u.dtype())
+}
+
+/// Floats with too few digits to fold in.
+fn is_narrow(u: &UOp) -> bool {
+    u.dtype().is_float() && u.dtype().bits() < 32
+}
+
+/// The fold in f32, rounded once at the end.
+fn in_f32(u: &UOp, x: &UOp) -> UOp {
+    UOp::new(Op::Reduce, DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
 }
 
 /// A literal in the shape of `u`.

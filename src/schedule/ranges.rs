@@ -447,7 +447,7 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>) -> UOp
         Op::Reduce => {
             let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             if d.opened.is_empty() {
-                return operand(0);
+                return fold.of_one(&operand(0));
             }
             let mut src: Src = [operand(0)].to_src();
             src.extend(d.opened.iter().cloned());

@@ -118,11 +118,19 @@ fn same_const(u: &UOp) -> Option<UOp> {
     u.src().iter().all(|s| s == first).then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
 }
 
-/// Is casting x to y's dtype and then to u's the same as casting it at once? Integers wrap where floats saturate, so that an integer that
-/// goes by way of a float must fit in the end too.
+/// Is casting x to y's dtype and then to u's the same as casting it at once, and of use? Integers wrap where floats saturate, so that an
+/// integer that goes by way of a float must fit in the end too. Narrow floats go by way of f32 on every device, so such a pair of casts
+/// stays as it is, unless it is there and back.
 fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
+    let narrow = |d: DType| d.is_float() && d.bits() < 32;
+    if y.dtype().scalar() == DType::F32 && (narrow(x.dtype()) || narrow(u.dtype())) && x.dtype() != u.dtype() {
+        return false;
+    }
     let saturates = x.dtype().is_int() && y.dtype().is_float() && u.dtype().is_int();
-    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype()))
+    // Floats under 32 bits are converted by way of f32: lowering writes that out, and it must not be taken back.
+    let small = |d: DType| d.is_float() && d.bits() < 32;
+    let by_way = y.dtype().scalar() == DType::F32 && x.dtype() != u.dtype() && (small(x.dtype()) || small(u.dtype()));
+    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype())) && !by_way
 }
 
 /// Can every value of `from` be held by `to`?

@@ -81,8 +81,8 @@ fn collect(u: &UOp) -> Option<UOp> {
             let (Op::Mod, [x, c]) = (t.op(), t.src()) else { continue };
             let Some(c) = c.as_int().filter(|c| *c > 0) else { continue };
             let Some(kc) = k.checked_mul(c) else { continue };
-            // What x//c is after simplification may be a sum; each of its terms must be there with the right coefficient.
-            let q = Linear::of(&super::simplify(&(x / c)))?;
+            // x//c may be a sum; each of its terms must be there with the right coefficient.
+            let Some(q) = quotient(x, c) else { continue };
             if q.terms.is_empty() || !q.terms.iter().all(|(t, n)| n.checked_mul(kc).is_some_and(|w| l.coefficient(t) == w)) {
                 continue;
             }
@@ -97,26 +97,70 @@ fn collect(u: &UOp) -> Option<UOp> {
     Some(l.build())
 }
 
-/// `x // c` with the multiples of `c` taken out; `None` where that changes nothing.
-fn divide(x: &UOp, c: i64) -> Option<UOp> {
-    let l = Linear::of(x).filter(Linear::fits)?;
+/// A division in parts: `whole + left.0 // left.1`.
+struct Quotient {
+    whole: Linear,
+    left: Option<(Linear, i64)>,
+}
+
+/// `x // c` with the multiples of `c` taken out.
+fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
     // Whole multiples leave the division, and so do whole multiples in the literal.
-    let (mut whole, mut rest) = l.split(c);
+    let (mut whole, mut rest) = x.split(c);
     whole.constant = rest.constant.div_euclid(c);
     rest.constant = rest.constant.rem_euclid(c);
-    if !rest.fits() {
+    if !x.fits() || !rest.fits() {
         return None;
     }
     if let Some(q) = constant_quotient(&rest, c) {
         whole.constant = whole.constant.checked_add(q)?;
-        return Some(whole.build());
+        return Some(Quotient { whole, left: None });
     }
     // (g·y + r) // (g·d) with 0 <= r < g is y // d.
-    if let Some((y, g, _)) = factor(&rest, c) {
-        let inner = &y.build() / (c / g);
-        return Some(if whole.terms.is_empty() && whole.constant == 0 { inner } else { whole.build() + inner });
+    let left = match factor(&rest, c) {
+        Some((y, g, _)) => (y, c / g),
+        None => (rest, c),
+    };
+    Some(Quotient { whole, left: Some(left) })
+}
+
+/// `x // c` with the multiples of `c` taken out; `None` where that changes nothing.
+fn divide(x: &UOp, c: i64) -> Option<UOp> {
+    let Quotient { whole, left } = take_out(&Linear::of(x)?, c)?;
+    let nothing = whole.terms.is_empty() && whole.constant == 0;
+    match left {
+        None => Some(whole.build()),
+        Some((_, d)) if nothing && d == c => None,
+        Some((y, d)) if nothing => Some(&y.build() / d),
+        Some((y, d)) => Some(whole.build() + &y.build() / d),
     }
-    (!whole.terms.is_empty() || whole.constant != 0).then(|| whole.build() + &rest.build() / c)
+}
+
+/// The sum that `x // c` is after simplification, for an `x` that is simple. Only the division itself is looked at, so the work is bounded
+/// however deep divisions are nested in `x`.
+fn quotient(x: &UOp, c: i64) -> Option<Linear> {
+    let (mut sum, mut x, mut c) = (Linear::of(&UOp::int(0))?, Linear::of(x)?, c);
+    loop {
+        let Quotient { whole, left } = take_out(&x, c)?;
+        sum.add_scaled(&whole, 1)?;
+        let Some((y, d)) = left else { break };
+        // (z // a) // d is z // (a·d), which may come apart further.
+        let nested = match y.terms.as_slice() {
+            [(t, 1)] if y.constant == 0 && t.op() == Op::IDiv => t.src()[1].as_int().filter(|a| *a > 0).map(|a| (&t.src()[0], a)),
+            _ => None,
+        };
+        match nested {
+            Some((z, a)) => (x, c) = (Linear::of(z)?, d.checked_mul(a)?),
+            // A smaller divisor may divide what the larger one did not.
+            None if d < c => (x, c) = (y, d),
+            None => {
+                sum.add_term(&(&y.build() / d), 1)?;
+                break;
+            }
+        }
+    }
+    sum.settle();
+    Some(sum)
 }
 
 /// `x % c` without the multiples of `c`.

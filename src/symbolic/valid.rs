@@ -1,8 +1,8 @@
-//! Masks: conjunctions of comparisons. A clause that follows from the others goes, a contradiction makes the whole false, and an index that
+//! Masks: conjunctions of comparisons, and what they guard. A clause that follows from the others goes, a contradiction makes the whole false, and an index that
 //! is only used where a mask holds is simplified under it.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::{Arg, Op, Src, ToSrc, UOp};
 use crate::rules;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -10,8 +10,22 @@ use std::sync::Arc;
 rules! {
     /// Exact rules on bool conjunctions of index comparisons.
     pub VALID |u, _cx: ()| {
-        and_collect: And(_, _) if u.dtype() == DType::BOOL => conjunction(u);
+        and_collect:  And(_, _) if u.dtype() == DType::BOOL      => conjunction(u);
+        index_always: Index(..) if gate(u) == Some(true)         => u.with_src(u.src()[..2].iter().cloned().collect::<Src>());
+        load_always:  Load(i, alt) if gate(i).is_none() && i.src().len() == 2 && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
+        load_never:   Load(i, alt) if gate(i) == Some(false)     => alt;
+        store_never:  Sink(..) if u.src().iter().any(is_never)   => u.with_src(u.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>());
     }
+}
+
+/// The condition of an index where it is a literal.
+fn gate(index: &UOp) -> Option<bool> {
+    index.src().get(2).and_then(UOp::as_int).map(|v| v != 0)
+}
+
+/// A store that never happens.
+fn is_never(u: &UOp) -> bool {
+    u.op() == Op::Store && gate(&u.src()[0]) == Some(false)
 }
 
 /// The clauses of a conjunction, in order.
@@ -92,8 +106,12 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
             continue;
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
-        let name: Arc<str> = format!("valid{i}").into();
+        // A space is in no name that a person gives, and if it is, the bounds must be the same too.
+        let name: Arc<str> = format!("valid {i}").into();
         let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min, max });
+        if index.toposort().contains(&stand_in) {
+            continue;
+        }
         let there = FxHashMap::from_iter([(x.clone(), stand_in.clone())]);
         let back = FxHashMap::from_iter([(stand_in, x)]);
         let tried = super::simplify(&index.substitute(&there));

@@ -69,7 +69,11 @@ pub(super) mod binary {
         if !p.dtype.is_float() {
             return Ok(p.node(Op::Mod));
         }
-        sub((&p.x).into(), mul(p.node(Op::Div).floor().into(), p.y.into())?.into())
+        let (x, y) = (&p.x, &p.y);
+        let rest = sub(x.into(), mul(p.node(Op::Div).floor().into(), y.into())?.into())?;
+        // An infinite divisor has no multiple to take off: what is left is the number itself, or the divisor if the signs differ.
+        let apart = x.try_lt(0)?.try_ne(y.try_lt(0)?)?.try_bitwise_and(x.try_ne(0)?)?;
+        y.isinf().try_bitwise_and(x.isfinite())?.try_where_(apart.try_where_(y, x)?, rest)
     }
     pub(crate) fn pow(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("pow", x, y)?;

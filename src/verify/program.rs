@@ -90,7 +90,9 @@ fn check(uops: &[UOp]) -> Verdict {
             _ => {
                 // A counter lives in its own loop.
                 let home = if matches!(u.op(), Op::Range | Op::If) { Some(u) } else { scope.open.last() }.map(|o| o.id());
-                rule(scope.home.insert(u.id(), home).is_none(), "a node is listed once", u)?;
+                // A condition may guard several regions.
+                let again = matches!(u.op(), Op::If | Op::EndIf);
+                rule(scope.home.insert(u.id(), home).is_none() || again, "a node is listed once", u)?;
             }
         }
         let (kind, number) = match u.arg() {

@@ -1,0 +1,109 @@
+//! Many seeds on several threads, in batches that share a start of the C compiler.
+
+use super::bounds::Traced;
+use super::case::Case;
+use super::graph::random_case;
+use super::run::{Failure, Setup, Tally, check_all, setups};
+use super::shrink::{Report, shrink};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Cases that are compiled together: past a hundred kernels the start of the compiler no longer counts.
+const BATCH: u64 = 16;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The first seed.
+    pub first: u64,
+    /// How many seeds.
+    pub count: u64,
+    /// Threads.
+    pub threads: usize,
+    /// No batch is begun after this.
+    pub deadline: Option<Instant>,
+    /// Failures of one kind that are made small; the others are only counted.
+    pub shrink_each: usize,
+    /// Time for making one small.
+    pub shrink_time: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What was covered.
+    pub tally: Tally,
+    /// Failures made small.
+    pub reports: Vec<Report>,
+    /// How often each kind of failure was met, and the first seed and setup.
+    pub kinds: BTreeMap<String, (usize, u64, String)>,
+}
+
+impl Campaign {
+    /// These seeds, on both cores of a small machine.
+    pub fn new(first: u64, count: u64) -> Campaign {
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
+        Campaign { first, count, threads, deadline: None, shrink_each: 2, shrink_time: Duration::from_secs(20) }
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> Found {
+        let next = AtomicU64::new(0);
+        let shrinking = AtomicUsize::new(0);
+        let found = Mutex::new(Found::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(|| {
+                    loop {
+                        let start = next.fetch_add(BATCH, Ordering::Relaxed);
+                        if start >= self.count || self.deadline.is_some_and(|d| Instant::now() > d) {
+                            return;
+                        }
+                        let seeds: Vec<u64> = (start..(start + BATCH).min(self.count)).map(|i| self.first.wrapping_add(i)).collect();
+                        self.batch(&seeds, &found, &shrinking);
+                    }
+                });
+            }
+        });
+        found.into_inner().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn batch(&self, seeds: &[u64], found: &Mutex<Found>, shrinking: &AtomicUsize) {
+        let cases: Vec<Case> = seeds.iter().map(|s| random_case(*s)).collect();
+        let expected: Vec<Vec<Traced>> = cases.iter().map(Case::expected).collect();
+        let plans: Vec<Vec<Setup>> = seeds.iter().map(|s| setups(*s)).collect();
+        let mut work: Vec<(&Case, &[Traced], &Setup)> = Vec::new();
+        let mut whose = Vec::new();
+        for i in 0..cases.len() {
+            for setup in &plans[i] {
+                work.push((&cases[i], &expected[i], setup));
+                whose.push(i);
+            }
+        }
+        let results = check_all(&work);
+        let mut wanted: Vec<(usize, Setup, Failure)> = Vec::new();
+        {
+            let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+            cases.iter().zip(&expected).for_each(|(c, e)| found.tally.add(c, e));
+            let mut blamed: Vec<usize> = Vec::new();
+            for ((result, i), w) in results.into_iter().zip(&whose).zip(&work) {
+                let Err(failure) = result else { continue };
+                let kind = format!("{} {}", if failure.kind().len() > 10 { "" } else { w.2.device }, failure.kind());
+                let entry = found.kinds.entry(kind).or_insert_with(|| (0, seeds[*i], w.2.to_string()));
+                entry.0 += 1;
+                // One setup of a case is enough to look at.
+                if entry.0 <= self.shrink_each && !blamed.contains(i) {
+                    blamed.push(*i);
+                    wanted.push((*i, w.2.clone(), failure));
+                }
+            }
+        }
+        for (i, setup, failure) in wanted {
+            shrinking.fetch_add(1, Ordering::Relaxed);
+            let report = shrink(seeds[i], &cases[i], &setup, &failure, self.shrink_time);
+            found.lock().unwrap_or_else(|e| e.into_inner()).reports.push(report);
+        }
+    }
+}

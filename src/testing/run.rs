@@ -1,0 +1,458 @@
+//! Runs cases: schedules, optimises, compiles and runs each in several setups, and compares with what is expected.
+//!
+//! What the C compiler makes is also compared with the interpreter on the very same program, bit by bit. Many cases are run together, so that
+//! one start of the C compiler serves a hundred kernels.
+
+use super::bounds::{Bound, Traced};
+use super::case::Case;
+use super::rng::Rng;
+use crate::dtype::Const;
+use crate::error::Error;
+use crate::exec::{self, BufferArg, Compiled, ExecItem, ScheduleItem, Scheduled};
+use crate::ir::{Arg, AxisKind, DeviceName, Op, toposort};
+use crate::lower::Program;
+use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
+use crate::reference::Value;
+use crate::runtime::interp::{self, Interp, Options};
+use crate::runtime::{Buffer, Device, Memory};
+use crate::schedule::Request;
+use crate::target::Target;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+
+/// How the kernels of a case are optimised.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choose {
+    /// By the heuristic.
+    Default,
+    /// Not at all.
+    Nothing,
+    /// By chance: up to six that apply, from this seed.
+    Random(u64),
+    /// These, kernel by kernel.
+    Given(Vec<Vec<Opt>>),
+}
+
+/// Where and how a case is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The device.
+    pub device: &'static str,
+    /// The optimisations.
+    pub choose: Choose,
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.device)?;
+        match &self.choose {
+            Choose::Default => f.write_str("with the heuristic"),
+            Choose::Nothing => f.write_str("without optimisations"),
+            Choose::Random(seed) => write!(f, "with random optimisations of seed {seed}"),
+            Choose::Given(kernels) => {
+                f.write_str("with")?;
+                for (i, opts) in kernels.iter().enumerate() {
+                    let opts: Vec<String> = opts.iter().map(|o| o.to_string()).collect();
+                    write!(f, " kernel {i}: [{}]", opts.join(" "))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The setups that every case is run in.
+pub fn setups(seed: u64) -> Vec<Setup> {
+    let mut list = Vec::new();
+    for device in ["INTERP", "CPU"] {
+        for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
+            list.push(Setup { device, choose });
+        }
+    }
+    list
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The compiler panicked, or something returned an error.
+    Broke(String),
+    /// An answer is not among the right ones: which output and element, and what was expected and came.
+    Wrong {
+        /// The output.
+        output: usize,
+        /// The element.
+        element: usize,
+        /// What was expected and what came.
+        what: String,
+    },
+    /// The interpreter and the compiled code have different answers for the same programs.
+    Differs {
+        /// The output.
+        output: usize,
+        /// The element.
+        element: usize,
+        /// The two answers.
+        what: String,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Broke(message) => f.write_str(message),
+            Failure::Wrong { output, element, what } => write!(f, "output {output}, element {element}: {what}"),
+            Failure::Differs { output, element, what } => write!(f, "output {output}, element {element}: {what}"),
+        }
+    }
+}
+
+impl Failure {
+    /// Failures of one kind likely have one cause.
+    pub fn kind(&self) -> String {
+        match self {
+            // Numbers and nodes differ from case to case.
+            Failure::Broke(m) => m.lines().next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).take(60).collect(),
+            Failure::Wrong { .. } => "wrong".into(),
+            Failure::Differs { .. } => "differs".into(),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Broke(e.to_string())
+    }
+}
+
+type Outcome<T> = Result<T, Failure>;
+
+thread_local! {
+    static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Runs `f`; a panic becomes a failure and prints nothing.
+fn guarded<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.with_borrow(|q| *q) {
+                return before(info);
+            }
+            let place = info.location().map_or(String::new(), |l| format!("{}:{}: ", l.file(), l.line()));
+            let payload = info.payload();
+            let message = payload.downcast_ref::<String>().cloned().or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
+            CAUGHT.set(Some(place + &message.unwrap_or_default()));
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(before);
+    result.unwrap_or_else(|_| Err(Failure::Broke(CAUGHT.take().unwrap_or_else(|| "a panic".into()))))
+}
+
+/// A case that is ready to be compiled.
+struct Prepared {
+    scheduled: Scheduled,
+    requests: Vec<Request>,
+    /// The program of each item; nothing for a copy.
+    programs: Vec<Option<(Vec<Opt>, Program)>>,
+}
+
+fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
+    let device = Device::get(setup.device)?;
+    let placed = case.place(device.name())?;
+    let requests: Vec<Request> =
+        placed.iter().map(|node| Request { node: node.clone(), device: device.name().clone(), reuse: None }).collect();
+    let scheduled = exec::schedule(&requests)?;
+    let mut programs = Vec::new();
+    for (i, item) in scheduled.items.iter().enumerate() {
+        programs.push(match item {
+            ScheduleItem::Kernel { ast, .. } => {
+                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?;
+                Some((kernel.opts.clone(), exec::lowered(&kernel, device.target())?))
+            }
+            ScheduleItem::Copy { .. } => None,
+        });
+    }
+    Ok(Prepared { scheduled, requests, programs })
+}
+
+/// The optimisations of each kernel of a case in a setup.
+pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
+    guarded(|| {
+        let device = Device::get(setup.device)?;
+        let placed = case.place(device.name())?;
+        let requests: Vec<Request> =
+            placed.iter().map(|node| Request { node: node.clone(), device: device.name().clone(), reuse: None }).collect();
+        let scheduled = exec::schedule(&requests)?;
+        let of = |(i, item): (usize, &ScheduleItem)| match item {
+            ScheduleItem::Kernel { ast, .. } => Ok(optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?.opts),
+            ScheduleItem::Copy { .. } => Ok(Vec::new()),
+        };
+        scheduled.items.iter().enumerate().map(of).collect()
+    })
+}
+
+fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -> Outcome<Kernel> {
+    Ok(match choose {
+        Choose::Default => heuristic(kernel, target),
+        Choose::Nothing => kernel.clone(),
+        Choose::Given(list) => kernel.apply_all(list.get(number).map_or(&[], |l| l.as_slice()), target)?,
+        Choose::Random(seed) => random_opts(kernel, &mut Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64)), target),
+    })
+}
+
+/// Copies of a value that random optimisations make, at most: larger kernels say nothing more and take long to compile.
+const MOST_COPIES: usize = 48;
+
+fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
+    let mut k = kernel.clone();
+    let wanted = rng.below(7);
+    for _ in 0..24 {
+        let axes = k.axes();
+        if k.opts.len() >= wanted || axes.is_empty() {
+            break;
+        }
+        let axis = rng.below(axes.len());
+        let size = extent(&axes[axis]);
+        let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&OptOp::ALL[..8]) };
+        let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size % d == 0).collect();
+        let amount = match op {
+            OptOp::Swap => rng.below(axes.len()),
+            OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),
+            _ if divisors.is_empty() || rng.once_in(8) => 0,
+            _ => rng.pick(&divisors),
+        };
+        if let Ok(next) = k.apply(&Opt::new(op, axis, amount), target) {
+            let copies = |a: &crate::ir::UOp| matches!(a.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
+            if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>() <= MOST_COPIES {
+                k = next;
+            }
+        }
+    }
+    k
+}
+
+/// The content of the outputs.
+fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> {
+    let read = |(o, b): (&crate::ir::UOp, &Option<Buffer>)| {
+        let bytes = b.as_ref().map_or(Ok(Vec::new()), |b| b.read())?;
+        let mut value = Value::from_bytes(&bytes, o.dtype());
+        if value.data.len() != o.numel() {
+            return Err(Failure::Broke(format!("an output of {} elements came back with {}", o.numel(), value.data.len())));
+        }
+        value.shape = o.shape().clone();
+        Ok(value)
+    };
+    case.outputs.iter().zip(outputs).map(read).collect()
+}
+
+fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::runtime::Executable>>]) -> Outcome<Vec<Value>> {
+    for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables) {
+        let compiled = program.as_ref().zip(executable.as_ref()).map(|((opts, program), executable)| {
+            Arc::new(Compiled {
+                opts: opts.clone(),
+                program: program.clone(),
+                executable: executable.clone(),
+                times: Default::default(),
+            })
+        });
+        ExecItem { item: item.clone(), compiled }.run()?;
+    }
+    read_outputs(case, &p.scheduled.outputs)
+}
+
+/// The programs of another device, interpreted, on memory of their own.
+fn run_interpreted(case: &Case, p: &Prepared) -> Outcome<Vec<Value>> {
+    let again = exec::schedule(&p.requests)?;
+    for (item, program) in again.items.iter().zip(&p.programs) {
+        match (item, program) {
+            (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
+                let memory: Vec<interp::Memory> = buffers.iter().map(memory).collect::<Outcome<_>>()?;
+                let interp = Interp::compile(&program.uops).map_err(|e| Failure::Broke(e.to_string()))?;
+                let options = Options { races: true, vars: &[] };
+                interp.run_with(&memory, interp.launch(), &options).map_err(|e| Failure::Broke(e.to_string()))?;
+            }
+            _ => drop(ExecItem { item: item.clone(), compiled: None }.run()?),
+        }
+    }
+    read_outputs(case, &again.outputs)
+}
+
+fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
+    match b.buffer.memory() {
+        // SAFETY: the buffers were made for this run, and it is the only one that has them.
+        Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr(), h.len()) }),
+        Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
+    }
+}
+
+fn compare(expected: &[Traced], got: &[Value]) -> Outcome<()> {
+    for (output, (e, g)) in expected.iter().zip(got).enumerate() {
+        for (element, answer) in g.data.iter().enumerate() {
+            if !e.admits(element, *answer) {
+                let limits = match e.bounds[element] {
+                    Bound::Within(lo, hi) => format!(" (between {lo} and {hi})"),
+                    _ => String::new(),
+                };
+                let what = format!("expected {}{limits}, got {answer}", e.value.data[element]);
+                return Err(Failure::Wrong { output, element, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) -> Outcome<()> {
+    for (output, (c, i)) in compiled.iter().zip(interpreted).enumerate() {
+        for (element, (a, b)) in c.data.iter().zip(&i.data).enumerate() {
+            // What follows from the bits of a NaN is nobody's promise.
+            if a != b && expected[output].bounds[element] != Bound::Unknown {
+                return Err(Failure::Differs { output, element, what: format!("compiled {a}, interpreted {b}") });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs one case in one setup.
+pub fn check(case: &Case, expected: &[Traced], setup: &Setup) -> Outcome<()> {
+    let mut results = check_all(&[(case, expected, setup)]);
+    results.pop().expect("one in, one out")
+}
+
+/// Runs many cases, each in its setup, with one start of each device's compiler.
+pub fn check_all(work: &[(&Case, &[Traced], &Setup)]) -> Vec<Outcome<()>> {
+    let prepared: Vec<Outcome<Prepared>> = work.iter().map(|(case, _, setup)| guarded(|| prepare(case, setup))).collect();
+    let mut by_device: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+    for (w, p) in prepared.iter().enumerate() {
+        if let Ok(p) = p {
+            let kernels = (0..p.programs.len()).filter(|&i| p.programs[i].is_some());
+            by_device.entry(work[w].2.device).or_default().extend(kernels.map(|i| (w, i)));
+        }
+    }
+    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::runtime::Executable>> = BTreeMap::new();
+    let mut refused: BTreeMap<usize, Failure> = BTreeMap::new();
+    for (name, places) in &by_device {
+        let program = |&(w, i): &(usize, usize)| match &prepared[w] {
+            Ok(p) => p.programs[i].as_ref().map(|p| &p.1).expect("only kernels are listed"),
+            Err(_) => unreachable!("only what was prepared is listed"),
+        };
+        let device = match Device::get(name) {
+            Ok(d) => d,
+            Err(e) => {
+                refused.extend(places.iter().map(|(w, _)| (*w, Failure::from(e.clone()))));
+                continue;
+            }
+        };
+        let programs: Vec<&Program> = places.iter().map(program).collect();
+        match guarded(|| Ok(device.compile_many(&programs)?)) {
+            Ok(list) => executables.extend(places.iter().copied().zip(list)),
+            // Whose fault it is shows one by one.
+            Err(_) => {
+                for (place, program) in places.iter().zip(programs) {
+                    match guarded(|| Ok(device.compile_many(&[program])?)) {
+                        Ok(list) => executables.extend(std::iter::once(*place).zip(list)),
+                        Err(e) => drop(refused.insert(place.0, e)),
+                    }
+                }
+            }
+        }
+    }
+    let finish = |(w, p): (usize, Outcome<Prepared>)| -> Outcome<()> {
+        let (case, expected, setup) = work[w];
+        let p = p?;
+        if let Some(failure) = refused.get(&w) {
+            return Err(failure.clone());
+        }
+        let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
+        guarded(|| {
+            // What can be told without running machine code comes first: a wrong program may do anything.
+            let interpreted = if setup.device == "CPU" { Some(run_interpreted(case, &p)?) } else { None };
+            if let Some(i) = &interpreted {
+                compare(expected, i)?;
+            }
+            let got = run_compiled(case, &p, &own)?;
+            if let Some(i) = &interpreted {
+                compare_bits(expected, &got, i)?;
+            }
+            compare(expected, &got)
+        })
+    };
+    prepared.into_iter().enumerate().map(finish).collect()
+}
+
+/// What a run of many cases has covered.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Cases.
+    pub cases: usize,
+    /// Cases whose outputs are all finite, and not all constant.
+    pub useful: usize,
+    /// Elements of outputs, and how many of them are compared bit by bit, by limits, and not.
+    pub elements: [usize; 3],
+    /// How often each op was there at each dtype (of its first operand).
+    pub covered: BTreeMap<(Op, crate::dtype::DType), usize>,
+    /// Nodes in all.
+    pub nodes: usize,
+    /// Optimisations that were tried, by name.
+    pub opts: BTreeSet<&'static str>,
+}
+
+impl Tally {
+    /// Counts a case.
+    pub fn add(&mut self, case: &Case, expected: &[Traced]) {
+        self.cases += 1;
+        let finite = |t: &Traced| {
+            t.value.data.iter().all(|c| !matches!(c, Const::Float(v) if !v.is_finite())) && !t.bounds.contains(&Bound::Unknown)
+        };
+        let varied = |t: &Traced| t.value.data.iter().any(|c| *c != t.value.data[0]);
+        self.useful += (expected.iter().all(finite) && expected.iter().any(varied)) as usize;
+        for b in expected.iter().flat_map(|t| &t.bounds) {
+            self.elements[match b {
+                Bound::Exact => 0,
+                Bound::Within(..) => 1,
+                Bound::Unknown => 2,
+            }] += 1;
+        }
+        for u in toposort(&case.outputs) {
+            self.nodes += 1;
+            let dtype = u.src().last().map_or(u.dtype(), |s| s.dtype());
+            *self.covered.entry((u.op(), dtype)).or_default() += 1;
+            if let Arg::Reduce { .. } = u.arg() {
+                debug_assert_eq!(u.op(), Op::Reduce);
+            }
+        }
+    }
+    /// Adds what another run has counted.
+    pub fn join(&mut self, other: &Tally) {
+        self.cases += other.cases;
+        self.useful += other.useful;
+        self.nodes += other.nodes;
+        for (a, b) in self.elements.iter_mut().zip(other.elements) {
+            *a += b;
+        }
+        for (k, n) in &other.covered {
+            *self.covered.entry(*k).or_default() += n;
+        }
+        self.opts.extend(&other.opts);
+    }
+    /// The share of cases whose outputs are finite and vary.
+    pub fn share(&self) -> f64 {
+        self.useful as f64 / self.cases.max(1) as f64
+    }
+}
+
+/// The device name of a setup, for messages.
+impl Setup {
+    /// The canonical name.
+    pub fn device_name(&self) -> DeviceName {
+        DeviceName::new(self.device)
+    }
+}

@@ -1,0 +1,241 @@
+//! Makes a failing case small: as long as some smaller case fails in the same way, it takes that one.
+
+use super::bounds::Traced;
+use super::case::Case;
+use super::run::{Choose, Failure, Setup, check, chosen};
+use crate::dtype::Const;
+use crate::ir::{Arg, Op, Src, ToSrc, UOp, substitute_all, toposort};
+use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A failure with all that is needed to see it again.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed that it came from.
+    pub seed: u64,
+    /// The smallest case found.
+    pub case: Case,
+    /// How it is run.
+    pub setup: Setup,
+    /// What happens.
+    pub failure: Failure,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "; seed {} on {}", self.seed, self.setup)?;
+        for line in self.failure.to_string().lines().take(40) {
+            writeln!(f, "; {line}")?;
+        }
+        f.write_str(&self.case.text())
+    }
+}
+
+/// Does the case fail in the same way?
+fn fails(case: &Case, setup: &Setup, kind: &str) -> Option<Failure> {
+    // A smaller case may be one that the reference refuses, as a reduce over axes that are gone.
+    let expected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.expected())).ok()?;
+    fails_with(case, &expected, setup, kind)
+}
+
+fn fails_with(case: &Case, expected: &[Traced], setup: &Setup, kind: &str) -> Option<Failure> {
+    check(case, expected, setup).err().filter(|f| f.kind() == kind)
+}
+
+/// The smallest case found within the time.
+pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: Duration) -> Report {
+    let (start, kind) = (Instant::now(), failure.kind());
+    let mut best = Report { seed, case: case.clone(), setup: setup.clone(), failure: failure.clone() };
+    let mut again = true;
+    while again && start.elapsed() < limit {
+        again = false;
+        for smaller in candidates(&best.case) {
+            if start.elapsed() > limit {
+                break;
+            }
+            if let Some(failure) = fails(&smaller, &best.setup, &kind) {
+                best.case = smaller;
+                best.failure = failure;
+                again = true;
+                break;
+            }
+        }
+    }
+    fewer_opts(&mut best, &kind);
+    best.case = renumbered(&best.case);
+    best
+}
+
+/// Writes the optimisations out and leaves away those that the failure does not need.
+fn fewer_opts(best: &mut Report, kind: &str) {
+    let Ok(mut given) = chosen(&best.case, &best.setup) else { return };
+    let with = |given: &Vec<Vec<_>>| Setup { device: best.setup.device, choose: Choose::Given(given.clone()) };
+    if fails(&best.case, &with(&given), kind).is_none() {
+        return;
+    }
+    for kernel in 0..given.len() {
+        let mut i = 0;
+        while i < given[kernel].len() {
+            let mut fewer = given.clone();
+            fewer[kernel].remove(i);
+            if fails(&best.case, &with(&fewer), kind).is_some() {
+                given = fewer;
+            } else {
+                i += 1;
+            }
+        }
+    }
+    let setup = with(&given);
+    if let Some(failure) = fails(&best.case, &setup, kind) {
+        best.setup = setup;
+        best.failure = failure;
+    }
+}
+
+/// Inputs that nobody reads are left out, and the others numbered anew.
+fn renumbered(case: &Case) -> Case {
+    let mut inputs = Vec::new();
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in toposort(&case.outputs) {
+        if let Arg::Param { slot, len, .. } = u.arg() {
+            map.insert(u.clone(), super::case::param(inputs.len(), *len, u.dtype()));
+            inputs.push(case.inputs[*slot].clone());
+        }
+    }
+    Case { outputs: substitute_all(&case.outputs, &map), inputs }
+}
+
+/// Smaller cases, the smallest first where that can be told.
+fn candidates(case: &Case) -> Vec<Case> {
+    let with = |outputs: Vec<UOp>| Case { outputs, inputs: case.inputs.clone() };
+    let mut list = Vec::new();
+    if case.outputs.len() > 1 {
+        list.extend(case.outputs.iter().map(|o| with(vec![o.clone()])));
+        list.extend((0..case.outputs.len()).map(|i| {
+            let mut outputs = case.outputs.clone();
+            outputs.remove(i);
+            with(outputs)
+        }));
+    }
+    // An operand of an output instead of it.
+    for (i, o) in case.outputs.iter().enumerate() {
+        for s in o.src() {
+            let mut outputs = case.outputs.clone();
+            outputs[i] = s.clone();
+            list.push(with(outputs));
+        }
+    }
+    // A node exchanged for something that needs less: late nodes first, since that drops the most.
+    let order = toposort(&case.outputs);
+    for u in order.iter().rev() {
+        for new in simpler(u) {
+            let outputs = substitute_all(&case.outputs, &FxHashMap::from_iter([(u.clone(), new)]));
+            if !outputs.contains(u) || outputs != case.outputs {
+                list.push(with(outputs));
+            }
+        }
+    }
+    // Shorter axes: a size that occurs in inputs and movements, everywhere at once.
+    let mut sizes: Vec<usize> = order.iter().flat_map(|u| u.shape().to_vec()).filter(|n| *n > 1).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for &size in sizes.iter().rev() {
+        for to in [1, 2, size / 2, size - 1] {
+            if (1..size).contains(&to) {
+                list.extend(resized(case, size, to));
+            }
+        }
+    }
+    // Plainer content.
+    for (i, bytes) in case.inputs.iter().enumerate() {
+        if bytes.iter().any(|b| *b != 0) {
+            let mut inputs = case.inputs.clone();
+            inputs[i] = vec![0; bytes.len()];
+            list.push(Case { outputs: case.outputs.clone(), inputs });
+        }
+    }
+    let size = case.size();
+    list.retain(|c| c.size() < size || c.inputs != case.inputs || (c.size() == size && c.outputs != case.outputs && weight(c) < weight(case)));
+    list
+}
+
+/// Elements of all nodes together, movement ops counting once more.
+fn weight(case: &Case) -> usize {
+    toposort(&case.outputs).iter().map(|u| u.numel() + 1 + u.src().len()).sum()
+}
+
+/// What may stand for a node: an operand of its shape and dtype (or brought to it), a literal, an input of zeros is not needed then.
+fn simpler(u: &UOp) -> Vec<UOp> {
+    let mut list = Vec::new();
+    for s in u.src() {
+        if s.dtype() == u.dtype() && s.shape() == u.shape() {
+            list.push(s.clone());
+        } else if s.shape() == u.shape() && u.op() != Op::Cast {
+            list.push(s.cast(u.dtype()));
+        } else if s.dtype() == u.dtype() && s.numel() == u.numel() && u.op() != Op::Reshape {
+            list.push(UOp::new(Op::Reshape, u.dtype(), [s.clone()].to_src(), Arg::Movement(Movement::Reshape(u.shape().clone()))));
+        }
+    }
+    if !matches!(u.op(), Op::Const | Op::Param) && u.dtype() != crate::dtype::DType::VOID {
+        let one = Const::Int(1).cast(crate::dtype::DType::I64, u.dtype());
+        let literal = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(one));
+        if u.shape().is_empty() {
+            list.push(literal);
+        } else if !(u.op() == Op::Expand && u.src()[0].op() == Op::Reshape && u.src()[0].src()[0].op() == Op::Const) && u.op() != Op::Reshape {
+            let ones: Dims = u.shape().iter().map(|_| 1).collect();
+            let r = UOp::new(Op::Reshape, u.dtype(), [literal].to_src(), Arg::Movement(Movement::Reshape(ones)));
+            list.push(UOp::new(Op::Expand, u.dtype(), [r].to_src(), Arg::Movement(Movement::Expand(u.shape().clone()))));
+        }
+    }
+    list
+}
+
+/// The case with every axis of one size made another, if the graph still fits together.
+fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
+    let size = |n: &usize| if *n == from { to } else { *n };
+    let mut inputs = case.inputs.clone();
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    let order = toposort(&case.outputs);
+    for u in &order {
+        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
+        let new = match u.arg() {
+            Arg::Param { slot, .. } => {
+                // The length follows from the shape that the input is first given.
+                let user = order.iter().find(|v| v.op() == Op::Reshape && v.src()[0] == *u);
+                let len = user.map_or(size(&u.numel()), |v| v.shape().iter().map(size).product());
+                let bytes = len * u.dtype().itemsize();
+                if bytes > inputs[*slot].len() {
+                    return None;
+                }
+                inputs[*slot].truncate(bytes);
+                super::case::param(*slot, len, u.dtype())
+            }
+            Arg::Iota { len } => u.with_arg(Arg::Iota { len: size(len) }),
+            Arg::Movement(m) => {
+                let m = match m {
+                    Movement::Reshape(d) => Movement::Reshape(d.iter().map(size).collect()),
+                    Movement::Expand(d) => Movement::Expand(d.iter().map(size).collect()),
+                    Movement::Shrink(r) => {
+                        let now = src[0].shape();
+                        Movement::Shrink(r.iter().zip(now).map(|((a, b), n)| ((*a).min(*n), (*b).min(*n))).collect())
+                    }
+                    other => other.clone(),
+                };
+                m.apply_shape(src[0].shape()).ok()?;
+                UOp::new(u.op(), u.dtype(), src, Arg::Movement(m))
+            }
+            _ => {
+                let mut shapes = src.iter().map(|s| s.shape()).filter(|s| !s.is_empty());
+                let first = shapes.next();
+                if u.op().is_alu() && !shapes.all(|s| Some(s) == first) {
+                    return None;
+                }
+                u.with_src(src)
+            }
+        };
+        done.insert(u.id(), new);
+    }
+    Some(Case { outputs: case.outputs.iter().map(|o| done[&o.id()].clone()).collect(), inputs })
+}

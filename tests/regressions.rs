@@ -1,0 +1,144 @@
+//! Graphs that were compiled wrong once, each as small as it could be made. `tests/random_graphs.rs` found them.
+
+use picograd::opt::Opt;
+use picograd::testing::{Case, Choose, Setup, check, setups};
+
+/// Runs the text in every setup, and on a device with these optimisations, kernel by kernel.
+#[track_caller]
+fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
+    let case = Case::parse(text).unwrap();
+    let expected = case.expected();
+    let mut list = setups(1);
+    for (device, kernels) in given {
+        let opts = |k: &&[&str]| k.iter().map(|o| o.parse::<Opt>().unwrap()).collect();
+        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()) });
+    }
+    for setup in &list {
+        check(&case, &expected, setup).unwrap_or_else(|failure| panic!("on {setup}: {failure}\n{text}"));
+    }
+}
+
+/// A cast between two narrow floats goes by way of f32; simplification must not join the two casts again.
+#[test]
+fn cast_between_narrow_floats() {
+    let text = "
+        ; input 0: bf16 803f0040c03f
+        %0 = Param bf16 {slot=0 len=3 device=HERE}
+        %1 = Cast f16 %0
+        %2 = Cast f64 %0
+        %3 = Cast i8 %0
+        %4 = Cast f8e4m3 %3
+        %5 = Sink void %1, %2, %4";
+    agrees(text, &[]);
+}
+
+/// A value that was copied away and back twice is not one that its own kernel has just computed.
+#[test]
+fn copy_of_a_copy() {
+    let text = "
+        ; input 0: f32 0000803f00000040
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Add f32 %0, 1.0:f32
+        %2 = Copy f32 %1 {device=THERE}
+        %3 = Copy f32 %2 {device=HERE}
+        %4 = Mul f32 %3, %3
+        %5 = Sink void %4";
+    agrees(text, &[]);
+}
+
+/// Narrow floats are summed in f32, also where the sum is taken apart into lanes or threads.
+#[test]
+fn narrow_sum_in_lanes() {
+    let text = "
+        ; input 0: f8e5m2 44c23cc23cc2c0bcc400c440c23cc04444c4c040c042003c
+        %0 = Param f8e5m2 {slot=0 len=24 device=HERE}
+        %1 = Reduce f8e5m2 %0 {fold=Add axes=[0]}
+        %2 = Sink void %1";
+    agrees(text, &[("CPU", &[&["UNROLL:0:8"]]), ("INTERP", &[&["GROUP:0:8"]]), ("INTERP", &[&["UNROLL:0:3", "GROUPTOP:0:4"]])]);
+}
+
+/// The maximum of no element is the least value, which for f8e4m3 is no infinity.
+#[test]
+fn maximum_of_nothing() {
+    let text = "
+        ; input 0: f8e4m3
+        %0 = Param f8e4m3 {slot=0 len=0 device=HERE}
+        %1 = Reshape f8e4m3 %0 {reshape [3,0]}
+        %2 = Reduce f8e4m3 %1 {fold=Max axes=[1]}
+        %3 = Sink void %2";
+    agrees(text, &[]);
+}
+
+/// Steps of a padded axis that lie wholly inside or wholly outside have no guard; those at the edge may share one condition.
+#[test]
+fn padded_axis_written_out() {
+    let text = "
+        ; input 0: u32 0100000002000000030000000400000005000000
+        %0 = Param u32 {slot=0 len=5 device=HERE}
+        %1 = Mul u32 %0, %0
+        %2 = Sink void %0, %1";
+    agrees(text, &[("INTERP", &[&["PADTO:0:2", "UPCAST:0:0"]]), ("CPU", &[&["PADTO:0:4", "UPCAST:0:4"]])]);
+}
+
+/// The threads that share a reduce are positions of the launch to the end of the kernel.
+#[test]
+fn shared_reduce() {
+    let text = "
+        ; input 0: f32 0000803f0000004000004040000080400000a0400000c040
+        %0 = Param f32 {slot=0 len=6 device=HERE}
+        %1 = Reshape f32 %0 {reshape [1,6]}
+        %2 = Reduce f32 %1 {fold=Max axes=[1]}
+        %3 = Expand f32 %2 {expand [1,6]}
+        %4 = Add f32 %1, %3
+        %5 = Sink void %4";
+    agrees(text, &[("INTERP", &[&["GROUPTOP:1:3"]]), ("INTERP", &[&["GROUP:1:2", "LOCAL:0:2"]])]);
+}
+
+/// The remainder of an index that can be negative lies inside the buffer, and that is shown.
+#[test]
+fn index_modulo_with_a_negative_side() {
+    let text = "
+        ; input 0: i32 010000000200000003000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Reshape i32 %0 {reshape [1,3]}
+        %2 = Expand i32 %1 {expand [4,3]}
+        %3 = Reshape i32 %2 {reshape [12]}
+        %4 = Shrink i32 %3 {shrink [(5,9)]}
+        %5 = Flip i32 %4 {flip [true]}
+        %6 = Sink void %5";
+    agrees(text, &[]);
+}
+
+/// A reduce of a literal has no operand in its loop to wait for.
+#[test]
+fn reduce_of_a_literal() {
+    let text = "
+        %0 = Reshape bool true:bool {reshape [1,1]}
+        %1 = Expand bool %0 {expand [2,2]}
+        %2 = Reduce bool %1 {fold=Min axes=[0]}
+        %3 = Sink void %2";
+    agrees(text, &[]);
+}
+
+/// A temporary that was merged into its only reader needs no memory.
+#[test]
+fn temporary_that_is_not_needed() {
+    let text = "
+        %0 = Contiguous f16 1.0:f16
+        %1 = Cast bool %0
+        %2 = Sink void %1";
+    agrees(text, &[]);
+}
+
+/// Signed integers wrap, also where a C compiler would like to think that they do not.
+#[test]
+fn signed_overflow_wraps() {
+    let text = "
+        ; input 0: i32 ffffff7f0000008001000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Add i32 %0, 1:i32
+        %2 = Lt bool %1, %0
+        %3 = Mul i32 %0, %0
+        %4 = Sink void %2, %3";
+    agrees(text, &[]);
+}

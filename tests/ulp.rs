@@ -1,0 +1,187 @@
+//! Accuracy of the functions as the devices run them, through tensors: the greatest distance from float64, in units of the last place.
+//!
+//! `f32` over the whole range, with each exponent and sign alike; `f16` and `bf16` on every input there is. A wrong class (NaN, infinity) or the wrong sign
+//! of a zero is an infinite distance. No absolute tolerance anywhere: small results count as much as large ones.
+
+mod common;
+#[path = "math/oracle.rs"]
+#[allow(dead_code)] // The rest of it is for `tests/math.rs`.
+mod oracle;
+
+use common::{devices, stored};
+use oracle::{Pairs, ulp_error};
+use picograd::dtype::Const;
+use picograd::{DType, Tensor};
+
+/// A function of one argument: how a tensor calls it, what it should be, and its bound in f32.
+struct Function {
+    name: &'static str,
+    call: fn(&Tensor) -> Tensor,
+    oracle: fn(f64) -> f64,
+    ulp: f64,
+}
+
+const fn function(name: &'static str, call: fn(&Tensor) -> Tensor, oracle: fn(f64) -> f64, ulp: f64) -> Function {
+    Function { name, call, oracle, ulp }
+}
+
+const FUNCTIONS: &[Function] = &[
+    function("exp", Tensor::exp, f64::exp, 2.0),
+    function("exp2", Tensor::exp2, f64::exp2, 2.0),
+    function("log", Tensor::log, f64::ln, 2.0),
+    function("log2", Tensor::log2, f64::log2, 2.0),
+    function("sin", Tensor::sin, f64::sin, 2.0),
+    function("cos", Tensor::cos, f64::cos, 2.0),
+    function("tan", Tensor::tan, f64::tan, 4.0),
+    function("tanh", Tensor::tanh, f64::tanh, 2.0),
+    function("sigmoid", Tensor::sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 2.0),
+    function("erf", Tensor::erf, oracle::erf, 4.0),
+    function("rsqrt", Tensor::rsqrt, |x| 1.0 / x.sqrt(), 2.0),
+    function("sqrt", Tensor::sqrt, f64::sqrt, 0.5),
+    function("recip", Tensor::reciprocal, |x| 1.0 / x, 0.5),
+];
+
+/// The device that gets fewer inputs, because it is slow.
+fn inputs_on(device: &str) -> usize {
+    if device == "INTERP" { 1 << 13 } else { 1 << 16 }
+}
+
+/// As many for each of the 512 signs and exponents, both ends of the binade among them.
+fn stratified(count: usize) -> Vec<f32> {
+    let each = (count / 512) as u32;
+    let fraction = move |k: u32| if k + 1 == each { 0x7f_ffff } else { k * (0x80_0000 / each) + if k == 0 { 0 } else { (k * k).wrapping_mul(0x9e37) % (0x80_0000 / each) } };
+    (0..512u32).flat_map(|top| (0..each).map(move |k| f32::from_bits(top << 23 | fraction(k)))).collect()
+}
+
+fn tensor(values: &[f32], device: &str) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).to(device).realize().unwrap()
+}
+
+/// The results for a list that vectors divide. Computed once more one element longer, which is a prime for 2¹⁶ and odd in any case and so runs as scalar
+/// code: both must give the same bits.
+fn run(name: &str, device: &str, inputs: &[&[f32]], f: &dyn Fn(&[Tensor]) -> Tensor) -> Vec<f32> {
+    let at = |extra: usize| {
+        let tensors: Vec<Tensor> = inputs
+            .iter()
+            .map(|v| tensor(&v.iter().copied().chain(std::iter::repeat_n(1.0, extra)).collect::<Vec<f32>>(), device))
+            .collect();
+        f(&tensors).to_vec::<f32>().unwrap()
+    };
+    let (whole, odd) = (at(0), at(1));
+    for (i, (x, y)) in whole.iter().zip(&odd).enumerate() {
+        let same = x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
+        let at: Vec<f32> = inputs.iter().map(|v| v[i]).collect();
+        assert!(same, "{name}{at:?} on {device} is {x:e} in a vector and {y:e} alone");
+    }
+    whole
+}
+
+/// The greatest error and where it is.
+fn worst(errors: impl Iterator<Item = f64>) -> (f64, usize) {
+    errors.enumerate().map(|(i, e)| (e, i)).reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("some inputs")
+}
+
+/// A line of the table, and whether the bound is kept.
+fn judge(failures: &mut Vec<String>, name: &str, device: &str, dtype: DType, worst: f64, bound: f64, at: &str) {
+    println!("| {name:8} | {device:6} | {dtype:4} | {worst:.3} | {bound} | {at} |");
+    if worst > bound {
+        failures.push(format!("{name} in {dtype} on {device} is off by {worst} ulp at {at}, more than {bound}"));
+    }
+}
+
+#[track_caller]
+fn report(failures: &[String]) {
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn f32_functions() {
+    let mut failures = Vec::new();
+    for device in devices() {
+        let x = stratified(inputs_on(&device));
+        for f in FUNCTIONS {
+            let y = run(f.name, &device, &[&x], &|t| (f.call)(&t[0]));
+            let (error, i) = worst(x.iter().zip(&y).map(|(x, y)| ulp_error(*y, (f.oracle)(*x as f64))));
+            judge(&mut failures, f.name, &device, DType::F32, error, f.ulp, &format!("{:e}", x[i]));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn f32_pow() {
+    let mut failures = Vec::new();
+    for device in devices() {
+        let (x, y): (Vec<f32>, Vec<f32>) = Pairs(0).take(inputs_on(&device)).unzip();
+        let z = run("pow", &device, &[&x, &y], &|t| t[0].pow(&t[1]));
+        let (error, i) = worst(x.iter().zip(&y).zip(&z).map(|((x, y), z)| ulp_error(*z, (*x as f64).powf(*y as f64))));
+        judge(&mut failures, "pow", &device, DType::F32, error, 4.0, &format!("{:e}^{:e}", x[i], y[i]));
+    }
+    report(&failures);
+}
+
+/// Division and square root are correctly rounded, so the bits are those of the host's own.
+#[test]
+fn exact_operations() {
+    for device in devices() {
+        let x = stratified(inputs_on(&device));
+        // Every exponent with every other, more or less: a stride that shares no factor with the length.
+        let y: Vec<f32> = (0..x.len()).map(|i| x[(i * 40503 + 12345) % x.len()]).collect();
+        let check = |name: &str, got: Vec<f32>, want: &dyn Fn(f32, f32) -> f32| {
+            for (i, got) in got.iter().enumerate() {
+                let want = want(x[i], y[i]);
+                let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+                assert!(same, "{name}({:e}, {:e}) on {device} is {got:e}, expected {want:e}", x[i], y[i]);
+            }
+        };
+        let two: [&[f32]; 2] = [&x, &y];
+        check("div", run("div", &device, &two, &|t| &t[0] / &t[1]), &|x, y| x / y);
+        check("add", run("add", &device, &two, &|t| &t[0] + &t[1]), &|x, y| x + y);
+        check("sub", run("sub", &device, &two, &|t| &t[0] - &t[1]), &|x, y| x - y);
+        check("mul", run("mul", &device, &two, &|t| &t[0] * &t[1]), &|x, y| x * y);
+        // Two roundings: a product and a sum are not put together.
+        check("muladd", run("muladd", &device, &two, &|t| &t[0] * &t[1] + &t[0]), &|x, y| x * y + x);
+        check("sqrt", run("sqrt", &device, &[&x], &|t| t[0].sqrt()), &|x, _| x.sqrt());
+    }
+}
+
+/// How far `got`, a value of a 16-bit float, is from `want`, in units of the spacing at `want`. Past the greatest value the spacing goes on.
+fn narrow_error(got: f64, want: f64, dtype: DType) -> f64 {
+    let (digits, least, most) = if dtype == DType::F16 { (10, -14, 15) } else { (7, -126, 127) };
+    if got.is_nan() || want.is_nan() {
+        return if got.is_nan() && want.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    let rounded = Const::Float(want).cast(DType::F64, dtype).as_f64(dtype);
+    if got == rounded {
+        let wrong_zero = got == 0.0 && got.is_sign_negative() != want.is_sign_negative();
+        let exact = got.is_infinite() || want == got;
+        if wrong_zero || exact {
+            return if wrong_zero { f64::INFINITY } else { 0.0 };
+        }
+    } else if got.is_infinite() || rounded.is_infinite() || (got != 0.0 && (got < 0.0) != (want < 0.0)) {
+        return f64::INFINITY;
+    }
+    let exponent = ((want.abs().to_bits() >> 52) as i32 - 1023).clamp(least, most);
+    (got - want).abs() / 2f64.powi(exponent - digits)
+}
+
+/// Every value of both 16-bit floats. One rounding at the end hides nearly all of the f32 error: 1 ulp is more than enough.
+#[test]
+fn narrow_floats_exhaustively() {
+    let mut failures = Vec::new();
+    for device in devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            // Every code; the slow device takes every seventh, which is still every exponent and sign.
+            let step = if device == "INTERP" { 7 } else { 1 };
+            let x: Vec<Const> = (0..1u64 << 16).step_by(step).map(|c| Const::from_bits(c, dtype)).collect();
+            let t = stored(&x, dtype, &[x.len()], &device);
+            for f in FUNCTIONS {
+                let y = common::computed(&(f.call)(&t));
+                let error = |(x, y): (&Const, &Const)| narrow_error(y.as_f64(dtype), (f.oracle)(x.as_f64(dtype)), dtype);
+                let (error, i) = worst(x.iter().zip(&y).map(error));
+                judge(&mut failures, f.name, &device, dtype, error, 1.0, &format!("{}", x[i]));
+            }
+        }
+    }
+    report(&failures);
+}
