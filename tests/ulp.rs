@@ -49,7 +49,13 @@ fn inputs_on(device: &str) -> usize {
 /// As many for each of the 512 signs and exponents, both ends of the binade among them.
 fn stratified(count: usize) -> Vec<f32> {
     let each = (count / 512) as u32;
-    let fraction = move |k: u32| if k + 1 == each { 0x7f_ffff } else { k * (0x80_0000 / each) + if k == 0 { 0 } else { (k * k).wrapping_mul(0x9e37) % (0x80_0000 / each) } };
+    let fraction = move |k: u32| {
+        if k + 1 == each {
+            0x7f_ffff
+        } else {
+            k * (0x80_0000 / each) + if k == 0 { 0 } else { (k * k).wrapping_mul(0x9e37) % (0x80_0000 / each) }
+        }
+    };
     (0..512u32).flat_map(|top| (0..each).map(move |k| f32::from_bits(top << 23 | fraction(k)))).collect()
 }
 

@@ -283,7 +283,9 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
         if exact || of.iter().any(|x| x.0.is_nan()) {
             return Bound::Exact;
         }
-        let best = |v: &mut dyn Iterator<Item = f64>| if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) };
+        let best = |v: &mut dyn Iterator<Item = f64>| {
+            if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) }
+        };
         return within(best(&mut of.iter().map(|x| x.0)), best(&mut of.iter().map(|x| x.1)));
     }
     if of.iter().any(|x| !x.0.is_finite() || !x.1.is_finite()) {
@@ -330,7 +332,11 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
 fn odd_part(v: f64) -> (u64, i32) {
     let bits = v.abs().to_bits();
     let (mut m, mut e) = (bits & ((1 << 52) - 1), (bits >> 52) as i32);
-    if e == 0 { e = 1 } else { m |= 1 << 52 }
+    if e == 0 {
+        e = 1
+    } else {
+        m |= 1 << 52
+    }
     let zeros = m.trailing_zeros();
     (m >> zeros, e - 1075 + zeros as i32)
 }

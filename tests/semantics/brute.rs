@@ -58,7 +58,8 @@ fn integers(dtype: DType) -> Vec<Const> {
     let bits = dtype.bits() as i128;
     let (least, greatest) = if dtype.is_unsigned() { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) };
     let near = [0i128, 1, 2, 3, 5, 7, 10, bits - 1, bits, bits + 1, greatest, greatest - 1, greatest / 2, greatest / 2 + 1, greatest / 3];
-    let mut values: Vec<i128> = near.iter().flat_map(|v| [*v, -*v]).chain([least, least + 1]).filter(|v| (least..=greatest).contains(v)).collect();
+    let mut values: Vec<i128> =
+        near.iter().flat_map(|v| [*v, -*v]).chain([least, least + 1]).filter(|v| (least..=greatest).contains(v)).collect();
     values.sort_unstable();
     values.dedup();
     values.into_iter().map(|v| Const::Int(v as i64).normalize(dtype)).collect()
@@ -73,7 +74,8 @@ fn floats(dtype: DType) -> Vec<Const> {
     let top = (1u64 << (bits - 1)) - 1;
     let least_normal = 1u64 << mantissa;
     let infinity = Const::Float(f64::INFINITY).to_bits(dtype);
-    let codes = [0, 1, 2, 3, least_normal - 1, least_normal, least_normal + 1, one - 1, one, one + 1, one + least_normal, one + least_normal / 2];
+    let codes =
+        [0, 1, 2, 3, least_normal - 1, least_normal, least_normal + 1, one - 1, one, one + 1, one + least_normal, one + least_normal / 2];
     let more = [infinity, infinity - 1, infinity - 2, top / 3, top / 2, top / 5, top - 1];
     let both = |c: &u64| [*c, *c | 1 << (bits - 1)];
     codes.iter().chain(&more).flat_map(both).map(|c| Const::from_bits(c, dtype)).chain([Const::Float(f64::NAN)]).collect()

@@ -153,9 +153,11 @@ fn elements_from_literals() {
 fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     let place = Tensor::arange(0, values.len() as i32, 1).to(device);
     let first = Tensor::from_uop(literal(values[0], dtype, device).uop(), place.device().clone());
-    values.iter().enumerate().skip(1).fold(first.expand([values.len()]), |list, (i, v)| {
-        place.eq(i as i32).where_(literal(*v, dtype, device), list)
-    })
+    values
+        .iter()
+        .enumerate()
+        .skip(1)
+        .fold(first.expand([values.len()]), |list, (i, v)| place.eq(i as i32).where_(literal(*v, dtype, device), list))
 }
 
 /// Folds over a list: alone, as columns side by side, without memory, and long where repeating the list changes nothing.
