@@ -2,15 +2,18 @@
 //! what comes out now into the files; the difference is then for a person to read.
 //!
 //! A file opens with a line about itself. Cases stand between lines of `---`; a case is a comment with the rules that it is there for (or `stays`
-//! for a graph that must not change), the graph, a line `=>` and the result. The test is a process of its own, so that every rule of the crate that fires, fires because of a case.
+//! for a graph that must not change), the graph, a line `=>` and the result. The test is a process of its own, so that every rule of the crate
+//! that fires, fires because of a case.
 
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};
 use picograd::{schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
 
+type Stage = fn(&UOp) -> UOp;
+
 /// The folders, and what is done to a graph in each.
-const STAGES: &[(&str, fn(&UOp) -> UOp)] = &[("prepare", prepare), ("symbolic", symbolic::simplify)];
+const STAGES: &[(&str, Stage)] = &[("prepare", prepare), ("symbolic", symbolic::simplify)];
 
 fn prepare(u: &UOp) -> UOp {
     Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
@@ -25,7 +28,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs the cases of a file and returns its text as it should be.
-fn run(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
+fn run(file: &Path, text: &str, stage: Stage) -> String {
     let mut parts = text.split("---\n");
     let mut out = vec![parts.next().unwrap_or_default().to_string()];
     for case in parts {
