@@ -35,8 +35,11 @@ pub enum Choice {
     /// None.
     Nothing,
     /// By a function of the kernel and the target, which returns the kernel with what it applied.
-    By(Rc<dyn Fn(&Kernel, &Target) -> Kernel>),
+    By(Rc<Chooser>),
 }
+
+/// A way to choose optimisations.
+pub type Chooser = dyn Fn(&Kernel, &Target) -> Kernel;
 
 thread_local! {
     static CHOICE: RefCell<Choice> = const { RefCell::new(Choice::Default) };

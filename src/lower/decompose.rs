@@ -96,7 +96,9 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     // An index that can be negative is moved up by a multiple of the divisor, which moves the quotient and leaves the remainder.
     if let (true, Some(c)) = (x.dtype() == DType::INDEX, y.as_int().filter(|c| *c > 0)) {
         let steps = (-x.vmin() + c as i128 - 1) / c as i128;
-        if let (Ok(steps), Ok(by), Ok(_)) = (i64::try_from(steps), i64::try_from(steps * c as i128), i64::try_from(x.vmax() + steps * c as i128)) {
+        if let (Ok(steps), Ok(by), Ok(_)) =
+            (i64::try_from(steps), i64::try_from(steps * c as i128), i64::try_from(x.vmax() + steps * c as i128))
+        {
             let up = x + by;
             return if quotient { up.binary(Op::CDiv, y) + -steps } else { up.binary(Op::CMod, y) };
         }

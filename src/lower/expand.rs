@@ -50,7 +50,7 @@ fn cut_to_lanes(ast: &UOp, target: &Target) -> UOp {
     }
     for r in marked(&ast) {
         let size = extent(&r);
-        if size > lanes && size % lanes == 0 {
+        if size > lanes && size.is_multiple_of(lanes) {
             let next = ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
             let outer = UOp::range((size / lanes) as i64, r.range_id(), r.range_kind());
             let inner = UOp::range(lanes as i64, next, r.range_kind());

@@ -128,6 +128,6 @@ pub fn integer_power(u: &UOp) -> UOp {
     }
     let odd = y.and(1i64).differs(0i64);
     let minus = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(Const::Int(-1)));
-    let inverse = x.equals(1i64).select(1i64, &x.equals(-1i64).select(&odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)));
+    let inverse = x.equals(1i64).select(1i64, &x.equals(-1i64).select(odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)));
     y.lt(0i64).select(&inverse, &result)
 }

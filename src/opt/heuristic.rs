@@ -16,7 +16,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         // Workgroup threads along the fastest axis.
         if let Some(axis) = fastest_output(&k) {
             let size = extent(&k.axes()[axis]);
-            if let Some(amount) = [32, 16, 8, 4].into_iter().find(|a| size % a == 0 && size > *a) {
+            if let Some(amount) = [32, 16, 8, 4].into_iter().find(|a| size.is_multiple_of(*a) && size > *a) {
                 try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
             }
         }
@@ -68,7 +68,7 @@ fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
 fn divisor(size: usize, most: usize) -> Option<usize> {
     let mut a = most.next_power_of_two();
     while a >= 2 {
-        if size % a == 0 {
+        if size.is_multiple_of(a) {
             return Some(a);
         }
         a /= 2;
@@ -113,10 +113,10 @@ fn threads(k: &mut Kernel, target: &Target) {
     }
     let axes = k.axes();
     for (i, r) in axes.iter().enumerate().filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)) {
-        if let Some(n) = (2..=target.threads).rev().find(|n| extent(r) % n == 0) {
-            if try_apply(k, Opt::new(OptOp::Thread, i, n), target) {
-                return;
-            }
+        if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
+            && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
+        {
+            return;
         }
     }
 }

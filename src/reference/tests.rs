@@ -1,3 +1,5 @@
+//! The oracle against values worked out by hand.
+
 use super::*;
 use crate::dtype::as_bytes;
 use crate::ir::{DeviceName, Fold, Storage, ToSrc};

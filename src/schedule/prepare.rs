@@ -108,7 +108,7 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     // The longest reduced axis is cut; the number of pieces is the divisor nearest to 256.
     let axis = *axes(u).iter().max_by_key(|a| x.shape()[**a])?;
     let size = x.shape()[axis];
-    let pieces = (8..=1024).filter(|d| size % d == 0 && size / d >= 8).min_by_key(|d| d.abs_diff(256))?;
+    let pieces = (8..=1024).filter(|d| size.is_multiple_of(*d) && size / d >= 8).min_by_key(|d| d.abs_diff(256))?;
     let mut cut = x.shape().clone();
     cut[axis] = size / pieces;
     cut.insert(axis, pieces);

@@ -285,7 +285,9 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
             let minus_zero = of.len() == 1 && of[0].0 == 0.0 && of[0].0.is_sign_negative();
             return if minus_zero { Bound::Within(-0.0, 0.0) } else { Bound::Exact };
         }
-        let best = |v: &mut dyn Iterator<Item = f64>| if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) };
+        let best = |v: &mut dyn Iterator<Item = f64>| {
+            if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) }
+        };
         return within(best(&mut of.iter().map(|x| x.0)), best(&mut of.iter().map(|x| x.1)));
     }
     if of.iter().any(|x| !x.0.is_finite() || !x.1.is_finite()) {
@@ -332,7 +334,11 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
 fn odd_part(v: f64) -> (u64, i32) {
     let bits = v.abs().to_bits();
     let (mut m, mut e) = (bits & ((1 << 52) - 1), (bits >> 52) as i32);
-    if e == 0 { e = 1 } else { m |= 1 << 52 }
+    if e == 0 {
+        e = 1
+    } else {
+        m |= 1 << 52
+    }
     let zeros = m.trailing_zeros();
     (m >> zeros, e - 1075 + zeros as i32)
 }

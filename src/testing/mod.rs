@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `rng` | the random numbers |
 //! | `bounds` | values with bounds, op by op |
-//! | `graph` | the generator |
+//! | `graph`, `graph/grow` | the generator: what there is to build on, and what is added to it |
 //! | `case` | a graph with its inputs, as text and back |
 //! | `run` | schedules, optimises, compiles and runs a case, and compares |
 //! | `shrink` | a smaller case that fails in the same way |

@@ -273,7 +273,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         let axis = rng.below(axes.len());
         let size = extent(&axes[axis]);
         let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&OptOp::ALL[..8]) };
-        let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size % d == 0).collect();
+        let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size.is_multiple_of(*d)).collect();
         let amount = match op {
             OptOp::Swap => rng.below(axes.len()),
             OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),
@@ -307,12 +307,7 @@ fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> 
 fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::runtime::Executable>>]) -> Outcome<Vec<Value>> {
     for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables) {
         let compiled = program.as_ref().zip(executable.as_ref()).map(|((opts, program), executable)| {
-            Arc::new(Compiled {
-                opts: opts.clone(),
-                program: program.clone(),
-                executable: executable.clone(),
-                times: Default::default(),
-            })
+            Arc::new(Compiled { opts: opts.clone(), program: program.clone(), executable: executable.clone(), times: Default::default() })
         });
         ExecItem { item: item.clone(), compiled }.run()?;
     }

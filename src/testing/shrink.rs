@@ -157,7 +157,9 @@ fn candidates(case: &Case) -> Vec<Case> {
         }
     }
     let size = case.size();
-    list.retain(|c| c.size() < size || c.inputs != case.inputs || (c.size() == size && c.outputs != case.outputs && weight(c) < weight(case)));
+    list.retain(|c| {
+        c.size() < size || c.inputs != case.inputs || (c.size() == size && c.outputs != case.outputs && weight(c) < weight(case))
+    });
     list
 }
 
@@ -183,7 +185,9 @@ fn simpler(u: &UOp) -> Vec<UOp> {
         let literal = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(one));
         if u.shape().is_empty() {
             list.push(literal);
-        } else if !(u.op() == Op::Expand && u.src()[0].op() == Op::Reshape && u.src()[0].src()[0].op() == Op::Const) && u.op() != Op::Reshape {
+        } else if !(u.op() == Op::Expand && u.src()[0].op() == Op::Reshape && u.src()[0].src()[0].op() == Op::Const)
+            && u.op() != Op::Reshape
+        {
             let ones: Dims = u.shape().iter().map(|_| 1).collect();
             let r = UOp::new(Op::Reshape, u.dtype(), [literal].to_src(), Arg::Movement(Movement::Reshape(ones)));
             list.push(UOp::new(Op::Expand, u.dtype(), [r].to_src(), Arg::Movement(Movement::Expand(u.shape().clone()))));

@@ -1,3 +1,5 @@
+//! Operands of different shapes, dtypes and kinds, brought together.
+
 use super::check;
 use half::f16;
 use picograd::{DType, Tensor};

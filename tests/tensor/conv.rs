@@ -1,3 +1,5 @@
+//! Windows, convolution and pooling against values worked out by hand.
+
 use super::{check, close, ramp};
 use half::f16;
 use picograd::Tensor;

@@ -1,3 +1,5 @@
+//! Tensors from numbers, nested lists, bytes and rules.
+
 use super::check;
 use half::{bf16, f16};
 use picograd::dtype::{F8E4M3, F8E5M2};

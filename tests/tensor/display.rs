@@ -1,3 +1,5 @@
+//! Values as text, laid out as NumPy does, and the lazy form of Debug.
+
 use picograd::{DType, Tensor};
 
 #[test]

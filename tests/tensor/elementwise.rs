@@ -1,3 +1,5 @@
+//! Arithmetic, comparisons, math and activations, element by element.
+
 use super::{check, close};
 use picograd::{DType, Tensor};
 

@@ -1,3 +1,5 @@
+//! Picking parts of a tensor by indices, ranges and steps.
+
 use super::{check, ramp};
 use picograd::Tensor;
 use picograd::tensor::{NewAxis, Pick, step};

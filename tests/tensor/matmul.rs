@@ -1,3 +1,5 @@
+//! Products of vectors, matrices and batches, and attention.
+
 use super::{check, close, ramp};
 use half::f16;
 use picograd::tensor::Attention;

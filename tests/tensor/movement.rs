@@ -1,3 +1,5 @@
+//! The same elements under other shapes.
+
 use super::{check, ramp};
 use picograd::Tensor;
 

@@ -1,3 +1,5 @@
+//! When values are computed, kept and exchanged.
+
 use super::check;
 use picograd::Tensor;
 

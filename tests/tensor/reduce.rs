@@ -1,3 +1,5 @@
+//! Folds over axes, and what is made of them.
+
 use super::{check, close, ramp};
 use half::f16;
 use picograd::tensor::keepdim;

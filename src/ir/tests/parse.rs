@@ -1,3 +1,5 @@
+//! Text back to nodes: what is printed parses to the same graph, and what is wrong has a line number.
+
 use super::random::{Rng, graph, nodes};
 use crate::dtype::DType;
 use crate::error::Error;

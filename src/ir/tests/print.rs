@@ -1,3 +1,5 @@
+//! Nodes as text: graphs, parts of graphs, programs, and lists that are none.
+
 use super::random::{Rng, graph, nodes};
 use crate::dtype::{Const, DType};
 use crate::ir::{

@@ -1,3 +1,5 @@
+//! What can be shown to stay inside its buffer, and what cannot.
+
 use super::*;
 use crate::verify::in_bounds;
 

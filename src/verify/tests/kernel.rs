@@ -1,3 +1,5 @@
+//! What may stand in a kernel, and what may not.
+
 use super::*;
 use crate::ir::Fold;
 use crate::verify::kernel;

@@ -1,3 +1,5 @@
+//! What is a sound program, and what is none.
+
 use super::*;
 use crate::verify::program;
 

@@ -1,3 +1,5 @@
+//! What may stand in a tensor graph, and what may not.
+
 use super::*;
 use crate::dtype::Const;
 use crate::ir::{DeviceName, Fold};

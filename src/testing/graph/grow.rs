@@ -1,0 +1,413 @@
+//! How a graph grows: one op, or a few that belong together, each on operands that are there and fit it.
+
+use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, numel, size};
+use crate::dtype::{Const, DType};
+use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
+use crate::shape::{Dims, Movement};
+use crate::testing::case::{HERE, THERE};
+
+impl Builder {
+    /// Adds one op, or a few that belong together. Whatever turns out unhealthy is dropped.
+    pub(super) fn grow(&mut self) {
+        for _ in 0..6 {
+            let made = match self.rng.below(32) {
+                0..=3 => self.grow_unary(),
+                4..=10 => self.grow_binary(),
+                11..=12 => self.grow_select(),
+                13..=14 => self.grow_cast(),
+                15..=19 => self.grow_movement(),
+                20..=22 => self.grow_reduce(),
+                23..=25 => self.grow_row(),
+                26 => self.grow_product(),
+                27 => self.grow_leaf(),
+                28 => self.grow_windows(),
+                29 => self.grow_border(),
+                30 => self.grow_fma(),
+                _ => self.grow_bits(),
+            };
+            if let Some(m) = made
+                && !self.pool.iter().any(|p| p.uop == m.uop)
+            {
+                self.pool.push(m);
+                return;
+            }
+        }
+    }
+
+    fn float(&mut self) -> Option<Made> {
+        let x = self.any();
+        if x.dtype().is_float() {
+            return Some(x);
+        }
+        self.some(|m| m.dtype().is_float())
+    }
+
+    fn grow_unary(&mut self) -> Option<Made> {
+        let op = self.rng.pick(&UNARY);
+        if op == Op::Detach {
+            let x = self.any();
+            return self.unary(op, &x);
+        }
+        let x = self.float()?;
+        let x = match op {
+            _ if self.special => x,
+            Op::Sqrt | Op::Rsqrt | Op::Log | Op::Log2 => self.positive(&x)?,
+            Op::Exp | Op::Exp2 => self.tame(&x, 4.0)?,
+            Op::Tan => self.tame(&x, 1.0)?,
+            _ => x,
+        };
+        self.unary(op, &x)
+    }
+
+    fn grow_binary(&mut self) -> Option<Made> {
+        let x = self.any();
+        let mut y = self.partner(&x)?;
+        let dtype = x.dtype();
+        let ops: &[Op] = if dtype.is_float() {
+            &[Op::Add, Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min, Op::Pow, Op::Lt, Op::Eq, Op::Ne]
+        } else if dtype.is_bool() {
+            &[Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Lt, Op::Eq, Op::Ne]
+        } else {
+            &[
+                Op::Add,
+                Op::Mul,
+                Op::IDiv,
+                Op::Mod,
+                Op::Max,
+                Op::Min,
+                Op::Pow,
+                Op::Shl,
+                Op::Shr,
+                Op::And,
+                Op::Or,
+                Op::Xor,
+                Op::Lt,
+                Op::Eq,
+                Op::Ne,
+            ]
+        };
+        let op = self.rng.pick(ops);
+        let mut x = x;
+        if dtype.is_float() && !self.special {
+            match op {
+                Op::Div => {
+                    y = self.positive(&y)?;
+                    if self.rng.once_in(2) {
+                        y = self.binary(Op::Mul, &y, &self.number(-1.0, dtype))?;
+                    }
+                }
+                Op::Pow => {
+                    x = self.tame(&x, 4.0)?;
+                    x = self.positive(&x)?;
+                    y = self.tame(&y, 3.0)?;
+                }
+                Op::Mul => {
+                    x = self.tame(&x, 32.0)?;
+                    y = self.tame(&y, 32.0)?;
+                }
+                _ => {}
+            }
+        }
+        if matches!(op, Op::Shl | Op::Shr) && !self.rng.once_in(4) {
+            let mask = Const::Int(self.rng.below(dtype.bits() as usize) as i64);
+            y = self.binary(Op::And, &y, &self.constant(mask, dtype))?;
+        }
+        // Subtraction is an addition of the negative.
+        if op == Op::Add && !dtype.is_bool() && self.rng.once_in(3) {
+            let minus = self.constant(Const::Int(-1).cast(DType::I64, dtype), dtype);
+            y = self.binary(Op::Mul, &y, &minus)?;
+        }
+        if self.rng.once_in(2) { self.binary(op, &x, &y) } else { self.binary(op, &y, &x).or_else(|| self.binary(op, &x, &y)) }
+    }
+
+    fn condition(&mut self, shape: &Dims) -> Option<Made> {
+        if let (true, Some(c)) = (self.rng.once_in(2), self.some(|m| m.dtype().is_bool() && m.shape() == shape)) {
+            return Some(c);
+        }
+        let x = self.any();
+        let x = self.conform(&x, shape)?;
+        if x.dtype().is_bool() {
+            return Some(x);
+        }
+        let y = self.partner(&x)?;
+        let op = self.rng.pick(&[Op::Lt, Op::Lt, Op::Eq, Op::Ne]);
+        self.binary(op, &x, &y)
+    }
+
+    fn grow_select(&mut self) -> Option<Made> {
+        let x = self.any();
+        let y = self.partner(&x)?;
+        let c = self.condition(&x.shape().clone())?;
+        let (x, y) = if self.rng.once_in(2) { (x, y) } else { (y, x) };
+        let uop = UOp::new(Op::Where, x.dtype(), [c.uop.clone(), x.uop.clone(), y.uop.clone()].to_src(), Arg::None);
+        self.evaluate(uop, &[&c, &x, &y])
+    }
+
+    fn grow_fma(&mut self) -> Option<Made> {
+        let x = self.float()?;
+        let x = self.tame(&x, 32.0)?;
+        let y = self.partner(&x)?;
+        let y = self.tame(&y, 32.0)?;
+        let z = self.partner(&x)?;
+        self.evaluate(x.uop.fma(&y.uop, &z.uop), &[&x, &y, &z])
+    }
+
+    fn grow_cast(&mut self) -> Option<Made> {
+        let x = self.any();
+        let to = if self.rng.once_in(2) { self.rng.pick(DType::ALL) } else { self.dtype() };
+        let x = if x.dtype().is_int() && to.is_float() && !self.special {
+            // Large integers would be out of every float's comfortable range.
+            let small = self.constant(Const::Int(17), x.dtype());
+            self.binary(Op::Mod, &x, &small)?
+        } else {
+            x
+        };
+        self.cast(&x, to)
+    }
+
+    fn grow_bits(&mut self) -> Option<Made> {
+        let x = self.any();
+        let to: Vec<DType> = DType::ALL.iter().copied().filter(|t| t.bits() == x.dtype().bits() && *t != x.dtype()).collect();
+        if to.is_empty() {
+            return None;
+        }
+        let to = self.rng.pick(&to);
+        let bits = self.evaluate(x.uop.bitcast(to), &[&x]);
+        // Bits of floats are large integers, bits of integers seldom good floats: a pattern is forced where need be.
+        match bits {
+            Some(b) => Some(b),
+            None if x.dtype().is_int() && to.is_float() => {
+                let one = self.number(1.0, to);
+                let Const::Float(v) = one.traced.value.data[0] else { return None };
+                let bits = Const::Float(v).to_bits(to) as i64;
+                let low = self.binary(Op::And, &x, &self.constant(Const::Int(3).normalize(x.dtype()), x.dtype()))?;
+                let set = self.binary(Op::Or, &low, &self.constant(Const::Int(bits).normalize(x.dtype()), x.dtype()))?;
+                self.evaluate(set.uop.bitcast(to), &[&set])
+            }
+            None => None,
+        }
+    }
+
+    fn grow_movement(&mut self) -> Option<Made> {
+        let x = self.any();
+        let shape = x.shape().clone();
+        let n = shape.len();
+        let m = match self.rng.below(6) {
+            0 => Movement::Reshape(self.reshaped(&shape)),
+            1 => {
+                let x = if shape.contains(&1) { x.clone() } else { self.some(|m| m.shape().contains(&1))? };
+                let to = x.shape().iter().map(|&s| if s == 1 { size(&mut self.rng) } else { s }).collect();
+                return self.moved(&x, Movement::Expand(to));
+            }
+            2 if n > 1 => {
+                let mut axes: Dims = (0..n).collect();
+                (1..n).for_each(|i| axes.swap(i, self.rng.below(i + 1)));
+                Movement::Permute(axes)
+            }
+            3 if n > 0 => {
+                let around = (0..n).map(|_| if self.rng.once_in(2) { (self.rng.below(4), self.rng.below(4)) } else { (0, 0) });
+                Movement::Pad(around.collect())
+            }
+            4 if n > 0 => {
+                let part = shape.iter().map(|&s| {
+                    if s == 0 || self.rng.once_in(3) {
+                        return (0, s);
+                    }
+                    let start = self.rng.below(s);
+                    let end = start + 1 + self.rng.below(s - start);
+                    if self.rng.once_in(40) { (start, start) } else { (start, end) }
+                });
+                Movement::Shrink(part.collect())
+            }
+            _ if n > 0 => Movement::Flip((0..n).map(|_| self.rng.once_in(2)).collect()),
+            _ => return None,
+        };
+        self.moved(&x, m)
+    }
+
+    /// Another shape of as many elements: axes joined, split, and ones put in or taken out.
+    fn reshaped(&mut self, shape: &Dims) -> Dims {
+        let mut s = shape.clone();
+        for _ in 0..1 + self.rng.below(3) {
+            match self.rng.below(4) {
+                0 if s.len() > 1 => {
+                    let i = self.rng.below(s.len() - 1);
+                    let n = s.remove(i + 1);
+                    s[i] *= n;
+                }
+                1 if !s.is_empty() && s.len() < RANK => {
+                    let i = self.rng.below(s.len());
+                    let divisors: Vec<usize> = (2..s[i]).filter(|d| s[i].is_multiple_of(*d)).collect();
+                    if !divisors.is_empty() {
+                        let d = self.rng.pick(&divisors);
+                        s[i] /= d;
+                        s.insert(i, d);
+                    }
+                }
+                2 if s.len() < RANK => s.insert(self.rng.below(s.len() + 1), 1),
+                _ => {
+                    if let Some(i) = s.iter().position(|n| *n == 1) {
+                        s.remove(i);
+                    }
+                }
+            }
+        }
+        s
+    }
+
+    fn axes(&mut self, rank: usize) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..rank).filter(|_| self.rng.once_in(2)).collect();
+        if axes.is_empty() && rank > 0 {
+            axes.push(self.rng.below(rank));
+        }
+        axes
+    }
+
+    fn grow_reduce(&mut self) -> Option<Made> {
+        let x = self.any();
+        if x.shape().is_empty() {
+            return None;
+        }
+        let axes = self.axes(x.shape().len());
+        let fold = self.rng.pick(&FOLDS);
+        let x = if fold == Fold::Mul && x.dtype().is_float() && !self.special {
+            // Near one, so that products of many stay in range.
+            let near = self.tame(&x, 1.0)?;
+            let near = self.binary(Op::Mul, &near, &self.number(0.25, x.dtype()))?;
+            self.binary(Op::Add, &near, &self.number(1.0, x.dtype()))?
+        } else {
+            x
+        };
+        let r = self.reduce(&x, fold, &axes)?;
+        if self.rng.once_in(3) {
+            let kept: Dims = (0..r.shape().len()).filter(|a| !axes.contains(a)).map(|a| r.shape()[a]).collect();
+            return self.moved(&r, Movement::Reshape(kept));
+        }
+        Some(r)
+    }
+
+    /// A reduce broadcast back over its own axis and used there: softmax, layernorm and their like.
+    fn grow_row(&mut self) -> Option<Made> {
+        let x = self.any();
+        if x.shape().is_empty() || numel(x.shape()) == 0 {
+            return None;
+        }
+        let axes = self.axes(x.shape().len());
+        let fold = self.rng.pick(&[Fold::Add, Fold::Max, Fold::Min]);
+        let r = self.reduce(&x, fold, &axes)?;
+        let r = if self.rng.once_in(3) && x.dtype().is_float() { self.positive(&r)? } else { r };
+        let back = self.moved(&r, Movement::Expand(x.shape().clone()))?;
+        let ops: &[Op] = if x.dtype().is_float() {
+            &[Op::Add, Op::Mul, Op::Div, Op::Max]
+        } else if x.dtype().is_bool() {
+            &[Op::Xor, Op::And]
+        } else {
+            &[Op::Add, Op::Mul, Op::IDiv, Op::Mod, Op::Min]
+        };
+        let op = self.rng.pick(ops);
+        let back = if op == Op::Div && !self.special { self.positive(&back)? } else { back };
+        let y = self.binary(op, &x, &back)?;
+        if self.rng.once_in(2) && y.dtype().is_float() {
+            let e = self.tame(&y, 4.0)?;
+            let e = self.unary(Op::Exp, &e)?;
+            let sum = self.reduce(&e, Fold::Add, &axes)?;
+            let sum = self.moved(&sum, Movement::Expand(e.shape().clone()))?;
+            return self.binary(Op::Div, &e, &sum);
+        }
+        Some(y)
+    }
+
+    /// A matrix product by movement, multiplication and sum.
+    fn grow_product(&mut self) -> Option<Made> {
+        let a = self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
+        let (rows, inner) = (a.shape()[0], a.shape()[1]);
+        let columns = 1 + self.rng.below((MOST / (rows * inner).max(1)).clamp(1, 12));
+        let a = self.tame(&a, 4.0)?;
+        let b = match self.some(|m| m.dtype() == a.dtype() && m.shape().len() == 2 && m.shape()[0] == inner && m.shape()[1] <= columns) {
+            Some(b) => self.tame(&b, 4.0)?,
+            None => {
+                let shape = Dims::from_slice(&[inner, columns]);
+                self.leaf(a.dtype(), &shape)
+            }
+        };
+        let columns = b.shape()[1];
+        let whole = Dims::from_slice(&[rows, inner, columns]);
+        let left = self.moved(&a, Movement::reshape([rows, inner, 1]))?;
+        let left = self.moved(&left, Movement::Expand(whole.clone()))?;
+        let right = self.moved(&b, Movement::reshape([1, inner, columns]))?;
+        let right = self.moved(&right, Movement::Expand(whole))?;
+        let products = self.binary(Op::Mul, &left, &right)?;
+        let sum = self.reduce(&products, Fold::Add, &[1])?;
+        self.moved(&sum, Movement::reshape([rows, columns]))
+    }
+
+    /// Overlapping windows of an axis, as convolution and pooling read them.
+    fn grow_windows(&mut self) -> Option<Made> {
+        let x =
+            self.some(|m| (1..=3).contains(&m.shape().len()) && m.shape().last().is_some_and(|n| *n > 1) && numel(m.shape()) <= USUAL)?;
+        let rank = x.shape().len();
+        let n = x.shape()[rank - 1];
+        let k = 2 + self.rng.below((n - 1).min(4));
+        // Repeated k times and cut so that each repetition starts one later: row i of width n + 1 begins at i.
+        let lead: Dims = x.shape()[..rank - 1].into();
+        let with = |tail: &[usize]| -> Dims { lead.iter().chain(tail).copied().collect() };
+        let y = self.moved(&x, Movement::Reshape(with(&[1, n])))?;
+        let y = self.moved(&y, Movement::Expand(with(&[k + 1, n])))?;
+        let y = self.moved(&y, Movement::Reshape(with(&[(k + 1) * n])))?;
+        let whole =
+            |tail: &[(usize, usize)]| -> crate::shape::Ranges { lead.iter().map(|&s| (0, s)).chain(tail.iter().copied()).collect() };
+        let y = self.moved(&y, Movement::Shrink(whole(&[(0, k * (n + 1))])))?;
+        let y = self.moved(&y, Movement::Reshape(with(&[k, n + 1])))?;
+        let y = self.moved(&y, Movement::Shrink(whole(&[(0, k), (0, n + 1 - k)])))?;
+        if self.rng.once_in(3) {
+            return Some(y);
+        }
+        let fold = self.rng.pick(&[Fold::Add, Fold::Max, Fold::Min]);
+        self.reduce(&y, fold, &[rank - 1])
+    }
+
+    fn grow_leaf(&mut self) -> Option<Made> {
+        match self.rng.below(3) {
+            0 => {
+                let (dtype, shape) = (self.dtype(), self.shape());
+                if dtype.is_bool() {
+                    return None;
+                }
+                let uop =
+                    UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: numel(&shape).min(if dtype.is_float() { 60 } else { MOST }) });
+                let iota = self.evaluate(uop, &[])?;
+                if numel(&shape) == numel(iota.shape()) { self.moved(&iota, Movement::Reshape(shape)) } else { Some(iota) }
+            }
+            1 => {
+                let dtype = self.dtype();
+                let c = self.literal(dtype);
+                let shape = self.shape();
+                self.conform(&c, &shape)
+            }
+            _ if self.inputs.len() < 6 => {
+                let (dtype, shape) = (self.dtype(), self.shape());
+                self.leaf(dtype, &shape);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A value that is stored, or goes to another device and back.
+    fn grow_border(&mut self) -> Option<Made> {
+        let x = self.any();
+        if !self.rng.once_in(3) {
+            let uop = UOp::new(Op::Contiguous, x.dtype(), [x.uop.clone()].to_src(), Arg::None);
+            return self.evaluate(uop, &[&x]);
+        }
+        let copy = |b: &Builder, x: &Made, to: &str| {
+            b.evaluate(UOp::new(Op::Copy, x.dtype(), [x.uop.clone()].to_src(), Arg::Device(DeviceName::new(to))), &[x])
+        };
+        let mut y = copy(self, &x, THERE)?;
+        if self.rng.once_in(2) && !x.dtype().is_bool() {
+            let c = self.literal(x.dtype());
+            y = self.binary(Op::Add, &y, &c)?;
+        }
+        copy(self, &y, HERE)
+    }
+}
