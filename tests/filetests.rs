@@ -7,16 +7,22 @@
 
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};
-use picograd::{schedule, symbolic, tables};
+use picograd::target::Target;
+use picograd::{lower, schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
 
 type Stage = fn(&UOp) -> UOp;
 
 /// The folders, and what is done to a graph in each.
-const STAGES: &[(&str, Stage)] = &[("prepare", prepare), ("symbolic", symbolic::simplify)];
+const STAGES: &[(&str, Stage)] = &[("prepare", prepare), ("symbolic", symbolic::simplify), ("decompose", decompose)];
 
 fn prepare(u: &UOp) -> UOp {
     Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
+}
+
+/// For C, which has doubles and no narrower float than f32.
+fn decompose(u: &UOp) -> UOp {
+    Rules::new(&[&lower::DECOMPOSE]).fixpoint(u, &mut Target::c(1, 0))
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -26,7 +26,7 @@ fn digits_are_those_of_the_dtype() {
     assert_eq!(Tensor::new([0.1f32]).cast(DType::F16).to_string(), "[0.1]");
     assert_eq!(Tensor::new([1f64 / 3.0]).to_string(), "[0.33333333]");
     assert_eq!(Tensor::new([1e-5f32, 2.0]).to_string(), "[1e-5  2e0]");
-    assert_eq!(Tensor::new([1.5e10f32, -1.0]).to_string(), "[ 1.5e10 -1.0e0]");
+    assert_eq!(Tensor::new([1.5e10f32, -1.0]).to_string(), "[1.5e10 -1.0e0]");
 }
 
 #[test]
