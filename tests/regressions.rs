@@ -175,3 +175,19 @@ fn shared_reduce_in_place() {
     check(&case, &case.expected(), &Setup { choose: Choose::Nothing, ..in_place.clone() }).unwrap();
     check(&case, &case.expected(), &Setup { in_place: false, ..in_place }).unwrap();
 }
+
+/// A mask bounds the rest of a division by what another of its clauses says of the whole.
+#[test]
+fn mask_of_a_reshaped_pad() {
+    let text = "
+        ; input 0: i8 0102030405060708090a0b0c0d0e0f
+        %0 = Param i8 {slot=0 len=15 device=HERE}
+        %1 = Reshape i8 %0 {reshape [3,5]}
+        %2 = Shrink i8 %1 {shrink [(0,3),(2,4)]}
+        %3 = Pad i8 %2 {pad [(4,4),(0,0)]}
+        %4 = Shrink i8 %3 {shrink [(6,9),(0,2)]}
+        %5 = Pad i8 %4 {pad [(0,0),(2,1)]}
+        %6 = Reshape i8 %5 {reshape [15]}
+        %7 = Sink void %6";
+    agrees(text, &[]);
+}

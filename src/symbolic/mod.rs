@@ -8,7 +8,7 @@ mod valid;
 pub use identities::{IDENTITIES, lossless};
 pub use index::INDEX;
 pub use linear::{Linear, gcd, rank};
-pub use valid::{VALID, as_bound, clauses, simplify_under};
+pub use valid::{VALID, as_bound, clauses, simplify_mask, simplify_under};
 
 use crate::ir::UOp;
 use crate::rewrite::{Rule, Rules};

@@ -83,6 +83,18 @@ fn conjunction(u: &UOp) -> Option<UOp> {
     kept.into_iter().reduce(|a, b| a.and(&b))
 }
 
+/// A mask whose clauses are each simplified where the others hold.
+pub fn simplify_mask(valid: &UOp) -> UOp {
+    let mut list = clauses(valid);
+    for i in 0..list.len() {
+        let others = list.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, c)| c.clone()).reduce(|a, b| a.and(&b));
+        if let Some(others) = others {
+            list[i] = simplify_under(&list[i], &others);
+        }
+    }
+    list.into_iter().reduce(|a, b| a.and(&b)).map_or_else(|| valid.clone(), |v| super::simplify(&v))
+}
+
 /// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie inside the bound.
 pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
     let mut limits: Vec<(UOp, i128, i128)> = Vec::new();
