@@ -1,7 +1,9 @@
 //! Random tensor graphs on every device, with the heuristic's optimisations, without any, and with random ones, against the reference.
 //! A failure is printed as text that `cargo xtask fuzz --replay FILE` runs again.
 
-use picograd::testing::{Campaign, Found};
+use picograd::DType;
+use picograd::ir::{Group, Op};
+use picograd::testing::{Campaign, Case, Found, Setup, makes, random_case, setups};
 use std::time::Instant;
 
 fn run(first: u64, count: u64) -> Found {
@@ -9,20 +11,22 @@ fn run(first: u64, count: u64) -> Found {
     let found = Campaign::new(first, count).run();
     let t = &found.tally;
     eprintln!(
-        "{} graphs from seed {first}: {:.1} nodes each, {:.1} % finite and varied, elements {} exact {} bounded {} open, {:.1} s",
+        "{} graphs from seed {first}: {:.1} nodes each, {:.1} % finite and varied, elements {} exact {} bounded {} open, {} ops at dtypes, {:.1} s",
         t.cases,
         t.nodes as f64 / t.cases as f64,
         t.share() * 100.0,
         t.elements[0],
         t.elements[1],
         t.elements[2],
+        t.covered.len(),
         start.elapsed().as_secs_f64()
     );
-    for (kind, (count, seed, setup)) in &found.kinds {
-        eprintln!("{count} × {kind} (first: seed {seed}, {setup})");
-    }
+    eprintln!("optimisations applied: {:?}", t.opts);
     for r in &found.reports {
         eprintln!("\n{r}");
+    }
+    for (kind, (count, seed, setup)) in &found.kinds {
+        eprintln!("{count} × {kind} (first: seed {seed}, {setup})");
     }
     found
 }
@@ -34,7 +38,51 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn fixed_seeds() {
-    let found = run(number("FUZZ_FIRST", 0), number("FUZZ_COUNT", 2000));
-    assert!(found.tally.share() >= 0.9, "only {} of the graphs have finite and varied outputs", found.tally.share());
+    let count = number("FUZZ_COUNT", 2000);
+    let found = run(number("FUZZ_FIRST", 0), count);
     assert!(found.kinds.is_empty(), "see above");
+    if count >= 500 {
+        assert!(found.tally.share() >= 0.9, "only {} of the graphs have finite and varied outputs", found.tally.share());
+    }
+    if count >= 2000 {
+        let missing: Vec<String> = wanted().filter(|w| !found.tally.covered.contains_key(w)).map(|(op, d)| format!("{op:?} {d}")).collect();
+        assert!(missing.is_empty(), "never made: {}", missing.join(", "));
+        assert_eq!(found.tally.opts.len(), 9, "every optimisation is applied somewhere: {:?}", found.tally.opts);
+    }
+}
+
+#[test]
+fn a_fresh_seed() {
+    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
+    let found = run(number("FUZZ_SEED", clock), 32);
+    assert!(found.kinds.is_empty(), "see above");
+}
+
+/// Every op of the tensor graph at every dtype that it has.
+fn wanted() -> impl Iterator<Item = (Op, DType)> {
+    let has = |op: Op, d: DType| match op {
+        Op::Iota => !d.is_bool(),
+        Op::Pow => !d.is_bool(),
+        Op::Sqrt | Op::Trunc | Op::Div | Op::Fma => d.is_float(),
+        Op::IDiv | Op::Mod | Op::Shl | Op::Shr => d.is_int(),
+        Op::And | Op::Or | Op::Xor => !d.is_float(),
+        _ => d.is_float() || !op.is(Group::Transcendental),
+    };
+    let ops = Op::ALL.iter().copied().filter(|op| makes(*op));
+    ops.flat_map(move |op| DType::ALL.iter().copied().filter(move |d| has(op, *d)).map(move |d| (op, d)))
+}
+
+#[test]
+fn text_of_a_case_and_of_a_setup_read_back() {
+    for seed in 0..50 {
+        let case = random_case(seed);
+        let again = Case::parse(&case.text()).unwrap();
+        assert_eq!(again.outputs, case.outputs);
+        assert_eq!(again.text(), case.text());
+        for setup in setups(seed) {
+            assert_eq!(format!("; seed {seed} on {setup}").parse::<Setup>().unwrap(), setup);
+        }
+    }
+    let given = "CPU in place with kernel 0: [UPCAST:0:4 THREAD:1:2] kernel 1: []";
+    assert_eq!(given.parse::<Setup>().unwrap().to_string(), given);
 }

@@ -11,7 +11,7 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     let mut list = setups(1);
     for (device, kernels) in given {
         let opts = |k: &&[&str]| k.iter().map(|o| o.parse::<Opt>().unwrap()).collect();
-        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()) });
+        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()), in_place: false });
     }
     for setup in &list {
         check(&case, &expected, setup).unwrap_or_else(|failure| panic!("on {setup}: {failure}\n{text}"));
@@ -141,4 +141,37 @@ fn signed_overflow_wraps() {
         %3 = Mul i32 %0, %0
         %4 = Sink void %2, %3";
     agrees(text, &[]);
+}
+
+/// An input whose value turns out not to matter when the kernel is lowered is still an argument.
+#[test]
+fn argument_without_a_use() {
+    let text = "
+        ; input 0: f32 0000803f00000040
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Pow f32 %0, 0.0:f32
+        %2 = Sink void %1";
+    agrees(text, &[]);
+}
+
+/// A kernel that writes over its input must not be shared by threads that all read it.
+#[test]
+fn shared_reduce_in_place() {
+    let text = "
+        ; input 0: f32 0000803f0000004000004040
+        ; input 1: f32 0000803f0000004000004040000080400000a0400000c040
+        %0 = Param f32 {slot=0 len=3 device=HERE}
+        %1 = Param f32 {slot=1 len=6 device=HERE}
+        %2 = Reshape f32 %1 {reshape [3,2]}
+        %3 = Reduce f32 %2 {fold=Max axes=[1]}
+        %4 = Reshape f32 %3 {reshape [3]}
+        %5 = Add f32 %0, %4
+        %6 = Sink void %5";
+    let case = Case::parse(text).unwrap();
+    let group = Choose::Given(vec![vec!["GROUP:1:2".parse().unwrap()]]);
+    let in_place = Setup { device: "INTERP", choose: group.clone(), in_place: true };
+    let refused = check(&case, &case.expected(), &in_place).unwrap_err();
+    assert!(refused.to_string().contains("in place"), "{refused}");
+    check(&case, &case.expected(), &Setup { choose: Choose::Nothing, ..in_place.clone() }).unwrap();
+    check(&case, &case.expected(), &Setup { in_place: false, ..in_place }).unwrap();
 }

@@ -106,8 +106,8 @@ enum Item {
     Loop(Block),
 }
 
-/// The pass.
-pub fn linearize(ast: &UOp) -> Vec<UOp> {
+/// The pass. The arguments are those of the kernel: one that simplification has left without a use keeps its slot.
+pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
     let order = ast.toposort();
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
@@ -194,7 +194,7 @@ pub fn linearize(ast: &UOp) -> Vec<UOp> {
     }
 
     let mut emit = Emit { order: &order, loops: &loops, number: &number, new: FxHashMap::default(), list: Vec::new(), accs: 0 };
-    emit.arguments();
+    emit.arguments(args);
     emit.block(0, &members, &before);
     emit.list
 }
@@ -214,21 +214,13 @@ impl Emit<'_> {
         self.list.push(u);
     }
 
-    /// Kernel arguments first, by slot.
-    fn arguments(&mut self) {
-        let mut args: Vec<(usize, usize)> = self
-            .order
-            .iter()
-            .enumerate()
-            .filter_map(|(i, u)| match u.arg() {
-                Arg::Global { slot, .. } => Some((*slot, i)),
-                _ => None,
-            })
-            .collect();
-        args.sort_unstable();
-        for (_, i) in args {
-            self.new.insert(i, self.order[i].clone());
-            self.push(self.order[i].clone());
+    /// Kernel arguments come first.
+    fn arguments(&mut self, args: &[UOp]) {
+        for a in args {
+            if let Some(&i) = self.number.get(&a.id()) {
+                self.new.insert(i, a.clone());
+            }
+            self.push(a.clone());
         }
     }
 

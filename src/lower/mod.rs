@@ -59,6 +59,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         after(PASSES[i], list);
         clock = Instant::now();
     };
+    let args = arguments(&kernel.ast);
     let ast = expand::expand(&kernel.ast, target);
     lap(0, std::slice::from_ref(&ast), after);
     let ast = locals::share_reduces(&ast);
@@ -69,9 +70,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     lap(3, std::slice::from_ref(&ast), after);
     let ast = decompose::choose_index_width(&ast);
     lap(4, std::slice::from_ref(&ast), after);
-    let args = arguments(&kernel.ast);
-    let body = linearize::linearize(&ast).into_iter().filter(|u| u.op() != Op::DefineGlobal);
-    let uops: Vec<UOp> = args.iter().cloned().chain(body).collect();
+    let uops = linearize::linearize(&ast, &args);
     lap(5, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
@@ -79,11 +78,12 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
 
 /// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.
 fn arguments(ast: &UOp) -> Vec<UOp> {
-    let mut args: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
-    args.sort_by_key(|u| match u.arg() {
+    let slot = |u: &UOp| match u.arg() {
         Arg::Global { slot, .. } => *slot,
-        _ => panic!("a kernel argument without a slot: {u:?}"),
-    });
+        _ => usize::MAX,
+    };
+    let mut args: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
+    args.sort_by_key(slot);
     args
 }
 

@@ -59,6 +59,9 @@ impl Kernel {
                 if !target.grid || !self.locals {
                     return refuse("no workgroup threads here".into());
                 }
+                if !local && self.in_place() {
+                    return refuse("a thread of the group could read what another has written: the kernel is in place".into());
+                }
                 divides("an amount")?;
                 let threads = product(&[AxisKind::Local, AxisKind::Group]) * amount;
                 if threads > target.local_max {
@@ -119,6 +122,12 @@ impl Kernel {
         // The divided part stands outside what is left of it, everything else inside.
         let order = if top && kind == AxisKind::Thread { [inner, outer] } else { [outer, inner] };
         replace_range(&self.ast, r, &value, &order)
+    }
+
+    /// Does the kernel read a buffer that it writes?
+    fn in_place(&self) -> bool {
+        let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+        self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
     fn fits_local(&self, threads: usize, target: &Target) -> bool {

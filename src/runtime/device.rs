@@ -151,3 +151,9 @@ pub fn canonical(name: &str) -> Result<DeviceName> {
     }
     Ok(DeviceName::new(&if index == 0 { kind.to_string() } else { format!("{kind}:{index}") }))
 }
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.describe())
+    }
+}

@@ -281,7 +281,9 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
     if matches!(fold, Fold::Max | Fold::Min) {
         // A NaN wins over whatever the others are.
         if exact || of.iter().any(|x| x.0.is_nan()) {
-            return Bound::Exact;
+            // Of one element alone the fold may be that element, or the greater (lesser) of it and the start, which is never -0.
+            let minus_zero = of.len() == 1 && of[0].0 == 0.0 && of[0].0.is_sign_negative();
+            return if minus_zero { Bound::Within(-0.0, 0.0) } else { Bound::Exact };
         }
         let best = |v: &mut dyn Iterator<Item = f64>| {
             if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) }

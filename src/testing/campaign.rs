@@ -5,9 +5,10 @@ use super::case::Case;
 use super::graph::random_case;
 use super::run::{Failure, Setup, Tally, check_all, setups};
 use super::shrink::{Report, shrink};
+use crate::exec;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Cases that are compiled together: past a hundred kernels the start of the compiler no longer counts.
@@ -51,7 +52,6 @@ impl Campaign {
     /// Runs it.
     pub fn run(&self) -> Found {
         let next = AtomicU64::new(0);
-        let shrinking = AtomicUsize::new(0);
         let found = Mutex::new(Found::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
@@ -62,7 +62,7 @@ impl Campaign {
                             return;
                         }
                         let seeds: Vec<u64> = (start..(start + BATCH).min(self.count)).map(|i| self.first.wrapping_add(i)).collect();
-                        self.batch(&seeds, &found, &shrinking);
+                        self.batch(&seeds, &found);
                     }
                 });
             }
@@ -70,7 +70,7 @@ impl Campaign {
         found.into_inner().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn batch(&self, seeds: &[u64], found: &Mutex<Found>, shrinking: &AtomicUsize) {
+    fn batch(&self, seeds: &[u64], found: &Mutex<Found>) {
         let cases: Vec<Case> = seeds.iter().map(|s| random_case(*s)).collect();
         let expected: Vec<Vec<Traced>> = cases.iter().map(Case::expected).collect();
         let plans: Vec<Vec<Setup>> = seeds.iter().map(|s| setups(*s)).collect();
@@ -82,11 +82,17 @@ impl Campaign {
                 whose.push(i);
             }
         }
-        let results = check_all(&work);
+        let mut opts = BTreeMap::new();
+        let results = check_all(&work, &mut opts);
+        // No graph comes twice.
+        if exec::programs() > 1000 {
+            exec::clear_programs();
+        }
         let mut wanted: Vec<(usize, Setup, Failure)> = Vec::new();
         {
             let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
             cases.iter().zip(&expected).for_each(|(c, e)| found.tally.add(c, e));
+            found.tally.join(&Tally { opts, ..Tally::default() });
             let mut blamed: Vec<usize> = Vec::new();
             for ((result, i), w) in results.into_iter().zip(&whose).zip(&work) {
                 let Err(failure) = result else { continue };
@@ -101,7 +107,6 @@ impl Campaign {
             }
         }
         for (i, setup, failure) in wanted {
-            shrinking.fetch_add(1, Ordering::Relaxed);
             let report = shrink(seeds[i], &cases[i], &setup, &failure, self.shrink_time);
             found.lock().unwrap_or_else(|e| e.into_inner()).reports.push(report);
         }

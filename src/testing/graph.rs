@@ -13,6 +13,8 @@ use crate::shape::{Dims, Movement};
 
 /// Elements of a tensor, at most.
 const MOST: usize = 2000;
+/// Elements of a long row.
+const LONG: usize = 1 << 15;
 /// Elements of most tensors.
 const USUAL: usize = 200;
 /// Axes, at most.
@@ -60,6 +62,8 @@ struct Builder {
     inputs: Vec<Vec<u8>>,
     /// Are infinities, NaN and values at the limits wanted?
     special: bool,
+    /// Elements of a tensor, at most.
+    most: usize,
     /// Sizes that occur again and again, so that shapes meet.
     sizes: Vec<usize>,
     /// Dtypes of this graph, so that operands meet.
@@ -70,12 +74,23 @@ struct Builder {
 pub fn random_case(seed: u64) -> Case {
     let mut rng = Rng::new(seed ^ 0x7069_636f_6772_6164);
     let special = rng.once_in(25);
+    // Rows so long that the scheduler splits them, now and then: they take their time.
+    let long = rng.once_in(250);
     let sizes = (0..4).map(|_| size(&mut rng)).collect();
     let mut dtypes = vec![if rng.once_in(2) { DType::F32 } else { rng.pick(&FLOATS) }];
     for _ in 0..rng.below(3) {
         dtypes.push(if rng.once_in(2) { rng.pick(&INTS) } else { rng.pick(DType::ALL) });
     }
-    let mut b = Builder { rng, pool: Vec::new(), inputs: Vec::new(), special, sizes, dtypes };
+    let most = if long { LONG * 2 } else { MOST };
+    let mut b = Builder { rng, pool: Vec::new(), inputs: Vec::new(), special, most, sizes, dtypes };
+    if long {
+        let (dtype, length) = (b.dtype(), LONG + b.rng.pick(&[0, 1, 8, 4096]));
+        let shape = if b.rng.once_in(2) { Dims::from_slice(&[length]) } else { Dims::from_slice(&[2, length / 2]) };
+        b.leaf(dtype, &shape);
+        (0..4).for_each(|_| b.grow());
+        let outputs = b.outputs();
+        return Case { outputs, inputs: b.inputs };
+    }
     for _ in 0..1 + b.rng.below(3) {
         let (dtype, shape) = (b.dtype(), b.shape());
         b.leaf(dtype, &shape);
@@ -141,7 +156,7 @@ impl Builder {
     }
 
     fn healthy(&self, m: &Made) -> bool {
-        if numel(m.shape()) > MOST {
+        if numel(m.shape()) > self.most {
             return false;
         }
         if self.special {
@@ -208,7 +223,7 @@ impl Builder {
     /// A movement that fits, evaluated.
     fn moved(&self, x: &Made, m: Movement) -> Option<Made> {
         let shape = m.apply_shape(x.shape()).ok()?;
-        if numel(&shape) > MOST {
+        if numel(&shape) > self.most {
             return None;
         }
         if shape == *x.shape() && matches!(m, Movement::Reshape(_) | Movement::Expand(_)) {

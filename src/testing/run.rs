@@ -9,7 +9,7 @@ use super::rng::Rng;
 use crate::dtype::Const;
 use crate::error::Error;
 use crate::exec::{self, BufferArg, Compiled, ExecItem, ScheduleItem, Scheduled};
-use crate::ir::{Arg, AxisKind, DeviceName, Op, toposort};
+use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::lower::Program;
 use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
 use crate::reference::Value;
@@ -18,8 +18,9 @@ use crate::runtime::{Buffer, Device, Memory};
 use crate::schedule::Request;
 use crate::target::Target;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 
@@ -43,11 +44,16 @@ pub struct Setup {
     pub device: &'static str,
     /// The optimisations.
     pub choose: Choose,
+    /// May outputs take over the memory of inputs, as an assignment lets them?
+    pub in_place: bool,
 }
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.device)?;
+        if self.in_place {
+            f.write_str("in place ")?;
+        }
         match &self.choose {
             Choose::Default => f.write_str("with the heuristic"),
             Choose::Nothing => f.write_str("without optimisations"),
@@ -64,12 +70,37 @@ impl fmt::Display for Setup {
     }
 }
 
+impl FromStr for Setup {
+    type Err = Error;
+    /// What `Display` prints, with whatever stands before the name of the device.
+    fn from_str(text: &str) -> Result<Setup, Error> {
+        let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
+        let device = *["INTERP", "CPU"].iter().find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
+        let choose = if text.contains("with the heuristic") {
+            Choose::Default
+        } else if text.contains("without optimisations") {
+            Choose::Nothing
+        } else if let Some((_, seed)) = text.split_once("of seed ") {
+            Choose::Random(seed.trim().parse().map_err(|_| bad())?)
+        } else {
+            let kernels = text.split("kernel ").skip(1).map(|k| {
+                let list = k.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or_else(bad)?.0;
+                list.split_whitespace().map(str::parse).collect()
+            });
+            Choose::Given(kernels.collect::<Result<_, Error>>()?)
+        };
+        Ok(Setup { device, choose, in_place: text.contains("in place") })
+    }
+}
+
 /// The setups that every case is run in.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
     for device in ["INTERP", "CPU"] {
         for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
-            list.push(Setup { device, choose });
+            // Half of the random ones may write over their inputs.
+            let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
+            list.push(Setup { device, choose, in_place });
         }
     }
     list
@@ -159,17 +190,40 @@ fn guarded<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
 /// A case that is ready to be compiled.
 struct Prepared {
     scheduled: Scheduled,
-    requests: Vec<Request>,
     /// The program of each item; nothing for a copy.
     programs: Vec<Option<(Vec<Opt>, Program)>>,
 }
 
+/// The case on new buffers, as requests.
+fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
+    let placed = case.place(device.name())?;
+    let inputs: Vec<StorageRef> = toposort(&placed)
+        .iter()
+        .filter_map(|u| match u.arg() {
+            Arg::Storage(s) => Some(s.clone()),
+            _ => None,
+        })
+        .collect();
+    let request = |(i, node): (usize, &UOp)| {
+        // The executor sees to it that dtype and length agree; two outputs never want the same memory.
+        let reuse = if setup.in_place { inputs.get(i).cloned() } else { None };
+        Request { node: node.clone(), device: device.name().clone(), reuse }
+    };
+    Ok(placed.iter().enumerate().map(request).collect())
+}
+
+fn scheduled(case: &Case, setup: &Setup, device: &Device) -> Outcome<Scheduled> {
+    Ok(exec::schedule(&requests(case, setup, device)?)?)
+}
+
+fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
+    let buffers = exec::realize(&requests(case, setup, &Device::get(setup.device)?)?)?;
+    read_outputs(case, &buffers)
+}
+
 fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
     let device = Device::get(setup.device)?;
-    let placed = case.place(device.name())?;
-    let requests: Vec<Request> =
-        placed.iter().map(|node| Request { node: node.clone(), device: device.name().clone(), reuse: None }).collect();
-    let scheduled = exec::schedule(&requests)?;
+    let scheduled = scheduled(case, setup, &device)?;
     let mut programs = Vec::new();
     for (i, item) in scheduled.items.iter().enumerate() {
         programs.push(match item {
@@ -180,17 +234,14 @@ fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
             ScheduleItem::Copy { .. } => None,
         });
     }
-    Ok(Prepared { scheduled, requests, programs })
+    Ok(Prepared { scheduled, programs })
 }
 
 /// The optimisations of each kernel of a case in a setup.
 pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
     guarded(|| {
         let device = Device::get(setup.device)?;
-        let placed = case.place(device.name())?;
-        let requests: Vec<Request> =
-            placed.iter().map(|node| Request { node: node.clone(), device: device.name().clone(), reuse: None }).collect();
-        let scheduled = exec::schedule(&requests)?;
+        let scheduled = scheduled(case, setup, &device)?;
         let of = |(i, item): (usize, &ScheduleItem)| match item {
             ScheduleItem::Kernel { ast, .. } => Ok(optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?.opts),
             ScheduleItem::Copy { .. } => Ok(Vec::new()),
@@ -230,7 +281,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
             _ => rng.pick(&divisors),
         };
         if let Ok(next) = k.apply(&Opt::new(op, axis, amount), target) {
-            let copies = |a: &crate::ir::UOp| matches!(a.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
+            let copies = |a: &UOp| matches!(a.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
             if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>() <= MOST_COPIES {
                 k = next;
             }
@@ -241,7 +292,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
 
 /// The content of the outputs.
 fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> {
-    let read = |(o, b): (&crate::ir::UOp, &Option<Buffer>)| {
+    let read = |(o, b): (&UOp, &Option<Buffer>)| {
         let bytes = b.as_ref().map_or(Ok(Vec::new()), |b| b.read())?;
         let mut value = Value::from_bytes(&bytes, o.dtype());
         if value.data.len() != o.numel() {
@@ -264,8 +315,8 @@ fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::
 }
 
 /// The programs of another device, interpreted, on memory of their own.
-fn run_interpreted(case: &Case, p: &Prepared) -> Outcome<Vec<Value>> {
-    let again = exec::schedule(&p.requests)?;
+fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Value>> {
+    let again = scheduled(case, setup, &Device::get(setup.device)?)?;
     for (item, program) in again.items.iter().zip(&p.programs) {
         match (item, program) {
             (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
@@ -319,13 +370,16 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
 
 /// Runs one case in one setup.
 pub fn check(case: &Case, expected: &[Traced], setup: &Setup) -> Outcome<()> {
-    let mut results = check_all(&[(case, expected, setup)]);
+    let mut results = check_all(&[(case, expected, setup)], &mut BTreeMap::new());
     results.pop().expect("one in, one out")
 }
 
 /// Runs many cases, each in its setup, with one start of each device's compiler.
-pub fn check_all(work: &[(&Case, &[Traced], &Setup)]) -> Vec<Outcome<()>> {
+pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'static str, usize>) -> Vec<Outcome<()>> {
     let prepared: Vec<Outcome<Prepared>> = work.iter().map(|(case, _, setup)| guarded(|| prepare(case, setup))).collect();
+    for o in prepared.iter().flatten().flat_map(|p| p.programs.iter().flatten()).flat_map(|(opts, _)| opts) {
+        *opts.entry(o.op.name()).or_default() += 1;
+    }
     let mut by_device: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (w, p) in prepared.iter().enumerate() {
         if let Ok(p) = p {
@@ -370,9 +424,13 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)]) -> Vec<Outcome<()>> {
         let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
             // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device == "CPU" { Some(run_interpreted(case, &p)?) } else { None };
+            let interpreted = if setup.device == "CPU" { Some(run_interpreted(case, setup, &p)?) } else { None };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
+            }
+            if setup.device == "INTERP" && setup.choose == Choose::Default {
+                // The way that a user's tensors go, with its caches.
+                compare(expected, &realized(case, setup)?)?;
             }
             let got = run_compiled(case, &p, &own)?;
             if let Some(i) = &interpreted {
@@ -397,8 +455,8 @@ pub struct Tally {
     pub covered: BTreeMap<(Op, crate::dtype::DType), usize>,
     /// Nodes in all.
     pub nodes: usize,
-    /// Optimisations that were tried, by name.
-    pub opts: BTreeSet<&'static str>,
+    /// How often each optimisation was applied, by name.
+    pub opts: BTreeMap<&'static str, usize>,
 }
 
 impl Tally {
@@ -421,9 +479,6 @@ impl Tally {
             self.nodes += 1;
             let dtype = u.src().last().map_or(u.dtype(), |s| s.dtype());
             *self.covered.entry((u.op(), dtype)).or_default() += 1;
-            if let Arg::Reduce { .. } = u.arg() {
-                debug_assert_eq!(u.op(), Op::Reduce);
-            }
         }
     }
     /// Adds what another run has counted.
@@ -437,7 +492,9 @@ impl Tally {
         for (k, n) in &other.covered {
             *self.covered.entry(*k).or_default() += n;
         }
-        self.opts.extend(&other.opts);
+        for (k, n) in &other.opts {
+            *self.opts.entry(k).or_default() += n;
+        }
     }
     /// The share of cases whose outputs are finite and vary.
     pub fn share(&self) -> f64 {
@@ -445,10 +502,3 @@ impl Tally {
     }
 }
 
-/// The device name of a setup, for messages.
-impl Setup {
-    /// The canonical name.
-    pub fn device_name(&self) -> DeviceName {
-        DeviceName::new(self.device)
-    }
-}

@@ -71,7 +71,7 @@ pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: D
 /// Writes the optimisations out and leaves away those that the failure does not need.
 fn fewer_opts(best: &mut Report, kind: &str) {
     let Ok(mut given) = chosen(&best.case, &best.setup) else { return };
-    let with = |given: &Vec<Vec<_>>| Setup { device: best.setup.device, choose: Choose::Given(given.clone()) };
+    let with = |given: &Vec<Vec<_>>| Setup { choose: Choose::Given(given.clone()), ..best.setup.clone() };
     if fails(&best.case, &with(&given), kind).is_none() {
         return;
     }

@@ -1,6 +1,7 @@
 //! Tasks of the project: `cargo xtask help` lists them.
 
 mod bench;
+mod fuzz;
 mod ir;
 mod models;
 mod suite;
@@ -12,6 +13,8 @@ usage: cargo xtask TASK
 
   test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
+  fuzz [--seconds N] [--seed S]
+                   random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
 ";
 
@@ -21,6 +24,13 @@ fn main() -> ExitCode {
     match task {
         "test" => suite::run(rest),
         "bench" => bench::run(rest),
+        "fuzz" => match fuzz::main(rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("{message}");
+                ExitCode::FAILURE
+            }
+        },
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -105,7 +105,8 @@ impl Dialect for Clang {
     }
 
     fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
-        let vector = format!("*(({}*)({}))", typedef_in_memory(cx, dtype), place.address());
+        // The type in memory has other attributes; gcc refuses to mix the two in a conditional.
+        let vector = format!("({})*(({}*)({}))", typedef(cx, in_memory(dtype)), typedef_in_memory(cx, dtype), place.address());
         if !dtype.is_bool() {
             return Some(vector);
         }
