@@ -20,8 +20,8 @@ use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 use std::sync::{Arc, Once};
 
 /// How the kernels of a case are optimised.
@@ -501,4 +501,3 @@ impl Tally {
         self.useful as f64 / self.cases.max(1) as f64
     }
 }
-
