@@ -27,9 +27,9 @@ pub fn run(filters: &[String]) -> ExitCode {
         // The smoke tests come before the long build: a broken stage shows in the first minute.
         steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--test", "tiny"]));
         steps.push(tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-        steps.push(step("tests and examples of the documents", &["test", "--workspace"]));
+        steps.push(step("tests and examples of the documents", &["test", "--workspace", "--no-fail-fast"]));
     } else {
-        let mut args = vec!["test", "--workspace", "--"];
+        let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
         args.extend(filters.iter().map(String::as_str));
         steps.push(step("chosen tests", &args));
     }
