@@ -169,20 +169,10 @@ fn nothing_is_left_to_do() {
     }
 }
 
-fn all_rules() -> Vec<&'static RuleInfo> {
-    let mut all = tables::all_rules();
-    for rule in lower::DECOMPOSE.iter().map(|r| &r.info) {
-        if !all.iter().any(|r| std::ptr::eq(*r, rule)) {
-            all.push(rule);
-        }
-    }
-    all
-}
-
 #[test]
 fn rule_names_are_unique() {
     let mut seen: BTreeMap<&str, &RuleInfo> = BTreeMap::new();
-    for r in all_rules() {
+    for r in tables::all_rules() {
         assert!(r.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{} is not in snake case", r.name);
         if let Some(other) = seen.insert(r.name, r) {
             panic!("two rules are named {}: {}:{} and {}:{}", r.name, r.file, r.line, other.file, other.line);
@@ -193,7 +183,7 @@ fn rule_names_are_unique() {
 /// A table that is in no list is tested by nobody.
 #[test]
 fn rule_tables_are_listed() {
-    let known: Vec<&str> = all_rules().iter().map(|r| r.file).collect();
+    let known: Vec<&str> = tables::all_rules().iter().map(|r| r.file).collect();
     for (path, text) in files("src", &["rs"]) {
         if code(&text).lines().any(|l| l.starts_with("rules! {")) {
             let name = path.to_str().expect("names are text");
