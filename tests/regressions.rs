@@ -154,6 +154,23 @@ fn argument_without_a_use() {
     agrees(text, &[]);
 }
 
+/// Kernels that read a new value come after the one that writes it over an old value, those that read the old one before.
+#[test]
+fn readers_of_what_was_written_in_place() {
+    let text = "
+        ; input 0: i32 010000000200000003000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Add i32 %0, 1:i32
+        %2 = Contiguous i32 %1
+        %3 = Reduce i32 %2 {fold=Add axes=[0]}
+        %4 = Reduce i32 %0 {fold=Max axes=[0]}
+        %5 = Sink void %2, %3, %4";
+    let case = Case::parse(text).unwrap();
+    for device in ["INTERP", "CPU"] {
+        check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true }).unwrap();
+    }
+}
+
 /// A kernel that writes over its input must not be shared by threads that all read it.
 #[test]
 fn shared_reduce_in_place() {

@@ -200,21 +200,31 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
     map
 }
 
+/// An input whose memory an output takes over. After that both go by one number, so it is noted here who reads which.
+struct Taken {
+    /// The input's number, now also the output's.
+    input: usize,
+    /// The group that writes the output.
+    writer: usize,
+    /// Groups that read the input, and so come before the writer; all others that name the number read the output.
+    before: Vec<usize>,
+}
+
 /// Lets outputs take over the memory of inputs where no value that is still needed is lost: the writer reads the old value only at the
-/// index that it writes, and everyone else who reads it can come before. Returns `(input, writing group)` for the order.
+/// index that it writes, and everyone else who reads it can come before. Returns what the order of kernels must respect.
 fn take_over(
     groups: &mut [Group],
     ranged: &ranges::Ranged,
     numbers: &mut [Option<usize>],
     reuse: &[Option<usize>],
     buffers: &[Option<BufferInfo>],
-) -> Vec<(usize, usize)> {
-    let mut taken: Vec<(usize, usize)> = Vec::new();
+) -> Vec<Taken> {
+    let mut taken: Vec<Taken> = Vec::new();
     for o in 0..numbers.len() {
         let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else { continue };
         let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b)) if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
         let Some(g) = groups.iter().position(|g| g.writes().any(|n| n == number)) else { continue };
-        if !fits || taken.iter().any(|(i, _)| *i == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1 {
+        if !fits || taken.iter().any(|t| t.input == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1 {
             continue;
         }
         // An input that is itself an output must keep its value.
@@ -255,13 +265,15 @@ fn take_over(
         }
         let late = groups.iter().enumerate().any(|(i, h)| i != g && h.reads.contains(&input) && h.reads.iter().any(|r| after.contains(r)));
         // Two take-overs could order groups in a circle; only independent ones are granted.
-        let tangled = taken.iter().any(|(i, h)| *h != g && (groups[g].reads.contains(i) || groups[*h].reads.contains(&input)));
+        let tangled =
+            taken.iter().any(|t| t.writer != g && (groups[g].reads.contains(&t.input) || groups[t.writer].reads.contains(&input)));
         if late || tangled {
             continue;
         }
+        let before = (0..groups.len()).filter(|&i| i != g && groups[i].reads.contains(&input)).collect();
         rename(groups, number, input);
         numbers[o] = Some(input);
-        taken.push((input, g));
+        taken.push(Taken { input, writer: g, before });
     }
     taken
 }
@@ -293,7 +305,7 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
 }
 
 /// Kernels and copies, producers first; among those that are ready, in the order of the graph.
-fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) -> Vec<Step> {
+fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[Taken]) -> Vec<Step> {
     enum Unit<'a> {
         Group(&'a Group),
         Copy(usize, usize),
@@ -306,30 +318,17 @@ fn ordered(groups: &[Group], ranged: &ranges::Ranged, taken: &[(usize, usize)]) 
             Unit::Copy(to, _) => writer.extend([(*to, i)]),
         }
     }
-    // A buffer that is taken over has readers of the old value (before) and of the new one, which name it the same; only the latter
-    // read what the writer wrote, and those were made to name it when the output was renamed, so they are after. Old readers are known
-    // by not depending on the writer.
+    let old = |i: usize, n: usize| taken.iter().any(|t| t.input == n && t.before.contains(&i));
     let mut waits: Vec<FxHashSet<usize>> = units
         .iter()
         .enumerate()
         .map(|(i, u)| match u {
-            Unit::Group(g) => g
-                .reads
-                .iter()
-                .filter(|n| !taken.iter().any(|t| t.0 == **n))
-                .filter_map(|n| writer.get(n))
-                .copied()
-                .filter(|w| *w != i)
-                .collect(),
+            Unit::Group(g) => g.reads.iter().filter(|n| !old(i, **n)).filter_map(|n| writer.get(n)).copied().filter(|w| *w != i).collect(),
             Unit::Copy(_, from) => writer.get(from).copied().into_iter().collect(),
         })
         .collect();
-    for (input, g) in taken {
-        for (i, h) in groups.iter().enumerate() {
-            if i != *g && h.reads.contains(input) {
-                waits[*g].insert(i);
-            }
-        }
+    for t in taken {
+        waits[t.writer].extend(t.before.iter().copied());
     }
     let mut done = vec![false; units.len()];
     let mut steps = Vec::new();
