@@ -208,3 +208,18 @@ fn mask_of_a_reshaped_pad() {
         %7 = Sink void %6";
     agrees(text, &[]);
 }
+
+/// What a guard implies of an index before an axis is split is not always to be seen after.
+#[test]
+fn guard_of_a_split_axis() {
+    let text = "
+        ; input 0: i32 010000000200000003000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Reshape i32 %0 {reshape [3,1]}
+        %2 = Expand i32 %1 {expand [3,2]}
+        %3 = Pad i32 %2 {pad [(0,2),(0,0)]}
+        %4 = Reshape i32 %3 {reshape [10]}
+        %5 = Shrink i32 %4 {shrink [(3,7)]}
+        %6 = Sink void %5";
+    agrees(text, &[("CPU", &[&["THREAD:0:2"]]), ("INTERP", &[&["LOCAL:0:2"]]), ("INTERP", &[&["THREAD:0:2"]])]);
+}

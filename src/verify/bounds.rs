@@ -90,11 +90,11 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     }
 }
 
-/// Is an element shown to lie in a buffer of `len` elements wherever the condition holds?
-pub fn shown_inside(index: &UOp, valid: &UOp, len: usize) -> bool {
+/// Are so many lanes from an element on shown to lie in a buffer of `len` elements wherever the condition holds?
+pub fn shown_inside(index: &UOp, valid: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
     facts.learn(valid, true);
-    prove(index, facts, len as i128, 1, CASES).is_none()
+    prove(index, facts, len as i128, lanes as i128, CASES).is_none()
 }
 
 /// How many selects of an index are taken apart into cases.
