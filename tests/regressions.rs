@@ -154,6 +154,23 @@ fn argument_without_a_use() {
     agrees(text, &[]);
 }
 
+/// Kernels that read a new value come after the one that writes it over an old value, those that read the old one before.
+#[test]
+fn readers_of_what_was_written_in_place() {
+    let text = "
+        ; input 0: i32 010000000200000003000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Add i32 %0, 1:i32
+        %2 = Contiguous i32 %1
+        %3 = Reduce i32 %2 {fold=Add axes=[0]}
+        %4 = Reduce i32 %0 {fold=Max axes=[0]}
+        %5 = Sink void %2, %3, %4";
+    let case = Case::parse(text).unwrap();
+    for device in ["INTERP", "CPU"] {
+        check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true }).unwrap();
+    }
+}
+
 /// A kernel that writes over its input must not be shared by threads that all read it.
 #[test]
 fn shared_reduce_in_place() {
@@ -190,4 +207,19 @@ fn mask_of_a_reshaped_pad() {
         %6 = Reshape i8 %5 {reshape [15]}
         %7 = Sink void %6";
     agrees(text, &[]);
+}
+
+/// What a guard implies of an index before an axis is split is not always to be seen after.
+#[test]
+fn guard_of_a_split_axis() {
+    let text = "
+        ; input 0: i32 010000000200000003000000
+        %0 = Param i32 {slot=0 len=3 device=HERE}
+        %1 = Reshape i32 %0 {reshape [3,1]}
+        %2 = Expand i32 %1 {expand [3,2]}
+        %3 = Pad i32 %2 {pad [(0,2),(0,0)]}
+        %4 = Reshape i32 %3 {reshape [10]}
+        %5 = Shrink i32 %4 {shrink [(3,7)]}
+        %6 = Sink void %5";
+    agrees(text, &[("CPU", &[&["THREAD:0:2"]]), ("INTERP", &[&["LOCAL:0:2"]]), ("INTERP", &[&["THREAD:0:2"]])]);
 }

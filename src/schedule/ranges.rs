@@ -10,7 +10,6 @@ use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{IndexExpr, movement_index};
 use crate::symbolic::{simplify, simplify_mask, simplify_under};
-use crate::verify::shown_inside;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -368,13 +367,9 @@ fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
     if inside {
         UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index].to_src())].to_src(), Arg::None)
     } else {
-        let mut valid = simplify_mask(valid);
+        let valid = simplify_mask(valid);
         if valid.is_int(0) {
             return zero();
-        }
-        // A mask that implies it in a way that cannot be shown says it in so many words.
-        if !shown_inside(&index, &valid, len) {
-            valid = simplify(&valid.and(index.ge(0i64)).and(index.lt(len as i64)));
         }
         UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index, valid].to_src()), zero()].to_src(), Arg::None)
     }

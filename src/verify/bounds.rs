@@ -90,11 +90,11 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     }
 }
 
-/// Is an element shown to lie in a buffer of `len` elements wherever the condition holds?
-pub fn shown_inside(index: &UOp, valid: &UOp, len: usize) -> bool {
+/// Are so many lanes from an element on shown to lie in a buffer of `len` elements wherever the condition holds?
+pub fn shown_inside(index: &UOp, valid: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
     facts.learn(valid, true);
-    prove(index, facts, len as i128, 1, CASES).is_none()
+    prove(index, facts, len as i128, lanes as i128, CASES).is_none()
 }
 
 /// How many selects of an index are taken apart into cases.
@@ -281,13 +281,28 @@ impl Facts {
         }
     }
 
+    fn stand_ins(&self) -> FxHashMap<UOp, UOp> {
+        self.nodes.iter().filter_map(|(n, b)| Some((n.clone(), stand_in(n, *b)?))).collect()
+    }
+
+    /// A node that was compared may contain others that were: what is known of those bounds it as well.
+    fn tighten(&mut self) {
+        for n in self.nodes.keys().filter(|n| !n.src().is_empty()).cloned().collect::<Vec<_>>() {
+            let mut others = self.stand_ins();
+            others.remove(&n);
+            let b = n.substitute(&others).bounds();
+            self.narrow(&n, b);
+        }
+    }
+
     /// Bounds of an expression where the facts hold.
     fn bounds(&mut self, u: &UOp) -> Bounds {
         self.propagate();
         // Inside a term that is no sum, such as a quotient, what is bounded becomes a variable with those bounds, and the derived bounds say the rest.
         let mut sum = Sum::default();
         sum.add(u, 1);
-        let stand_ins: FxHashMap<UOp, UOp> = self.nodes.iter().filter_map(|(n, b)| Some((n.clone(), stand_in(n, *b)?))).collect();
+        self.tighten();
+        let stand_ins = self.stand_ins();
         for (t, _) in &sum.terms {
             if !stand_ins.contains_key(t) {
                 let b = t.substitute(&stand_ins).bounds();
