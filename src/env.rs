@@ -22,7 +22,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEV",
-        takes: "DEVICE[:RENDERER[:ARCH]]",
+        takes: "DEVICE[:RENDERER]",
         doc: "The default device, such as `CPU`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the best that works.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },

@@ -22,8 +22,6 @@ pub struct Target {
     pub local_max: usize,
     /// Bytes of local memory.
     pub local_bytes: usize,
-    /// Most buffers that one kernel may take.
-    pub max_args: usize,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
     pub arithmetic: &'static [Scalar],
     /// Transcendental ops that the language has at the accuracy that `docs/semantics.md` promises.
@@ -61,7 +59,6 @@ impl Target {
             grid_max: [1, 1, 1],
             local_max: 1,
             local_bytes: 0,
-            max_args: 128,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -77,7 +74,6 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_bytes: 64 << 10,
-            max_args: 128,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -93,7 +89,6 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 256,
             local_bytes: 32 << 10,
-            max_args: 64,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -109,7 +104,6 @@ impl Target {
             grid_max: [i32::MAX as usize, 65535, 65535],
             local_max: 1024,
             local_bytes: 48 << 10,
-            max_args: 128,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -125,7 +119,6 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_bytes: 32 << 10,
-            max_args: 31,
             arithmetic: WITHOUT_F64,
             native: &[],
         }

@@ -183,3 +183,76 @@ fn updates_that_wait_for_each_other() {
     Tensor::realize_many(&[&a, &b]).unwrap();
     assert_eq!((v(&a)[7], v(&b)[9]), (3.0, 21.0));
 }
+
+#[test]
+fn a_kernel_that_reads_the_old_and_the_new_value() {
+    let x = four();
+    let old = x.flip(0);
+    x.assign(&x + 1.0).unwrap();
+    let y = x.flip(0) + old;
+    Tensor::realize_many(&[&x, &y]).unwrap();
+    assert_eq!((v(&x), v(&y)), (vec![2.0, 3.0, 4.0, 5.0], vec![9.0, 7.0, 5.0, 3.0]));
+}
+
+#[test]
+fn what_changes_nothing_is_still_a_tensor_of_its_own() {
+    let x = four();
+    let same = [
+        x.contiguous(),
+        x.cast(DType::F32),
+        x.reshape([4]),
+        x.expand([4]),
+        x.permute([0]),
+        x.to("cpu"),
+        x.i(..),
+        x.abs().abs(),
+        x.detach(),
+    ];
+    x.assign(&x + 1.0).unwrap();
+    assert_eq!(v(&x), [2.0, 3.0, 4.0, 5.0]);
+    for s in same {
+        assert_eq!(v(&s), [1.0, 2.0, 3.0, 4.0]);
+    }
+}
+
+#[test]
+fn devices_do_not_mix_through_values_without_data() {
+    let y = Tensor::arange(0, 4, 1);
+    let (z, sum) = (y.to("null"), Tensor::new([1i32, 2, 3, 4]) + &y);
+    z.realize().unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(sum.to_vec::<i32>().unwrap(), [1, 3, 5, 7]);
+    let y = Tensor::arange(0, 4, 1);
+    let z = y.to("interp");
+    Tensor::realize_many(&[&z, &y]).unwrap();
+    assert_eq!((z.to_vec::<i32>().unwrap(), y.to_vec::<i32>().unwrap()), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn a_run_that_fails_changes_nothing() {
+    let w = four();
+    w.assign(&w + 1.0).unwrap();
+    let bad = Tensor::new([1.0f32]).to("null").to("cpu");
+    assert!(Tensor::realize_many(&[&w, &bad]).unwrap_err().to_string().contains("NULL"));
+    assert_eq!(v(&w), [2.0, 3.0, 4.0, 5.0]);
+}
+
+#[test]
+fn threads_assign_and_read_one_tensor() {
+    let x = Tensor::zeros([4096]).contiguous().realize().unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..200 {
+                x.assign(&x + 1.0).unwrap();
+                x.realize().unwrap();
+            }
+        });
+        for _ in 0..200 {
+            // A value is whole: never half of one update and half of the next. That a reader is too late is an error, not a wrong value.
+            if let Ok(v) = x.to_vec::<f32>() {
+                assert!(v.iter().all(|e| *e == v[0]), "torn");
+            }
+        }
+    });
+    assert_eq!(v(&x), vec![200.0; 4096]);
+}

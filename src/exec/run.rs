@@ -5,7 +5,7 @@ use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::ir::{self, DeviceName, UOp};
+use crate::ir::{self, Arg, DeviceName, UOp};
 use crate::opt::Kernel;
 use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Step};
@@ -91,8 +91,34 @@ pub struct ExecItem {
 }
 
 impl ExecItem {
-    /// Runs it and says how long the device took.
+    /// Would it run? Buffers must be as long as the program takes them to be, and a copy needs something to copy.
+    pub fn check(&self) -> Result<()> {
+        match (&self.item, &self.compiled) {
+            (ScheduleItem::Kernel { buffers, .. }, Some(c)) => {
+                if buffers.len() != c.program.args.len() {
+                    return Err(Error::Device(format!("{} buffers for a kernel that takes {}", buffers.len(), c.program.args.len())));
+                }
+                for (slot, (b, arg)) in buffers.iter().zip(&c.program.args).enumerate() {
+                    let Arg::Global { len, .. } = arg.arg() else { continue };
+                    let (has, needs) = (b.buffer.bytes(), len * arg.dtype().itemsize());
+                    if has < needs {
+                        return Err(Error::Device(format!("the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}")));
+                    }
+                }
+                Ok(())
+            }
+            (ScheduleItem::Copy { to, from }, _) => match (to.buffer.place().memory, from.buffer.place().memory) {
+                (Memory::Host(_), Memory::Null) => Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into())),
+                _ => Ok(()),
+            },
+            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
+        }
+    }
+
+    /// Runs it and says how long the device took. One item runs at a time.
     pub fn run(&self) -> Result<Duration> {
+        self.check()?;
+        let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
@@ -251,7 +277,14 @@ pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {
-        item.run()?;
+        item.check()?;
+    }
+    for item in &items {
+        if let Err(e) = item.run() {
+            // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
+            requests.iter().filter_map(|r| r.reuse.as_ref()).for_each(|s| Buffer::of(s).overwritten());
+            return Err(e);
+        }
     }
     Ok(scheduled.outputs)
 }

@@ -119,12 +119,7 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
         for s in u.src() {
             let from = block[number[&s.id()]];
             // A reduce leaves the loops that it closes.
-            let closed = match u.op() {
-                Op::Reduce => continue,
-                Op::Store => false,
-                _ => false,
-            };
-            if !closed && s.op() != Op::Range {
+            if u.op() != Op::Reduce && s.op() != Op::Range {
                 b = loops.deeper(b, from);
             }
         }

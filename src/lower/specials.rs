@@ -91,9 +91,13 @@ fn dims(ranges: &[&UOp], kind: SpecialKind, most: [usize; 3], map: &mut FxHashMa
         place[dim].push(r);
         sizes[dim] *= extent(r);
     }
+    // A dimension that is too long for the device goes into the first, which is the longest on all of them.
+    if sizes.iter().zip(&most).any(|(n, m)| n > m) {
+        place = vec![ranges.iter().rev().copied().collect(), Vec::new(), Vec::new()];
+        sizes = [sizes.iter().product(), 1, 1];
+    }
     for (d, list) in place.iter().enumerate() {
         let whole = special(kind, d as u8, sizes[d]);
-        debug_assert!(sizes[d] <= most[d] || kind == SpecialKind::Local, "a grid of {sizes:?} is more than {most:?}");
         let mut stride = 1usize;
         for r in list {
             // The first in the list changes fastest.

@@ -18,7 +18,11 @@ impl Kernel {
         let done = |ast: UOp, locals: bool| {
             let mut opts = self.opts.clone();
             opts.push(*opt);
-            Ok(Kernel { ast, opts, locals })
+            let next = Kernel { ast, opts, locals };
+            if !next.fits_local(target) {
+                return Err(Error::Opt { opt: opt.to_string(), msg: format!("local memory of {} bytes is too small", target.local_bytes) });
+            }
+            Ok(next)
         };
         if opt.op == OptOp::NoLocals {
             if self.axes().iter().any(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)) {
@@ -66,9 +70,6 @@ impl Kernel {
                 let threads = product(&[AxisKind::Local, AxisKind::Group]) * amount;
                 if threads > target.local_max {
                     return refuse(format!("{threads} threads are more than {}", target.local_max));
-                }
-                if !local && !self.fits_local(threads, target) {
-                    return refuse(format!("local memory of {} bytes is too small", target.local_bytes));
                 }
                 let kind = if local { AxisKind::Local } else { AxisKind::Group };
                 done(self.split(r, amount, kind, opt.op == OptOp::GroupTop), self.locals)
@@ -130,10 +131,15 @@ impl Kernel {
         self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    fn fits_local(&self, threads: usize, target: &Target) -> bool {
-        let upcast: usize = self.axes().iter().filter(|a| a.range_kind() == AxisKind::Upcast).map(extent).product();
-        let bytes: usize =
-            self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * threads * upcast).sum();
+    /// Shared reduces keep a part for each thread and each copy in local memory.
+    fn fits_local(&self, target: &Target) -> bool {
+        let axes = self.axes();
+        if !axes.iter().any(|a| a.range_kind() == AxisKind::Group) {
+            return true;
+        }
+        let kept = [AxisKind::Local, AxisKind::Group, AxisKind::Upcast, AxisKind::Unroll];
+        let copies: usize = axes.iter().filter(|a| kept.contains(&a.range_kind())).map(extent).product();
+        let bytes: usize = self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * copies).sum();
         bytes <= target.local_bytes
     }
 }

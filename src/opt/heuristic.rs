@@ -107,7 +107,10 @@ fn fastest_reduce(k: &Kernel) -> Option<usize> {
 
 /// Divides the outermost output axis that can be divided.
 fn threads(k: &mut Kernel, target: &Target) {
-    let work: usize = k.axes().iter().map(extent).product();
+    let size = |reduce: bool| -> usize {
+        k.axes().iter().filter(|r| r.range_kind().is_reduce() == reduce).map(extent).fold(1usize, usize::saturating_mul)
+    };
+    let work = size(false).saturating_mul(size(true));
     if target.threads < 2 || work < WORTH_THREADS {
         return;
     }

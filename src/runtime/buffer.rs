@@ -6,8 +6,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 /// Memory of some device.
 pub enum Memory {
@@ -15,6 +15,14 @@ pub enum Memory {
     Host(HostBuffer),
     /// None at all: the device that runs nothing.
     Null,
+}
+
+/// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is never read while a kernel writes.
+static ACCESS: RwLock<()> = RwLock::new(());
+
+/// Held while a kernel runs.
+pub(crate) fn writing() -> RwLockWriteGuard<'static, ()> {
+    ACCESS.write().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Memory with what all buffers in it share.
@@ -129,11 +137,11 @@ impl Buffer {
         &self.0.device
     }
 
-    /// The content. Kernels that write it have been waited for by the time a handle is in a user's hands.
+    /// The content.
     pub fn read(&self) -> Result<Vec<u8>> {
+        let _reading = ACCESS.read().unwrap_or_else(|e| e.into_inner());
         match &self.0.block.memory {
-            // SAFETY: kernels run to their end before `realize` returns, and the executor hands out no buffer that a later run may write
-            // while a reader holds it: memory is taken over only when no live tensor reads it.
+            // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
             Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
             Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
         }

@@ -93,7 +93,8 @@ impl Device {
     /// written; the first thing that is computed on it gives the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
-        let choose = || match std::env::var("DEV").ok().filter(|d| !d.is_empty()) {
+        let wanted = env::config().ok().and_then(|c| c.device.clone());
+        let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
             None if cc::CCompiler::find().is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),

@@ -18,7 +18,9 @@ pub const ROW_BYTES: usize = 512 << 10;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
 /// Work worth spreading over threads.
-pub const WORTH_SPREADING: f64 = 16_384.0;
+pub const WORTH_SPREADING: f64 = 131_072.0;
+/// Work on one row that is worth a kernel of its own, when there are few rows.
+pub const LONG_ROW: f64 = 1_048_576.0;
 
 /// What one evaluation of the op costs, apart from its operands.
 pub fn of_op(u: &UOp) -> f64 {
@@ -46,6 +48,9 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
         let under: f64 = u.src().iter().map(|s| price[&s.id()]).sum();
         let cost = match u.op() {
             Op::Reduce => under + u.src()[0].numel() as f64,
+            // What is repeated does not change inside the loop that repeats it, so it is computed outside; whether it is computed at all or
+            // stored is decided where it is made.
+            Op::Expand => 0.0,
             // Only the part that is looked at is computed.
             Op::Shrink => under * n / (u.src()[0].numel().max(1) as f64),
             Op::Buffer | Op::Param => n,

@@ -195,7 +195,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
-        let len = buffer_len(g, *number, index);
+        let len = g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product();
         let place = UOp::new(
             Op::Index,
             value.dtype(),
@@ -233,9 +233,4 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
         u.src()[1..].iter().for_each(|r| number(r, &mut map));
     }
     (sink.substitute(&map), slots)
-}
-
-/// Elements of the buffer that a store fills: the stores of a kernel cover their buffers, so the extents tell.
-fn buffer_len(g: &Group, _number: usize, _index: &UOp) -> usize {
-    g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product()
 }

@@ -29,6 +29,7 @@ rules! {
         permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
         detach_value:   Detach(x)                                                       => x;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
+        contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
     }
 }
 

@@ -100,10 +100,16 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
                 _ => (u.clone(), None),
             };
         }
+        // What is stored in order already need not be stored again.
         if u.op() == Op::Contiguous {
-            let (node, part) = home(&u.src()[0]);
-            if is_there(&node) {
-                return (node, part);
+            let x = &u.src()[0];
+            match x.view() {
+                None if is_there(x) => return (x.clone(), None),
+                Some((base, seen)) if is_there(base) && (seen.is_contiguous() || seen.contiguous_slice().is_some()) => {
+                    u = x;
+                    continue;
+                }
+                _ => {}
             }
         }
         return (u.clone(), None);
@@ -322,9 +328,11 @@ fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outpu
         if broadcast && row_bytes > cost::ROW_BYTES {
             return true;
         }
-        // A long reduce inside a kernel of few outputs would run on few threads; one that few rows share would run again on every thread.
-        let narrow = demands.iter().any(|d| outputs_of_kernel[d.kernel].min(iterations(&d.loops)) < cost::FEW_OUTPUTS);
-        if narrow && total > cost::WORTH_SPREADING && (broadcast || n >= cost::FEW_OUTPUTS) {
+        // Many reduces inside a kernel of few outputs would run on few threads.
+        let narrow = n >= cost::FEW_OUTPUTS && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
+        // A reduce that few rows share runs on each thread again; past some length that is worse than two more kernels.
+        let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < cost::FEW_OUTPUTS);
+        if (narrow && total > cost::WORTH_SPREADING) || (shared && total / n > cost::LONG_ROW) {
             return true;
         }
     }

@@ -38,6 +38,10 @@ pub fn take_over(
         if !fits || wanted || twice || !reads_in_step(&groups[writer], number, input) {
             continue;
         }
+        // A group that reads both the old and the new content would find them in one place.
+        if groups.iter().enumerate().any(|(i, g)| i != writer && g.reads.contains(&input) && g.reads.contains(&number)) {
+            continue;
+        }
         let readers = (0..groups.len()).filter(|&i| i != writer && groups[i].reads.contains(&input)).collect();
         taken.push(TakeOver { input, writer, readers });
         let before = groups.to_vec();

@@ -306,7 +306,7 @@ impl Tensor {
             if !DType::ALL.contains(&dtype) {
                 return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
             }
-            Ok(if dtype == self.dtype() { self.clone() } else { self.with(cast_uop(&self.uop(), dtype)) })
+            Ok(if dtype == self.dtype() { self.same() } else { self.with(cast_uop(&self.uop(), dtype)) })
         }
 
         /// The same bits as another dtype of the same width.

@@ -48,7 +48,7 @@ unary! {
 impl Tensor {
     /// As floats: integers and bools become the default float.
     pub(super) fn as_float(&self) -> Tensor {
-        if self.is_floating_point() { self.clone() } else { self.cast(DType::F32) }
+        if self.is_floating_point() { self.same() } else { self.cast(DType::F32) }
     }
     /// As floats that sums may be made in: narrow ones become `f32`.
     pub(super) fn as_wide_float(&self) -> Tensor {
@@ -86,12 +86,12 @@ impl Tensor {
     }
     /// The distance from zero. The least signed integer has none, and stays.
     pub fn abs(&self) -> Tensor {
-        if self.dtype().is_unsigned() || self.dtype().is_bool() { self.clone() } else { self.maximum(-self) }
+        if self.dtype().is_unsigned() || self.dtype().is_bool() { self.same() } else { self.maximum(-self) }
     }
     /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
     pub fn sign(&self) -> Tensor {
         if self.dtype().is_bool() {
-            return self.clone();
+            return self.same();
         }
         let zero = if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
         let below = if self.dtype().is_unsigned() { self.literal(0) } else { self.literal(-1) };
@@ -101,14 +101,14 @@ impl Tensor {
     /// Toward zero to a whole number.
     pub fn trunc(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.clone();
+            return self.same();
         }
         self.with(self.uop().unary(Op::Trunc))
     }
     /// Down to a whole number.
     pub fn floor(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.clone();
+            return self.same();
         }
         let t = self.trunc();
         self.lt(&t).where_(&t - 1.0, &t)
@@ -116,7 +116,7 @@ impl Tensor {
     /// Up to a whole number.
     pub fn ceil(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.clone();
+            return self.same();
         }
         let t = self.trunc();
         t.lt(self).where_(&t + 1.0, &t)
@@ -130,7 +130,7 @@ impl Tensor {
     /// ```
     pub fn round(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.clone();
+            return self.same();
         }
         let t = self.trunc();
         let rest = (self - &t).abs();
@@ -164,7 +164,7 @@ impl Tensor {
             32 => DType::I32,
             _ => DType::I64,
         };
-        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.clone() };
+        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.same() };
         x.lt(0)
     }
 

@@ -41,7 +41,7 @@ impl Tensor {
             if a[a.len() - 1] != inner {
                 return wrong_shape("matmul", format!("inner sizes of {a:?} and {b:?} differ: {} and {inner}", a[a.len() - 1]));
             }
-            let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.clone() };
+            let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.same() };
             let y = if b.len() == 1 { other.try_unsqueeze(-1)? } else { other.clone() };
             let (m, n, k) = (x.dims(), y.dims(), inner);
             if let Err(e) = broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()]) {

@@ -155,6 +155,11 @@ impl Tensor {
         self.with(self.uop().unary(Op::Detach))
     }
 
+    /// The value as it is now, as a tensor of its own: what an operation that changes nothing returns, so that an assignment to the one does
+    /// not reach the other.
+    fn same(&self) -> Tensor {
+        self.with(self.uop())
+    }
     /// Another node on the same device.
     fn with(&self, uop: UOp) -> Tensor {
         Tensor::from_uop(uop, self.device().clone())
@@ -184,7 +189,7 @@ impl Tensor {
             Movement::Flip(flags) => (Op::Flip, flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1)),
         };
         if idle {
-            return Ok(self.clone());
+            return Ok(self.same());
         }
         // A reshape of a reshape is one reshape.
         let base = if op == Op::Reshape && uop.op() == Op::Reshape { uop.src()[0].clone() } else { uop };

@@ -291,7 +291,7 @@ impl Tensor {
             let at = resolve_axis("roll", axis, &dims)?;
             let size = dims[at];
             if size == 0 {
-                return Ok(self.clone());
+                return Ok(self.same());
             }
             // A window of the tensor laid twice end to end.
             let start = (-shift).rem_euclid(size as isize) as usize;

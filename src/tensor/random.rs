@@ -169,7 +169,7 @@ impl Tensor {
                 return wrong_shape("dropout", format!("{p} is no probability"));
             }
             if p == 0.0 {
-                return Ok(self.clone());
+                return Ok(self.same());
             }
             let kept = uniform("dropout", &Sizes::from(&self.dims()), self.device())?.try_ge(p)?;
             let scaled = if p < 1.0 { self.as_float() * (1.0 / (1.0 - p)) } else { self.as_float() };

@@ -82,7 +82,7 @@ fn refuse_stale(nodes: &[UOp]) -> Result<()> {
             && s.is_stale()
         {
             return Err(Error::Device(
-                "a tensor reads memory that an assignment on another thread has overwritten; realize it before the assignment".into(),
+                "a tensor reads memory that has been overwritten since, by an assignment on another thread or by a run that failed half way".into(),
             ));
         }
     }
@@ -123,9 +123,24 @@ fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
         .collect()
 }
 
-/// Computes tensors together, so that what they share is computed once. Each keeps its result.
-fn realize_all(tensors: &[&Tensor]) -> Result<()> {
+/// Computes tensors together, so that what they share is computed once. Each keeps its result, unless it was assigned to meanwhile. Returns
+/// what each has become.
+fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let _running = lock(&RUNNING);
+    let mut devices: Vec<&DeviceName> = tensors.iter().map(|t| t.device()).collect();
+    devices.sort();
+    devices.dedup();
+    // A value without data is one node wherever it is wanted, so each device has its own run.
+    for device in devices {
+        let here: Vec<&Tensor> = tensors.iter().copied().filter(|t| t.device() == device).collect();
+        realize_on(device, &here)?;
+    }
+    // Between the run and here another thread may have assigned: then the value is computed, but the tensor is no longer that value.
+    Ok(tensors.iter().map(|t| t.uop()).collect())
+}
+
+/// The part of [`realize_all`] for one device.
+fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| whole_buffer(&t.uop()).is_none()).collect();
     if todo.is_empty() {
         return Ok(());
@@ -135,8 +150,8 @@ fn realize_all(tensors: &[&Tensor]) -> Result<()> {
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
     refuse_stale(&nodes)?;
     let buffers = exec::realize(&requests)?;
+    // What stands for each computed node, and whether the node can only be on this device.
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut replaced: Vec<UOp> = Vec::with_capacity(todo.len());
     for ((t, r), b) in todo.iter().zip(&requests).zip(buffers) {
         let b = match b {
             Some(b) => b,
@@ -145,7 +160,6 @@ fn realize_all(tensors: &[&Tensor]) -> Result<()> {
         if r.reuse.as_ref().is_some_and(|s| s.storage.id() == crate::ir::Storage::id(&b)) {
             b.overwritten();
         }
-        *lock(&t.0.home) = None;
         let value = b.node();
         // What is under reshapes has the same elements.
         let mut inner = &r.node;
@@ -156,21 +170,19 @@ fn realize_all(tensors: &[&Tensor]) -> Result<()> {
         if inner.op() != Op::Const {
             map.insert(inner.clone(), reshaped(value.clone(), inner.shape()));
         }
-        replaced.push(reshaped(value, r.node.shape()));
+        let new = reshaped(value, r.node.shape());
+        if t.exchange(&r.node, new) {
+            *lock(&t.0.home) = None;
+        }
     }
-    for (t, new) in todo.iter().zip(replaced) {
-        t.set_uop(new);
-    }
-    // Whoever contains what was computed reads it from now on.
-    let others: Vec<(&Tensor, UOp)> = all.iter().map(|t| (t, t.uop())).filter(|(_, u)| whole_buffer(u).is_none()).collect();
-    let old: Vec<UOp> = others.iter().map(|(_, u)| u.clone()).collect();
-    for ((t, old), new) in others.iter().zip(substitute_all(&old, &map)) {
-        if *old != new {
-            // Unless someone exchanged it meanwhile.
-            let mut slot = t.0.uop.write().unwrap_or_else(|e| e.into_inner());
-            if *slot == *old {
-                *slot = new;
-            }
+    // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
+    let pinned: FxHashMap<UOp, UOp> = map.iter().filter(|(u, _)| has_data(u)).map(|(u, v)| (u.clone(), v.clone())).collect();
+    let lazy = |t: &&Tensor| whole_buffer(&t.uop()).is_none();
+    for (map, same) in [(&map, true), (&pinned, false)] {
+        let others: Vec<&Tensor> = all.iter().filter(lazy).filter(|t| (t.device() == device) == same).collect();
+        let old: Vec<UOp> = others.iter().map(|t| t.uop()).collect();
+        for ((t, old), new) in others.iter().zip(&old).zip(substitute_all(&old, map)) {
+            t.exchange(old, new);
         }
     }
     Ok(())
@@ -190,6 +202,16 @@ impl Tensor {
         Ok(self.clone())
     }
 
+    /// Exchanges the node if it is still the one that is expected.
+    fn exchange(&self, expected: &UOp, new: UOp) -> bool {
+        let mut slot = self.0.uop.write().unwrap_or_else(|e| e.into_inner());
+        let there = *slot == *expected;
+        if there {
+            *slot = new;
+        }
+        there
+    }
+
     /// Computes several tensors together: what they share is computed once, and kernels with the same loops are joined.
     ///
     /// ```
@@ -201,7 +223,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn realize_many(tensors: &[&Tensor]) -> Result<()> {
-        realize_all(tensors)
+        realize_all(tensors).map(drop)
     }
 
     /// What [`realize`](Tensor::realize) would run, in order, with memory but not run: each item can be printed, looked into, lowered and run
@@ -238,10 +260,13 @@ impl Tensor {
 
     /// The bytes of the elements in row-major order, little endian.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let t = self.realize()?;
-        let uop = t.uop();
-        let storage = whole_buffer(&uop).expect("a realized tensor is a buffer");
-        Buffer::of(storage).read()
+        loop {
+            let uop = realize_all(&[self])?.swap_remove(0);
+            // An assignment on another thread can come between; then there is something new to compute.
+            if let Some(storage) = whole_buffer(&uop) {
+                return Buffer::of(storage).read();
+            }
+        }
     }
 
     /// The one element of a tensor that has one.
@@ -288,7 +313,7 @@ impl Tensor {
         pub fn to | try_to(&self, device: &str) -> Tensor {
             let device = canonical(device)?;
             if device == *self.device() {
-                return Ok(self.clone());
+                return Ok(self.same());
             }
             let uop = self.uop();
             let copied = if has_data(&uop) {
@@ -304,7 +329,7 @@ impl Tensor {
     pub fn contiguous(&self) -> Tensor {
         let uop = self.uop();
         if whole_buffer(&uop).is_some() || uop.op() == Op::Contiguous {
-            return self.clone();
+            return self.same();
         }
         self.with(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))
     }

@@ -93,7 +93,7 @@ impl Tensor {
         let dims = self.dims();
         let (axes, keep) = axes.resolve(op, &dims)?;
         let folded = if axes.is_empty() {
-            self.clone()
+            self.same()
         } else {
             let uop = self.uop();
             self.with(UOp::new(Op::Reduce, uop.dtype(), [uop.clone()].to_src(), Arg::Reduce { fold, axes: axes.clone() }))
