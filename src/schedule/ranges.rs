@@ -176,7 +176,8 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
 
     for u in order.iter().rev() {
         let is_output = reachable_outputs.contains(&u.id());
-        if matches!(u.op(), Op::Param | Op::Buffer | Op::Const) && !(is_output && u.op() == Op::Const) {
+        // A literal is stored where it is an output itself, or goes to another device.
+        if matches!(u.op(), Op::Param | Op::Buffer | Op::Const) && !(forced.contains(&u.id()) && u.op() == Op::Const) {
             continue;
         }
         if u.op() == Op::Copy {
@@ -382,14 +383,14 @@ fn build(
                 }
             }
         }
-        if let Some(buffer) = buffers.get(&u.id()) {
+        if u.op() == Op::Const {
+            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+                values.insert((u.id(), k), u.clone());
+            }
+        } else if let Some(buffer) = buffers.get(&u.id()) {
             for (k, d) in walk.demands.get(&u.id()).into_iter().flatten().enumerate() {
                 let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
                 values.insert((u.id(), k), value);
-            }
-        } else if u.op() == Op::Const {
-            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), u.clone());
             }
         }
     }
