@@ -223,3 +223,17 @@ fn guard_of_a_split_axis() {
         %6 = Sink void %5";
     agrees(text, &[("CPU", &[&["THREAD:0:2"]]), ("INTERP", &[&["LOCAL:0:2"]]), ("INTERP", &[&["THREAD:0:2"]])]);
 }
+
+/// A literal that goes to another device, and is used here as well.
+#[test]
+fn copy_of_a_literal() {
+    let text = "
+        ; input 0: f32 0000803f00000040
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Copy f32 2.0:f32 {device=THERE}
+        %2 = Copy f32 %1 {device=HERE}
+        %3 = Mul f32 %0, 2.0:f32
+        %4 = Add f32 %3, %2
+        %5 = Sink void %4, 2.0:f32";
+    agrees(text, &[]);
+}

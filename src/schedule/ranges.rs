@@ -186,14 +186,14 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     // What a node costs depends on what is stored under it, which is decided after it. The first walk assumes that nothing is; each further
     // one knows what the last has stored. Three are enough for the decisions to settle in all but odd cases, and any outcome is right.
     let mut assumed: FxHashSet<u64> = forced.clone();
-    let mut decided = decide(&order, outputs, &forced, &assumed);
+    let mut decided = decide(&order, &forced, &assumed);
     for _ in 0..2 {
         let stored: FxHashSet<u64> = decided.stored.keys().copied().chain(forced.iter().copied()).collect();
         if stored == assumed {
             break;
         }
         assumed = stored;
-        decided = decide(&order, outputs, &forced, &assumed);
+        decided = decide(&order, &forced, &assumed);
     }
     build(&order, inputs, decided)
 }
@@ -208,16 +208,15 @@ struct Decided {
 }
 
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
-fn decide(order: &[UOp], outputs: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> Decided {
+fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
     let mut walk = Walk { demands: FxHashMap::default(), next_range: 0, kernels: 0 };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
-    let results: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
     for u in order.iter().rev() {
-        // Leaves are read where they are; a literal is stored only if it is itself asked for.
-        let leaf = matches!(u.op(), Op::Param | Op::Buffer | Op::Copy) || (u.op() == Op::Const && !results.contains(&u.id()));
+        // Leaves are read where they are; a literal is stored only if it is asked for itself, or goes to another device.
+        let leaf = matches!(u.op(), Op::Param | Op::Buffer | Op::Copy) || (u.op() == Op::Const && !forced.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
@@ -427,14 +426,14 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
                 }
             }
         }
-        if let Some(buffer) = buffers.get(&u.id()) {
+        if u.op() == Op::Const {
+            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+                values.insert((u.id(), k), u.clone());
+            }
+        } else if let Some(buffer) = buffers.get(&u.id()) {
             for (k, d) in walk.demands.get(&u.id()).into_iter().flatten().enumerate() {
                 let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
                 values.insert((u.id(), k), value);
-            }
-        } else if u.op() == Op::Const {
-            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), u.clone());
             }
         }
     }

@@ -40,6 +40,18 @@ pub fn run(words: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What each figure should stay under, or over for rates.
+const LIMITS: [(&str, f64); 8] = [
+    ("intern_nodes", 2e6),
+    ("intern_nodes_again", 2e6),
+    ("fixpoint_idle", 100.0),
+    ("once_idle", 100.0),
+    ("gpt2_cold", 100.0),
+    ("gpt2_warm", 5.0),
+    ("resnet50_cold", 100.0),
+    ("resnet50_warm", 5.0),
+];
+
 /// A line of the output.
 pub struct Figure {
     name: String,
@@ -49,9 +61,13 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure of the compile suite.
+    /// A figure of the compile suite, with the limit that is set for it.
     pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
-        Figure { name: name.into(), value, unit, more: String::new() }
+        let figure = Figure { name: name.into(), value, unit, more: String::new() };
+        match LIMITS.iter().find(|l| l.0 == figure.name) {
+            Some((_, limit)) => figure.with("limit", *limit),
+            None => figure,
+        }
     }
     /// One more number.
     fn with(mut self, name: &str, value: f64) -> Figure {
