@@ -12,6 +12,7 @@
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `loss` | the distance of an output from its target |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -59,6 +60,7 @@ mod create;
 mod display;
 mod elementwise;
 mod index;
+mod loss;
 mod math;
 mod matmul;
 mod movement;
@@ -75,6 +77,7 @@ pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
+pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pool::Pool;
 pub use random::threefry2x32;
 
