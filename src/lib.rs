@@ -33,6 +33,7 @@ pub mod exec;
 pub mod ir;
 pub mod lower;
 pub mod math;
+pub mod nn;
 pub mod opt;
 pub mod reference;
 pub mod render;

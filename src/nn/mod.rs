@@ -1,0 +1,3 @@
+//! What networks are made of and trained with. State is names with tensors, and files of them; data is samples, and batches of them.
+
+pub mod state;
