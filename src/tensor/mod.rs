@@ -79,6 +79,7 @@ pub use create::Data;
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pool::Pool;
+pub(crate) use random::fans;
 pub use random::threefry2x32;
 
 /// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
@@ -119,6 +120,10 @@ impl Tensor {
     /// Where it is computed and stored.
     pub fn device(&self) -> &DeviceName {
         &self.0.device
+    }
+    /// What all handles on this tensor share, and no other tensor that is alive has.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
     /// Sizes per axis.
     pub fn shape(&self) -> Vec<usize> {
@@ -213,7 +218,7 @@ impl From<&Tensor> for Tensor {
 
 /// The value, or a panic with the error's message at the caller's line.
 #[track_caller]
-fn or_panic<T>(result: Result<T>) -> T {
+pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     match result {
         Ok(value) => value,
         Err(e) => panic!("{e}"),
