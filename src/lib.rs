@@ -29,6 +29,7 @@
 // The derive of `Module` names the crate, also inside of it.
 extern crate self as picograd;
 
+pub mod autograd;
 pub mod dtype;
 pub mod env;
 pub mod error;
@@ -54,7 +55,7 @@ pub mod verify;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::Device;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, no_grad};
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

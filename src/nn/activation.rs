@@ -1,6 +1,5 @@
 //! Functions as layers: activations, dropout, flattening. In a chain `Tensor::relu` does the same as [`ReLU`]; these are for fields and for lists.
 
-use super::shim::*;
 use super::{Layer, Mode, Module};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -1,6 +1,5 @@
 //! Attention with several heads, and the block that transformers are stacks of.
 
-use super::shim::*;
 use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unfit};
 use crate::error::{Error, Result};
 use crate::tensor::{Attention, Tensor, or_panic};

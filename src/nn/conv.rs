@@ -1,6 +1,5 @@
 //! Convolutions and their transposes, as layers.
 
-use super::shim::*;
 use super::{Layer, Module, init, unfit};
 use crate::error::Result;
 use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};

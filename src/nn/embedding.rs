@@ -1,7 +1,6 @@
 //! The table that indices look up.
 
 use super::Module;
-use super::shim::*;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, or_panic};
 

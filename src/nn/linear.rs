@@ -1,6 +1,5 @@
 //! The fully connected layer.
 
-use super::shim::*;
 use super::{Layer, Module, init, unfit};
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -38,7 +38,6 @@ mod norm;
 mod pool;
 mod rnn;
 mod sequential;
-pub(crate) mod shim;
 pub mod state;
 
 pub use activation::*;

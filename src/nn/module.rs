@@ -1,7 +1,6 @@
 //! What holds parameters. A module shows its parts to a visitor, and from that one method come its list of parameters, its state dict, and the
 //! switch between training and evaluation.
 
-use super::shim::*;
 use super::state::StateDict;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -1,9 +1,8 @@
 //! Normalisation layers: statistics over some axes, then a scale and a shift that are learned.
 
-use super::shim::*;
 use super::{Layer, Mode, Module, unfit};
 use crate::error::{Error, Result};
-use crate::tensor::{Sizes, Tensor, or_panic};
+use crate::tensor::{Sizes, Tensor, no_grad, or_panic, realize_with_step};
 
 fn ones(n: usize) -> Option<Tensor> {
     Some(Tensor::ones([n]).as_param())

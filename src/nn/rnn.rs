@@ -1,6 +1,5 @@
 //! Recurrent layers: cells that take one step, and layers that take a whole sequence through stacked cells, in one direction or both.
 
-use super::shim::*;
 use super::{Dropout, Layer, Module, Visitor, init, unfit};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, or_panic};
