@@ -21,7 +21,7 @@
 //! | [`RNN`], [`GRU`], [`LSTM`] and their cells | recurrence |
 //! | [`ReLU`], [`GELU`], [`Dropout`], [`Flatten`] and their kin | functions as layers |
 //! | [`init`] | what weights start with |
-
+//! | [`optim`] | optimizers, clipping, schedules of the learning rate |
 //! | [`state`] | names with tensors, and files of them |
 //!
 //! Parameters have PyTorch's names, shapes and starting distributions, so a state dict from there loads into the same architecture here. Losses are
@@ -35,6 +35,7 @@ pub mod init;
 mod linear;
 mod module;
 mod norm;
+pub mod optim;
 mod pool;
 mod rnn;
 mod sequential;
