@@ -45,7 +45,8 @@ impl Mapping {
         }
         let file = File::open(path).map_err(io)?;
         let len = file.metadata().map_err(io)?.len();
-        let len = usize::try_from(len).ok().filter(|l| *l <= isize::MAX as usize).ok_or_else(|| io(std::io::ErrorKind::FileTooLarge.into()))?;
+        let len =
+            usize::try_from(len).ok().filter(|l| *l <= isize::MAX as usize).ok_or_else(|| io(std::io::ErrorKind::FileTooLarge.into()))?;
         let start = if len == 0 { NonNull::dangling() } else { map(&file, len).ok_or_else(|| io(std::io::Error::last_os_error()))? };
         Ok(Mapping { path: path.to_path_buf(), file, start, len })
     }
@@ -67,7 +68,12 @@ impl Mapping {
 
     /// Copies the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one becomes 1.
     pub fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
-        assert!(at.checked_add(out.len()).is_some_and(|end| end <= self.len), "{} bytes at {at} leave a mapping of {}", out.len(), self.len);
+        assert!(
+            at.checked_add(out.len()).is_some_and(|end| end <= self.len),
+            "{} bytes at {at} leave a mapping of {}",
+            out.len(),
+            self.len
+        );
         for (i, part) in out.chunks_mut(STEP).enumerate() {
             self.check()?;
             // SAFETY: the assertion keeps the range inside the mapping, whose pages the file has, as was just checked.

@@ -135,7 +135,8 @@ struct Mismatch {
 
 impl Mismatch {
     fn into_result(self) -> Result<()> {
-        let parts = [("missing", self.missing), ("extra", self.extra), ("of another shape", self.shapes), ("of another dtype", self.dtypes)];
+        let parts =
+            [("missing", self.missing), ("extra", self.extra), ("of another shape", self.shapes), ("of another dtype", self.dtypes)];
         let lines: Vec<String> = parts
             .iter()
             .filter(|(_, names)| !names.is_empty())

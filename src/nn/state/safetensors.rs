@@ -3,11 +3,10 @@
 //! Loading reads the header alone. The tensors are on the `DISK` device: parts of the mapped file that take no memory until they are brought
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
-use super::{StateDict, atomic};
+use super::{StateDict, atomic, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Buffer, disk};
-use crate::shape::checked_numel;
 use crate::tensor::Tensor;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::{BTreeMap, HashSet};
@@ -175,10 +174,7 @@ fn entry(name: String, info: &Info, data: usize) -> Result<Entry, String> {
     if start > end || end > data as u64 {
         return Err(format!("the bytes {start}..{end} are not inside the {data} bytes of data"));
     }
-    let len = checked_numel("safetensors", &shape).map_err(|e| e.to_string())?;
-    if len.checked_mul(dtype.itemsize()).is_none_or(|bytes| bytes as u64 != end - start) {
-        return Err(format!("{dtype} of shape {shape:?} does not take the {} bytes that it has", end - start));
-    }
+    let len = elements(dtype, &shape, (end - start) as usize)?;
     Ok(Entry { name, dtype, shape, at: start as usize, len })
 }
 
