@@ -11,6 +11,7 @@
 //! | `movement`, `index` | other shapes of the same elements |
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
+//! | `sort` | elements in order, and the greatest of them |
 //! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -68,6 +69,7 @@ mod pool;
 mod random;
 mod realize;
 mod reduce;
+mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
 pub use attention::Attention;

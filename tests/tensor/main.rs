@@ -12,6 +12,7 @@ mod movement;
 mod random;
 mod realize;
 mod reduce;
+mod sort;
 
 use picograd::Tensor;
 use picograd::dtype::Element;
