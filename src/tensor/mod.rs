@@ -8,7 +8,8 @@
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `index` | other shapes of the same elements |
+//! | `movement`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `gather`, `advanced` | elements by places that are computed |
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `sort` | elements in order, and the greatest of them |
@@ -52,6 +53,7 @@ macro_rules! fallible {
 }
 
 mod activation;
+mod advanced;
 mod args;
 mod attention;
 mod broadcast;
@@ -59,6 +61,7 @@ mod conv;
 mod create;
 mod display;
 mod elementwise;
+mod gather;
 mod index;
 mod math;
 mod matmul;
@@ -76,6 +79,7 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use gather::Scatter;
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use pool::Pool;
 pub use random::threefry2x32;

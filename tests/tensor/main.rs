@@ -6,6 +6,7 @@ mod create;
 mod display;
 mod elementwise;
 mod errors;
+mod gather;
 mod index;
 mod matmul;
 mod movement;
