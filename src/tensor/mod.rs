@@ -8,9 +8,11 @@
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `index` | other shapes of the same elements |
+//! | `movement`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `gather`, `advanced` | elements by places that are computed |
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
+//! | `sort` | elements in order, and the greatest of them |
 //! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `grad` | gradients |
@@ -53,6 +55,7 @@ macro_rules! fallible {
 }
 
 mod activation;
+mod advanced;
 mod args;
 mod attention;
 mod broadcast;
@@ -60,6 +63,7 @@ mod conv;
 mod create;
 mod display;
 mod elementwise;
+mod gather;
 mod grad;
 mod index;
 mod loss;
@@ -72,12 +76,14 @@ mod pool;
 mod random;
 mod realize;
 mod reduce;
+mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
 pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use gather::Scatter;
 pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};

@@ -308,6 +308,14 @@ impl Facts {
                 let b = t.substitute(&stand_ins).bounds();
                 self.narrow(t, b);
             }
+            // A fact may be about a part of what is divided.
+            if let (Op::IDiv | Op::CDiv, [x, c]) = (t.op(), t.src())
+                && c.op() == Op::Const
+                && c.vmin() > 0
+            {
+                let ((lo, hi), c) = (self.bounds(x), c.vmin());
+                self.narrow(t, if t.op() == Op::IDiv { (lo.div_euclid(c), hi.div_euclid(c)) } else { (lo / c, hi / c) });
+            }
         }
         let plain = if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
         let mut best = meet(meet(plain, u.bounds()), self.sum(&sum));

@@ -6,12 +6,14 @@ mod create;
 mod display;
 mod elementwise;
 mod errors;
+mod gather;
 mod index;
 mod matmul;
 mod movement;
 mod random;
 mod realize;
 mod reduce;
+mod sort;
 
 use picograd::Tensor;
 use picograd::dtype::Element;
