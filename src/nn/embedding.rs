@@ -37,7 +37,8 @@ impl Embedding {
         if !indices.dtype().is_int() {
             return Err(Error::DType { op: "Embedding", msg: format!("takes integers, and was given {}", indices.dtype()) });
         }
-        let rows = look_up(&self.weight, indices)?;
+        let shape: Vec<usize> = indices.shape().into_iter().chain([self.weight.size(1)]).collect();
+        let rows = self.weight.try_index_select(0, &indices.try_reshape([indices.numel()])?)?.try_reshape(shape)?;
         match self.padding {
             // No gradient flows into the row of the padding, and its value stays.
             Some(row) => indices.try_eq(row)?.try_unsqueeze(-1)?.try_where_(rows.detach(), rows),
@@ -49,13 +50,6 @@ impl Embedding {
     pub fn forward(&self, indices: &Tensor) -> Tensor {
         or_panic(self.try_forward(indices))
     }
-}
-
-/// Each index compared with all rows, and the one that fits kept: what the compiler turns into a load from that row.
-fn look_up(weight: &Tensor, indices: &Tensor) -> Result<Tensor> {
-    let rows = weight.size(0);
-    let fits = indices.try_unsqueeze(-1)?.try_eq(Tensor::arange(0, rows as i64, 1))?;
-    fits.try_unsqueeze(-1)?.try_where_(weight, 0)?.try_sum(-2)
 }
 
 impl super::Layer for Embedding {
