@@ -13,6 +13,7 @@ mod movement;
 mod random;
 mod realize;
 mod reduce;
+mod scan;
 mod sort;
 
 use picograd::Tensor;
