@@ -234,7 +234,6 @@ impl Tensor {
         /// ```
         pub fn nonzero | try_nonzero(&self, size: Option<usize>) -> Tensor {
             let (flat, dims) = (self.set_places(size)?, self.dims());
-            let size = flat.numel();
             if dims.is_empty() {
                 return flat.try_unsqueeze(1)?.narrow(1, 0, 0);
             }
