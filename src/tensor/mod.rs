@@ -8,12 +8,12 @@
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
 //! | `gather`, `advanced` | elements by places that are computed |
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
-//! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `matmul`, `einsum`, `conv`, `pool`, `attention` | products, axes by name, windows, attention |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -61,6 +61,7 @@ mod broadcast;
 mod conv;
 mod create;
 mod display;
+mod einsum;
 mod elementwise;
 mod gather;
 mod grad;
@@ -70,6 +71,7 @@ mod matmul;
 mod movement;
 mod norm;
 mod operators;
+mod pad;
 mod pool;
 mod random;
 mod realize;
@@ -86,6 +88,7 @@ pub use gather::Scatter;
 pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
+pub use pad::PadMode;
 pub use pool::Pool;
 pub use random::threefry2x32;
 

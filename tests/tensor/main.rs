@@ -4,6 +4,7 @@ mod broadcast;
 mod conv;
 mod create;
 mod display;
+mod einsum;
 mod elementwise;
 mod errors;
 mod gather;
