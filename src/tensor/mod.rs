@@ -8,12 +8,12 @@
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
 //! | `gather`, `advanced` | elements by places that are computed |
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
-//! | `sort` | elements in order, and the greatest of them |
-//! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
+//! | `matmul`, `einsum`, `conv`, `pool`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
@@ -62,6 +62,7 @@ mod broadcast;
 mod conv;
 mod create;
 mod display;
+mod einsum;
 mod elementwise;
 mod gather;
 mod grad;
@@ -72,10 +73,12 @@ mod matmul;
 mod movement;
 mod norm;
 mod operators;
+mod pad;
 mod pool;
 mod random;
 mod realize;
 mod reduce;
+mod scan;
 mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
@@ -88,6 +91,7 @@ pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
+pub use pad::PadMode;
 pub use pool::Pool;
 pub(crate) use random::fans;
 pub use random::threefry2x32;

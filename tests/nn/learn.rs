@@ -31,10 +31,14 @@ fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
     let net = seq![Conv2d::new(1, 4, 3).padding(1), BatchNorm::new(4), ReLU, Flatten::new(), Linear::new(64, 2)];
     let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1).momentum(0.9)).unwrap();
     for _ in 0..20 {
-        net.forward(&x).cross_entropy(&y, Reduction::Mean).backward();
+        let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
+        loss.backward();
         optimizer.step().unwrap();
+        println!("{} {:?}", loss.item::<f32>().unwrap(), net.state_dict().require("1.running_mean").unwrap().to_vec::<f32>());
     }
+    println!("{:?}", net.forward(&x).to_vec::<f32>().unwrap());
     net.eval();
+    println!("{:?}", net.forward(&x).to_vec::<f32>().unwrap());
     let right = net.forward(&x).argmax(1).eq(&y).sum(..).item::<i32>().unwrap();
     assert_eq!(right, 8);
 }

@@ -219,3 +219,36 @@ fn assigning_to_parts() {
     check(&x, &[2, 2], &[5_000_000_001i64, 5, 5_000_000_000, 4]);
     check(&before, &[], &[10i64]);
 }
+
+/// A read costs what it gives: the loop over all places is gone, whoever asks for it.
+#[test]
+fn reads_do_not_go_through_the_table() {
+    let table = Tensor::zeros([50021, 3]).contiguous().realize().unwrap();
+    let index = Tensor::new([4, -2, 9]).realize().unwrap();
+    let best = ramp(&[4, 7]).realize().unwrap();
+    let asked = [
+        table.index_select(0, &index),
+        table.i(&index),
+        table.gather(0, &index.reshape([3, 1])),
+        table.i((&index, [0, 1, 2])),
+        table.i(best.argmax(1)),
+        table.reshape([50021 * 3]).gather(0, &index),
+    ];
+    for (i, t) in asked.iter().enumerate() {
+        for item in t.schedule().unwrap() {
+            let text = item.to_string();
+            assert!(!text.contains("Range index 50021") && !text.contains("Range index 150063"), "{i}: {text}");
+        }
+        t.realize().unwrap();
+    }
+}
+
+#[test]
+fn a_place_may_be_a_fold() {
+    let x = Tensor::new([[3f32, 9.0, 1.0], [7.0, 2.0, 5.0]]);
+    check(&x.gather(1, &x.argmax(picograd::tensor::keepdim(1))), &[2, 1], &[9f32, 7.0]);
+    // As many as are less than 4: a place in the row, and past its end for none.
+    let count = x.lt(10.0).sum(1);
+    check(&x.gather(1, &count.reshape([2, 1])), &[2, 1], &[0f32, 0.0]);
+    check(&x.gather(1, &x.lt(4.0).sum(1).reshape([2, 1])), &[2, 1], &[1f32, 2.0]);
+}

@@ -4,6 +4,7 @@ mod broadcast;
 mod conv;
 mod create;
 mod display;
+mod einsum;
 mod elementwise;
 mod errors;
 mod gather;
@@ -13,6 +14,7 @@ mod movement;
 mod random;
 mod realize;
 mod reduce;
+mod scan;
 mod sort;
 
 use picograd::Tensor;
