@@ -2,7 +2,7 @@
 
 use picograd::nn::optim::{Adam, AdamW, Optimizer, SGD};
 use picograd::nn::{BatchNorm, Conv2d, Embedding, Flatten, LSTM, Layer, Linear, Module, ReLU, TransformerBlock};
-use picograd::tensor::Reduction;
+use picograd::tensor::{Pool, Reduction};
 use picograd::{Tensor, no_grad, seq};
 
 #[test]
@@ -31,16 +31,24 @@ fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
     let net = seq![Conv2d::new(1, 4, 3).padding(1), BatchNorm::new(4), ReLU, Flatten::new(), Linear::new(64, 2)];
     let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1).momentum(0.9)).unwrap();
     for _ in 0..20 {
-        let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
-        loss.backward();
+        net.forward(&x).cross_entropy(&y, Reduction::Mean).backward();
         optimizer.step().unwrap();
-        println!("{} {:?}", loss.item::<f32>().unwrap(), net.state_dict().require("1.running_mean").unwrap().to_vec::<f32>());
     }
-    println!("{:?}", net.forward(&x).to_vec::<f32>().unwrap());
     net.eval();
-    println!("{:?}", net.forward(&x).to_vec::<f32>().unwrap());
     let right = net.forward(&x).argmax(1).eq(&y).sum(..).item::<i32>().unwrap();
     assert_eq!(right, 8);
+}
+
+/// What is compared with its own maximum has to be computed once: sums of floats that are added up in two orders differ.
+#[test]
+fn the_gradient_of_a_maximum_over_sums_is_not_lost() {
+    Tensor::manual_seed(0);
+    let conv = Conv2d::new(3, 4, 3).padding(1);
+    let x = Tensor::randn([5, 3, 8, 8]).realize().unwrap();
+    Tensor::realize_many(&conv.parameters().iter().collect::<Vec<_>>()).unwrap();
+    conv.forward(&x).max_pool2d(2, Pool::new()).sum(..).backward();
+    // Each of the 5·4·4 windows of a channel gives a gradient of one to its greatest element.
+    assert_eq!(conv.bias.as_ref().unwrap().grad().unwrap().to_vec::<f32>().unwrap(), [80.0; 4]);
 }
 
 #[test]
