@@ -168,7 +168,6 @@ fn empty_batches_pass() {
 
 #[test]
 fn weights_start_within_their_bounds() {
-    Tensor::manual_seed(3);
     let spread = |t: &Tensor| {
         let x = t.to_vec::<f32>().unwrap();
         x.iter().fold(0f32, |m, x| m.max(x.abs()))

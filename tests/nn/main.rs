@@ -61,6 +61,23 @@ fn check(all: &StateDict, name: &str, module: &dyn Module, forward: impl Fn(&[Te
     }
 }
 
+/// Gives a module weights that depend on nothing else: the generator is one for all tests, which run side by side.
+fn fill(module: &dyn Module, mut seed: u32) {
+    let mut next = || {
+        seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
+        (seed >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    for (name, p) in module.named_parameters() {
+        if p.ndim() > 1 {
+            let bound = ((p.numel() / p.size(0)) as f32).powf(-0.5);
+            let values: Vec<f32> = (0..p.numel()).map(|_| next() * bound).collect();
+            p.assign(Tensor::from_vec(values, p.shape())).unwrap();
+        } else if name.ends_with("bias") {
+            p.assign(0.0).unwrap();
+        }
+    }
+}
+
 fn fixture(bytes: &[u8]) -> StateDict {
     safe_load_bytes(bytes).unwrap()
 }

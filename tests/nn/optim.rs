@@ -1,6 +1,6 @@
 //! Optimizers, clipping and schedules against PyTorch; resuming; what a step costs.
 
-use super::{close, fixture};
+use super::{close, fill, fixture};
 use picograd::nn::optim::*;
 use picograd::nn::state::StateDict;
 use picograd::nn::{Layer, Linear, Module};
@@ -192,9 +192,9 @@ struct Training {
 }
 
 impl Training {
-    fn new(seed: u64) -> Training {
-        Tensor::manual_seed(seed);
+    fn new(seed: u32) -> Training {
         let net = seq![Linear::new(3, 5), Tensor::tanh, Linear::new(5, 2)];
+        fill(&net, seed);
         let mut optimizer = Optimizer::new(net.parameters(), AdamW::new(0.05)).unwrap();
         let scheduler = Scheduler::new(&mut optimizer, Cosine::new(10)).unwrap();
         Training { net, optimizer, scheduler }
