@@ -34,6 +34,9 @@ pub enum Error {
         /// What is wrong, with the dtypes.
         msg: String,
     },
+    /// A gradient that cannot be taken.
+    #[error("gradient: {0}")]
+    Gradient(String),
     /// A device that is unknown, absent, or mixed with another.
     #[error("device: {0}")]
     Device(String),

@@ -26,6 +26,7 @@
 //!
 //! Mistakes of the user are an [`Error`] that names the operation and what it was given. `ARCHITECTURE.md` has the map of the code.
 
+pub mod autograd;
 pub mod dtype;
 pub mod env;
 pub mod error;
@@ -51,7 +52,7 @@ pub mod verify;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::Device;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, no_grad};
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

@@ -1,12 +1,13 @@
 //! Every rule table of the crate in one list, for the tests that each rule has a name of its own and fires somewhere.
 
 use crate::rewrite::{Rule, RuleInfo};
-use crate::{lower, schedule, symbolic};
+use crate::{autograd, lower, schedule, symbolic};
 
 /// All rules of the crate. A table that is not here is not tested.
 pub fn all_rules() -> Vec<&'static RuleInfo> {
     let mut all = Vec::new();
     symbolic::tables().into_iter().for_each(|t| add(&mut all, t));
+    add(&mut all, &autograd::GRADIENTS);
     add(&mut all, &schedule::PREPARE);
     add(&mut all, &lower::DECOMPOSE);
     all

@@ -8,13 +8,21 @@
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};
 use picograd::target::Target;
-use picograd::{lower, schedule, symbolic, tables};
+use picograd::{autograd, lower, schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
 
 type Stage = fn(&UOp) -> UOp;
 
 /// The folders, and what is done to a graph in each.
-const STAGES: &[(&str, Stage)] = &[("prepare", prepare), ("symbolic", symbolic::simplify), ("decompose", decompose)];
+const STAGES: &[(&str, Stage)] =
+    &[("gradient", gradient), ("prepare", prepare), ("symbolic", symbolic::simplify), ("decompose", decompose)];
+
+/// The gradients by the leaves of the graph, with the graph's last parameter as the gradient of the root.
+fn gradient(u: &UOp) -> UOp {
+    let [y, seed] = u.src() else { panic!("a sink of a result and its gradient") };
+    let found = autograd::gradients(y, seed.clone(), &autograd::leaves(y)).expect("a gradient");
+    UOp::sink(found.into_iter().flatten().collect::<Vec<_>>())
+}
 
 fn prepare(u: &UOp) -> UOp {
     Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())

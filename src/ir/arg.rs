@@ -222,6 +222,8 @@ pub enum Arg {
         /// Axes, ascending.
         axes: SmallVec<[usize; 4]>,
     },
+    /// The number of a `Leaf`, unique for the life of the process.
+    Leaf(u64),
     /// The target of a `Copy`.
     Device(DeviceName),
     /// A kernel argument: its position and its number of elements.

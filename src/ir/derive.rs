@@ -2,7 +2,7 @@
 //! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
 
 use super::uop::Node;
-use super::{Arg, Fold, Op, UOp};
+use super::{Arg, Fold, Group, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::{Dims, ShapeTracker};
 use smallvec::SmallVec;
@@ -20,6 +20,7 @@ pub(super) struct Facts {
     bounds: OnceLock<Bounds>,
     ranges: OnceLock<RangeSet>,
     view: OnceLock<Box<(UOp, ShapeTracker)>>,
+    requires_grad: OnceLock<bool>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
     settled: AtomicU32,
 }
@@ -142,6 +143,22 @@ impl UOp {
     pub fn ranges(&self) -> &RangeSet {
         fill(self, |n| &n.facts.ranges, make_ranges)
     }
+    /// Does a gradient reach a parameter from here?
+    pub fn requires_grad(&self) -> bool {
+        *fill(
+            self,
+            |n| &n.facts.requires_grad,
+            |u| match u.op() {
+                Op::Leaf => true,
+                Op::Detach => false,
+                Op::Computed => u.src()[1].requires_grad(),
+                // Steps: their derivative is zero.
+                Op::Cast if !u.dtype().is_float() => false,
+                op if op.is(Group::Comparison) => false,
+                _ => u.src().iter().any(|s| s.requires_grad()),
+            },
+        )
+    }
     /// Is the graph known to be a fixpoint of the rule set with this bit?
     #[inline]
     pub(crate) fn is_settled(&self, bit: u32) -> bool {
@@ -243,7 +260,8 @@ fn make_bounds(u: &UOp) -> Bounds {
         },
         Op::Range => (0, (of(0).1 - 1).max(0)),
         Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
-        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Detach | Op::Gep => of(0),
+        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Gep => of(0),
+        op if op.is(Group::Mark) => of(0),
         Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
         Op::Cast if src[0].dtype().is_float() => all,
         Op::Cast if dtype.is_bool() => {

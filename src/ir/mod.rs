@@ -23,5 +23,5 @@ pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
 pub use uop::{Like, Src, ToSrc, UOp};
-pub(crate) use walk::walk;
-pub use walk::{substitute_all, toposort, toposort_until, users};
+pub use walk::{substitute_all, toposort, toposort_until, unmarked, users};
+pub(crate) use walk::{walk, walk_along};

@@ -81,13 +81,15 @@ pub enum Group {
     Movement,
     /// Not correctly rounded by hardware: each has a decomposition into simpler ops.
     Transcendental,
+    /// The value of its first operand; the mark is for gradients, and is gone before scheduling.
+    Mark,
 }
 
 impl Group {
     /// The members.
     #[inline]
     pub const fn set(self) -> OpSet {
-        const SETS: [OpSet; 7] = [
+        const SETS: [OpSet; 8] = [
             Group::Unary.gather(),
             Group::Binary.gather(),
             Group::Ternary.gather(),
@@ -95,6 +97,7 @@ impl Group {
             Group::Comparison.gather(),
             Group::Movement.gather(),
             Group::Transcendental.gather(),
+            Group::Mark.gather(),
         ];
         SETS[self as usize]
     }
@@ -148,7 +151,13 @@ ops! {
     /// The value moved to the device in the payload.
     Copy(x);
     /// The value with no gradient behind it.
-    Detach(x)                   [Unary];
+    Detach(x)                   [Unary Mark];
+    /// A parameter: gradients are kept for it and go no further. The payload is its number.
+    Leaf(x)                     [Mark];
+    /// The value, whose gradient is stored in row-major order.
+    ContiguousBackward(x)       [Mark];
+    /// A value that has been computed, beside the graph that it came from, which gradients follow.
+    Computed(x, origin)         [Mark];
 
     /// The value converted to the node's dtype; `docs/semantics.md` says how.
     Cast(x);

@@ -173,6 +173,7 @@ impl<'a> Line<'a> {
                 }
                 Arg::Reduce { fold, axes }
             }
+            Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::DefineGlobal => Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? },
             Op::DefineLocal => Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? },
@@ -420,6 +421,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Flip => "{flip [true,false]}",
         Op::Reduce => "{fold=Add axes=[0,1]}",
         Op::Contiguous => "{dims [3,4]}",
+        Op::Leaf => "{leaf=3}",
         Op::Copy => "{device=CUDA:1}",
         Op::DefineGlobal => "{slot=0 len=12}",
         Op::DefineLocal => "{id=0 len=64}",

@@ -3,6 +3,7 @@
 
 use super::{Arg, Op};
 use crate::dtype::{Const, DType};
+use crate::shape::Movement;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -316,6 +317,26 @@ impl UOp {
     /// Bitwise or logical or.
     pub fn or(&self, other: impl Like) -> UOp {
         self.binary(Op::Or, other)
+    }
+    /// A movement op, whose payload is known to fit.
+    pub fn moved(&self, m: Movement) -> UOp {
+        let op = match m {
+            Movement::Reshape(_) => Op::Reshape,
+            Movement::Expand(_) => Op::Expand,
+            Movement::Permute(_) => Op::Permute,
+            Movement::Pad(_) => Op::Pad,
+            Movement::Shrink(_) => Op::Shrink,
+            Movement::Flip(_) => Op::Flip,
+        };
+        UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(m))
+    }
+    /// A fold over axes of the tensor graph, ascending; they stay with size one.
+    pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
+        let axes: SmallVec<[usize; 4]> = axes.into_iter().collect();
+        if axes.is_empty() {
+            return self.clone();
+        }
+        UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
     }
     /// A loop axis of `extent` steps.
     pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {

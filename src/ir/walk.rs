@@ -1,6 +1,6 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::{IdSet, UOp};
+use super::{Group, IdSet, UOp};
 use rustc_hash::FxHashMap;
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
@@ -16,11 +16,16 @@ pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl F
 }
 
 /// Calls `f` on every node under the roots in the order of [`toposort`].
-pub(crate) fn walk<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool, mut f: impl FnMut(&'a UOp)) {
+pub(crate) fn walk<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool, f: impl FnMut(&'a UOp)) {
+    walk_along(roots, |u| if stop(u) { &[] } else { u.src() }, f)
+}
+
+/// As [`walk`], but goes only to the operands that `along` names.
+pub(crate) fn walk_along<'a>(roots: impl IntoIterator<Item = &'a UOp>, along: impl Fn(&'a UOp) -> &'a [UOp], mut f: impl FnMut(&'a UOp)) {
     let mut seen = IdSet::default();
     // (node, operands that are still to visit)
     let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::new();
-    let enter = |u: &'a UOp| (u, if stop(u) { [].iter() } else { u.src().iter() });
+    let enter = |u: &'a UOp| (u, along(u).iter());
     for root in roots {
         if !seen.insert(root.id()) {
             continue;
@@ -63,6 +68,26 @@ impl UOp {
     pub fn substitute(&self, map: &FxHashMap<UOp, UOp>) -> UOp {
         substitute_all(std::slice::from_ref(self), map).pop().expect("one root in, one root out")
     }
+}
+
+/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it came about.
+pub fn unmarked(roots: &[UOp]) -> Vec<UOp> {
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();
+    walk_along(roots, value_operands, |u| {
+        if u.op().is(Group::Mark) {
+            done.insert(u.id(), now(&done, &u.src()[0]));
+        } else if u.src().iter().any(|s| done.contains_key(&s.id())) {
+            let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
+            done.insert(u.id(), new);
+        }
+    });
+    roots.iter().map(|r| now(&done, r)).collect()
+}
+
+/// The operands that the value of a node is made of: of a mark the first alone.
+fn value_operands(u: &UOp) -> &[UOp] {
+    if u.op().is(Group::Mark) { &u.src()[..1] } else { u.src() }
 }
 
 /// Several graphs with nodes exchanged, sharing the work on what they share.

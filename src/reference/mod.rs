@@ -12,7 +12,7 @@ mod reduce;
 mod tests;
 
 use crate::dtype::{Const, DType, Element, read, write};
-use crate::ir::{Arg, Op, StorageRef, UOp, eval, toposort};
+use crate::ir::{Arg, Group, Op, StorageRef, UOp, eval, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -95,7 +95,8 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         (Op::Const, Arg::Const(c)) => Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] },
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce::reduce(src[0], *fold, axes),
-        (Op::Contiguous | Op::Copy | Op::Detach, _) => src[0].clone(),
+        (Op::Contiguous | Op::Copy, _) => src[0].clone(),
+        (op, _) if op.is(Group::Mark) => src[0].clone(),
         (_, Arg::Movement(m)) => match m {
             Movement::Reshape(shape) => movement::reshape(src[0], shape),
             Movement::Expand(shape) => movement::expand(src[0], shape),

@@ -2,7 +2,8 @@
 //! The unit is one simple arithmetic instruction on one element. What the constants stand for was measured on a CPU with 175 GFLOP/s and
 //! 13 GB/s a core (`copy`): a float written and read back is worth about forty instructions, and half that when it stays in a cache.
 
-use crate::ir::{Group, Op, UOp};
+use crate::ir::{Arg, Fold, Group, Op, UOp};
+use crate::symbolic::clauses;
 use rustc_hash::FxHashMap;
 
 /// Writing one element and reading it back.
@@ -47,6 +48,8 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
         let n = u.numel() as f64;
         let under: f64 = u.src().iter().map(|s| price[&s.id()]).sum();
         let cost = match u.op() {
+            // What is selected is read and nothing else.
+            Op::Reduce if selects(u) => under / (u.src()[0].numel().max(1) as f64) * n + n * 4.0,
             Op::Reduce => under + u.src()[0].numel() as f64,
             // What is repeated does not change inside the loop that repeats it, so it is computed outside; whether it is computed at all or
             // stored is decided where it is made.
@@ -60,4 +63,24 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
         total.insert(u.id(), cost);
     }
     total
+}
+
+/// Does a reduce look for one place, as `symbolic::SELECT` knows it? Then it is a load and no loop.
+pub fn selects(u: &UOp) -> bool {
+    if !matches!(u.arg(), Arg::Reduce { fold: Fold::Add, axes } if axes.len() == 1) {
+        return false;
+    }
+    let under = |u: &UOp, through: &dyn Fn(&UOp) -> bool| {
+        let mut u = u.clone();
+        while through(&u) {
+            u = u.src()[0].clone();
+        }
+        u
+    };
+    let choice = under(&u.src()[0], &|u| u.op() == Op::Cast);
+    let (Op::Where, [condition, _, zero]) = (choice.op(), choice.src()) else { return false };
+    let base = |u: &UOp| under(u, &|u| u.op().is(Group::Movement));
+    let is_place = |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
+    let compares = |c: &UOp| base(c).op() == Op::Eq && base(c).src().iter().any(is_place);
+    base(zero).as_const().is_some_and(|c| c.is_zero()) && clauses(&base(condition)).iter().any(compares)
 }

@@ -16,7 +16,7 @@ pub use cache::{cache_len, clear_cache};
 pub use prepare::PREPARE;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort};
+use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,9 +144,9 @@ pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     (plan, inputs, hit)
 }
 
-/// The graph with its buffers replaced by parameters, numbered in order of first use.
+/// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use.
 fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
-    let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+    let nodes = unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>());
     let mut inputs = Vec::new();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in toposort(nodes.iter()) {

@@ -23,11 +23,10 @@ rules! {
         reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
         reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
         reduce_split:   Reduce(x)                                                       => split(u, x);
-        reshape_reshape: Reshape(Reshape(x))                                            => movement(x, Movement::Reshape(u.shape().clone()));
+        reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
         permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
-        detach_value:   Detach(x)                                                       => x;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
         contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
     }
@@ -38,19 +37,6 @@ static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
 /// The outputs after the rules.
 pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
     RULES.fixpoint_all(outputs, &mut ())
-}
-
-/// A movement op whose payload is known to fit.
-pub fn movement(x: &UOp, m: Movement) -> UOp {
-    let op = match m {
-        Movement::Reshape(_) => Op::Reshape,
-        Movement::Expand(_) => Op::Expand,
-        Movement::Permute(_) => Op::Permute,
-        Movement::Pad(_) => Op::Pad,
-        Movement::Shrink(_) => Op::Shrink,
-        Movement::Flip(_) => Op::Flip,
-    };
-    UOp::new(op, x.dtype(), [x.clone()].to_src(), Arg::Movement(m))
 }
 
 fn axes(u: &UOp) -> &[usize] {
@@ -85,7 +71,7 @@ fn in_f32(u: &UOp, x: &UOp) -> UOp {
 fn full(u: &UOp, value: Const) -> UOp {
     let one: Dims = u.shape().iter().map(|_| 1).collect();
     let scalar = UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), Arg::Const(value));
-    movement(&movement(&scalar, Movement::Reshape(one)), Movement::Expand(u.shape().clone()))
+    scalar.moved(Movement::Reshape(one)).moved(Movement::Expand(u.shape().clone()))
 }
 
 fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
@@ -97,13 +83,13 @@ fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
 
 fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
     let (Some(Movement::Permute(p)), Some(Movement::Permute(q))) = (u.arg().movement(), x.arg().movement()) else { return None };
-    Some(movement(y, Movement::Permute(p.iter().map(|&a| q[a]).collect())))
+    Some(y.moved(Movement::Permute(p.iter().map(|&a| q[a]).collect())))
 }
 
 /// `reduce(x)` as `reduce(store(reduce(x cut into pieces)))`, when one reduce alone would leave most of the machine idle.
 fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
-    if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 {
+    if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
         return None;
     }
     // The longest reduced axis is cut; the number of pieces is the divisor nearest to 256.
@@ -114,9 +100,8 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     cut[axis] = size / pieces;
     cut.insert(axis, pieces);
     let inner: SmallVec<[usize; 4]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
-    let partial =
-        UOp::new(Op::Reduce, u.dtype(), [movement(x, Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
+    let partial = UOp::new(Op::Reduce, u.dtype(), [x.moved(Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
     let whole = UOp::new(Op::Reduce, u.dtype(), [stored].to_src(), Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] });
-    Some(movement(&whole, Movement::Reshape(u.shape().clone())))
+    Some(whole.moved(Movement::Reshape(u.shape().clone())))
 }

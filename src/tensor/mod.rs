@@ -12,6 +12,7 @@
 //! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -29,7 +30,7 @@
 
 use crate::dtype::{Const, DType};
 use crate::error::{Error, Result};
-use crate::ir::{Arg, DeviceName, Op, StorageRef, ToSrc, UOp};
+use crate::ir::{DeviceName, Op, StorageRef, UOp};
 use crate::shape::{Dims, Movement};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -58,6 +59,7 @@ mod conv;
 mod create;
 mod display;
 mod elementwise;
+mod grad;
 mod index;
 mod math;
 mod matmul;
@@ -74,6 +76,8 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use grad::no_grad;
+pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use pool::Pool;
 pub use random::threefry2x32;
@@ -95,17 +99,29 @@ struct Inner {
     device: DeviceName,
     /// Storage that an assignment left behind, and that the new value may live in.
     home: Mutex<Option<StorageRef>>,
+    /// For a parameter, its number; its node is then a `Leaf` of that number.
+    param: Option<u64>,
+    /// What `backward` has added up.
+    grad: Mutex<Option<Tensor>>,
 }
 
 impl Tensor {
     /// The tensor that a node computes, on a device.
     pub fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
-        let tensor = Tensor(Arc::new(Inner { uop: RwLock::new(uop), device, home: Mutex::default() }));
+        Tensor::new_inner(uop, device, None)
+    }
+    fn new_inner(uop: UOp, device: DeviceName, param: Option<u64>) -> Tensor {
+        let tensor = Tensor(Arc::new(Inner { uop: RwLock::new(uop), device, home: Mutex::default(), param, grad: Mutex::default() }));
         realize::register(&tensor);
         tensor
     }
-    /// The node that computes it now.
+    /// The node that computes it now; in [`no_grad`] without what gradients would follow.
     pub fn uop(&self) -> UOp {
+        let uop = self.raw();
+        if grad::is_off() && uop.requires_grad() { uop.unary(Op::Detach) } else { uop }
+    }
+    /// The node as it is kept.
+    fn raw(&self) -> UOp {
         // A panic between lock and unlock cannot leave a half-written handle.
         self.0.uop.read().unwrap_or_else(|e| e.into_inner()).clone()
     }
@@ -150,11 +166,6 @@ impl Tensor {
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }
-    /// The same value, with no gradient behind it.
-    pub fn detach(&self) -> Tensor {
-        self.with(self.uop().unary(Op::Detach))
-    }
-
     /// The value as it is now, as a tensor of its own: what an operation that changes nothing returns, so that an assignment to the one does
     /// not reach the other.
     fn same(&self) -> Tensor {
@@ -180,24 +191,15 @@ impl Tensor {
     fn moved(&self, m: Movement) -> Result<Tensor> {
         let uop = self.uop();
         let shape = m.apply_shape(uop.shape())?;
-        let (op, idle) = match &m {
-            Movement::Reshape(_) => (Op::Reshape, shape == *uop.shape()),
-            Movement::Expand(_) => (Op::Expand, shape == *uop.shape()),
-            Movement::Permute(axes) => (Op::Permute, axes.iter().enumerate().all(|(i, &a)| i == a)),
-            Movement::Pad(_) => (Op::Pad, shape == *uop.shape()),
-            Movement::Shrink(_) => (Op::Shrink, shape == *uop.shape()),
-            Movement::Flip(flags) => (Op::Flip, flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1)),
+        let idle = match &m {
+            Movement::Permute(axes) => axes.iter().enumerate().all(|(i, &a)| i == a),
+            Movement::Flip(flags) => flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1),
+            _ => shape == *uop.shape(),
         };
         if idle {
             return Ok(self.same());
         }
-        // A reshape of a reshape is one reshape.
-        let base = if op == Op::Reshape && uop.op() == Op::Reshape { uop.src()[0].clone() } else { uop };
-        if op == Op::Reshape && *base.shape() == shape {
-            return Ok(self.with(base));
-        }
-        let dtype = base.dtype();
-        Ok(self.with(UOp::new(op, dtype, [base].to_src(), Arg::Movement(m))))
+        Ok(self.with(uop.moved(m)))
     }
 }
 

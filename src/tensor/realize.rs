@@ -9,10 +9,10 @@ use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element, from_bytes};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
-use crate::ir::{Arg, DeviceName, Op, StorageRef, ToSrc, UOp, substitute_all, toposort};
+use crate::ir::{Arg, DeviceName, Group, Op, StorageRef, ToSrc, UOp, substitute_all, toposort, unmarked};
 use crate::runtime::{Buffer, Device, device::canonical};
 use crate::schedule::Request;
-use crate::shape::{Dims, Movement};
+use crate::shape::Movement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -56,23 +56,32 @@ pub(super) fn buffer(bytes: Vec<u8>, dtype: DType, device: &DeviceName) -> UOp {
     super::or_panic(Buffer::from_bytes(device, dtype, &bytes)).node()
 }
 
-/// The storage of a node that is a whole buffer under some shape.
-fn whole_buffer(u: &UOp) -> Option<&StorageRef> {
+/// The node under reshapes and marks: it has the same elements.
+fn base(u: &UOp) -> &UOp {
     let mut base = u;
-    while base.op() == Op::Reshape {
+    while base.op() == Op::Reshape || base.op().is(Group::Mark) {
         base = &base.src()[0];
     }
+    base
+}
+
+/// The storage of a node that is a whole buffer under some shape.
+fn whole_buffer(u: &UOp) -> Option<&StorageRef> {
+    let base = base(u);
     match base.arg() {
         Arg::Storage(s) => Some(s),
         _ => None,
     }
 }
 
-fn reshaped(u: UOp, shape: &Dims) -> UOp {
-    if u.shape() == shape {
-        return u;
+/// What takes the place of a node whose elements are known: the buffer, and beside it whatever gradients need of the node.
+fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
+    let value = if buffer.shape() == u.shape() { buffer.clone() } else { buffer.moved(Movement::Reshape(u.shape().clone())) };
+    match u.op() {
+        Op::Leaf => u.with_src([value].to_src()),
+        _ if u.requires_grad() => UOp::new(Op::Computed, u.dtype(), [value, u.clone()].to_src(), Arg::None),
+        _ => value,
     }
-    UOp::new(Op::Reshape, u.dtype(), [u.clone()].to_src(), Arg::Movement(Movement::Reshape(shape.clone())))
 }
 
 /// A graph that names a content which is no longer there must not be computed: the answer would be silently wrong.
@@ -90,12 +99,13 @@ fn refuse_stale(nodes: &[UOp]) -> Result<()> {
 }
 
 /// Requests for tensors, with memory to take over where nobody else reads it.
-fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
+fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> {
+    let nodes = unmarked(nodes);
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let any_home = tensors.iter().any(|t| lock(&t.0.home).is_some());
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     if any_home {
-        let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.uop()).collect();
+        let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.raw()).collect();
         for u in toposort(&others) {
             if let Arg::Storage(s) = u.arg() {
                 read.insert((s.storage.memory_id(), s.version));
@@ -105,8 +115,7 @@ fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
     // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
     let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
     if any_home {
-        let wanted: Vec<UOp> = tensors.iter().map(|t| t.uop()).collect();
-        for u in toposort(&wanted) {
+        for u in toposort(&nodes) {
             if let Arg::Storage(s) = u.arg() {
                 inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
             }
@@ -115,10 +124,11 @@ fn requests(tensors: &[&Tensor], all: &[Tensor]) -> Vec<Request> {
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     tensors
         .iter()
-        .map(|t| {
+        .zip(nodes.iter())
+        .map(|(t, node)| {
             let reuse =
                 lock(&t.0.home).clone().filter(|s| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s));
-            Request { node: t.uop(), device: t.device().clone(), reuse }
+            Request { node: node.clone(), device: t.device().clone(), reuse }
         })
         .collect()
 }
@@ -136,23 +146,24 @@ fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
         realize_on(device, &here)?;
     }
     // Between the run and here another thread may have assigned: then the value is computed, but the tensor is no longer that value.
-    Ok(tensors.iter().map(|t| t.uop()).collect())
+    Ok(tensors.iter().map(|t| t.raw()).collect())
 }
 
 /// The part of [`realize_all`] for one device.
 fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
-    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| whole_buffer(&t.uop()).is_none()).collect();
+    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| whole_buffer(&t.raw()).is_none()).collect();
     if todo.is_empty() {
         return Ok(());
     }
     let all = live();
-    let requests = requests(&todo, &all);
+    let old: Vec<UOp> = todo.iter().map(|t| t.raw()).collect();
+    let requests = requests(&todo, &old, &all);
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
     refuse_stale(&nodes)?;
     let buffers = exec::realize(&requests)?;
     // What stands for each computed node, and whether the node can only be on this device.
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for ((t, r), b) in todo.iter().zip(&requests).zip(buffers) {
+    for (((t, old), r), b) in todo.iter().zip(&old).zip(&requests).zip(buffers) {
         let b = match b {
             Some(b) => b,
             None => Buffer::from_bytes(t.device(), r.node.dtype(), &[])?,
@@ -161,26 +172,28 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
             b.overwritten();
         }
         let value = b.node();
-        // What is under reshapes has the same elements.
-        let mut inner = &r.node;
-        while inner.op() == Op::Reshape {
-            map.insert(inner.clone(), reshaped(value.clone(), inner.shape()));
+        // What is under reshapes and marks has the same elements.
+        let mut inner = old;
+        loop {
+            if inner.op() != Op::Const {
+                map.insert(inner.clone(), stand_in(inner, &value));
+            }
+            if inner.op() != Op::Reshape && !inner.op().is(Group::Mark) {
+                break;
+            }
             inner = &inner.src()[0];
         }
-        if inner.op() != Op::Const {
-            map.insert(inner.clone(), reshaped(value.clone(), inner.shape()));
-        }
-        let new = reshaped(value, r.node.shape());
-        if t.exchange(&r.node, new) {
+        let new = stand_in(old, &value);
+        if t.exchange(old, new) {
             *lock(&t.0.home) = None;
         }
     }
     // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
     let pinned: FxHashMap<UOp, UOp> = map.iter().filter(|(u, _)| has_data(u)).map(|(u, v)| (u.clone(), v.clone())).collect();
-    let lazy = |t: &&Tensor| whole_buffer(&t.uop()).is_none();
+    let lazy = |t: &&Tensor| whole_buffer(&t.raw()).is_none();
     for (map, same) in [(&map, true), (&pinned, false)] {
         let others: Vec<&Tensor> = all.iter().filter(lazy).filter(|t| (t.device() == device) == same).collect();
-        let old: Vec<UOp> = others.iter().map(|t| t.uop()).collect();
+        let old: Vec<UOp> = others.iter().map(|t| t.raw()).collect();
         for ((t, old), new) in others.iter().zip(&old).zip(substitute_all(&old, map)) {
             t.exchange(old, new);
         }
@@ -244,7 +257,7 @@ impl Tensor {
     /// [`schedule`](Tensor::schedule) for several tensors together.
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
-        let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.uop(), device: t.device().clone(), reuse: None }).collect();
+        let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.raw(), device: t.device().clone(), reuse: None }).collect();
         Ok(exec::schedule(&requests)?.items)
     }
 
@@ -299,13 +312,17 @@ impl Tensor {
         }
         let new = self.with(unified.src[1].clone());
         let new = super::broadcast::broadcast_to("assign", &new, &self.dims())?.try_cast(self.dtype())?;
-        let old = self.uop();
+        let old = self.raw();
         // A view or an unfinished value has no memory of its own to write, and a value that is stored already has its own.
-        let stored = whole_buffer(&new.uop()).is_some();
+        let stored = whole_buffer(&new.raw()).is_some();
         if let Some(s) = whole_buffer(&old) {
             *lock(&self.0.home) = (!stored).then(|| s.clone());
         }
-        self.set_uop(new.uop());
+        let new = new.raw();
+        self.set_uop(match self.0.param {
+            Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
+            None => new,
+        });
         Ok(())
     }
 

@@ -62,7 +62,8 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
     let bounds = match (u.op(), u.arg()) {
         (Op::Const | Op::Iota, _) => vec![Bound::Exact; value.data.len()],
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce(src[0], *fold, axes, &value),
-        (Op::Contiguous | Op::Copy | Op::Detach, _) => src[0].bounds.clone(),
+        (Op::Contiguous | Op::Copy, _) => src[0].bounds.clone(),
+        (op, _) if op.is(Group::Mark) => src[0].bounds.clone(),
         (_, Arg::Movement(_)) => moved(u, src[0]),
         _ => elementwise(u, src, &value),
     };

@@ -229,15 +229,7 @@ impl Builder {
         if shape == *x.shape() && matches!(m, Movement::Reshape(_) | Movement::Expand(_)) {
             return Some(x.clone());
         }
-        let op = match m {
-            Movement::Reshape(_) => Op::Reshape,
-            Movement::Expand(_) => Op::Expand,
-            Movement::Permute(_) => Op::Permute,
-            Movement::Pad(_) => Op::Pad,
-            Movement::Shrink(_) => Op::Shrink,
-            Movement::Flip(_) => Op::Flip,
-        };
-        self.evaluate(UOp::new(op, x.dtype(), [x.uop.clone()].to_src(), Arg::Movement(m)), &[x])
+        self.evaluate(x.uop.moved(m), &[x])
     }
 
     fn unary(&self, op: Op, x: &Made) -> Option<Made> {

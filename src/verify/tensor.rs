@@ -40,6 +40,16 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             rule(matches!(u.arg(), Arg::Device(_)), "a copy names its device", u)?;
             same_dtype(u)
         }
+        Op::Leaf => {
+            rule(matches!(u.arg(), Arg::Leaf(_)) && u.dtype().is_float(), "a leaf has a number and is of floats", u)?;
+            same_dtype(u)
+        }
+        Op::ContiguousBackward => same_dtype(u),
+        Op::Computed => {
+            rule(u.src()[0].shape() == u.src()[1].shape(), "a computed value has the shape of where it came from", u)?;
+            rule(u.src()[0].dtype() == u.src()[1].dtype(), "a computed value has the dtype of where it came from", u)?;
+            same_dtype(u)
+        }
         Op::Sink => {
             rule(u == root, "only the root is a sink", u)?;
             rule(u.dtype() == DType::VOID, "a sink has no value", u)?;

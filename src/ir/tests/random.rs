@@ -104,6 +104,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
         Op::Contiguous if rng.coin() => Arg::Dims((0..rng.below(4)).map(|_| rng.size()).collect()),
+        Op::Leaf => Arg::Leaf(rng.next()),
         Op::Copy => Arg::Device(device(rng)),
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },

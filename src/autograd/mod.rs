@@ -1,0 +1,118 @@
+//! Gradients: a table of rules, and the reverse walk that applies them.
+//!
+//! In comes a node of the tensor graph and the nodes to differentiate by; out come more nodes of the same graph. So forward and backward are
+//! scheduled together and fuse, and a gradient has a gradient.
+//!
+//! **Invariant:** a gradient is never cut in silence. An op that a gradient reaches has a rule, or the walk ends in an error; an op whose
+//! derivative is zero wherever there is one (a comparison, a rounding, an integer) has a rule that says so.
+
+mod product;
+mod rules;
+
+pub use rules::GRADIENTS;
+
+use crate::error::{Error, Result};
+use crate::ir::{Fold, Op, UOp, substitute_all, toposort_until, walk_along};
+use crate::rewrite::Rules;
+use crate::shape::{Dims, Movement};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::LazyLock;
+
+static RULES: LazyLock<Rules<UOp>> = LazyLock::new(|| Rules::new(&[&GRADIENTS]));
+
+/// The gradients of `root` by each of the targets: for a change of the target, `seed` times the change of the root, summed. `seed` has the
+/// root's shape. `None` for a target that the root does not depend on.
+pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
+    let wanted: FxHashSet<u64> = targets.iter().map(|t| t.id()).collect();
+    // Nodes on a way from the root to a target, operands first.
+    let mut all: Vec<UOp> = Vec::new();
+    walk_along([root], followed, |u| all.push(u.clone()));
+    let mut on_way: FxHashSet<u64> = FxHashSet::default();
+    for u in &all {
+        if wanted.contains(&u.id()) || followed(u).iter().any(|s| on_way.contains(&s.id())) {
+            on_way.insert(u.id());
+        }
+    }
+    let mut grads: FxHashMap<u64, UOp> = FxHashMap::default();
+    if on_way.contains(&root.id()) {
+        grads.insert(root.id(), seed);
+    }
+    // Where a value has been computed already, the gradient reads it instead of computing it again.
+    let mut computed: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in all.iter().rev() {
+        if !followed(u).iter().any(|s| on_way.contains(&s.id())) {
+            continue;
+        }
+        let Some(g) = grads.get(&u.id()).cloned() else { continue };
+        if u.op() == Op::Computed {
+            computed.insert(u.src()[1].clone(), u.clone());
+        }
+        for (s, part) in followed(u).iter().zip(parts(u, g)?) {
+            let (true, Some(part)) = (on_way.contains(&s.id()), part) else { continue };
+            let part = fitted(part, s);
+            let sum = match grads.remove(&s.id()) {
+                Some(other) => other.binary(Op::Add, part),
+                None => part,
+            };
+            grads.insert(s.id(), sum);
+        }
+    }
+    // A target behind nothing but zero derivatives has a gradient, which is zero.
+    let of = |t: &UOp| grads.get(&t.id()).cloned().or_else(|| on_way.contains(&t.id()).then(|| zeros(t)));
+    let found: Vec<Option<UOp>> = targets.iter().map(of).collect();
+    let flat: Vec<UOp> = found.iter().flatten().cloned().collect();
+    let mut flat = substitute_all(&flat, &computed).into_iter();
+    Ok(found.into_iter().map(|g| g.and_then(|_| flat.next())).collect())
+}
+
+/// The leaves that a gradient of the node reaches, in the order of the graph.
+pub fn leaves(root: &UOp) -> Vec<UOp> {
+    let all = toposort_until([root], |u| !u.requires_grad() || u.op() == Op::Leaf);
+    all.into_iter().filter(|u| u.op() == Op::Leaf).collect()
+}
+
+/// The operands that gradients may go to.
+fn followed(u: &UOp) -> &[UOp] {
+    match u.op() {
+        Op::Detach | Op::Leaf => &[],
+        Op::Computed => &u.src()[1..],
+        _ => u.src(),
+    }
+}
+
+/// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
+fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
+    let mut g = g;
+    let Some((sink, _)) = RULES.step(u, &mut g) else {
+        return Err(Error::Gradient(format!(
+            "{:?} has no gradient, and the result depends on a parameter through it; detach() what should not be differentiated",
+            u.op()
+        )));
+    };
+    debug_assert_eq!(sink.src().len(), followed(u).len(), "a gradient for each operand of {u:?}");
+    Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
+}
+
+/// A gradient for an operand of rank 0 is summed over the shape that it was repeated to. In the operand's dtype it always is.
+fn fitted(g: UOp, operand: &UOp) -> UOp {
+    debug_assert_eq!(g.dtype(), operand.dtype(), "the gradient of {operand:?}");
+    if operand.shape() == g.shape() {
+        return g;
+    }
+    if g.shape().is_empty() {
+        return spread(&g, operand.shape());
+    }
+    let rank = g.shape().len();
+    g.reduced(Fold::Add, 0..rank).moved(Movement::Reshape(operand.shape().clone()))
+}
+
+/// A value of rank 0, or one with as many axes, repeated to a shape.
+fn spread(x: &UOp, shape: &Dims) -> UOp {
+    let ones = if x.shape().is_empty() { Dims::from_elem(1, shape.len()) } else { x.shape().clone() };
+    let x = if x.shape() == &ones { x.clone() } else { x.moved(Movement::Reshape(ones)) };
+    if x.shape() == shape { x } else { x.moved(Movement::Expand(shape.clone())) }
+}
+
+fn zeros(like: &UOp) -> UOp {
+    spread(&like.const_like(0i64), like.shape())
+}

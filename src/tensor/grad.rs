@@ -1,0 +1,257 @@
+//! Gradients as a user sees them: parameters, `backward`, `gradient`, `detach`, `no_grad`.
+
+use super::{Inner, Tensor, wrong_dtype, wrong_shape};
+use crate::autograd::{gradients, leaves};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// The live parameters by number.
+static PARAMS: Mutex<Option<FxHashMap<u64, Weak<Inner>>>> = Mutex::new(None);
+static NEXT_PARAM: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static OFF: Cell<bool> = const { Cell::new(false) };
+    /// What the next optimizer step on this thread computes along with its own results.
+    static WITH_STEP: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Does a [`no_grad`] run on this thread?
+pub(super) fn is_off() -> bool {
+    OFF.get()
+}
+
+/// Runs a function in which results have no gradient behind them, whatever they are made of: for evaluation, and for updates of parameters.
+///
+/// ```
+/// use picograd::{Tensor, no_grad};
+/// let w = Tensor::new([2.0f32]).as_param();
+/// assert!((&w * 3.0).requires_grad());
+/// assert!(!no_grad(|| &w * 3.0).requires_grad());
+/// ```
+pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
+    /// Puts the old state back, after a panic too.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            OFF.set(self.0);
+        }
+    }
+    let _restore = Restore(OFF.replace(true));
+    f()
+}
+
+/// Has the next optimizer step on this thread compute the tensor too: what a step changes and what it is judged by are then computed together.
+pub(crate) fn realize_with_step(t: &Tensor) {
+    WITH_STEP.with_borrow_mut(|list| {
+        list.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&t.0)));
+        list.push(Arc::downgrade(&t.0));
+    });
+}
+
+/// The tensors that [`realize_with_step`] was called for and that are still held by someone; the list is empty after.
+pub(crate) fn take_step_list() -> Vec<Tensor> {
+    WITH_STEP.take().iter().filter_map(Weak::upgrade).map(Tensor).collect()
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(number) = self.param {
+            lock(&PARAMS).as_mut().and_then(|map| map.remove(&number));
+        }
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The value as a parameter: a tensor that [`backward`](Self::backward) keeps a gradient for. Gradients go no further than it.
+        /// [`assign`](Self::assign) gives a parameter a new value, and it stays a parameter.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let w = Tensor::new([1.0f32, 2.0]).as_param();
+        /// (&w * &w).sum(..).backward();
+        /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn as_param | try_as_param(&self) -> Tensor {
+            if !self.dtype().is_float() {
+                return wrong_dtype("as_param", format!("a parameter is of floats, and this tensor is of {}", self.dtype()));
+            }
+            let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
+            let uop = self.raw();
+            let leaf = UOp::new(Op::Leaf, uop.dtype(), [uop].to_src(), Arg::Leaf(number));
+            let param = Tensor::new_inner(leaf, self.device().clone(), Some(number));
+            lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
+            Ok(param)
+        }
+
+        /// Adds to the [`grad`](Self::grad) of every live parameter that this tensor depends on the gradient of this tensor, which must have one
+        /// element. Nothing is computed yet: gradients are lazy like all tensors, and fuse with what is made of them.
+        ///
+        /// The tensor itself has no gradient behind it any more, so that what led to it can be freed. What is to be differentiated more than once is
+        /// differentiated with [`gradient`](Self::gradient).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let w = Tensor::new([3.0f32]).as_param();
+        /// (&w * 2.0).sum(..).backward();
+        /// (&w * 5.0).sum(..).backward();
+        /// assert_eq!(w.grad().unwrap().item::<f32>()?, 7.0);
+        /// let twice = Tensor::ones([1]).sum(..).try_backward().unwrap_err();
+        /// assert_eq!(twice.to_string(), "gradient: backward of a tensor that depends on no parameter; mark what is trained with as_param()");
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn backward | try_backward(&self) -> () {
+            let root = self.raw();
+            if self.numel() != 1 {
+                return wrong_shape("backward", format!("starts at one number, and this tensor has shape {:?}; reduce it first, or use gradient", self.dims()));
+            }
+            let leaves = leaves(&root);
+            if leaves.is_empty() {
+                return Err(Error::Gradient("backward of a tensor that depends on no parameter; mark what is trained with as_param()".into()));
+            }
+            let found = gradients(&root, ones(&root), &leaves)?;
+            for (leaf, grad) in leaves.iter().zip(found) {
+                let (Arg::Leaf(number), Some(grad)) = (leaf.arg(), grad) else { continue };
+                let param = lock(&PARAMS).as_ref().and_then(|map| map.get(number)).and_then(Weak::upgrade).map(Tensor);
+                if let Some(param) = param {
+                    let grad = param.with(grad.unary(Op::Detach));
+                    let sum = match param.grad() {
+                        Some(old) => old.try_add(&grad)?,
+                        None => grad,
+                    };
+                    param.set_grad(Some(sum));
+                }
+            }
+            if !self.is_param() {
+                self.set_uop(root.unary(Op::Detach));
+            }
+            realize_with_step(self);
+            Ok(())
+        }
+    }
+
+    /// The gradients of this tensor, which must have one element, by each of the targets. They have gradients of their own, so this can be used
+    /// again on what is made of them. Targets are parameters, or any tensors that this one was made of. Panics where
+    /// [`try_gradient`](Self::try_gradient) would return an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// let dx = (&x * &x * &x).sum(..).gradient(&[&x]).remove(0);
+    /// let ddx = dx.sum(..).gradient(&[&x]).remove(0);
+    /// assert_eq!(dx.to_vec::<f32>()?, [3.0, 12.0]);
+    /// assert_eq!(ddx.to_vec::<f32>()?, [6.0, 12.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn gradient(&self, targets: &[&Tensor]) -> Vec<Tensor> {
+        super::or_panic(self.try_gradient(targets))
+    }
+
+    /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target that this tensor does not depend on.
+    pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if self.numel() != 1 {
+            let msg = format!(
+                "starts at one number, and this tensor has shape {:?}; reduce it first, or give gradient_with a weight per element",
+                self.dims()
+            );
+            return wrong_shape("gradient", msg);
+        }
+        let ones = self.with(ones(&self.raw()));
+        self.gradient_with(&ones, targets)
+    }
+
+    /// The gradients of the sum of this tensor's elements, each times its `weight`: a vector-Jacobian product.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// let g = (&x * &x).gradient_with(&Tensor::new([1.0f32, 10.0]), &[&x])?;
+    /// assert_eq!(g[0].to_vec::<f32>()?, [2.0, 40.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn gradient_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if !self.dtype().is_float() {
+            return wrong_dtype("gradient", format!("of a tensor of {}, and only floats have gradients", self.dtype()));
+        }
+        if weight.dims() != self.dims() || weight.dtype() != self.dtype() {
+            let (w, t) = (weight.dims(), self.dims());
+            return wrong_shape("gradient", format!("the weight is {} {w:?} for a tensor of {} {t:?}", weight.dtype(), self.dtype()));
+        }
+        let root = self.raw();
+        // A parameter can stand in a graph with several of its values; another tensor is its node.
+        let mut nodes: Vec<UOp> = Vec::new();
+        let mut counts = Vec::new();
+        let leaves = leaves(&root);
+        for (i, t) in targets.iter().enumerate() {
+            let before = nodes.len();
+            match t.0.param {
+                Some(number) => nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned()),
+                None if !super::broadcast::has_data(&t.raw()) => {
+                    return Err(Error::Gradient(format!(
+                        "target {i} is made of literals alone, which equal literals elsewhere are the same as; mark it with as_param() first"
+                    )));
+                }
+                None => nodes.push(t.raw()),
+            }
+            counts.push(nodes.len() - before);
+        }
+        let mut found = gradients(&root, weight.raw(), &nodes)?.into_iter();
+        targets
+            .iter()
+            .zip(counts)
+            .enumerate()
+            .map(|(i, (t, count))| {
+                let parts = found.by_ref().take(count).flatten();
+                let sum = parts.reduce(|a, b| a.binary(Op::Add, b));
+                sum.map(|g| t.with(g)).ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))
+            })
+            .collect()
+    }
+
+    /// What [`backward`](Self::backward) has added up for this parameter since the last [`set_grad`](Self::set_grad).
+    pub fn grad(&self) -> Option<Tensor> {
+        lock(&self.0.grad).clone()
+    }
+    /// Exchanges the gradient; `None` clears it.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        // The old one is dropped outside the lock.
+        let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
+    }
+    /// Is it a parameter itself, as [`as_param`](Self::as_param) makes them?
+    pub fn is_param(&self) -> bool {
+        self.0.param.is_some()
+    }
+    /// Does it depend on a parameter, by way of ops that have gradients?
+    pub fn requires_grad(&self) -> bool {
+        self.raw().requires_grad()
+    }
+    /// The same value, with no gradient behind it.
+    pub fn detach(&self) -> Tensor {
+        self.with(self.raw().unary(Op::Detach))
+    }
+    /// The same value, whose gradient is stored when it is computed: a border that fusion does not cross on the way back.
+    pub fn contiguous_backward(&self) -> Tensor {
+        let uop = self.uop();
+        self.with(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))
+    }
+}
+
+/// A gradient of one for every element.
+fn ones(u: &UOp) -> UOp {
+    let one = u.const_like(1i64);
+    if u.shape().is_empty() {
+        return one;
+    }
+    one.moved(Movement::Reshape(Dims::from_elem(1, u.shape().len()))).moved(Movement::Expand(u.shape().clone()))
+}

@@ -1,0 +1,156 @@
+//! Parameters, `backward`, `gradient`, `detach` and `no_grad`: what stays, what is cut, and what is said when it cannot be done.
+
+use picograd::{DType, Tensor, no_grad};
+
+fn vec(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+#[test]
+fn equal_parameters_are_different_ones() {
+    let (a, b) = (Tensor::zeros([3]).as_param(), Tensor::zeros([3]).as_param());
+    (&a * 2.0 + &b * 5.0).sum(..).backward();
+    assert_eq!(vec(&a.grad().unwrap()), [2.0; 3]);
+    assert_eq!(vec(&b.grad().unwrap()), [5.0; 3]);
+}
+
+#[test]
+fn backward_adds_up_until_it_is_cleared() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    w.square().sum(..).backward();
+    w.square().sum(..).backward();
+    assert_eq!(vec(&w.grad().unwrap()), [4.0, 8.0]);
+    w.set_grad(None);
+    assert!(w.grad().is_none());
+    assert!(!w.square().sum(..).gradient(&[&w])[0].is_param());
+}
+
+#[test]
+fn what_was_realized_in_between_keeps_its_gradient() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    let h = w.square();
+    let loss = (&h * 3.0).sum(..);
+    // Reading makes buffers of both; the way back is still known.
+    assert_eq!(vec(&h), [1.0, 4.0]);
+    assert_eq!(loss.item::<f32>().unwrap(), 15.0);
+    assert!(loss.requires_grad() && h.requires_grad());
+    loss.backward();
+    assert_eq!(vec(&w.grad().unwrap()), [6.0, 12.0]);
+    assert_eq!(loss.item::<f32>().unwrap(), 15.0);
+    let e = loss.try_backward().unwrap_err().to_string();
+    assert!(e.contains("depends on no parameter"), "{e}");
+}
+
+#[test]
+fn realizing_a_lazy_parameter_does_not_cut_it_off() {
+    let w = (Tensor::arange(0, 3, 1).cast(DType::F32) + 1.0).as_param();
+    let loss = w.square().sum(..);
+    w.realize().unwrap();
+    assert!(w.is_param());
+    loss.backward();
+    assert_eq!(vec(&w.grad().unwrap()), [2.0, 4.0, 6.0]);
+}
+
+#[test]
+fn a_step_by_hand() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    for _ in 0..3 {
+        let loss = w.square().sum(..);
+        loss.backward();
+        let g = w.grad().unwrap();
+        no_grad(|| w.assign(&w - g * 0.25)).unwrap();
+        w.set_grad(None);
+        w.realize().unwrap();
+        assert!(w.is_param() && w.requires_grad());
+    }
+    assert_eq!(vec(&w), [0.125, 0.25]);
+}
+
+#[test]
+fn an_old_graph_has_the_gradient_at_the_old_value() {
+    let w = Tensor::new([3.0f32]).as_param();
+    let y = w.square().sum(..);
+    w.assign(Tensor::new([10.0f32])).unwrap();
+    w.realize().unwrap();
+    assert_eq!(vec(&y.gradient(&[&w])[0]), [6.0]);
+}
+
+#[test]
+fn detach_and_no_grad_cut() {
+    let w = Tensor::new([2.0f32]).as_param();
+    let y = (&w * w.detach()).sum(..);
+    assert_eq!(vec(&y.gradient(&[&w])[0]), [2.0]);
+    let z = no_grad(|| w.square());
+    assert!(!z.requires_grad());
+    assert!(z.sum(..).try_backward().is_err());
+    let mixed = (&w * no_grad(|| &w * 1.0)).sum(..);
+    assert_eq!(vec(&mixed.gradient(&[&w])[0]), [2.0]);
+    // A panic inside leaves gradients on.
+    assert!(std::panic::catch_unwind(|| no_grad(|| panic!("on purpose"))).is_err());
+    assert!((&w * 1.0).requires_grad());
+}
+
+#[test]
+fn a_cut_way_is_an_error_and_a_flat_one_is_zero() {
+    let (w, v) = (Tensor::new([2.5f32]).as_param(), Tensor::new([1.0f32]).as_param());
+    let e = w.detach().sum(..).try_gradient(&[&w]).unwrap_err().to_string();
+    assert_eq!(e, "gradient: the tensor does not depend on target 0");
+    let e = w.sum(..).try_gradient(&[&w, &v]).unwrap_err().to_string();
+    assert_eq!(e, "gradient: the tensor does not depend on target 1");
+    let flat = w.floor().sum(..);
+    assert_eq!(vec(&flat.gradient(&[&w])[0]), [0.0]);
+}
+
+#[test]
+fn misuse_is_explained() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    let e = w.square().try_backward().unwrap_err().to_string();
+    assert!(e.contains("one number") && e.contains("[2]"), "{e}");
+    let e = Tensor::new([1, 2]).try_as_param().unwrap_err().to_string();
+    assert!(e.contains("i32"), "{e}");
+    let e = w.cast(DType::I32).sum(..).try_gradient(&[&w]).unwrap_err().to_string();
+    assert!(e.contains("i32"), "{e}");
+    let c = Tensor::full([2], 3.0);
+    let e = (&c * &w).sum(..).try_gradient(&[&c]).unwrap_err().to_string();
+    assert!(e.contains("as_param"), "{e}");
+    let e = w.square().gradient_with(&Tensor::ones([3]), &[&w]).unwrap_err().to_string();
+    assert!(e.contains("[3]") && e.contains("[2]"), "{e}");
+}
+
+#[test]
+fn parameters_and_their_graphs_are_freed() {
+    let before = picograd::ir::UOp::live();
+    for _ in 0..3 {
+        let w = Tensor::new([1.0f32, 2.0]).as_param();
+        let loss = w.square().exp().sum(..);
+        loss.item::<f32>().unwrap();
+        loss.backward();
+        w.grad().unwrap().realize().unwrap();
+    }
+    picograd::schedule::clear_cache();
+    let after = picograd::ir::UOp::live();
+    assert!(after < before + 2000, "{before} nodes before, {after} after");
+}
+
+#[test]
+fn a_running_total_of_a_detached_loss_keeps_nothing() {
+    let w = Tensor::new([1.0f32]).as_param();
+    let mut total = Tensor::zeros(());
+    for _ in 0..4 {
+        let loss = w.square().sum(..);
+        loss.backward();
+        total = (&total + &loss).realize().unwrap();
+        assert!(!total.requires_grad());
+    }
+    assert_eq!(total.item::<f32>().unwrap(), 4.0);
+}
+
+#[test]
+fn half_precision_and_f64() {
+    for dtype in [DType::F16, DType::BF16, DType::F64] {
+        let w = Tensor::new([1.0f32, 2.0, 3.0]).cast(dtype).as_param();
+        let g = w.square().sum(..).gradient(&[&w]).remove(0);
+        assert_eq!(g.dtype(), dtype);
+        assert_eq!(vec(&g.cast(DType::F32)), [2.0, 4.0, 6.0]);
+    }
+}

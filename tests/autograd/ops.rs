@@ -1,0 +1,218 @@
+//! Each op of the tensor graph against central differences in f64, its gradient's gradient too. An op with neither a rule nor a zero derivative fails.
+
+use picograd::ir::{Arg, Fold, Group, Op, ToSrc, UOp};
+use picograd::shape::Movement;
+use picograd::{DType, Tensor, autograd};
+
+/// Numbers that are never close to each other, to zero or to a whole number.
+fn numbers(n: usize, salt: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 7919 + salt * 104729 + 13) % 997) as f64 / 997.0 * 3.0 - 1.5 + 0.00137).collect()
+}
+
+/// Away from zero on the positive side.
+fn positive(v: Vec<f64>) -> Vec<f64> {
+    v.into_iter().map(|x| x.abs() + 0.3).collect()
+}
+
+fn tensor(values: &[f64], shape: &[usize]) -> Tensor {
+    Tensor::new(values.to_vec()).reshape(shape)
+}
+
+/// A sum with a weight for each element, so that no two elements can be confused.
+fn weighted(y: &Tensor) -> Tensor {
+    let w = tensor(&numbers(y.numel(), 5), &y.shape());
+    (y * w).sum(..)
+}
+
+type Function<'a> = &'a dyn Fn(&[Tensor]) -> Tensor;
+
+fn value(f: Function, inputs: &[(Vec<f64>, Vec<usize>)]) -> f64 {
+    let tensors: Vec<Tensor> = inputs.iter().map(|(v, s)| tensor(v, s)).collect();
+    f(&tensors).item::<f64>().unwrap()
+}
+
+/// The gradient of a scalar function by each input, against differences.
+fn against_differences(name: &str, f: Function, inputs: &[(Vec<f64>, Vec<usize>)]) {
+    let params: Vec<Tensor> = inputs.iter().map(|(v, s)| tensor(v, s).as_param()).collect();
+    let y = f(&params);
+    let grads = match y.try_gradient(&params.iter().collect::<Vec<_>>()) {
+        Ok(grads) => grads,
+        Err(e) => panic!("{name}: {e}"),
+    };
+    let eps = 1e-5;
+    for (k, grad) in grads.iter().enumerate() {
+        assert_eq!(grad.shape(), params[k].shape(), "{name}: the shape of gradient {k}");
+        let grad = grad.to_vec::<f64>().unwrap();
+        for (i, g) in grad.iter().enumerate() {
+            let moved = |by: f64| {
+                let mut other = inputs.to_vec();
+                other[k].0[i] += by;
+                value(f, &other)
+            };
+            let slope = (moved(eps) - moved(-eps)) / (2.0 * eps);
+            let close = (g - slope).abs() <= 1e-5 + 1e-4 * slope.abs();
+            assert!(close, "{name}: by element {i} of input {k} the gradient is {g}, and the slope {slope}");
+        }
+    }
+}
+
+/// First and second order of a function of tensors.
+fn check(name: &str, f: &dyn Fn(&[Tensor]) -> Tensor, inputs: &[(Vec<f64>, Vec<usize>)]) {
+    against_differences(name, &|x| weighted(&f(x)), inputs);
+    let second = |x: &[Tensor]| {
+        let y = weighted(&f(x));
+        let grads = y.gradient(&x.iter().collect::<Vec<_>>());
+        grads.iter().zip(x).map(|(g, x)| weighted(&(g * g * 0.5 + g * x + x * x))).reduce(|a, b| a + b).unwrap()
+    };
+    against_differences(&format!("{name}, second order"), &second, inputs);
+}
+
+fn graph(x: &Tensor, f: impl Fn(UOp) -> UOp) -> Tensor {
+    Tensor::from_uop(f(x.uop()), x.device().clone())
+}
+
+/// Runs the op on its own, with inputs where it is smooth. `false` for ops that are no functions of floats.
+fn check_op(op: Op) -> bool {
+    let six = |salt| (numbers(6, salt), vec![2, 3]);
+    let name = format!("{op:?}");
+    match op {
+        Op::Sqrt | Op::Rsqrt | Op::Log | Op::Log2 => {
+            check(&name, &|x| graph(&x[0], |u| u.unary(op)), &[(positive(numbers(6, 1)), vec![2, 3])])
+        }
+        Op::Exp | Op::Exp2 | Op::Sin | Op::Cos | Op::Tan | Op::Tanh | Op::Sigmoid | Op::Erf => {
+            let inputs = numbers(6, 1).into_iter().map(|v| v * 0.9).collect();
+            check(&name, &|x| graph(&x[0], |u| u.unary(op)), &[(inputs, vec![2, 3])])
+        }
+        Op::Trunc => check(&name, &|x| x[0].trunc() * &x[0] + x[0].square(), &[six(1)]),
+        Op::Add | Op::Mul | Op::Max | Op::Min => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), six(2)]),
+        Op::Div => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), (positive(numbers(6, 2)), vec![2, 3])]),
+        Op::Pow => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[(positive(numbers(6, 1)), vec![2, 3]), six(2)]),
+        Op::Where => check(&name, &|x| x[0].lt(0.1).where_(&x[1], &x[0] * 2.0), &[six(1), six(2)]),
+        Op::Fma => check(&name, &|x| graph(&x[0], |u| u.fma(&x[1].uop(), &x[2].uop())), &[six(1), six(2), six(3)]),
+        Op::Lt | Op::Eq | Op::Ne => {
+            check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())).cast(DType::F64) + &x[0] * &x[1], &[six(1), six(2)])
+        }
+        Op::Cast => {
+            check("Cast to f32", &|x| x[0].cast(DType::I32).cast(DType::F64) + &x[0] * &x[0], &[six(1)]);
+            let y = Tensor::new([1.5f64, 2.0]).as_param();
+            let g = y.cast(DType::F32).square().sum(..).gradient(&[&y]).remove(0);
+            assert_eq!(g.to_vec::<f64>().unwrap(), [3.0, 4.0]);
+        }
+        Op::Reshape => check(&name, &|x| x[0].reshape([3, 2]).square(), &[six(1)]),
+        Op::Expand => check(&name, &|x| x[0].expand([4, 2, 3]).square(), &[(numbers(6, 1), vec![1, 2, 3])]),
+        Op::Permute => check(&name, &|x| x[0].permute([2, 0, 1]).square(), &[(numbers(24, 1), vec![2, 3, 4])]),
+        Op::Pad => check(&name, &|x| graph(&x[0], |u| u.moved(Movement::pad([(1, 0), (2, 3)]))).square(), &[six(1)]),
+        Op::Shrink => check(&name, &|x| graph(&x[0], |u| u.moved(Movement::shrink([(1, 2), (0, 2)]))).square(), &[six(1)]),
+        Op::Flip => check(&name, &|x| x[0].flip([0, 1]).square(), &[six(1)]),
+        Op::Reduce => {
+            for fold in [Fold::Add, Fold::Mul, Fold::Max, Fold::Min] {
+                for axes in [vec![1], vec![0, 2], vec![0, 1, 2]] {
+                    let f = |x: &[Tensor]| graph(&x[0], |u| u.reduced(fold, axes.iter().copied())).square();
+                    check(&format!("Reduce {fold:?} {axes:?}"), &f, &[(numbers(12, 3), vec![2, 3, 2])]);
+                }
+            }
+        }
+        Op::Contiguous => check(&name, &|x| (&x[0] * 2.0).contiguous().square(), &[six(1)]),
+        Op::ContiguousBackward => check(&name, &|x| (&x[0] * 2.0).contiguous_backward().square(), &[six(1)]),
+        Op::Copy => check(&name, &|x| x[0].to("INTERP").square().to("CPU"), &[six(1)]),
+        // A gradient stops here, which `api` tests.
+        Op::Detach | Op::Leaf => {}
+        Op::Computed => {
+            let x = Tensor::new([1.0f64, 2.0]).as_param();
+            let h = &x * &x;
+            let y = (&h * 3.0).sum(..);
+            h.realize().unwrap();
+            assert_eq!(y.gradient(&[&x])[0].to_vec::<f64>().unwrap(), [6.0, 12.0]);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Ops of the tensor graph that have no operand, or whose result and operands are no floats.
+const NO_GRADIENT: &[Op] = &[
+    Op::Const,
+    Op::Buffer,
+    Op::Param,
+    Op::Var,
+    Op::Iota,
+    Op::Sink,
+    Op::IDiv,
+    Op::Mod,
+    Op::CDiv,
+    Op::CMod,
+    Op::Shl,
+    Op::Shr,
+    Op::And,
+    Op::Or,
+    Op::Xor,
+    // Bits are no numbers: an error, tested below.
+    Op::Bitcast,
+];
+
+#[test]
+fn every_op_of_the_tensor_graph_is_differentiated() {
+    for &op in Op::ALL {
+        let in_graph = op.is_alu() || op.is(Group::Movement) || op.is(Group::Mark) || op <= Op::Computed;
+        if !in_graph || NO_GRADIENT.contains(&op) {
+            continue;
+        }
+        assert!(check_op(op), "{op:?} has no gradient check, and is not in the list of ops without a gradient");
+    }
+}
+
+#[test]
+fn every_gradient_rule_fires_here() {
+    every_op_of_the_tensor_graph_is_differentiated();
+    let idle: Vec<&str> = autograd::GRADIENTS.iter().filter(|r| r.info.fired() == 0).map(|r| r.info.name).collect();
+    assert!(idle.is_empty(), "{idle:?} never fired");
+}
+
+#[test]
+fn an_op_without_a_gradient_is_an_error() {
+    let x = Tensor::new([1.0f32, 2.0]).as_param();
+    let bits = graph(&x, |u| UOp::new(Op::Bitcast, DType::I32, [u].to_src(), Arg::None).bitcast(DType::F32));
+    // The integers between have no gradient, so nothing depends on the parameter as far as the graph knows; asked for, it is an error.
+    let e = bits.sum(..).try_gradient(&[&x]).unwrap_err().to_string();
+    assert!(e.contains("Bitcast has no gradient"), "{e}");
+    let e = bits.sum(..).try_backward().unwrap_err().to_string();
+    assert!(e.contains("Bitcast has no gradient"), "{e}");
+}
+
+#[test]
+fn rank_zero_operands_sum_what_they_were_repeated_to() {
+    check("scalar", &|x| graph(&x[0], |u| u.binary(Op::Mul, x[1].uop())), &[(numbers(6, 1), vec![2, 3]), (numbers(1, 2), vec![])]);
+    check(
+        "scalar first",
+        &|x| graph(&x[1], |u| u.binary(Op::Div, x[0].uop())),
+        &[(positive(numbers(6, 1)), vec![2, 3]), (numbers(1, 2), vec![])],
+    );
+}
+
+#[test]
+fn products_beside_zeros() {
+    for zeros in [vec![], vec![1], vec![0, 2]] {
+        let mut v = numbers(5, 4);
+        zeros.iter().for_each(|&z| v[z] = 0.0);
+        check(&format!("prod with zeros at {zeros:?}"), &|x| x[0].prod(..), &[(v, vec![5])]);
+    }
+}
+
+#[test]
+fn ties_share_the_gradient() {
+    let x = Tensor::new([1.0f32, 3.0, 3.0]).as_param();
+    assert_eq!(x.max(..).gradient(&[&x])[0].to_vec::<f32>().unwrap(), [0.0, 0.5, 0.5]);
+    let y = Tensor::new([1.0f32, 4.0, 3.0]);
+    assert_eq!(x.maximum(&y).sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap(), [0.5, 0.0, 0.5]);
+    let z = Tensor::new([-1.0f32, 0.0, 2.0]).as_param();
+    assert_eq!(z.relu().sum(..).gradient(&[&z])[0].to_vec::<f32>().unwrap(), [0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn powers_at_zero() {
+    let x = Tensor::new([0.0f64, 0.0, 2.0]).as_param();
+    let y = Tensor::new([0.0f64, 2.0, 0.0]).as_param();
+    let g = x.pow(&y).sum(..).gradient(&[&x, &y]);
+    assert_eq!(g[0].to_vec::<f64>().unwrap(), [0.0, 0.0, 0.0]);
+    assert_eq!(g[1].to_vec::<f64>().unwrap(), [0.0, 0.0, 2f64.ln()]);
+}

@@ -1,0 +1,69 @@
+//! A gather costs what it reads: the sum over all places, of which a comparison lets one through, has no loop left.
+
+use picograd::exec::ScheduleItem;
+use picograd::ir::{Fold, Op};
+use picograd::{DType, Tensor};
+
+/// `table[index]` by the definition: along axis 0 of a matrix.
+fn rows(table: &Tensor, index: &Tensor) -> Tensor {
+    let (n, v, d) = (index.numel(), table.size(0), table.size(1));
+    let places = Tensor::arange(0, v as i64, 1).cast(index.dtype()).reshape([1, v, 1]);
+    let there = index.reshape([n, 1, 1]).eq(places);
+    let chosen = there.expand([n, v, d]).where_(table.reshape([1, v, d]), Tensor::zeros(()).cast(table.dtype()));
+    Tensor::from_uop(chosen.uop().reduced(Fold::Add, [1]), table.device().clone()).reshape([n, d])
+}
+
+fn loops_over(t: &Tensor, extent: i128) -> usize {
+    let items = t.schedule().unwrap();
+    let asts = items.iter().filter_map(|i| match i {
+        ScheduleItem::Kernel { ast, .. } => Some(ast),
+        ScheduleItem::Copy { .. } => None,
+    });
+    asts.flat_map(|a| a.toposort()).filter(|u| u.op() == Op::Range && u.src()[0].vmax() == extent).count()
+}
+
+#[test]
+fn a_gather_has_no_loop_over_the_table() {
+    for dtype in [DType::F32, DType::F16, DType::I32, DType::BOOL] {
+        let table = Tensor::arange(0, 50021 * 3, 1).reshape([50021, 3]).cast(dtype).contiguous().realize().unwrap();
+        for index_dtype in [DType::I32, DType::I64, DType::U32] {
+            let index = Tensor::new([3i32, 0, 117, 42]).cast(index_dtype).realize().unwrap();
+            let got = rows(&table, &index);
+            assert_eq!(loops_over(&got, 50021), 0, "{dtype} by {index_dtype}");
+            let want: Vec<i32> = [3, 0, 117, 42].iter().flat_map(|r| (0..3).map(move |c| r * 3 + c)).collect();
+            let want = Tensor::new(want).reshape([4, 3]).cast(dtype).cast(DType::F32).to_vec::<f32>().unwrap();
+            assert_eq!(got.cast(DType::F32).to_vec::<f32>().unwrap(), want, "{dtype} by {index_dtype}");
+        }
+    }
+}
+
+#[test]
+fn outside_there_is_nothing() {
+    let table = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
+    for (index, want) in [(5i64, [0.0; 2]), (-1, [0.0; 2]), (1 << 40, [0.0; 2]), ((1 << 32) + 1, [0.0; 2]), (1, [3.0, 4.0])] {
+        assert_eq!(rows(&table, &Tensor::new([index])).to_vec::<f32>().unwrap(), want, "at {index}");
+    }
+    // What is not read does no harm either.
+    let table = Tensor::new([[f32::NAN, f32::INFINITY], [3.0, 4.0]]);
+    assert_eq!(rows(&table, &Tensor::new([1])).to_vec::<f32>().unwrap(), [3.0, 4.0]);
+}
+
+#[test]
+fn what_is_gathered_may_be_computed_and_so_may_the_place() {
+    let x = Tensor::arange(0, 12, 1).cast(DType::F32).reshape([4, 3]);
+    let index = Tensor::new([2, 0]);
+    let got = rows(&(x.softmax(-1).log() * 2.0), &((&index + 1) % 4));
+    let want = x.log_softmax(-1) * 2.0;
+    let (got, want) = (got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap());
+    for (i, w) in want[9..12].iter().chain(&want[3..6]).enumerate() {
+        assert!((got[i] - w).abs() < 1e-6, "{got:?} {want:?}");
+    }
+}
+
+#[test]
+fn few_rows_of_a_long_table_are_one_kernel() {
+    let table = Tensor::zeros([100_000, 8]).contiguous().realize().unwrap();
+    let got = rows(&table, &Tensor::new([7, 9]));
+    assert_eq!(got.schedule().unwrap().len(), 1);
+    assert_eq!(loops_over(&got, 100_000), 0);
+}
