@@ -61,8 +61,3 @@ pub use tensor::{Tensor, no_grad};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
-
-/// The examples of the page about networks, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/nn.md")]
-pub struct Networks;

@@ -23,6 +23,7 @@
 //! | [`init`] | what weights start with |
 //! | [`optim`] | optimizers, clipping, schedules of the learning rate |
 //! | [`state`] | names with tensors, and files of them |
+//! | [`data`] | samples, and batches of them |
 //!
 //! Parameters have PyTorch's names, shapes and starting distributions, so a state dict from there loads into the same architecture here. Losses are
 //! methods of tensors, such as [`Tensor::cross_entropy`](crate::Tensor::cross_entropy).
@@ -30,6 +31,7 @@
 mod activation;
 mod attention;
 mod conv;
+pub mod data;
 mod embedding;
 pub mod init;
 mod linear;
@@ -60,3 +62,13 @@ use crate::tensor::Tensor;
 fn unfit<T>(layer: &'static str, takes: impl std::fmt::Display, got: &Tensor) -> Result<T> {
     Err(Error::Shape { op: layer, msg: format!("takes {takes}, and was given {:?}", got.shape()) })
 }
+
+/// The examples of the page on data and state, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/data.md")]
+pub struct DataPage;
+
+/// The examples of the page on networks, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/nn.md")]
+pub struct NetworksPage;

@@ -74,3 +74,15 @@ fn values_go_to_the_device_of_their_target_and_live_apart() {
     StateDict::from_iter([("w", near.clone())]).load_into(&targets(&[("w", &near)]), true).unwrap();
     assert_eq!(near.to_vec::<f32>().unwrap(), [11.0, 12.0]);
 }
+
+#[test]
+fn what_is_loaded_has_no_gradient_to_where_it_came_from() {
+    let source = Tensor::new([1.0f32, 2.0]).as_param();
+    let (param, buffer) = (Tensor::zeros([2]).as_param(), Tensor::zeros([2]));
+    let state = StateDict::from_iter([("p", source.clone()), ("b", source.clone())]);
+    state.load_into(&targets(&[("p", &param), ("b", &buffer)]), true).unwrap();
+    assert!(param.is_param() && !buffer.requires_grad());
+    (&param * &buffer).sum(..).backward();
+    assert_eq!(param.grad().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    assert!(source.grad().is_none());
+}

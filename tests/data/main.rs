@@ -1,7 +1,11 @@
 //! State and data from outside: files that others wrote, files that are broken, saves that are killed, loaders and drawn images.
 
 mod dict;
+mod drawn;
+mod files;
+mod loader;
 mod npy;
+mod progress;
 mod safetensors;
 mod saving;
 

@@ -116,7 +116,8 @@ impl StateDict {
             wrong.extra.extend(self.iter().map(|(n, _)| n.clone()).filter(|n| !known.contains(n.as_str())));
         }
         wrong.into_result()?;
-        let bring = |(target, value): &(&Tensor, &Tensor)| value.try_to(target.device().as_str())?.try_cast(target.dtype());
+        // What is loaded is a value, with no gradient back to where it came from.
+        let bring = |(target, value): &(&Tensor, &Tensor)| value.detach().try_to(target.device().as_str())?.try_cast(target.dtype());
         let values: Vec<Tensor> = pairs.iter().map(bring).collect::<Result<_>>()?;
         // A file that cannot be read is found out here, while the targets are still what they were.
         Tensor::realize_many(&values.iter().collect::<Vec<_>>())?;
