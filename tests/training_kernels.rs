@@ -3,7 +3,7 @@
 
 use picograd::exec::{counters, reset_counters};
 use picograd::nn::optim::{Adam, Cosine, Optimizer, SGD, Scheduler, clip_grad_norm};
-use picograd::nn::{Layer, Linear, Module, Sequential};
+use picograd::nn::{BatchNorm, Conv2d, Flatten, Layer, Linear, MaxPool2d, Module, ReLU, Sequential};
 use picograd::tensor::Reduction;
 use picograd::{Tensor, seq};
 
@@ -11,13 +11,13 @@ fn data(shape: [usize; 2]) -> Tensor {
     Tensor::from_vec((0..shape[0] * shape[1]).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>(), shape)
 }
 
-/// Kernels that one step runs, after others, and how many of them are new.
-fn step(name: &str, net: &Sequential, optimizer: &mut Optimizer, x: &Tensor, y: &Tensor, clip: bool) -> u64 {
+/// Kernels that one step runs, after others; and none of them is new.
+fn step(name: &str, net: &Sequential, optimizer: &mut Optimizer, loss: &dyn Fn() -> Tensor, clip: bool) -> u64 {
     let mut scheduler = Scheduler::new(optimizer, Cosine::new(10)).unwrap();
     let mut kernels = 0;
     for i in 0..4 {
         reset_counters();
-        let loss = net.forward(x).mse_loss(y, Reduction::Mean);
+        let loss = loss();
         loss.backward();
         let norm = clip.then(|| clip_grad_norm(&net.parameters(), 1.0).unwrap());
         optimizer.step().unwrap();
@@ -42,7 +42,8 @@ fn a_step_is_a_handful_of_kernels() {
     let (x, y) = (data([32, 16]), data([32, 8]));
     let net = seq![Linear::new(16, 8)];
     let mut adam = Optimizer::new(net.parameters(), Adam::new(1e-3)).unwrap();
-    let linear = step("linear, Adam", &net, &mut adam, &x, &y, false);
+    let loss = |net: &Sequential| net.forward(&x).mse_loss(&y, Reduction::Mean);
+    let linear = step("linear, Adam", &net, &mut adam, &|| loss(&net), false);
     assert!(linear <= 6, "{linear} kernels");
 
     // Layers of one shape share the kernels of their update.
@@ -52,9 +53,31 @@ fn a_step_is_a_handful_of_kernels() {
     for n in [2, 8] {
         let net = deep(n);
         let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3)).unwrap();
-        counts.push(step(&format!("{n} layers, Adam"), &net, &mut optimizer, &x, &y, false));
+        counts.push(step(&format!("{n} layers, Adam"), &net, &mut optimizer, &|| loss(&net), false));
         let mut optimizer = Optimizer::new(net.parameters(), SGD::new(1e-3).momentum(0.9)).unwrap();
-        step(&format!("{n} layers, SGD, clipped"), &net, &mut optimizer, &x, &y, true);
+        step(&format!("{n} layers, SGD, clipped"), &net, &mut optimizer, &|| loss(&net), true);
     }
-    println!("{counts:?}");
+    // Per layer: forward, backward to its input, and the gradients of weight and bias with their updates.
+    assert!(counts[1] - counts[0] <= 6 * 4, "{counts:?} kernels");
+
+    let net = seq![
+        Conv2d::new(1, 32, 5),
+        ReLU,
+        Conv2d::new(32, 32, 5).bias(false),
+        BatchNorm::new(32),
+        ReLU,
+        MaxPool2d::new(2),
+        Conv2d::new(32, 64, 3),
+        ReLU,
+        Conv2d::new(64, 64, 3).bias(false),
+        BatchNorm::new(64),
+        ReLU,
+        MaxPool2d::new(2),
+        Flatten::new(),
+        Linear::new(576, 10),
+    ];
+    let (x, y) = (data([2, 784]).reshape([2, 1, 28, 28]), Tensor::new([3, 7]));
+    let mut adam = Optimizer::new(net.parameters(), Adam::new(1e-3)).unwrap();
+    let count = step("conv net, Adam", &net, &mut adam, &|| net.forward(&x).cross_entropy(&y, Reduction::Mean), false);
+    assert!(count <= 45, "{count} kernels");
 }
