@@ -10,10 +10,10 @@
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
 //! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
 //! | `gather`, `advanced` | elements by places that are computed |
-//! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
+//! | `elementwise`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
-//! | `matmul`, `einsum`, `conv`, `pool`, `attention` | products, axes by name, windows, attention |
+//! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
@@ -67,6 +67,8 @@ mod elementwise;
 mod gather;
 mod grad;
 mod index;
+mod interpolate;
+mod inverse;
 mod loss;
 mod math;
 mod matmul;
@@ -86,10 +88,12 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use elementwise::Rounding;
 pub use gather::Scatter;
 pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
+pub use interpolate::Interpolate;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
 pub use pool::Pool;

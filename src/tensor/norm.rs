@@ -104,6 +104,50 @@ impl Tensor {
         Ok((self.wide_mean("batchnorm", &axes)?, self.wide_var("batchnorm", &axes, 0)?))
     }
 
+    fallible! {
+        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers of their sizes, or `eps` if that is greater.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[3.0f32, 4.0]]).normalize(2.0, 1, 1e-12).to_vec::<f32>()?, [0.6, 0.8]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            let (x, axes) = (self.as_wide_float(), keepdim(axes));
+            if p <= 0.0 || p.is_nan() {
+                return super::wrong_shape("normalize", format!("there is no norm for a power of {p}"));
+            }
+            let norm = if p == f64::INFINITY {
+                x.abs().try_max(axes)?
+            } else {
+                let powers = if p == 2.0 { x.square() } else if p == 1.0 { x.abs() } else { x.abs().try_pow(p)? };
+                let sum = powers.fold("normalize", Fold::Add, &axes)?;
+                // A root of zero has no gradient; there the norm is eps.
+                let some = sum.try_gt(0)?;
+                let safe = some.try_where_(&sum, 1.0)?;
+                let root = if p == 2.0 { safe.sqrt() } else if p == 1.0 { safe } else { safe.try_pow(1.0 / p)? };
+                some.try_where_(root, sum)?
+            };
+            x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The first half along an axis times the sigmoid of the second.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([4.0f32, 6.0, 0.0, 0.0]).glu(0).to_vec::<f32>()?, [2.0, 3.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn glu | try_glu(&self, axis: isize) -> Tensor {
+            let at = super::resolve_axis("glu", axis, &self.dims())?;
+            let n = self.dims()[at];
+            if n % 2 != 0 {
+                return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
+            }
+            self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())
+        }
+    }
+
     /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.
     fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();

@@ -8,6 +8,12 @@ use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashSet;
 
+/// Several tensors combined from left to right.
+fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let Some((first, rest)) = tensors.split_first() else { return wrong_shape(op, "takes one tensor or more, and was given none") };
+    rest.iter().try_fold(first.same(), |x, y| f(&x, y))
+}
+
 impl Tensor {
     fallible! {
         /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`, rounded once at the end.
@@ -60,6 +66,56 @@ impl Tensor {
         /// The square root of the variance.
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
             self.wide_var("std", &axes.into(), correction)?.sqrt().try_cast(self.as_float().dtype())
+        }
+
+        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (var, mean) = Tensor::new([1.0f32, 2.0, 3.0]).var_mean(.., 1);
+        /// assert_eq!((var.item::<f32>()?, mean.item::<f32>()?), (1.0, 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn var_mean | try_var_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The standard deviation and the mean over axes, as [`std`](Self::std) and [`mean`](Self::mean) give them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (std, mean) = Tensor::new([1.0f32, 5.0]).std_mean(.., 0);
+        /// assert_eq!((std.item::<f32>()?, mean.item::<f32>()?), (2.0, 3.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn std_mean | try_std_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The sum of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::usum(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [12, 14]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn usum | try_usum(tensors: &[&Tensor]) -> Tensor {
+            all_of("usum", tensors, |x, y| x.try_add(y))
+        }
+
+        /// The product of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::uprod(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [10, 40]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn uprod | try_uprod(tensors: &[&Tensor]) -> Tensor {
+            all_of("uprod", tensors, |x, y| x.try_mul(y))
         }
 
         /// Whether any element over axes is true; what is not zero is.

@@ -7,6 +7,7 @@ mod display;
 mod einsum;
 mod elementwise;
 mod errors;
+mod functions;
 mod gather;
 mod index;
 mod matmul;
@@ -16,6 +17,7 @@ mod realize;
 mod reduce;
 mod scan;
 mod sort;
+mod windows;
 
 use picograd::Tensor;
 use picograd::dtype::Element;
