@@ -14,6 +14,7 @@
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
+//! | `linalg` | factors of matrices |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -68,6 +69,7 @@ mod grad;
 mod index;
 mod interpolate;
 mod inverse;
+mod linalg;
 mod math;
 mod matmul;
 mod movement;
