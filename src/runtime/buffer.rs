@@ -84,7 +84,7 @@ impl Buffer {
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }
 
-    /// The bytes of a file, which stay there: see [`disk`](super::disk).
+    /// The bytes of a file, which stay there: see [`disk`].
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
         let mapping = Mapping::open(path)?;
         Ok(Buffer::with(&disk::device(), DType::U8, mapping.len(), Memory::Disk(mapping)))

@@ -2,7 +2,7 @@
 //! memory. Kernels cannot run here.
 //!
 //! A mapped page that its file no longer has is a signal that ends the process. So the length of the file is looked at again before every
-//! [`STEP`] bytes of a copy, and a file that has shrunk is an error. What is left is a file that is cut off in the microseconds between that
+//! mebibyte of a copy, and a file that has shrunk is an error. What is left is a file that is cut off in the microseconds between that
 //! look and the copy of those bytes. A file that is overwritten in place gives the new bytes; one that is replaced by a rename, as
 //! `safe_save` does, keeps the old ones, because the mapping holds on to the old file.
 

@@ -15,6 +15,7 @@
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
+//! | `linalg` | factors of matrices |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -70,6 +71,7 @@ mod index;
 mod interpolate;
 mod inverse;
 mod loss;
+mod linalg;
 mod math;
 mod matmul;
 mod movement;

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `dict` | [`StateDict`]: tensors under dotted names, and how they are put into a model |
-//! | `safetensors` | [`safe_load`] (mapped, nothing read before it is used) and [`safe_save`] |
+//! | `safetensors`, `json` | [`safe_load`] (mapped, nothing read before it is used) and [`safe_save`] |
 //! | `npy`, `zip` | NumPy's [`npy_load`], [`npy_save`], [`npz_load`] and [`npz_save`] |
 //! | `atomic` | files that are exchanged whole |
 //!
@@ -12,6 +12,7 @@
 
 pub(crate) mod atomic;
 mod dict;
+mod json;
 mod npy;
 mod safetensors;
 pub(crate) mod zip;

@@ -3,13 +3,13 @@
 //! Loading reads the header alone. The tensors are on the `DISK` device: parts of the mapped file that take no memory until they are brought
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
+use super::json::{Reader, quoted};
 use super::{StateDict, atomic, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Buffer, disk};
 use crate::tensor::Tensor;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -139,16 +139,19 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     if header.first() != Some(&b'{') {
         return wrong(at, "the header does not begin with {");
     }
-    let raw: RawHeader = match serde_json::from_slice(header) {
-        Ok(raw) => raw,
-        Err(e) => return wrong(at, format!("the header is not the JSON that it should be: {e}")),
-    };
-    let mut entries = Vec::with_capacity(raw.tensors.len());
-    for (name, info) in raw.tensors {
-        match entry(name.clone(), &info, data) {
-            Ok(entry) => entries.push(entry),
-            Err(msg) => return wrong(at, format!("tensor {name:?}: {msg}")),
+    let Ok(text) = std::str::from_utf8(header) else { return wrong(at, "the header is not UTF-8") };
+    let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
+    let mut json = Reader::new(text);
+    let read = json.object(|json, name| {
+        if name == "__metadata__" {
+            return json.object(|json, key| json.string().map(|text| drop(metadata.insert(key, text))));
         }
+        let info = Info::read(json)?;
+        entries.push(entry(name.clone(), info, data).map_err(|msg| format!("tensor {name:?}: {msg}"))?);
+        Ok(())
+    });
+    if let Err(msg) = read.and_then(|()| json.end()) {
+        return wrong(at, format!("its header: {msg}"));
     }
     // In the order of their bytes each begins where the one before it ends.
     let mut order: Vec<&Entry> = entries.iter().collect();
@@ -164,13 +167,16 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     if end != data {
         return wrong(at, format!("the tensors end at byte {end} of {data} bytes of data"));
     }
-    Ok(Header { entries, metadata: raw.metadata })
+    Ok(Header { entries, metadata })
 }
 
-fn entry(name: String, info: &Info, data: usize) -> Result<Entry, String> {
-    let (_, dtype) = *NAMES.iter().find(|(n, _)| *n == info.dtype).ok_or_else(|| format!("the dtype {} is not supported", info.dtype))?;
-    let shape: Vec<usize> = info.shape.iter().map(|&n| usize::try_from(n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-    let (start, end) = info.data_offsets;
+fn entry(name: String, info: Info, data: usize) -> Result<Entry, String> {
+    let dtype = info.dtype.ok_or("it has no dtype")?;
+    let (_, dtype) = *NAMES.iter().find(|(n, _)| *n == dtype).ok_or_else(|| format!("the dtype {dtype} is not supported"))?;
+    let shape = info.shape.ok_or("it has no shape")?;
+    let shape: Vec<usize> = shape.iter().map(|&n| usize::try_from(n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let Some([start, end]) = info.offsets.as_deref() else { return Err("it has no data_offsets of two numbers".into()) };
+    let (start, end) = (*start, *end);
     if start > end || end > data as u64 {
         return Err(format!("the bytes {start}..{end} are not inside the {data} bytes of data"));
     }
@@ -178,44 +184,33 @@ fn entry(name: String, info: &Info, data: usize) -> Result<Entry, String> {
     Ok(Entry { name, dtype, shape, at: start as usize, len })
 }
 
-/// The JSON of one tensor.
-#[derive(serde::Deserialize)]
+/// What the header says of one tensor.
+#[derive(Default)]
 struct Info {
-    dtype: String,
-    shape: Vec<u64>,
-    data_offsets: (u64, u64),
+    dtype: Option<String>,
+    shape: Option<Vec<u64>>,
+    offsets: Option<Vec<u64>>,
 }
 
-/// The JSON, with its order kept and no name twice.
-struct RawHeader {
-    tensors: Vec<(String, Info)>,
-    metadata: BTreeMap<String, String>,
-}
-
-impl<'de> Deserialize<'de> for RawHeader {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<RawHeader, D::Error> {
-        struct Tensors;
-        impl<'de> Visitor<'de> for Tensors {
-            type Value = RawHeader;
-            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-                f.write_str("an object with a tensor under each name")
+impl Info {
+    /// Reads the JSON of one tensor. Fields that the format does not know are left out.
+    fn read(json: &mut Reader) -> Result<Info, String> {
+        let mut info = Info::default();
+        let numbers = |json: &mut Reader| {
+            let mut out = Vec::new();
+            json.list(|json| json.number().map(|n| out.push(n)))?;
+            Ok::<_, String>(out)
+        };
+        json.object(|json, field| {
+            match field.as_str() {
+                "dtype" => info.dtype = Some(json.string()?),
+                "shape" => info.shape = Some(numbers(json)?),
+                "data_offsets" => info.offsets = Some(numbers(json)?),
+                _ => json.skip()?,
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
-                let (mut tensors, mut metadata, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
-                while let Some(name) = map.next_key::<String>()? {
-                    if !seen.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("the name {name:?} is there twice")));
-                    }
-                    if name == "__metadata__" {
-                        metadata = map.next_value::<Option<_>>()?.unwrap_or_default();
-                    } else {
-                        tensors.push((name, map.next_value()?));
-                    }
-                }
-                Ok(RawHeader { tensors, metadata })
-            }
-        }
-        d.deserialize_map(Tensors)
+            Ok(())
+        })?;
+        Ok(info)
     }
 }
 
@@ -247,7 +242,6 @@ impl<'a> Layout<'a> {
         if texts.len() != metadata.len() {
             return Err(refused("a name stands twice in the metadata".into()));
         }
-        let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut parts = Vec::new();
         if !texts.is_empty() {
             let texts: Vec<String> = texts.iter().map(|(k, v)| format!("{}:{}", quoted(k), quoted(v))).collect();
