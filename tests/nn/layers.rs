@@ -179,6 +179,16 @@ fn empty_batches_pass() {
 }
 
 #[test]
+fn orthogonal_weights_are() {
+    for shape in [[6, 3, 1], [2, 3, 2], [4, 2, 2]] {
+        let w = init::orthogonal(shape, 2.0).realize().unwrap();
+        let m = w.reshape([shape[0], shape[1] * shape[2]]);
+        let (product, n) = if m.size(0) <= m.size(1) { (m.matmul(&m.t()), m.size(0)) } else { (m.t().matmul(&m), m.size(1)) };
+        super::close("the product with the transpose", &product, &(Tensor::eye(n, n) * 4.0), 1e-5);
+    }
+}
+
+#[test]
 fn weights_start_within_their_bounds() {
     let spread = |t: &Tensor| {
         let x = t.to_vec::<f32>().unwrap();
