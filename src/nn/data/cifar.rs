@@ -1,6 +1,6 @@
 //! CIFAR-10: colour images of 32 × 32 in ten classes, 50,000 for training and 10,000 for testing, in the binary version.
 
-use super::fetch::{self, Remote};
+use super::fetch::{Place, Remote};
 use super::{Array, ArrayDataset, Split};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -29,26 +29,17 @@ const TEST: [&str; 1] = ["test_batch.bin"];
 /// archive is kept in the folder that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time. The archive has the
 /// published SHA-256 or is refused; `.bin` files have to have the right length and labels.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
-    let (set, names) = ("cifar-10", if split == Split::Train { &TRAIN[..] } else { &TEST });
-    let cache = match folder {
-        Some(_) => None,
-        None => Some(fetch::cache(set)?),
-    };
-    let folder = folder.or(cache.as_deref()).unwrap_or(Path::new("."));
-    let inner = folder.join("cifar-10-batches-bin");
-    let plain = [folder, &inner].into_iter().find(|f| names.iter().all(|n| f.join(n).is_file()));
-    let files: Vec<Vec<u8>> = if let Some(place) = plain {
-        names.iter().map(|n| read_whole(&place.join(n))).collect::<Result<_>>()?
-    } else {
-        if cache.is_some() && !folder.join(ARCHIVE.name).exists() {
-            fetch::fetch(set, folder, &ARCHIVE)?;
+    let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
+    let place = Place::new("cifar-10", folder)?;
+    let folders = [place.folder.clone(), place.folder.join("cifar-10-batches-bin")];
+    let files: Vec<Vec<u8>> = match folders.iter().find(|f| names.iter().all(|n| f.join(n).is_file())) {
+        Some(folder) => names.iter().map(|n| read_whole(&folder.join(n))).collect::<Result<_>>()?,
+        None => {
+            let archive = place.bytes(&ARCHIVE, &[ARCHIVE])?;
+            unpack(GzDecoder::new(archive.as_slice()), names, RECORD * PER_FILE).map_err(|msg| place.wrong(msg))?
         }
-        let absent = || fetch::absent(set, folder, &[&ARCHIVE], &format!("neither {} nor {} is there", names.join(", "), ARCHIVE.name));
-        let bytes = fetch::get(set, folder, &ARCHIVE)?.ok_or_else(absent)?;
-        unpack(GzDecoder::new(bytes.as_slice()), names, RECORD * PER_FILE)
-            .map_err(|msg| Error::Format { at: folder.join(ARCHIVE.name).display().to_string(), msg })?
     };
-    parse(&folder.display().to_string(), &files.concat())
+    parse(&place.folder.display().to_string(), &files.concat())
 }
 
 /// A `.bin` file of the set, whose length is looked at before it is read.
