@@ -26,6 +26,9 @@
 //!
 //! Mistakes of the user are an [`Error`] that names the operation and what it was given. `ARCHITECTURE.md` has the map of the code.
 
+// The derive of `Module` names the crate, also inside of it.
+extern crate self as picograd;
+
 pub mod autograd;
 pub mod dtype;
 pub mod env;

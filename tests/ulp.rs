@@ -39,6 +39,16 @@ const FUNCTIONS: &[Function] = &[
     function("rsqrt", Tensor::rsqrt, |x| 1.0 / x.sqrt(), 2.0),
     function("sqrt", Tensor::sqrt, f64::sqrt, 0.5),
     function("recip", Tensor::reciprocal, |x| 1.0 / x, 0.5),
+    function("log1p", Tensor::log1p, f64::ln_1p, 4.0),
+    function("log10", Tensor::log10, f64::log10, 4.0),
+    function("sinh", Tensor::sinh, f64::sinh, 4.0),
+    function("cosh", Tensor::cosh, f64::cosh, 4.0),
+    function("asin", Tensor::asin, f64::asin, 4.0),
+    function("acos", Tensor::acos, f64::acos, 4.0),
+    function("atan", Tensor::atan, f64::atan, 4.0),
+    function("asinh", Tensor::asinh, f64::asinh, 4.0),
+    function("acosh", Tensor::acosh, f64::acosh, 4.0),
+    function("atanh", Tensor::atanh, f64::atanh, 4.0),
 ];
 
 /// The device that gets fewer inputs, because it is slow.

@@ -286,7 +286,17 @@ impl Emit<'_> {
         }
         let u = self.order[i].clone();
         match u.op() {
-            // The value of a reduce is what its accumulator holds after the last step.
+            // The value of a reduce is what its accumulator holds after the last step. The bounds of a reduce are not those of an accumulator, of which nothing is
+            // known; where a place depends on them they are put down, so that it can be seen to lie inside its buffer.
+            Op::Reduce if u.dtype().is_int() && self.is_place(&u) => {
+                let (lo, hi) = u.bounds();
+                let bound = |b: i128| UOp::constant(b as i64, u.dtype());
+                let least = self.new[&i].binary(Op::Max, bound(lo));
+                let both = least.binary(Op::Min, bound(hi));
+                self.push(least);
+                self.push(both.clone());
+                self.new.insert(i, both);
+            }
             Op::Reduce => {}
             Op::Store => {
                 let (place, value) = (self.operand(&u.src()[0]), self.operand(&u.src()[1]));
@@ -315,6 +325,11 @@ impl Emit<'_> {
                 self.new.insert(i, new);
             }
         }
+    }
+
+    /// Does a place in memory depend on this node?
+    fn is_place(&self, u: &UOp) -> bool {
+        self.order.iter().filter(|n| n.op() == Op::Index).any(|n| n.src()[1].toposort().contains(u))
     }
 
     /// Does a load use this place?

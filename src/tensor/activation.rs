@@ -93,7 +93,8 @@ impl Tensor {
 
     /// eˣ-1 for x up to 0; above, as at 0. By the hyperbolic tangent, which is exact near zero where a difference is not.
     fn exp_minus_one(&self) -> Tensor {
-        let t = (self.minimum(0.0) * 0.5).tanh();
+        // A choice and not a minimum, whose gradient at 0 is that of both sides.
+        let t = (self.gt(0).where_(0.0, self) * 0.5).tanh();
         &t * 2.0 / (1.0 - &t)
     }
 }

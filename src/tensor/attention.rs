@@ -10,6 +10,7 @@ pub struct Attention {
     causal: bool,
     scale: Option<f64>,
     grouped: bool,
+    dropout: f64,
 }
 
 impl Attention {
@@ -32,6 +33,10 @@ impl Attention {
     /// Each head of keys and values serves several heads of queries; heads are axis -3.
     pub fn grouped(self) -> Attention {
         Attention { grouped: true, ..self }
+    }
+    /// Each weight dropped with this probability, as [`Tensor::dropout`] does.
+    pub fn dropout(self, p: f64) -> Attention {
+        Attention { dropout: p, ..self }
     }
 }
 
@@ -77,7 +82,8 @@ impl Tensor {
             if let Some(mask) = &how.mask {
                 scores = if mask.dtype().is_bool() { mask.try_where_(scores, f64::NEG_INFINITY)? } else { scores.try_add(mask)? };
             }
-            scores.try_softmax(-1)?.try_cast(self.as_float().dtype())?.try_matmul(&value)
+            let weights = scores.try_softmax(-1)?.try_cast(self.as_float().dtype())?;
+            weights.try_dropout(how.dropout)?.try_matmul(&value)
         }
     }
 }

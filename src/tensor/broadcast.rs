@@ -46,6 +46,16 @@ impl Operand {
     }
 }
 
+impl Tensor {
+    /// The operand as a tensor of this one's dtype: what is written into it.
+    pub(super) fn written_as(&self, value: Operand) -> Result<Tensor> {
+        match value {
+            Operand::Scalar(c, weak) => self.with(UOp::constant(c, promote_weak(self.dtype(), weak))).try_cast(self.dtype()),
+            Operand::Tensor(t) => t.try_cast(self.dtype()),
+        }
+    }
+}
+
 /// Operands of one dtype and one shape. Literals stay of rank 0: they go with every shape.
 pub(super) struct Unified {
     pub(super) src: SmallVec<[UOp; 3]>,

@@ -94,11 +94,12 @@ pub struct Conv {
     dilation: Spatial,
     groups: usize,
     bias: Option<Tensor>,
+    output_padding: Spatial,
 }
 
 impl Default for Conv {
     fn default() -> Conv {
-        Conv { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, bias: None }
+        Conv { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, bias: None, output_padding: 0.into() }
     }
 }
 
@@ -123,6 +124,10 @@ impl Conv {
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
+    /// For [`Tensor::conv_transpose2d`]: elements more at the end of each axis. A convolution with a stride gives one size for several, and this says which of them is meant.
+    pub fn output_padding(self, output_padding: impl Into<Spatial>) -> Conv {
+        Conv { output_padding: output_padding.into(), ..self }
+    }
     /// A number per output channel, added.
     pub fn bias(self, bias: &Tensor) -> Conv {
         Conv { bias: Some(bias.clone()), ..self }
@@ -146,7 +151,79 @@ impl Tensor {
         pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
             conv(self, weight, &how)
         }
+
+        /// The transpose of a convolution: what [`conv2d`](Self::conv2d) with this stride, padding and dilation takes to a smaller size comes back to the larger one. The
+        /// weight is `[channels, outputs / groups, …]`, with as many spatial axes as it has after its first two.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Conv};
+        /// let (x, w) = (Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]), Tensor::ones([1, 1, 2, 2]));
+        /// let y = x.conv_transpose2d(&w, Conv::new());
+        /// assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0, 10.0, 6.0, 3.0, 7.0, 4.0]);
+        /// assert_eq!(x.conv_transpose2d(&w, Conv::new().stride(2).output_padding(1)).shape(), [1, 1, 5, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn conv_transpose2d | try_conv_transpose2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+            conv_transpose(self, weight, &how)
+        }
     }
+}
+
+/// As a convolution of the input with zeros between its elements and around it, with the weight turned around.
+fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+    const OP: &str = "conv_transpose2d";
+    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    if ws.len() < 3 || xs.len() != ws.len() {
+        return wrong_shape(
+            OP,
+            format!("input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [channels, outputs / groups, …]"),
+        );
+    }
+    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != ws[0] {
+        return wrong_shape(OP, format!("input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}", xs[1], ws[0]));
+    }
+    let n = ws.len() - 2;
+    if ws[2..].contains(&0) || xs[2..].contains(&0) {
+        return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: an empty axis or window"));
+    }
+    let stride = how.stride.positive(OP, "stride", n)?;
+    let dilation = how.dilation.positive(OP, "dilation", n)?;
+    let extra = how.output_padding.resolve(OP, "output_padding", n)?;
+    let padding = how.padding.resolve(OP, n)?;
+    let mut t = x.clone();
+    for i in 0..n {
+        let (axis, size, reach) = (i + 2, xs[i + 2], dilation[i] * (ws[i + 2] - 1));
+        if extra[i] > 0 && extra[i] >= stride[i].max(dilation[i]) {
+            return wrong_shape(
+                OP,
+                format!("output padding {} is not less than the stride {} or the dilation {}", extra[i], stride[i], dilation[i]),
+            );
+        }
+        // Zeros between the elements.
+        let dims = t.dims();
+        let with = |sizes: &[usize]| Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied());
+        let apart = t
+            .moved(with(&[size, 1]))?
+            .moved(Movement::pad((0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) })))?;
+        let apart = apart.moved(with(&[size * stride[i]]))?.narrow(axis, 0, (size - 1) * stride[i] + 1)?;
+        // Zeros around, or less of what is there where the padding is more than the reach of the window.
+        let around = (reach, reach + extra[i]);
+        let all = apart.moved(Movement::pad((0..dims.len()).map(|a| if a == axis { around } else { (0, 0) })))?;
+        let length = all.dims()[axis];
+        let (before, after) = padding[i];
+        if before + after + reach >= length {
+            return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}", padding[i]));
+        }
+        t = all.narrow(axis, before, length - after)?;
+    }
+    // [groups, channels, outputs, …] becomes [groups · outputs, channels, …], each window from its end.
+    let (channels, outputs) = (ws[0] / groups, ws[1]);
+    let kernels = ws[2..].iter().copied();
+    let w = weight.moved(Movement::reshape([groups, channels, outputs].into_iter().chain(kernels.clone())))?.try_transpose(1, 2)?;
+    let w = w.moved(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
+    let w = w.moved(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
+    let plain = Conv { stride: 1.into(), padding: 0.into(), ..how.clone() };
+    conv(&t, &w, &plain)
 }
 
 fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {

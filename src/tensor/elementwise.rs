@@ -6,6 +6,15 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, Op, UOp};
 
+/// How [`Tensor::div_rounded`] makes a quotient whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rounding {
+    /// Toward zero, as integers divide in C and in Rust.
+    Trunc,
+    /// Toward minus infinity, as [`Tensor::idiv`].
+    Floor,
+}
+
 /// Two operands of one dtype and shape.
 pub(super) struct Pair {
     pub(super) x: Tensor,
@@ -74,6 +83,33 @@ pub(super) mod binary {
         // An infinite divisor has no multiple to take off: what is left is the number itself, or the divisor if the signs differ.
         let apart = x.try_lt(0)?.try_ne(y.try_lt(0)?)?.try_bitwise_and(x.try_ne(0)?)?;
         y.isinf().try_bitwise_and(x.isfinite())?.try_where_(apart.try_where_(y, x)?, rest)
+    }
+    pub(crate) fn trunc_div(x: Operand, y: Operand) -> Result<Tensor> {
+        let p = pair("div_rounded", x, y)?;
+        only("div_rounded", &p, !p.dtype.is_bool(), "numbers")?;
+        if p.dtype.is_float() {
+            return Ok(p.node(Op::Div).trunc());
+        }
+        // One more than the floor where that was below a negative quotient. Signs that wrap do no harm: the least by -1 has no rest.
+        let down = p.node(Op::IDiv);
+        let below = p.node(Op::Mod).try_ne(0)?.try_bitwise_and(p.x.try_lt(0)?.try_ne(p.y.try_lt(0)?)?)?;
+        below.try_where_(&down + 1, &down)
+    }
+    pub(crate) fn fmod(x: Operand, y: Operand) -> Result<Tensor> {
+        let p = pair("fmod", x, y)?;
+        only("fmod", &p, !p.dtype.is_bool(), "numbers")?;
+        let (x, y) = (&p.x, &p.y);
+        if !p.dtype.is_float() {
+            let rest = p.node(Op::Mod);
+            let other = rest.try_ne(0)?.try_bitwise_and(rest.try_lt(0)?.try_ne(x.try_lt(0)?)?)?;
+            return other.try_where_(rest.try_sub(y)?, rest);
+        }
+        let rest = x.try_sub(p.node(Op::Div).trunc().try_mul(y)?)?;
+        // A quotient that was rounded up to a whole number took off one divisor too many.
+        let past = rest.try_mul(x)?.try_lt(0)?;
+        let back = y.abs().try_mul(x.try_lt(0)?.try_where_(x.literal(-1.0), x.literal(1.0))?)?;
+        let rest = past.try_where_(rest.try_add(back)?, &rest)?;
+        y.isinf().try_bitwise_and(x.isfinite())?.try_where_(x, rest)
     }
     pub(crate) fn pow(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("pow", x, y)?;
@@ -172,6 +208,35 @@ impl Tensor {
         /// The remainder of [`idiv`](Self::idiv), with the divisor's sign. An integer modulo zero is zero.
         pub fn modulo | try_modulo(&self, other: impl Into<Operand>) -> Tensor {
             binary::modulo(self.into(), other.into())
+        }
+
+        /// The quotient as a whole number, in the dtype of the operands. An integer divided by zero is zero.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Rounding};
+        /// let x = Tensor::new([7, -7]);
+        /// assert_eq!(x.div_rounded(2, Rounding::Trunc).to_vec::<i32>()?, [3, -3]);
+        /// assert_eq!(x.div_rounded(2, Rounding::Floor).to_vec::<i32>()?, [3, -4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn div_rounded | try_div_rounded(&self, other: impl Into<Operand>, rounding: Rounding) -> Tensor {
+            match rounding {
+                Rounding::Trunc => binary::trunc_div(self.into(), other.into()),
+                Rounding::Floor => binary::idiv(self.into(), other.into()),
+            }
+        }
+
+        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has none. Of floats it is exact for quotients that the dtype can tell
+        /// apart.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([7, -7]).fmod(4).to_vec::<i32>()?, [3, -3]);
+        /// assert_eq!(Tensor::new([5.5f32, -5.5]).fmod(2.0).to_vec::<f32>()?, [1.5, -1.5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn fmod | try_fmod(&self, other: impl Into<Operand>) -> Tensor {
+            binary::fmod(self.into(), other.into())
         }
 
         /// This to the power of the other. A negative power of an integer is rounded toward zero.
@@ -321,6 +386,47 @@ impl Tensor {
             }
             Ok(self.with(self.uop().bitcast(dtype)))
         }
+    }
+
+    /// As `f32`.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::new([1u8, 0]);
+    /// assert_eq!((x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()), (DType::F32, DType::F16, DType::BF16));
+    /// assert_eq!((x.double().dtype(), x.int().dtype(), x.long().dtype()), (DType::F64, DType::I32, DType::I64));
+    /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
+    /// ```
+    pub fn float(&self) -> Tensor {
+        self.cast(DType::F32)
+    }
+    /// As `f16`.
+    pub fn half(&self) -> Tensor {
+        self.cast(DType::F16)
+    }
+    /// As `bf16`.
+    pub fn bfloat16(&self) -> Tensor {
+        self.cast(DType::BF16)
+    }
+    /// As `f64`.
+    pub fn double(&self) -> Tensor {
+        self.cast(DType::F64)
+    }
+    /// As `i32`.
+    pub fn int(&self) -> Tensor {
+        self.cast(DType::I32)
+    }
+    /// As `i64`.
+    pub fn long(&self) -> Tensor {
+        self.cast(DType::I64)
+    }
+    /// As `i16`.
+    pub fn short(&self) -> Tensor {
+        self.cast(DType::I16)
+    }
+    /// As bools: whether the element is anything but zero.
+    pub fn bool(&self) -> Tensor {
+        self.truth()
     }
 
     /// Whether the element is zero.

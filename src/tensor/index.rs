@@ -1,6 +1,8 @@
-//! Indexing: `t.i((0, 1..3, .., NewAxis))`. In comes a tuple of picks, one per axis; out comes a view made of shrinks, flips and reshapes.
+//! Indexing: `t.i((0, 1..3, .., NewAxis))`, and assignment through an index. In comes a tuple of picks, one per axis. Numbers and ranges are a view made of
+//! shrinks, flips and reshapes, which can be undone; lists and tensors of indices, and masks, choose from what that leaves.
 
-use super::Tensor;
+use super::broadcast::{Operand, broadcast_to};
+use super::{Tensor, advanced};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, Ranges};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -10,7 +12,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 pub struct NewAxis;
 
 /// What an index takes of one axis.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Pick {
     /// One place; the axis is gone. Negative counts from the end.
     At(isize),
@@ -27,6 +29,8 @@ pub enum Pick {
     Rest,
     /// A new axis of size 1.
     New,
+    /// The places that a tensor of integers names, or where a tensor of bools is true; one of bools takes as many axes as it has.
+    Tensor(Tensor),
 }
 
 /// Whatever can pick from one axis.
@@ -75,6 +79,27 @@ impl ToPick for Pick {
         self
     }
 }
+impl ToPick for Tensor {
+    fn to_pick(self) -> Pick {
+        Pick::Tensor(self)
+    }
+}
+impl ToPick for &Tensor {
+    fn to_pick(self) -> Pick {
+        Pick::Tensor(self.clone())
+    }
+}
+macro_rules! from_lists_of_places {
+    ($($t:ty)*) => { $(
+        impl<const N: usize> ToPick for [$t; N] {
+            fn to_pick(self) -> Pick { Pick::Tensor(Tensor::new(self)) }
+        }
+        impl ToPick for Vec<$t> {
+            fn to_pick(self) -> Pick { Pick::Tensor(Tensor::new(self)) }
+        }
+    )* };
+}
+from_lists_of_places! { i32 i64 bool }
 
 fn stretch(start: Option<isize>, end: Option<isize>) -> Pick {
     Pick::Stretch { start, end, step: 1 }
@@ -135,31 +160,31 @@ macro_rules! tuples {
 }
 tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H) }
 
-fn outside<T>(msg: String) -> Result<T> {
-    Err(Error::Index { op: "i", msg })
+fn outside<T>(op: &'static str, msg: String) -> Result<T> {
+    Err(Error::Index { op, msg })
 }
 
-/// A stretch of an axis as a shrink, an optional flip, and a distance.
-struct Cut {
-    range: (usize, usize),
-    flip: bool,
-    by: usize,
-}
-
-fn cut(shape: &[usize], axis: usize, start: Option<isize>, end: Option<isize>, step: isize) -> Result<Cut> {
+/// The places that a range of an axis spans.
+fn stretch_of(
+    op: &'static str,
+    shape: &[usize],
+    axis: usize,
+    start: Option<isize>,
+    end: Option<isize>,
+    step: isize,
+) -> Result<(usize, usize)> {
     let size = shape[axis] as isize;
     let here = || format!("axis {axis} of {shape:?}, which has size {size}");
     if step == 0 {
-        return outside(format!("a step of 0 on {}", here()));
+        return outside(op, format!("a step of 0 on {}", here()));
     }
     let place = |end: isize| if end < 0 { end + size } else { end };
     let text = |e: Option<isize>| e.map(|e| e.to_string()).unwrap_or_default();
-    let written = || format!("{}..{}", text(start), text(end));
     let (a, b) = (start.map_or(0, place), end.map_or(size, place));
     if a < 0 || b > size || a > b {
-        return outside(format!("{} is not within {}", written(), here()));
+        return outside(op, format!("{}..{} is not within {}", text(start), text(end), here()));
     }
-    Ok(Cut { range: (a as usize, b as usize), flip: step < 0, by: step.unsigned_abs() })
+    Ok((a as usize, b as usize))
 }
 
 impl Tensor {
@@ -169,6 +194,11 @@ impl Tensor {
         /// pick are whole. What is outside the tensor is an error. (Clippy takes a literal `1..-1` for an empty range, not knowing that it counts
         /// from the end: allow `clippy::reversed_empty_ranges` there, or write `1..n - 1`.)
         ///
+        /// A tensor of integers, or a list `[2, 0]`, picks places in any order; several of them broadcast together and go along their axes in step. Their axes
+        /// come where the first of them stands, or in front if other axes of the result lie between them, as in PyTorch. A place outside the axis is not an error but
+        /// reads 0. A tensor of bools picks where it is true, over as many axes as it has; since the shape depends on it, it is computed at once
+        /// ([`masked_select`](Self::masked_select) is lazy).
+        ///
         /// ```
         /// use picograd::{Tensor, tensor::NewAxis};
         /// let x = Tensor::arange(0, 24, 1).reshape([2, 3, 4]);
@@ -176,60 +206,143 @@ impl Tensor {
         /// assert_eq!(x.i((.., NewAxis, 0..2)).shape(), [2, 3, 1, 2]);
         /// let wrong = x.try_i((0, 3)).unwrap_err();
         /// assert_eq!(wrong.to_string(), "i: index 3 is outside axis 1 of [2, 3, 4], which has size 3");
+        ///
+        /// assert_eq!(x.i((1, [2, 0], 0)).to_vec::<i32>()?, [20, 12]);
+        /// assert_eq!(x.i((.., [0, 1], [3, 0])).to_vec::<i32>()?, [3, 4, 15, 16]);
+        /// assert_eq!(x.i(x.gt(20)).to_vec::<i32>()?, [21, 22, 23]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn i | try_i(&self, index: impl Indices) -> Tensor {
-            pick(self, &index.picks())
+            let cut = pick("i", &self.dims(), index.picks())?;
+            let part = cut.apply(self)?;
+            if cut.places.is_empty() { Ok(part) } else { advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?) }
         }
+    }
+
+    /// Puts a value in the place of the part that [`i`](Self::i) would give, for every handle on the tensor; the rest stays. The value is broadcast
+    /// to the part and cast. Where places of a tensor of integers come twice, the last one's value stays; a place outside the axis is not written.
+    ///
+    /// It is an assignment, so it is lazy, and tensors that were made from this one before keep the old value. A mask is computed at once only
+    /// if the value has an element for each place where it is true.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::full([2, 3], 0);
+    /// x.set((0, 1..), 5)?;
+    /// x.set((1, [2, 0]), Tensor::new([7, 8]))?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 5, 5, 8, 0, 7]);
+    /// x.set(x.gt(5), -1)?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 5, 5, -1, 0, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn set(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
+        let cut = pick("set", &self.dims(), index.picks())?;
+        let value = self.written_as(value.into())?;
+        let part = if cut.places.is_empty() {
+            broadcast_to("set", &value, &cut.out)?
+        } else {
+            advanced::written("set", &cut.apply(self)?, &cut.places, &value)?
+        };
+        let inside = Tensor::full((), true).try_expand(&cut.out)?;
+        self.assign(cut.undo(&inside)?.try_where_(cut.undo(&part)?, self)?)
     }
 }
 
-fn pick(t: &Tensor, picks: &[Pick]) -> Result<Tensor> {
-    let shape = t.dims();
-    let named = picks.iter().filter(|p| matches!(p, Pick::At(_) | Pick::Stretch { .. })).count();
-    let rests = picks.iter().filter(|p| **p == Pick::Rest).count();
+/// The view that the numbers and ranges of an index make, and the tensors that choose from it.
+struct Cut {
+    /// The shape before.
+    shape: Dims,
+    ranges: Ranges,
+    flips: Vec<bool>,
+    steps: Dims,
+    /// The result's sizes: of each axis that stays, and 1 for each new one.
+    out: Dims,
+    /// The first axis of the result that each tensor takes.
+    places: Vec<(usize, Tensor)>,
+}
+
+/// How many axes a pick takes.
+fn takes(p: &Pick) -> usize {
+    match p {
+        Pick::At(_) | Pick::Stretch { .. } => 1,
+        Pick::Tensor(t) if t.dtype().is_bool() => t.ndim(),
+        Pick::Tensor(_) => 1,
+        Pick::Rest | Pick::New => 0,
+    }
+}
+
+fn pick(op: &'static str, shape: &Dims, picks: Vec<Pick>) -> Result<Cut> {
+    let named: usize = picks.iter().map(takes).sum();
+    let rests = picks.iter().filter(|p| matches!(p, Pick::Rest)).count();
     if named > shape.len() {
-        return outside(format!("{named} axes picked of {shape:?}, which has {}", shape.len()));
+        return outside(op, format!("{named} axes picked of {shape:?}, which has {}", shape.len()));
     }
     if rests > 1 {
-        return outside(format!("`..` stands {rests} times in an index of {shape:?}, and once is the most"));
+        return outside(op, format!("`..` stands {rests} times in an index of {shape:?}, and once is the most"));
     }
-    let (mut ranges, mut flips, mut steps) = (Ranges::new(), Vec::new(), Dims::new());
-    // The result's sizes: of each axis that stays, and 1 for each new one.
-    let mut out = Dims::new();
-    let whole = |axis: usize, ranges: &mut Ranges, flips: &mut Vec<bool>, steps: &mut Dims, out: &mut Dims| {
-        ranges.push((0, shape[axis]));
-        flips.push(false);
-        steps.push(1);
-        out.push(shape[axis]);
-    };
+    let mut cut =
+        Cut { shape: shape.clone(), ranges: Ranges::new(), flips: Vec::new(), steps: Dims::new(), out: Dims::new(), places: Vec::new() };
     for p in picks {
-        let axis = ranges.len();
-        match *p {
-            Pick::New => out.push(1),
-            Pick::Rest => (axis..axis + shape.len() - named).for_each(|a| whole(a, &mut ranges, &mut flips, &mut steps, &mut out)),
+        let axis = cut.ranges.len();
+        match p {
+            Pick::New => cut.out.push(1),
+            Pick::Rest => (0..shape.len() - named).for_each(|_| cut.whole()),
             Pick::At(i) => {
                 let size = shape[axis] as isize;
                 let place = if i < 0 { i + size } else { i };
                 if !(0..size).contains(&place) {
-                    return outside(format!("index {i} is outside axis {axis} of {shape:?}, which has size {size}"));
+                    return outside(op, format!("index {i} is outside axis {axis} of {shape:?}, which has size {size}"));
                 }
-                ranges.push((place as usize, place as usize + 1));
-                flips.push(false);
-                steps.push(1);
+                cut.push((place as usize, place as usize + 1), false, 1);
             }
             Pick::Stretch { start, end, step } => {
-                let c = cut(&shape, axis, start, end, step)?;
-                out.push((c.range.1 - c.range.0).div_ceil(c.by));
-                ranges.push(c.range);
-                flips.push(c.flip);
-                steps.push(c.by);
+                let range = stretch_of(op, shape, axis, start, end, step)?;
+                cut.push(range, step < 0, step.unsigned_abs());
+                cut.out.push((range.1 - range.0).div_ceil(step.unsigned_abs()));
+            }
+            Pick::Tensor(t) => {
+                let n = takes(&Pick::Tensor(t.clone()));
+                if t.dtype().is_bool() && t.dims()[..] != shape[axis..axis + n] {
+                    return outside(op, format!("a mask of {:?} on the axes of {:?} from {axis} on", t.dims(), shape));
+                }
+                cut.places.push((cut.out.len(), t));
+                (0..n).for_each(|_| cut.whole());
             }
         }
     }
-    (ranges.len()..shape.len()).for_each(|a| whole(a, &mut ranges, &mut flips, &mut steps, &mut out));
-    let part = t.moved(Movement::Shrink(ranges))?.moved(Movement::flip(flips))?;
-    every(&part, &steps)?.moved(Movement::Reshape(out))
+    (cut.ranges.len()..shape.len()).for_each(|_| cut.whole());
+    Ok(cut)
+}
+
+impl Cut {
+    fn push(&mut self, range: (usize, usize), flip: bool, step: usize) {
+        self.ranges.push(range);
+        self.flips.push(flip);
+        self.steps.push(step);
+    }
+    /// The next axis as it is.
+    fn whole(&mut self) {
+        let size = self.shape[self.ranges.len()];
+        self.push((0, size), false, 1);
+        self.out.push(size);
+    }
+    /// The view.
+    fn apply(&self, t: &Tensor) -> Result<Tensor> {
+        let part = t.moved(Movement::Shrink(self.ranges.clone()))?.moved(Movement::flip(self.flips.iter().copied()))?;
+        every(&part, &self.steps)?.moved(Movement::Reshape(self.out.clone()))
+    }
+    /// What is in the view, back where it was, and zeros elsewhere.
+    fn undo(&self, part: &Tensor) -> Result<Tensor> {
+        let sizes: Dims = self.ranges.iter().map(|r| r.1 - r.0).collect();
+        let counts: Dims = sizes.iter().zip(&self.steps).map(|(n, &s)| n.div_ceil(s)).collect();
+        let apart = part
+            .moved(Movement::reshape(counts.iter().flat_map(|&c| [c, 1])))?
+            .moved(Movement::pad(self.steps.iter().flat_map(|&s| [(0, 0), (0, s - 1)])))?
+            .moved(Movement::reshape(counts.iter().zip(&self.steps).map(|(c, s)| c * s)))?
+            .moved(Movement::shrink(sizes.iter().map(|&n| (0, n))))?;
+        let around = self.ranges.iter().zip(&self.shape).map(|(r, n)| (r.0, n - r.1));
+        apart.moved(Movement::flip(self.flips.iter().copied()))?.moved(Movement::pad(around))
+    }
 }
 
 /// Every `steps[axis]`-th place of each axis, from the first on.

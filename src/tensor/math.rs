@@ -63,17 +63,19 @@ impl Tensor {
     }
     /// The base-10 logarithm.
     pub fn log10(&self) -> Tensor {
-        self.log() / std::f64::consts::LN_10
+        (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
     }
     /// The hyperbolic cosine.
     pub fn cosh(&self) -> Tensor {
-        let x = self.as_float();
-        x.exp() * 0.5 + (-&x).exp() * 0.5
+        // Of half the argument, since that of all of it is infinite before the result is.
+        let e = (self.as_wide_float() * 0.5).exp();
+        (&e * 0.5 * &e + 0.5 / &e / &e).cast(self.as_float().dtype())
     }
     /// The hyperbolic sine.
     pub fn sinh(&self) -> Tensor {
         // A difference of exponentials would lose everything near zero.
-        self.tanh() * self.cosh()
+        let x = self.as_wide_float();
+        (x.tanh() * x.cosh()).cast(self.as_float().dtype())
     }
     /// The product with itself.
     pub fn square(&self) -> Tensor {
@@ -157,7 +159,7 @@ impl Tensor {
     }
 
     /// Whether the sign bit is set; also of -0.0, and of a negative NaN.
-    fn signbit(&self) -> Tensor {
+    pub(super) fn signbit(&self) -> Tensor {
         let bits = match self.dtype().bits() {
             8 => DType::I8,
             16 => DType::I16,

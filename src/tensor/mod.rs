@@ -8,10 +8,14 @@
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `index` | other shapes of the same elements |
-//! | `elementwise`, `math`, `operators`, `activation` | one element from the matching elements |
+//! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `gather`, `advanced` | elements by places that are computed |
+//! | `elementwise`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
-//! | `matmul`, `conv`, `pool`, `attention` | products, windows, attention |
+//! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
+//! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
+//! | `loss` | the distance of an output from its target |
+//! | `linalg` | factors of matrices |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -52,34 +56,50 @@ macro_rules! fallible {
 }
 
 mod activation;
+mod advanced;
 mod args;
 mod attention;
 mod broadcast;
 mod conv;
 mod create;
 mod display;
+mod einsum;
 mod elementwise;
+mod gather;
 mod grad;
 mod index;
+mod interpolate;
+mod inverse;
+mod linalg;
+mod loss;
 mod math;
 mod matmul;
 mod movement;
 mod norm;
 mod operators;
+mod pad;
 mod pool;
 mod random;
 mod realize;
 mod reduce;
+mod scan;
+mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
 pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use elementwise::Rounding;
+pub use gather::Scatter;
 pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
+pub use interpolate::Interpolate;
+pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
+pub use pad::PadMode;
 pub use pool::Pool;
+pub(crate) use random::fans;
 pub use random::threefry2x32;
 
 /// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
@@ -132,6 +152,10 @@ impl Tensor {
     /// Where it is computed and stored.
     pub fn device(&self) -> &DeviceName {
         &self.0.device
+    }
+    /// What all handles on this tensor share, and no other tensor that is alive has.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
     /// Sizes per axis.
     pub fn shape(&self) -> Vec<usize> {
@@ -212,7 +236,7 @@ impl From<&Tensor> for Tensor {
 
 /// The value, or a panic with the error's message at the caller's line.
 #[track_caller]
-fn or_panic<T>(result: Result<T>) -> T {
+pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     match result {
         Ok(value) => value,
         Err(e) => panic!("{e}"),

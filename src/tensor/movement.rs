@@ -1,6 +1,7 @@
 //! Other shapes of the same elements. Every method becomes some of the six movement ops; `cat` alone adds arithmetic, to choose between inputs.
 
 use super::broadcast::{Operand, promoted};
+use super::conv::{Window, windows};
 use super::create::iota;
 use super::{Axes, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
@@ -301,28 +302,109 @@ impl Tensor {
             twice.narrow(at, start, start + size)
         }
 
-        /// The main diagonal of a matrix.
-        pub fn diagonal | try_diagonal(&self) -> Tensor {
-            let [rows, cols] = self.dims()[..] else {
-                return wrong_shape("diagonal", format!("takes a matrix, and was given {:?}", self.dims()));
-            };
-            // Laid out in rows of one element more, a square's diagonal is the first column; the last row is filled up.
-            let n = rows.min(cols);
-            if n == 0 {
-                return self.try_reshape([0]);
+        /// The diagonal of two axes, as the last axis of the result. It begins `offset` to the right of the first element, or below it if that is negative.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
+        /// assert_eq!(x.diagonal(0, 0, 1).to_vec::<i32>()?, [1, 5]);
+        /// assert_eq!(x.diagonal(1, 0, 1).to_vec::<i32>()?, [2, 6]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn diagonal | try_diagonal(&self, offset: isize, a: isize, b: isize) -> Tensor {
+            let dims = self.dims();
+            let (a, b) = (resolve_axis("diagonal", a, &dims)?, resolve_axis("diagonal", b, &dims)?);
+            if a == b {
+                return wrong_shape("diagonal", format!("of axis {a} of {dims:?} with itself"));
             }
-            let flat = self.try_shrink(&[(0, n), (0, n)])?.try_reshape([n * n])?.try_pad(&[(0, n)])?;
-            flat.try_reshape([n, n + 1])?.try_shrink(&[(0, n), (0, 1)])?.try_reshape([n])
+            let others = (0..dims.len()).filter(|&i| i != a && i != b);
+            let rest: Dims = others.clone().map(|i| dims[i]).collect();
+            let (down, right) = (offset.min(0).unsigned_abs().min(dims[a]), offset.max(0).unsigned_abs().min(dims[b]));
+            let n = (dims[a] - down).min(dims[b] - right);
+            let last = |sizes: &[usize]| Movement::reshape(rest.iter().chain(sizes).copied());
+            let mut square = self.moved(Movement::permute(others.chain([a, b])))?;
+            square = square.narrow(rest.len(), down, down + n)?.narrow(rest.len() + 1, right, right + n)?;
+            if n == 0 {
+                return square.moved(last(&[0]));
+            }
+            // Laid out in rows of one element more, the diagonal of a square is the first column; the last row is filled up.
+            let flat = square.moved(last(&[n * n]))?.moved(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
+            flat.moved(last(&[n, n + 1]))?.narrow(rest.len() + 1, 0, 1)?.moved(last(&[n]))
         }
 
-        /// A matrix with these elements on its diagonal.
+        /// A matrix with these elements on its diagonal; of a matrix its diagonal.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]).diag();
+        /// assert_eq!(x.to_vec::<i32>()?, [1, 0, 0, 2]);
+        /// assert_eq!(x.diag().to_vec::<i32>()?, [1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn diag | try_diag(&self) -> Tensor {
-            let [n] = self.dims()[..] else {
-                return wrong_shape("diag", format!("takes one axis, and was given {:?}", self.dims()));
+            let n = match self.dims()[..] {
+                [n] => n,
+                [_, _] => return self.try_diagonal(0, 0, 1),
+                _ => return wrong_shape("diag", format!("takes one axis or two, and was given {:?}", self.dims())),
             };
             let wide = self.try_unsqueeze(-1)?.try_pad(&[(0, 0), (0, n)])?.try_reshape([n * (n + 1)])?;
             wide.try_shrink(&[(0, n * n)])?.try_reshape([n, n])
         }
+
+        /// Windows of `size` elements along an axis, `step` apart: the axis counts the windows, and a new last axis holds their elements.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::arange(0, 5, 1).unfold(0, 3, 2);
+        /// assert_eq!((x.shape(), x.to_vec::<i32>()?), (vec![2, 3], vec![0, 1, 2, 2, 3, 4]));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn unfold | try_unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
+            let at = resolve_axis("unfold", axis, &self.dims())?;
+            if size == 0 || step == 0 {
+                return wrong_shape("unfold", format!("windows of {size} elements, {step} apart"));
+            }
+            let last = self.ndim() - 1;
+            let order = (0..=last).filter(|&i| i != at).chain([at]);
+            let windows = windows("unfold", &self.moved(Movement::permute(order))?, &[Window { kernel: size, stride: step, dilation: 1 }])?;
+            windows.moved(Movement::permute((0..at).chain([last]).chain(at..last).chain([last + 1])))
+        }
+
+        /// Zeros after the end of each axis up to a shape; -1 leaves an axis as it is.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2]]).pad_to([2, -1]).to_vec::<i32>()?, [1, 2, 0, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn pad_to | try_pad_to(&self, shape: impl Into<Sizes>) -> Tensor {
+            let (dims, to) = (self.dims(), self.sizes_to("pad_to", &shape.into())?);
+            if dims.iter().zip(&to).any(|(n, m)| n > m) {
+                return wrong_shape("pad_to", format!("{dims:?} is longer than {to:?}"));
+            }
+            self.moved(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
+        }
+
+        /// The beginning of each axis up to a shape; -1 leaves an axis as it is.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).shrink_to([-1, 1]).to_vec::<i32>()?, [1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Sizes>) -> Tensor {
+            let to = self.sizes_to("shrink_to", &shape.into())?;
+            self.moved(Movement::shrink(to.iter().map(|&m| (0, m))))
+        }
+    }
+
+    /// A size for each axis, with -1 for that of the axis itself.
+    fn sizes_to(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
+        let dims = self.dims();
+        if shape.0.len() != dims.len() {
+            return wrong_shape(op, format!("{:?} has {} sizes for the axes of {dims:?}", shape.0, shape.0.len()));
+        }
+        Sizes(shape.0.iter().zip(&dims).map(|(&n, &own)| if n == -1 { own as isize } else { n }).collect()).shape(op)
     }
 
     /// `start..end` of one axis, the others whole.

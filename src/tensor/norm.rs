@@ -3,6 +3,7 @@
 use super::{Axes, Tensor, keepdim};
 use crate::error::Result;
 use crate::ir::Fold;
+use crate::shape::Movement;
 
 impl Tensor {
     fallible! {
@@ -55,6 +56,95 @@ impl Tensor {
             let x = self.as_wide_float();
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
+        }
+
+        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per channel, as `[channels]` or with axes of size 1
+        /// around.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (mean, invstd) = (Tensor::new([1.0f32, 2.0]), Tensor::new([1.0f32, 0.5]));
+        /// let x = Tensor::new([[3.0f32, 4.0]]);
+        /// assert_eq!(x.batchnorm(None, None, &mean, &invstd).to_vec::<f32>()?, [2.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn batchnorm | try_batchnorm(
+            &self,
+            weight: Option<&Tensor>,
+            bias: Option<&Tensor>,
+            mean: &Tensor,
+            invstd: &Tensor
+        ) -> Tensor {
+            let dims = self.dims();
+            if dims.len() < 2 {
+                return super::wrong_shape("batchnorm", format!("takes [batch, channels, …], and was given {dims:?}"));
+            }
+            let across = |t: &Tensor| {
+                if t.numel() != dims[1] {
+                    return super::wrong_shape("batchnorm", format!("{:?} holds no number for each of the {} channels of {dims:?}", t.dims(), dims[1]));
+                }
+                t.as_wide_float().moved(Movement::reshape((1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 })))
+            };
+            let scale = match weight {
+                Some(w) => across(invstd)?.try_mul(across(w)?)?,
+                None => across(invstd)?,
+            };
+            let mut x = self.as_wide_float().try_sub(across(mean)?)?.try_mul(scale)?;
+            if let Some(b) = bias {
+                x = x.try_add(across(b)?)?;
+            }
+            x.try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1 and in a dtype that sums can be made in.
+    pub(crate) fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
+        let others: Vec<usize> = (0..self.ndim()).filter(|&axis| axis != 1).collect();
+        let axes = keepdim(others);
+        Ok((self.wide_mean("batchnorm", &axes)?, self.wide_var("batchnorm", &axes, 0)?))
+    }
+
+    fallible! {
+        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers of their sizes, or `eps` if that is greater.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[3.0f32, 4.0]]).normalize(2.0, 1, 1e-12).to_vec::<f32>()?, [0.6, 0.8]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            let (x, axes) = (self.as_wide_float(), keepdim(axes));
+            if p <= 0.0 || p.is_nan() {
+                return super::wrong_shape("normalize", format!("there is no norm for a power of {p}"));
+            }
+            let norm = if p == f64::INFINITY {
+                x.abs().try_max(axes)?
+            } else {
+                let powers = if p == 2.0 { x.square() } else if p == 1.0 { x.abs() } else { x.abs().try_pow(p)? };
+                let sum = powers.fold("normalize", Fold::Add, &axes)?;
+                // A root of zero has no gradient; there the norm is eps.
+                let some = sum.try_gt(0)?;
+                let safe = some.try_where_(&sum, 1.0)?;
+                let root = if p == 2.0 { safe.sqrt() } else if p == 1.0 { safe } else { safe.try_pow(1.0 / p)? };
+                some.try_where_(root, sum)?
+            };
+            x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The first half along an axis times the sigmoid of the second.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([4.0f32, 6.0, 0.0, 0.0]).glu(0).to_vec::<f32>()?, [2.0, 3.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn glu | try_glu(&self, axis: isize) -> Tensor {
+            let at = super::resolve_axis("glu", axis, &self.dims())?;
+            let n = self.dims()[at];
+            if n % 2 != 0 {
+                return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
+            }
+            self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())
         }
     }
 

@@ -1,7 +1,8 @@
 //! Pooling: one number from each window.
 
 use super::conv::{Window, windows};
-use super::{Axes, Sides, Spatial, Tensor, wrong_shape};
+use super::create::iota;
+use super::{Axes, Sides, Spatial, Tensor, keepdim, wrong_shape};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Movement;
@@ -98,8 +99,78 @@ impl Tensor {
         pub fn max_pool2d | try_max_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
             let Plan { padding, overhang, list } = plan("max_pool2d", self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let x = if self.requires_grad() { self.settled() } else { self.clone() };
+            let padded = x.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             windows("max_pool2d", &padded, &list)?.fold("max_pool2d", Fold::Max, &Axes::from([-1, -2]))
+        }
+
+        /// The greatest element of each window of the last two axes, as [`max_pool2d`](Self::max_pool2d) gives it, and its place in the plane, counted in row-major
+        /// order: the first of equals.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Pool};
+        /// let x = Tensor::new([[[[1, 5], [7, 2]]]]);
+        /// let (values, places) = x.max_pool2d_with_indices(2, Pool::new());
+        /// assert_eq!((values.to_vec::<i32>()?, places.to_vec::<i32>()?), (vec![7], vec![2]));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(&self, kernel: impl Into<Spatial>, how: Pool) -> (Tensor, Tensor) {
+            const OP: &str = "max_pool2d_with_indices";
+            let Plan { padding, overhang, list } = plan(OP, self, &kernel.into(), &how)?;
+            let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
+            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let seen = windows(OP, &padded, &list)?;
+            let values = seen.fold(OP, Fold::Max, &keepdim([-1, -2]))?;
+            let dims = self.dims();
+            let (rows, cols) = (dims[dims.len() - 2], dims[dims.len() - 1]);
+            // A place in the padding is past all others, so it is never the first.
+            let places = iota(rows * cols).try_reshape([rows, cols])?.try_pad_with(&both[dims.len() - 2..], (rows * cols) as i64)?;
+            let is_best = seen.try_eq(&values)?;
+            let is_best = if self.is_floating_point() { is_best.try_bitwise_or(seen.isnan())? } else { is_best };
+            let first = is_best.try_where_(windows(OP, &places, &list)?, (rows * cols) as i64)?.fold(OP, Fold::Min, &Axes::from([-1, -2]))?;
+            let n = values.ndim() - 2;
+            Ok((values.moved(Movement::reshape(values.dims()[..n].iter().copied()))?, first))
+        }
+
+        /// The inverse of [`max_pool2d_with_indices`](Self::max_pool2d_with_indices): each element at its place in a plane, and zeros elsewhere. The size of the plane is
+        /// given, or is that of which the windows cover everything.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Pool};
+        /// let x = Tensor::new([[[[1, 5], [7, 2]]]]);
+        /// let (values, places) = x.max_pool2d_with_indices(2, Pool::new());
+        /// assert_eq!(values.max_unpool2d(&places, 2, Pool::new(), None).to_vec::<i32>()?, [0, 0, 7, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn max_unpool2d | try_max_unpool2d(&self, indices: &Tensor, kernel: impl Into<Spatial>, how: Pool, size: Option<[usize; 2]>) -> Tensor {
+            const OP: &str = "max_unpool2d";
+            let dims = self.dims();
+            if dims.len() < 2 || indices.dims() != dims {
+                return wrong_shape(OP, format!("values {dims:?} and places {:?} must be alike, with two axes or more", indices.dims()));
+            }
+            let kernel = kernel.into().positive(OP, "kernel", 2)?;
+            let stride = match &how.stride {
+                Some(s) => s.positive(OP, "stride", 2)?,
+                None => kernel.clone(),
+            };
+            let padding = how.padding.resolve(OP, 2)?;
+            let (lead, plane) = dims.split_at(dims.len() - 2);
+            let covered = |i: usize| (plane[i].max(1) - 1) * stride[i] + kernel[i];
+            let size = match size {
+                Some(size) => size,
+                None => {
+                    let inside = |i: usize| covered(i).checked_sub(padding[i].0 + padding[i].1);
+                    match (inside(0), inside(1)) {
+                        (Some(rows), Some(cols)) => [rows, cols],
+                        _ => return wrong_shape(OP, format!("padding {padding:?} is more than what windows of {kernel:?} cover of {dims:?}")),
+                    }
+                }
+            };
+            let flat = |t: &Tensor, sizes: &[usize]| t.moved(Movement::reshape([lead.iter().product()].into_iter().chain(sizes.iter().copied())));
+            let (values, places) = (flat(self, &[plane[0] * plane[1]])?, flat(indices, &[plane[0] * plane[1]])?);
+            let empty = values.literal(0).try_expand([values.dims()[0], size[0] * size[1]])?;
+            let all = empty.try_scatter(1, &places, &values)?;
+            all.moved(Movement::reshape(lead.iter().copied().chain(size)))
         }
 
         /// The mean of each window of the last two axes. Integers have a mean in `f32`.

@@ -5,11 +5,11 @@
 
 use super::create::iota;
 use super::realize::{buffer, default_device};
-use super::{Sizes, Tensor, wrong_shape};
+use super::{Sizes, Tensor, keepdim, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::ir::{DeviceName, UOp};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Movement, checked_numel};
 use std::sync::Mutex;
 
 /// The seed, and the counter of the next element.
@@ -78,7 +78,8 @@ fn normal(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor
 }
 
 /// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the window.
-fn fans(op: &'static str, shape: &Dims) -> Result<(f64, f64)> {
+pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
+    let shape = shape.shape(op)?;
     if shape.len() < 2 {
         return wrong_shape(op, format!("takes the shape of a weight, two axes or more, and was given {shape:?}"));
     }
@@ -102,6 +103,68 @@ impl Tensor {
     }
 
     fallible! {
+        /// 32 random bits for each element, as `u32`: what the other methods make their numbers of.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(Tensor::random_bits([2, 3]).dtype(), DType::U32);
+        /// ```
+        pub fn random_bits | try_random_bits(shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into().shape("random_bits")?;
+            let [word, _] = words(checked_numel("random_bits", &shape)?, &default_device())?;
+            word.moved(Movement::Reshape(shape))
+        }
+
+        /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random words.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let mut x = Tensor::randperm(5).to_vec::<i32>()?;
+        /// x.sort();
+        /// assert_eq!(x, [0, 1, 2, 3, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn randperm | try_randperm(n: usize) -> Tensor {
+            Tensor::try_random_bits([n])?.try_argsort(0, false)
+        }
+
+        /// `samples` places along the last axis of one or two, each with a probability in proportion to the element there, in `i32`. With `replacement` a place can
+        /// come again; without, there must be as many places, and those of weight zero come last.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([0.0f32, 3.0, 0.0]);
+        /// assert_eq!(x.multinomial(2, true).to_vec::<i32>()?, [1, 1]);
+        /// assert_eq!(x.multinomial(1, false).to_vec::<i32>()?, [1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn multinomial | try_multinomial(&self, samples: usize, replacement: bool) -> Tensor {
+            const OP: &str = "multinomial";
+            let dims = self.dims();
+            let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
+                return wrong_shape(OP, format!("takes weights along one axis or two, and was given {dims:?}"));
+            };
+            if !replacement && samples > n {
+                return wrong_shape(OP, format!("{samples} different places of {n}; with replacement a place can come again"));
+            }
+            let weights = self.as_wide_float();
+            if !replacement {
+                // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006). 1-u is never 0.
+                let times = (1.0 - uniform(OP, &Sizes::from(&dims), self.device())?).log().try_neg()?;
+                let ever = weights.try_gt(0)?;
+                let times = ever.try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
+                return Ok(times.try_topk(samples, -1, false, true)?.1);
+            }
+            let sums = weights.try_cumsum(-1)?;
+            let mut shape = dims.clone();
+            shape[dims.len() - 1] = samples;
+            let drawn = uniform(OP, &Sizes::from(&shape), self.device())?.try_mul(sums.narrow(dims.len() - 1, n - 1, n)?)?;
+            // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
+            let passed = sums.try_unsqueeze(-2)?.try_le(drawn.try_unsqueeze(-1)?)?.try_cast(DType::I32)?.try_sum(-1)?;
+            let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
+            passed.try_minimum(last)
+        }
+
         /// Numbers spread evenly over [0, 1), in `f32`.
         pub fn rand | try_rand(shape: impl Into<Sizes>) -> Tensor {
             uniform("rand", &shape.into(), &default_device())
@@ -143,7 +206,7 @@ impl Tensor {
         /// A weight after Glorot and Bengio (2010): evenly over ±√(6/(inputs + outputs)).
         pub fn glorot_uniform | try_glorot_uniform(shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into();
-            let (inputs, outputs) = fans("glorot_uniform", &shape.shape("glorot_uniform")?)?;
+            let (inputs, outputs) = fans("glorot_uniform", &shape)?;
             let bound = (6.0 / (inputs + outputs)).sqrt();
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
@@ -151,7 +214,7 @@ impl Tensor {
         /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1 + a²)·inputs)).
         pub fn kaiming_uniform | try_kaiming_uniform(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
-            let (inputs, _) = fans("kaiming_uniform", &shape.shape("kaiming_uniform")?)?;
+            let (inputs, _) = fans("kaiming_uniform", &shape)?;
             let bound = (6.0 / ((1.0 + a * a) * inputs)).sqrt();
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
@@ -159,7 +222,7 @@ impl Tensor {
         /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same variance.
         pub fn kaiming_normal | try_kaiming_normal(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
-            let (inputs, _) = fans("kaiming_normal", &shape.shape("kaiming_normal")?)?;
+            let (inputs, _) = fans("kaiming_normal", &shape)?;
             Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
         }
 

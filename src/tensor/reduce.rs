@@ -6,6 +6,13 @@ use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashSet;
+
+/// Several tensors combined from left to right.
+fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let Some((first, rest)) = tensors.split_first() else { return wrong_shape(op, "takes one tensor or more, and was given none") };
+    rest.iter().try_fold(first.same(), |x, y| f(&x, y))
+}
 
 impl Tensor {
     fallible! {
@@ -59,6 +66,56 @@ impl Tensor {
         /// The square root of the variance.
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
             self.wide_var("std", &axes.into(), correction)?.sqrt().try_cast(self.as_float().dtype())
+        }
+
+        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (var, mean) = Tensor::new([1.0f32, 2.0, 3.0]).var_mean(.., 1);
+        /// assert_eq!((var.item::<f32>()?, mean.item::<f32>()?), (1.0, 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn var_mean | try_var_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The standard deviation and the mean over axes, as [`std`](Self::std) and [`mean`](Self::mean) give them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (std, mean) = Tensor::new([1.0f32, 5.0]).std_mean(.., 0);
+        /// assert_eq!((std.item::<f32>()?, mean.item::<f32>()?), (2.0, 3.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn std_mean | try_std_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The sum of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::usum(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [12, 14]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn usum | try_usum(tensors: &[&Tensor]) -> Tensor {
+            all_of("usum", tensors, |x, y| x.try_add(y))
+        }
+
+        /// The product of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::uprod(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [10, 40]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn uprod | try_uprod(tensors: &[&Tensor]) -> Tensor {
+            all_of("uprod", tensors, |x, y| x.try_mul(y))
         }
 
         /// Whether any element over axes is true; what is not zero is.
@@ -117,7 +174,24 @@ impl Tensor {
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
             return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
         }
-        self.fold(op, fold, axes)
+        if self.requires_grad() { self.settled().fold(op, fold, axes) } else { self.fold(op, fold, axes) }
+    }
+
+    /// The value, stored if it is made of sums or products of floats. Computed in two places these may be added up in two orders, and then an element is not
+    /// equal to itself: whoever looks for the element that is the greatest would find none.
+    pub(super) fn settled(&self) -> Tensor {
+        let mut seen = FxHashSet::default();
+        let mut open = vec![self.uop()];
+        while let Some(u) = open.pop() {
+            if matches!(u.op(), Op::Buffer | Op::Contiguous | Op::Copy) || !seen.insert(u.clone()) {
+                continue;
+            }
+            if matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) && u.dtype().is_float() {
+                return self.contiguous();
+            }
+            open.extend(u.src().iter().cloned());
+        }
+        self.same()
     }
 
     /// The mean, in a dtype that sums can be made in.
@@ -150,10 +224,11 @@ impl Tensor {
             return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
         }
         let at = axes[0];
-        let best = self.extreme(op, fold, &keepdim(at))?;
+        let x = self.settled();
+        let best = x.extreme(op, fold, &keepdim(at))?;
         // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
-        let is_best = self.try_eq(&best)?;
-        let is_best = if self.is_floating_point() { is_best.try_bitwise_or(self.isnan())? } else { is_best };
+        let is_best = x.try_eq(&best)?;
+        let is_best = if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
         let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);

@@ -34,12 +34,11 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::Range | Op::If => &u.src()[..1],
             _ => &[],
         };
-        // The arithmetic of conditions may be on data, and that wraps as it should.
+        // Arithmetic may be on data, and that wraps as it should; what comes of it has been shown to lie inside its buffer all the same.
         let of_data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign);
-        for (i, root) in roots.iter().enumerate() {
-            let index = u.op() == Op::Index && i == 0;
+        for root in roots {
             let order = crate::ir::toposort_until([root], of_data);
-            let data: rustc_hash::FxHashSet<u64> = if index { Default::default() } else { tainted(&order, of_data) };
+            let data = tainted(&order, of_data);
             for n in order.iter().filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n)) {
                 if seen.insert(n.id()) {
                     wrong.push(broken("32-bit index arithmetic can overflow", n));
@@ -307,6 +306,14 @@ impl Facts {
             if !stand_ins.contains_key(t) {
                 let b = t.substitute(&stand_ins).bounds();
                 self.narrow(t, b);
+            }
+            // A fact may be about a part of what is divided.
+            if let (Op::IDiv | Op::CDiv, [x, c]) = (t.op(), t.src())
+                && c.op() == Op::Const
+                && c.vmin() > 0
+            {
+                let ((lo, hi), c) = (self.bounds(x), c.vmin());
+                self.narrow(t, if t.op() == Op::IDiv { (lo.div_euclid(c), hi.div_euclid(c)) } else { (lo / c, hi / c) });
             }
         }
         let plain = if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };

@@ -69,10 +69,10 @@ fn cycled(values: &[Const], len: usize) -> Vec<Const> {
 #[test]
 fn the_table_is_of_the_promised_size() {
     let rows = table_rows();
-    let cells: usize = rows.iter().map(|r| if r.is_fold() { 1 } else { r.len() }).sum();
+    let cells: usize = rows.iter().map(|r| if r.is_elementwise() { r.len() } else { 1 }).sum();
     println!("{} rows, {cells} cells", rows.len());
     assert!(rows.len() >= 200, "only {} rows", rows.len());
-    for r in rows.iter().filter(|r| !r.is_fold()) {
+    for r in rows.iter().filter(|r| r.is_elementwise()) {
         let given = r.result.as_ref().map_or(r.len(), |(_, values)| values.len());
         assert_eq!(given, r.len(), "{}: the result has another length", r.text);
     }
@@ -83,7 +83,7 @@ fn the_table_is_of_the_promised_size() {
 fn elements_from_memory() {
     let rows = table_rows();
     let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
-    for r in rows.iter().filter(|r| !r.is_fold() && r.result.is_some()) {
+    for r in rows.iter().filter(|r| r.is_elementwise() && r.result.is_some()) {
         groups.entry(r.signature()).or_default().push(r);
     }
     for device in devices() {
@@ -122,7 +122,7 @@ fn elements_from_literals() {
     let rows = table_rows();
     for device in devices() {
         let mut checks = [Checks::default(), Checks::default(), Checks::default()];
-        for r in rows.iter().filter(|r| !r.is_fold()) {
+        for r in rows.iter().filter(|r| r.is_elementwise()) {
             let Some((dtype, results)) = &r.result else { continue };
             for (i, result) in results.iter().enumerate() {
                 let args = r.element(i);
@@ -184,6 +184,29 @@ fn folds() {
                     let long: Vec<Const> = cycled(values, len - n).into_iter().chain(values.iter().copied()).collect();
                     checks.add(format!("{} repeated", r.text), fold(stored(&long, *from, &[len], &device)), *dtype, result.clone());
                 }
+            }
+        }
+        report(checks.run(&device));
+    }
+}
+
+/// Lists in order: alone, as columns side by side, and without memory.
+#[test]
+fn orders() {
+    let rows = table_rows();
+    for device in devices() {
+        let mut checks = Checks::default();
+        for r in rows.iter().filter(|r| r.is_order()) {
+            let Some((dtype, result)) = &r.result else { continue };
+            let [Arg::Values { dtype: from, values, .. }, Arg::Bare(down)] = &r.args[..] else { panic!("{}: a list and a bool", r.text) };
+            let sorted = |t: Tensor| call(&r.name, vec![Given::Operand(t.into()), Given::Operand(down.is_true().into())]).unwrap();
+            let n = values.len();
+            checks.add(r.text.clone(), sorted(stored(values, *from, &[n], &device)), *dtype, result.clone());
+            let columns = |list: &[Const]| list.iter().flat_map(|v| [*v; 3]).collect::<Vec<Const>>();
+            let side_by_side = sorted(stored(&columns(values), *from, &[n, 3], &device));
+            checks.add(format!("{} in columns", r.text), side_by_side, *dtype, columns(result));
+            if n > 0 {
+                checks.add(format!("{} of literals", r.text), sorted(listed(values, *from, &device)), *dtype, result.clone());
             }
         }
         report(checks.run(&device));

@@ -30,11 +30,21 @@ pub struct Row {
 
 /// Methods that fold a list.
 const FOLDS: [&str; 9] = ["sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin"];
+/// Methods that put a list in order; the second argument says whether it descends.
+const ORDERS: [&str; 2] = ["sort", "argsort"];
 
 impl Row {
-    /// Does it fold a list, as opposed to going element by element?
+    /// Does it fold a list into one element?
     pub fn is_fold(&self) -> bool {
         FOLDS.contains(&self.name.as_str())
+    }
+    /// Does it put a list in order?
+    pub fn is_order(&self) -> bool {
+        ORDERS.contains(&self.name.as_str())
+    }
+    /// Does it go element by element?
+    pub fn is_elementwise(&self) -> bool {
+        !self.is_fold() && !self.is_order()
     }
     /// What rows that can be computed in one go have in common: the method, and all of the arguments that is not values.
     pub fn signature(&self) -> String {
@@ -172,7 +182,7 @@ impl Given {
     }
 }
 
-/// Calls the method. Folds are over axis 0.
+/// Calls the method. Folds and orders are over axis 0.
 pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
     let mut operands = Vec::new();
     let mut dtype = None;
@@ -190,6 +200,10 @@ pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
         Operand::Scalar(..) => panic!("{name} takes a tensor"),
     };
     let to = || dtype.expect("a dtype to cast to");
+    let truth = |o: Operand| match o {
+        Operand::Scalar(c, _) => c.is_true(),
+        Operand::Tensor(_) => panic!("{name} takes a bare bool"),
+    };
     match name {
         "add" => x.try_add(next()),
         "sub" => x.try_sub(next()),
@@ -249,6 +263,8 @@ pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
         "all" => x.try_all(0),
         "argmax" => x.try_argmax(0),
         "argmin" => x.try_argmin(0),
+        "sort" => Ok(x.try_sort(0, truth(next()))?.0),
+        "argsort" => x.try_argsort(0, truth(next())),
         _ => panic!("no method {name}"),
     }
 }

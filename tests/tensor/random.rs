@@ -79,6 +79,84 @@ fn numbers_follow_the_seed_and_the_law() {
     assert!((900..1100).contains(&zeros), "{zeros}");
     assert_eq!(values::<f32>(Tensor::ones([3]).dropout(1.0)), [0.0; 3]);
     assert_eq!(Tensor::rand([0, 2]).shape(), [0, 2]);
+    known_answers();
+    orders_and_samples();
+    attention_that_forgets();
+}
+
+/// One block of threefry2x32 with 20 rounds, in plain integers, as its authors describe it.
+fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
+    let [mut a, mut b] = [counter[0].wrapping_add(key[0]), counter[1].wrapping_add(key[1])];
+    for round in 0..20 {
+        a = a.wrapping_add(b);
+        b = b.rotate_left([13, 15, 26, 6, 17, 29, 16, 24][round % 8]) ^ a;
+        if round % 4 == 3 {
+            let group = round / 4 + 1;
+            a = a.wrapping_add(keys[group % 3]);
+            b = b.wrapping_add(keys[(group + 1) % 3]).wrapping_add(group as u32);
+        }
+    }
+    [a, b]
+}
+
+/// Every kind of number from the words that it is defined by, on every device.
+fn known_answers() {
+    let words: Vec<[u32; 2]> = (0..6).map(|i| threefry([77, 5], [i, 0])).collect();
+    let unit = |w: u32| (w >> 8) as f32 / 16777216.0;
+    for (device, found) in picograd::Device::list() {
+        if device == "NULL" || found.is_err() {
+            continue;
+        }
+        let drawn = |f: &dyn Fn() -> Tensor| {
+            Tensor::manual_seed(77 | 5 << 32);
+            f().to(&device)
+        };
+        assert_eq!(values::<u32>(drawn(&|| Tensor::random_bits([6]))), words.iter().map(|w| w[0]).collect::<Vec<_>>());
+        assert_eq!(values::<f32>(drawn(&|| Tensor::rand([6]))), words.iter().map(|w| unit(w[0])).collect::<Vec<_>>());
+        let dice: Vec<i32> = words.iter().map(|w| (w[0] % 10) as i32 - 3).collect();
+        assert_eq!(values::<i32>(drawn(&|| Tensor::randint([6], -3, 7))), dice);
+        let normal =
+            words.iter().map(|w| (-2.0 * (1.0 - unit(w[0]) as f64).ln()).sqrt() * (std::f64::consts::TAU * unit(w[1]) as f64).cos());
+        super::close(&drawn(&|| Tensor::randn([6])), &normal.collect::<Vec<_>>(), 1e-5);
+        let mut order: Vec<i32> = (0..6).collect();
+        order.sort_by_key(|&i| words[i as usize][0]);
+        assert_eq!(values::<i32>(drawn(&|| Tensor::randperm(6))), order);
+    }
+}
+
+fn orders_and_samples() {
+    Tensor::manual_seed(3);
+    let mut order = values::<i32>(Tensor::randperm(1000));
+    assert_ne!(order, (0..1000).collect::<Vec<_>>());
+    order.sort_unstable();
+    assert_eq!(order, (0..1000).collect::<Vec<_>>());
+    assert_eq!(values::<i32>(Tensor::randperm(0)), []);
+
+    let weights = Tensor::new([1f32, 0.0, 3.0, 0.0]);
+    let drawn = values::<i32>(weights.multinomial(4000, true));
+    let count = |place: i32| drawn.iter().filter(|&&d| d == place).count();
+    assert_eq!((count(1), count(3)), (0, 0));
+    assert!((900..1100).contains(&count(0)), "{}", count(0));
+    let both = Tensor::new([[1, 0, 0], [0, 1, 1]]).multinomial(2, false);
+    let both = values::<i32>(both);
+    assert_eq!((both[0], both[2] + both[3]), (0, 3));
+    let first: usize = (0..200).filter(|_| values::<i32>(Tensor::new([1f32, 3.0]).multinomial(1, false))[0] == 1).count();
+    assert!((125..175).contains(&first), "{first} of 200");
+    assert!(weights.try_multinomial(5, false).is_err());
+    assert!(Tensor::from(1).try_multinomial(1, true).is_err() && Tensor::zeros([2, 0]).try_multinomial(1, true).is_err());
+}
+
+fn attention_that_forgets() {
+    use picograd::tensor::Attention;
+    let (q, v, key) = (Tensor::zeros([1, 8]), Tensor::ones([63, 1]), Tensor::zeros([63, 8]));
+    let all = q.scaled_dot_product_attention(&key, &v, Attention::new()).item::<f32>().unwrap();
+    assert!((all - 1.0).abs() < 1e-6);
+    let some = q.scaled_dot_product_attention(&key, &v, Attention::new().dropout(0.5)).item::<f32>().unwrap();
+    // Each of 63 weights of 1/63 is 0 or doubled, and no sum of those is 1.
+    let kept = some * 63.0 / 2.0;
+    assert!((kept - kept.round()).abs() < 1e-3 && (0.4..1.6).contains(&some), "{some}");
+    assert!(q.try_scaled_dot_product_attention(&key, &v, Attention::new().dropout(1.5)).is_err());
 }
 
 #[test]

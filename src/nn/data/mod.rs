@@ -47,8 +47,3 @@ pub use mnist::{Split, fashion_mnist, mnist};
 pub use progress::{Progress, Style};
 pub use rng::Random;
 pub use shapes::shapes;
-
-/// The examples of the page on data and state, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/data.md")]
-pub struct Page;

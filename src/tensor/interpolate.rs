@@ -1,0 +1,79 @@
+//! Other sizes of the same picture. In comes a tensor and sizes for its last axes; out comes one whose elements are read, or mixed from two neighbours, axis by axis.
+
+use super::create::iota;
+use super::gather::select;
+use super::{Sizes, Tensor, wrong_shape};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::Movement;
+
+/// How [`Tensor::interpolate`] makes an element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interpolate {
+    /// The element at or before the place, where places begin at the borders of elements.
+    Nearest,
+    /// The nearest element, where places are the middles of elements.
+    NearestExact,
+    /// A mix of the two neighbours along each axis: linear, bilinear, trilinear.
+    Linear,
+}
+
+/// `size` elements of one axis of `x`.
+fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool) -> Result<Tensor> {
+    let (n, rank) = (x.dims()[axis], x.ndim());
+    // Places are fractions of whole numbers, so that no rounding can choose the wrong neighbour.
+    let wide = i32::try_from(2 * (n + 1) as i128 * (size + 1) as i128).is_err();
+    let i = iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })?;
+    let (above, below) = match mode {
+        Interpolate::Nearest => (i * n, size),
+        Interpolate::NearestExact => ((i * 2 + 1) * n, 2 * size),
+        Interpolate::Linear if align => (i * n.saturating_sub(1), (size - 1).max(1)),
+        Interpolate::Linear => (((i * 2 + 1) * n - size).try_maximum(0)?, 2 * size),
+    };
+    let at = |place: &Tensor| {
+        let place = place.moved(Movement::reshape((0..=rank).map(|a| if a == axis { size } else { 1 })))?;
+        select("interpolate", &x.try_unsqueeze(axis as isize)?, &place, axis + 1)
+    };
+    let first = above.try_idiv(below)?.try_minimum(n - 1)?;
+    if mode != Interpolate::Linear {
+        return at(&first);
+    }
+    let share = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
+    let share = share.moved(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
+    let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
+    a.try_mul(1.0 - &share)?.try_add(b.try_mul(share)?)
+}
+
+impl Tensor {
+    fallible! {
+        /// The last axes at other sizes, one for each size that is given. With `align_corners` the first and last elements stay at the ends; otherwise elements are
+        /// squares whose borders stay. [`Interpolate::Linear`] makes floats of integers.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Interpolate};
+        /// let x = Tensor::new([[[1.0f32, 2.0, 4.0]]]);
+        /// assert_eq!(x.interpolate(6, Interpolate::Nearest, false).to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
+        /// assert_eq!(x.interpolate(5, Interpolate::Linear, true).to_vec::<f32>()?, [1.0, 1.5, 2.0, 3.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn interpolate | try_interpolate(&self, size: impl Into<Sizes>, mode: Interpolate, align_corners: bool) -> Tensor {
+            const OP: &str = "interpolate";
+            let (size, dims) = (size.into().shape(OP)?, self.dims());
+            if size.len() > dims.len() {
+                return wrong_shape(OP, format!("sizes {size:?} for the last axes of {dims:?}, which has fewer"));
+            }
+            if align_corners && mode != Interpolate::Linear {
+                return wrong_shape(OP, format!("corners are aligned in linear mode alone, and this is {mode:?}"));
+            }
+            let first = dims.len() - size.len();
+            if dims[first..].contains(&0) || size.contains(&0) {
+                return wrong_shape(OP, format!("from {dims:?} to {size:?}: there is nothing to choose from, or nothing to make"));
+            }
+            let mut x = if mode == Interpolate::Linear { self.as_wide_float() } else { self.same() };
+            for (i, &n) in size.iter().enumerate() {
+                x = resized(&x, first + i, n, mode, align_corners)?;
+            }
+            if mode == Interpolate::Linear { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reading and writing at computed places, against loops that say what is meant.
+
+use super::{check, close, ramp};
+use half::f16;
+use picograd::tensor::{NewAxis, Scatter, step};
+use picograd::{DType, Tensor};
+
+/// The coordinates of every element of a shape, in row-major order.
+fn coordinates(shape: &[usize]) -> Vec<Vec<usize>> {
+    shape.iter().fold(vec![vec![]], |all, &n| all.iter().flat_map(|c| (0..n).map(move |i| [&c[..], &[i]].concat())).collect())
+}
+
+fn place(shape: &[usize], at: &[usize]) -> usize {
+    shape.iter().zip(at).fold(0, |p, (n, i)| p * n + i)
+}
+
+/// Index tensors with no pattern, some of them negative.
+fn some_index(shape: &[usize], size: usize) -> Vec<i32> {
+    let n = shape.iter().product::<usize>();
+    (0..n).map(|i| (i * 7 + 3 * (i / 2)) as i32 % (2 * size as i32) - size as i32).collect()
+}
+
+fn from_end(i: i32, size: usize) -> usize {
+    if i < 0 { (i + size as i32) as usize } else { i as usize }
+}
+
+#[test]
+fn gathering() {
+    let shape = [3, 4, 5];
+    let x = ramp(&shape);
+    for axis in 0..3 {
+        for wide in [1, 4, 9] {
+            let mut index_shape = [2, 3, 5];
+            index_shape[axis] = wide;
+            let index = some_index(&index_shape, shape[axis]);
+            let expected: Vec<f32> = coordinates(&index_shape)
+                .iter()
+                .zip(&index)
+                .map(|(c, &i)| {
+                    let mut at = c.clone();
+                    at[axis] = from_end(i, shape[axis]);
+                    place(&shape, &at) as f32
+                })
+                .collect();
+            for dtype in [DType::I8, DType::I32, DType::I64] {
+                let index = Tensor::from_slice(&index, index_shape).cast(dtype);
+                check(&x.gather(axis as isize, &index), &index_shape, &expected);
+            }
+        }
+    }
+    let unsigned = Tensor::new([2u64, 0, u64::MAX, 3]);
+    check(&Tensor::new([5, 6, 7]).gather(0, &unsigned), &[4], &[7, 5, 0, 0]);
+    // An i8 cannot count from the end of a long axis by itself.
+    check(&Tensor::arange(0, 300, 1).gather(0, &Tensor::new([-1i8, -128, 127])), &[3], &[299, 172, 127]);
+    check(&Tensor::new([true, false, true]).gather(0, &Tensor::new([2, 1, 5])), &[3], &[true, false, false]);
+    check(&Tensor::new([f32::INFINITY, f32::NEG_INFINITY]).gather(0, &Tensor::new([1, 0])), &[2], &[f32::NEG_INFINITY, f32::INFINITY]);
+    check(&Tensor::new([1u8, 255]).gather(0, &Tensor::new([1])), &[1], &[255u8]);
+    check(&Tensor::new([f16::MAX, f16::ONE]).gather(-1, &Tensor::new([0])), &[1], &[f16::MAX]);
+    assert_eq!(x.gather(0, &Tensor::full([0, 2, 2], 0)).to_vec::<f32>().unwrap(), []);
+    let e = x.try_gather(0, &Tensor::full([2, 5, 5], 0)).unwrap_err();
+    assert_eq!(e.to_string(), "gather: an index of [2, 5, 5] does not lie within the tensor [3, 4, 5] outside axis 0");
+    let e = x.try_gather(0, &Tensor::zeros([1, 1, 1])).unwrap_err();
+    assert_eq!(e.to_string(), "gather: an index is of integers, and this one is of f32");
+    assert!(x.try_gather(3, &Tensor::full([1, 1, 1], 0)).is_err());
+}
+
+#[test]
+fn choosing_slices() {
+    let x = ramp(&[2, 3, 2]);
+    check(&x.index_select(1, &Tensor::new([2, 0, -1])), &[2, 3, 2], &[4f32, 5., 0., 1., 4., 5., 10., 11., 6., 7., 10., 11.]);
+    check(&x.transpose(0, 1).index_select(0, &Tensor::new([1])), &[1, 2, 2], &[2f32, 3., 8., 9.]);
+    check(&x.index_select(-1, &Tensor::new([9, 1])), &[2, 3, 2], &[0f32, 1., 0., 3., 0., 5., 0., 7., 0., 9., 0., 11.]);
+    assert!(x.try_index_select(0, &Tensor::new([[0]])).is_err());
+}
+
+#[test]
+fn writing() {
+    let shape = [3, 4];
+    let x = ramp(&shape);
+    for axis in 0..2 {
+        for wide in [1, 3, 6] {
+            let mut index_shape = [2, 3];
+            index_shape[axis] = wide;
+            let index = some_index(&index_shape, shape[axis]);
+            let src: Vec<f32> = (0..index.len() + 20).map(|i| -1.0 - i as f32).collect();
+            // The source is larger than the index: what lies outside is not used.
+            let src_shape = [index_shape[0] + 1, index_shape[1] + 1];
+            let mut expected = ramp(&shape).to_vec::<f32>().unwrap();
+            for (c, &i) in coordinates(&index_shape).iter().zip(&index) {
+                let mut at = c.clone();
+                at[axis] = from_end(i, shape[axis]);
+                expected[place(&shape, &at)] = src[place(&src_shape, c)];
+            }
+            let n = src_shape[0] * src_shape[1];
+            let (index, src) = (Tensor::from_slice(&index, index_shape), Tensor::from_slice(&src[..n], src_shape));
+            check(&x.scatter(axis as isize, &index, &src), &shape, &expected);
+        }
+    }
+    check(&Tensor::new([1, 2, 3]).scatter(0, &Tensor::new([1, 7, -3]), 9), &[3], &[9, 9, 3]);
+    check(&Tensor::new([true, true]).scatter(0, &Tensor::new([1]), false), &[2], &[true, false]);
+    check(&Tensor::new([1f32, 2.0]).scatter(0, &Tensor::new([0]), Tensor::new([f32::INFINITY])), &[2], &[f32::INFINITY, 2.0]);
+    let e = x.try_scatter(0, &Tensor::full([1, 1], 0), Tensor::full([1, 1], 1)).unwrap_err();
+    assert_eq!(e.to_string(), "scatter: a source of i32 for a tensor of f32; cast one");
+    assert!(x.try_scatter(0, &Tensor::full([1, 2], 0), Tensor::zeros([1, 1])).is_err());
+    check(&x.scatter(0, &Tensor::full([0, 4], 0), 1.0), &shape, &ramp(&shape).to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn folding_what_meets() {
+    let x = Tensor::new([10f32, 20.0, 30.0, 40.0]);
+    let (index, src) = (Tensor::new([0, 0, 2, -2, 1, 0]), Tensor::new([1f32, 2.0, 3.0, 4.0, 5.0, -6.0]));
+    let go = |how: Scatter, include: bool| x.scatter_reduce(0, &index, &src, how, include);
+    check(&go(Scatter::Sum, true), &[4], &[7f32, 25.0, 37.0, 40.0]);
+    check(&go(Scatter::Sum, false), &[4], &[-3f32, 5.0, 7.0, 40.0]);
+    check(&go(Scatter::Prod, true), &[4], &[-120f32, 100.0, 360.0, 40.0]);
+    check(&go(Scatter::Prod, false), &[4], &[-12f32, 5.0, 12.0, 40.0]);
+    check(&go(Scatter::Mean, true), &[4], &[1.75f32, 12.5, 37.0 / 3.0, 40.0]);
+    check(&go(Scatter::Mean, false), &[4], &[-1f32, 5.0, 3.5, 40.0]);
+    check(&go(Scatter::Amax, true), &[4], &[10f32, 20.0, 30.0, 40.0]);
+    check(&go(Scatter::Amax, false), &[4], &[2f32, 5.0, 4.0, 40.0]);
+    check(&go(Scatter::Amin, true), &[4], &[-6f32, 5.0, 3.0, 40.0]);
+    check(&go(Scatter::Amin, false), &[4], &[-6f32, 5.0, 3.0, 40.0]);
+    let ints = Tensor::new([10, 0]).scatter_reduce(0, &Tensor::new([0, 0]), Tensor::new([-4, -9]), Scatter::Mean, true);
+    check(&ints, &[2], &[-1, 0]);
+    let nan = Tensor::new([f32::NAN, 1.0]);
+    close(&nan.scatter_reduce(0, &Tensor::new([0, 1]), Tensor::new([2f32, f32::NAN]), Scatter::Amax, false), &[2.0, f64::NAN], 0.0);
+    // In f16 itself the ones would be lost beside 2048.
+    let many =
+        Tensor::full([1], f16::from_f32(2048.0)).scatter_reduce(0, &Tensor::full([4], 0), Tensor::full([4], f16::ONE), Scatter::Sum, true);
+    check(&many, &[1], &[f16::from_f32(2052.0)]);
+    let rows = ramp(&[2, 3]).scatter_reduce(1, &Tensor::new([[2, 2]]), Tensor::new([[10f32, 20.0]]), Scatter::Sum, true);
+    check(&rows, &[2, 3], &[0f32, 1.0, 32.0, 3.0, 4.0, 5.0]);
+}
+
+#[test]
+fn places_of_what_is_set() {
+    let x = Tensor::new([[0f32, 1.0, -0.0], [f32::NAN, 0.0, 2.0]]);
+    check(&x.nonzero(None), &[3, 2], &[0, 1, 1, 0, 1, 2]);
+    check(&x.nonzero(Some(2)), &[2, 2], &[0, 1, 1, 0]);
+    check(&x.nonzero(Some(8)), &[8, 2], &[0, 1, 1, 0, 1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1]);
+    check::<i32>(&Tensor::zeros([3]).nonzero(None), &[0, 1], &[]);
+    check::<i32>(&Tensor::zeros([0, 2]).nonzero(None), &[0, 2], &[]);
+    assert_eq!(Tensor::from(1).nonzero(None).shape(), [1, 0]);
+    check(&x.masked_select(&x.ge(1.0), None), &[2], &[1f32, 2.0]);
+    check(&x.masked_select(&Tensor::new([[false], [true]]), Some(5)).isnan(), &[5], &[true, false, false, false, false]);
+    check(&Tensor::new([1, 2]).masked_select(&Tensor::new([[true, false], [true, true]]), None), &[3], &[1, 1, 2]);
+    assert!(x.try_masked_select(&x, None).is_err());
+}
+
+#[test]
+fn where_the_indexed_axes_go() {
+    let x = ramp(&[2, 3, 4, 5]);
+    let (a, b) = (Tensor::new([[0, 1, 1]]), Tensor::new([[1], [0]]));
+    let shape = |t: Tensor| t.shape();
+    assert_eq!(shape(x.i(&a)), [1, 3, 3, 4, 5]);
+    assert_eq!(shape(x.i((.., &a))), [2, 3, 4, 1, 3]);
+    assert_eq!(shape(x.i((.., &a, &b))), [2, 3, 2, 3]);
+    assert_eq!(shape(x.i((&a, .., &b))), [2, 3, 3, 4]);
+    assert_eq!(shape(x.i((0.., &a, 0.., &b))), [2, 3, 2, 4]);
+    assert_eq!(shape(x.i((&a, NewAxis, &b))), [2, 3, 1, 4, 5]);
+    assert_eq!(shape(x.i((0, .., &b))), [3, 4, 2, 1]);
+    assert_eq!(shape(x.i((&a, 0, &b))), [2, 3, 5]);
+    assert_eq!(shape(x.i((0.., 1, [0, 1], 2))), [2, 2]);
+    assert_eq!(shape(x.i((Tensor::from(1), 0..2))), [2, 4, 5]);
+    assert_eq!(shape(x.i((.., [true, false, true, true, false]))), [2, 3, 4, 3]);
+    assert_eq!(shape(x.i((x.sum([2, 3]).gt(300.0), 0))), [5, 5]);
+}
+
+#[test]
+fn indexing_by_tensors() {
+    let x = ramp(&[3, 4]);
+    check(&x.i([2, 0]), &[2, 4], &[8f32, 9., 10., 11., 0., 1., 2., 3.]);
+    check(&x.i(([2, 0, -1], [1, -1, 0])), &[3], &[9f32, 3.0, 8.0]);
+    check(&x.i((step(.., -1), [3, 0])), &[3, 2], &[11f32, 8., 7., 4., 3., 0.]);
+    check(&x.i((Tensor::new([[0], [2]]), Tensor::new([[1, 3]]))), &[2, 2], &[1f32, 3., 9., 11.]);
+    // Outside one axis is outside, even where the row-major place exists.
+    check(&x.i(([0, 1, 3], [4, -5, 0])), &[3], &[0f32, 0.0, 0.0]);
+    check(&x.i(x.gt(9.0)), &[2], &[10f32, 11.0]);
+    check(&x.i(([true, false, true], 1)), &[2], &[1f32, 9.0]);
+    check(&x.i(([true, false, true], [1, 2])), &[2], &[1f32, 10.0]);
+    check::<f32>(&x.i([false, false, false]), &[0, 4], &[]);
+    check(&Tensor::new([[5, 6]]).i((vec![0i64, 0, 0], 1..)), &[3, 1], &[6, 6, 6]);
+    let e = x.try_i([true, false]).unwrap_err();
+    assert_eq!(e.to_string(), "i: a mask of [2] on the axes of [3, 4] from 0 on");
+    assert!(x.try_i(Tensor::zeros([2])).is_err());
+    assert!(x.try_i(([0, 1], [0, 1, 2])).is_err());
+    assert!(x.try_i(([0], [0], [0])).is_err());
+}
+
+#[test]
+fn assigning_to_parts() {
+    let fresh = || Tensor::full([3, 4], 0);
+    let set = |f: &dyn Fn(&Tensor) -> picograd::Result<()>| {
+        let x = fresh();
+        f(&x).unwrap();
+        x.to_vec::<i32>().unwrap()
+    };
+    assert_eq!(set(&|x| x.set(1, 5)), [0, 0, 0, 0, 5, 5, 5, 5, 0, 0, 0, 0]);
+    assert_eq!(set(&|x| x.set(.., 5.9)), [5; 12]);
+    assert_eq!(set(&|x| x.set((0, -1), 5)), [0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(set(&|x| x.set((1.., 1..3), Tensor::new([1, 2]))), [0, 0, 0, 0, 0, 1, 2, 0, 0, 1, 2, 0]);
+    assert_eq!(set(&|x| x.set((0, step(.., -2)), Tensor::new([1, 2]))), [0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(set(&|x| x.set((step(.., 2), 3), Tensor::new([1, 2]))), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(set(&|x| x.set([2, 0, 2], Tensor::new([[1], [2], [3]]))), [2, 2, 2, 2, 0, 0, 0, 0, 3, 3, 3, 3]);
+    assert_eq!(set(&|x| x.set((.., [3, 1]), Tensor::new([1, 2]))), [0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1]);
+    assert_eq!(set(&|x| x.set(([0, -1, 9], [3, 1, 0]), Tensor::new([1, 2, 3]))), [0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0]);
+    assert_eq!(set(&|x| x.set((1.., [0, 1]), Tensor::new([[1, 2], [3, 4]]))), [0, 0, 0, 0, 1, 2, 0, 0, 3, 4, 0, 0]);
+    assert_eq!(set(&|x| x.set([true, false, true], Tensor::new([1, 2, 3, 4]))), [1, 2, 3, 4, 0, 0, 0, 0, 1, 2, 3, 4]);
+    assert_eq!(set(&|x| x.set([true, false, true], Tensor::new([[1], [2]]))), [1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 2, 2]);
+    assert_eq!(set(&|x| x.set((.., [false, true, false, true]), 7)), [0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7]);
+    assert_eq!(set(&|x| x.set(Vec::<i32>::new(), 7)), [0; 12]);
+    let x = fresh();
+    assert_eq!(x.set(0, Tensor::new([1, 2])).unwrap_err().to_string(), "set: [2] does not broadcast to [4]");
+    assert!(x.set(3, 1).is_err());
+    let x = Tensor::new([[1i64, 2], [3, 4]]);
+    let before = x.sum(..);
+    x.set((.., 0), 5_000_000_000i64).unwrap();
+    x.set((0, ..), x.i((1, ..)) + 1).unwrap();
+    check(&x, &[2, 2], &[5_000_000_001i64, 5, 5_000_000_000, 4]);
+    check(&before, &[], &[10i64]);
+}
+
+/// A read costs what it gives: the loop over all places is gone, whoever asks for it.
+#[test]
+fn reads_do_not_go_through_the_table() {
+    let table = Tensor::zeros([50021, 3]).contiguous().realize().unwrap();
+    let index = Tensor::new([4, -2, 9]).realize().unwrap();
+    let best = ramp(&[4, 7]).realize().unwrap();
+    let asked = [
+        table.index_select(0, &index),
+        table.i(&index),
+        table.gather(0, &index.reshape([3, 1])),
+        table.i((&index, [0, 1, 2])),
+        table.i(best.argmax(1)),
+        table.reshape([50021 * 3]).gather(0, &index),
+    ];
+    for (i, t) in asked.iter().enumerate() {
+        for item in t.schedule().unwrap() {
+            let text = item.to_string();
+            assert!(!text.contains("Range index 50021") && !text.contains("Range index 150063"), "{i}: {text}");
+        }
+        t.realize().unwrap();
+    }
+}
+
+#[test]
+fn a_place_may_be_a_fold() {
+    let x = Tensor::new([[3f32, 9.0, 1.0], [7.0, 2.0, 5.0]]);
+    check(&x.gather(1, &x.argmax(picograd::tensor::keepdim(1))), &[2, 1], &[9f32, 7.0]);
+    // As many as are less than 4: a place in the row, and past its end for none.
+    let count = x.lt(10.0).sum(1);
+    check(&x.gather(1, &count.reshape([2, 1])), &[2, 1], &[0f32, 0.0]);
+    check(&x.gather(1, &x.lt(4.0).sum(1).reshape([2, 1])), &[2, 1], &[1f32, 2.0]);
+}

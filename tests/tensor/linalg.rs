@@ -1,0 +1,95 @@
+//! Factors of matrices: that they multiply back, that they are orthogonal, and hand values.
+
+use super::close;
+use picograd::{DType, Tensor};
+
+fn noise(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::from_vec((0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>(), shape).realize().unwrap()
+}
+
+#[track_caller]
+fn same(x: &Tensor, y: &Tensor, within: f32) {
+    assert_eq!(x.shape(), y.shape());
+    let gap = (x - y).abs().max(..).float().item::<f32>().unwrap();
+    assert!(gap <= within, "they differ by {gap}");
+}
+
+#[track_caller]
+fn orthonormal_columns(q: &Tensor) {
+    let n = q.size(-1);
+    let product = q.transpose(-1, -2).matmul(q);
+    same(&product, &Tensor::eye(n, n).cast(q.dtype()).expand(product.shape()), 1e-5);
+}
+
+#[test]
+fn triangles() {
+    for shape in [vec![3, 3], vec![5, 3], vec![3, 5], vec![2, 4, 4], vec![1, 1], vec![4, 1]] {
+        let x = noise(&shape);
+        let (q, r) = x.qr();
+        Tensor::realize_many(&[&q, &r]).unwrap();
+        same(&q.matmul(&r), &x, 1e-5);
+        orthonormal_columns(&q);
+        same(&r, &r.triu(0), 0.0);
+    }
+    // The values of LAPACK, signs and all.
+    let (q, r) = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).qr();
+    close(&q, &[-0.6, -0.8, -0.8, 0.6], 1e-6);
+    close(&r, &[-5.0, -2.2, 0.0, 0.4], 1e-6);
+    let (q, r) = Tensor::new([[2f32, 1.0], [0.0, -3.0]]).qr();
+    close(&q, &[1.0, 0.0, 0.0, 1.0], 0.0);
+    close(&r, &[2.0, 1.0, 0.0, -3.0], 0.0);
+    let (q, r) = Tensor::zeros([3, 2]).qr();
+    orthonormal_columns(&q);
+    close(&r, &[0.0; 4], 0.0);
+    assert!(Tensor::zeros([3]).try_qr().is_err());
+    assert_eq!(noise(&[2, 2]).cast(DType::F16).qr().0.dtype(), DType::F16);
+}
+
+#[test]
+fn singular_values() {
+    for shape in [vec![4, 4], vec![5, 3], vec![3, 4], vec![2, 3, 2], vec![1, 1], vec![1, 3], vec![2, 2]] {
+        let x = noise(&shape);
+        let (u, s, v) = x.svd();
+        Tensor::realize_many(&[&u, &s, &v]).unwrap();
+        let back = (&u * s.unsqueeze(-2)).matmul(&v);
+        same(&back, &x, 2e-5);
+        orthonormal_columns(&u);
+        orthonormal_columns(&v.transpose(-1, -2));
+        let list = s.to_vec::<f32>().unwrap();
+        let k = s.size(-1);
+        assert!(list.chunks(k).all(|c| c.windows(2).all(|w| w[0] >= w[1] - 1e-6) && c.iter().all(|&v| v >= 0.0)), "{list:?}");
+    }
+    // [[1, 1], [1, 1], [0, 0]] has the values 2 and 0, and its vectors are orthonormal all the same.
+    let (u, s, v) = Tensor::new([[1f32, 1.0], [1.0, 1.0], [0.0, 0.0]]).svd();
+    close(&s, &[2.0, 0.0], 1e-6);
+    orthonormal_columns(&u);
+    orthonormal_columns(&v.t());
+    let (u, s, v) = Tensor::zeros([3, 3]).svd();
+    close(&s, &[0.0; 3], 0.0);
+    orthonormal_columns(&u);
+    orthonormal_columns(&v.t());
+    let known = Tensor::new([[2f64, 0.0, 0.0], [0.0, 3.0, 4.0], [0.0, 4.0, 9.0]]).svd().1.to_vec::<f64>().unwrap();
+    for (got, want) in known.iter().zip([11.0, 2.0, 1.0]) {
+        assert!((got - want).abs() < 1e-13, "{known:?}");
+    }
+    assert!(Tensor::zeros([0, 2]).try_svd().is_err() && Tensor::zeros([2]).try_svd().is_err());
+}
+
+#[test]
+fn near_orthogonal() {
+    for shape in [[3, 5], [5, 3]] {
+        let x = noise(&shape).newton_schulz(5, (3.4445, -4.775, 2.0315), 1e-7);
+        assert_eq!(x.shape(), shape);
+        let values = x.svd().1.to_vec::<f32>().unwrap();
+        assert!(values.iter().all(|v| (0.6..1.3).contains(v)), "{values:?}");
+    }
+}
+
+#[test]
+fn gradients_of_factors() {
+    // The product of the diagonal of R is the determinant but for its sign, and the gradient of its logarithm is the inverse, transposed.
+    let x = Tensor::new([[3f32, 1.0], [4.0, 2.0]]);
+    let g = x.qr().1.diagonal(0, 0, 1).abs().log().sum(..).gradient(&[&x]).remove(0);
+    close(&g, &[1.0, -2.0, -0.5, 1.5], 1e-4);
+}
