@@ -133,7 +133,7 @@ impl Tensor {
         pub fn glu | try_glu(&self, axis: isize) -> Tensor {
             let at = super::resolve_axis("glu", axis, &self.dims())?;
             let n = self.dims()[at];
-            if n % 2 != 0 {
+            if !n.is_multiple_of(2) {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
             self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())
