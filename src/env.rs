@@ -40,6 +40,11 @@ pub const VARIABLES: &[Variable] = &[
         doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder.",
     },
     Variable {
+        name: "PICO_DATA",
+        takes: "a folder",
+        doc: "Where data sets are looked for, and fetched to where there is a network. Without it `picograd-data` in the user's cache folder.",
+    },
+    Variable {
         name: "GUARD",
         takes: "0 or 1",
         doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel that leaves its buffer faults.",

@@ -75,6 +75,20 @@ pub enum Error {
         /// What the system said.
         msg: String,
     },
+    /// A file, or bytes, that are not what their format says.
+    #[error("{at}: {msg}")]
+    Format {
+        /// The file, or what the bytes were taken for.
+        at: String,
+        /// What is wrong, and where.
+        msg: String,
+    },
+    /// A state that does not fit the tensors that it is put into.
+    #[error("state: {0}")]
+    State(String),
+    /// Samples that cannot be had, do not fit together, or a worker that came to grief.
+    #[error("data: {0}")]
+    Data(String),
     /// A device has no room for a buffer.
     #[error("out of memory on {device}: {asked} bytes asked, {held} bytes held")]
     OutOfMemory {

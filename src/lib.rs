@@ -26,6 +26,9 @@
 //!
 //! Mistakes of the user are an [`Error`] that names the operation and what it was given. `ARCHITECTURE.md` has the map of the code.
 
+// The derive of `Module` names the crate, also inside of it.
+extern crate self as picograd;
+
 pub mod autograd;
 pub mod dtype;
 pub mod env;
@@ -34,6 +37,7 @@ pub mod exec;
 pub mod ir;
 pub mod lower;
 pub mod math;
+pub mod nn;
 pub mod opt;
 pub mod reference;
 pub mod render;

@@ -15,7 +15,7 @@ type Stage = fn(&UOp) -> UOp;
 
 /// The folders, and what is done to a graph in each.
 const STAGES: &[(&str, Stage)] =
-    &[("gradient", gradient), ("prepare", prepare), ("symbolic", symbolic::simplify), ("decompose", decompose)];
+    &[("gradient", gradient), ("prepare", prepare), ("sums", sums), ("symbolic", symbolic::simplify), ("decompose", decompose)];
 
 /// The gradients by the leaves of the graph, with the graph's last parameter as the gradient of the root.
 fn gradient(u: &UOp) -> UOp {
@@ -26,6 +26,10 @@ fn gradient(u: &UOp) -> UOp {
 
 fn prepare(u: &UOp) -> UOp {
     Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
+}
+
+fn sums(u: &UOp) -> UOp {
+    Rules::new(&[&schedule::SUMS, &schedule::JOIN]).fixpoint(u, &mut ())
 }
 
 /// For C, which has doubles and no narrower float than f32.

@@ -57,7 +57,7 @@ fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
 }
 
 fn sources() -> Vec<(PathBuf, String)> {
-    ["src", "tests", "examples", "xtask/src"].iter().flat_map(|folder| files(folder, &["rs"])).collect()
+    ["src", "tests", "examples", "derive/src", "xtask/src"].iter().flat_map(|folder| files(folder, &["rs"])).collect()
 }
 
 fn level(room: &str) -> Option<usize> {

@@ -163,6 +163,13 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
             unsafe { std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes) };
             Ok(())
         }
+        (Memory::Host(th), Memory::Disk(file)) => {
+            assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
+            // SAFETY: the memory is at least that long, and while a copy runs nobody else reads or writes it.
+            let out = unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) };
+            file.read(f.offset, to.dtype, out)
+        }
+        (Memory::Disk(_), _) => Err(Error::Device("nothing is copied into a file".into())),
         (Memory::Null, _) => Ok(()),
         (_, Memory::Null) => Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into())),
     }

@@ -7,7 +7,8 @@
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, eval};
 use crate::opt::extent;
-use crate::symbolic::{Linear, simplify};
+use crate::opt::vector::{self, step};
+use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
@@ -60,30 +61,17 @@ fn cut_to_lanes(ast: &UOp, target: &Target) -> UOp {
     ast
 }
 
-/// The step of an index along a range, if it is the same everywhere.
-fn step(index: &UOp, r: &UOp) -> Option<i64> {
-    let l = Linear::of(index)?;
-    let inside = l.terms.iter().any(|(t, _)| t != r && t.uses_range(r.range_id()));
-    (!inside).then(|| l.coefficient(r))
-}
-
-/// Ranges that become lanes: those with the most contiguous accesses first, and no two that meet in a value.
+/// Ranges that become lanes: those that save the most first, and no two that meet in a value.
 fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
-    let mut candidates: Vec<(usize, UOp)> = marked(ast)
+    let accesses = vector::accesses(ast);
+    let mut candidates: Vec<(f64, UOp)> = marked(ast)
         .into_iter()
         .filter(|r| extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target))
-        .map(|r| {
-            let contiguous = order
-                .iter()
-                .filter(|u| matches!(u.op(), Op::Load | Op::Store) && step(&u.src()[0].src()[1], &r) == Some(1))
-                .map(|u| if u.op() == Op::Store { 100 } else { 1 })
-                .sum();
-            (contiguous, r)
-        })
-        .filter(|(n, _)| *n > 0)
+        .map(|r| (vector::gain(&accesses, &r), r))
+        .filter(|(gain, _)| *gain > 0.0)
         .collect();
-    candidates.sort_by_key(|(n, r)| (std::cmp::Reverse(*n), r.range_id()));
+    candidates.sort_by(|(a, r), (b, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
     let mut chosen: Vec<UOp> = Vec::new();
     for (_, r) in candidates {
         // Inside the scope of one vector range nothing may be lanes of another: a reduce that closes `r` counts as its scope too.

@@ -1,12 +1,15 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
-use super::{Kernel, Opt, OptOp, extent};
+use super::{Kernel, Opt, OptOp, extent, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::symbolic::Linear;
 use crate::target::Target;
 
 /// Kernels below this many operations are not worth waking threads for.
 const WORTH_THREADS: usize = 32_768;
+
+/// A lane that is loaded on its own and put into a vector, in loads of whole vectors. Measured on a convolution.
+const LANE: f64 = 6.0;
 
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
@@ -20,6 +23,11 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
                 try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
             }
         }
+        return k;
+    }
+    if let Some(tiled) = tile(&k, target) {
+        k = tiled;
+        threads(&mut k, target);
         return k;
     }
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, along the axis in which its loads are.
@@ -52,6 +60,87 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     threads(&mut k, target);
     k
+}
+
+/// The axes of a register tile, by range number, with how much of each is in it.
+struct Tile {
+    /// The axis of the vector lanes and their number.
+    lanes: (UOp, usize),
+    /// Further copies of outputs.
+    copies: Vec<(UOp, usize)>,
+    /// Machine loads for one operation on one element.
+    cost: f64,
+}
+
+/// A kernel with one nest of reduces that load from several places: lanes along one axis, and a tile of outputs that share what they load.
+/// The tile is the one with the fewest loads for the work whose accumulators fit in registers.
+fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
+    let order = k.ast.toposort();
+    let work = |u: &UOp| -> f64 { u.src()[1..].iter().map(|r| extent(r) as f64).product() };
+    let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
+    let main = *reduces.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    // Others beside it are fine if they are small, or loop with it.
+    if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
+        return None;
+    }
+    let all = vector::accesses(&k.ast);
+    let body = main.src()[0].toposort();
+    let loads: Vec<&vector::Access> = all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
+    if loads.len() < 2 {
+        return None;
+    }
+    let most_lanes = (target.vector_bytes / 4).max(2);
+    // Half of the registers are left to what is loaded and to addresses.
+    let budget = if target.vector_bytes >= 64 { 20 } else { 10 };
+    let axes = k.axes();
+    // Copies along an axis that the reduce does not depend on would be copies of the same.
+    let is_output = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && main.uses_range(r.range_id());
+    let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
+    let steps = work(main);
+    let mut best: Option<Tile> = None;
+    for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
+        let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
+        if !all.iter().any(|a| a.runs_along(v) && (a.times > 1.0 || a.node.op() == Op::Store)) {
+            continue;
+        }
+        // Lanes that are loaded one by one must also be put together.
+        let parts: Vec<f64> = loads.iter().map(|a| a.parts(v, lanes) as f64).map(|n| if n > 1.0 { n * LANE } else { 1.0 }).collect();
+        // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
+        let ends: f64 = match v.range_kind() {
+            AxisKind::Reduce => lanes as f64,
+            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| a.parts(v, lanes) as f64).sum(),
+        };
+        let sizes = |r: &UOp| -> Vec<usize> {
+            let left = if r == v { extent(r) / lanes } else { extent(r) };
+            (1..=8).filter(|n| left.is_multiple_of(*n)).collect()
+        };
+        let uses = |a: &vector::Access, r: &UOp| a.node.uses_range(r.range_id());
+        for (i, a) in outputs.iter().enumerate() {
+            for b in &outputs[i + 1..] {
+                for m in sizes(a) {
+                    for n in sizes(b).into_iter().filter(|n| m * n <= budget) {
+                        let count = |l: &vector::Access| (if uses(l, a) { m } else { 1 } * if uses(l, b) { n } else { 1 }) as f64;
+                        let loaded: f64 = loads.iter().zip(&parts).map(|(l, p)| count(l) * p).sum();
+                        let copies = (m * n) as f64;
+                        let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
+                        if best.as_ref().is_none_or(|t| cost < t.cost) {
+                            let copies = [((*a).clone(), m), ((*b).clone(), n)].into_iter().filter(|c| c.1 > 1).collect();
+                            best = Some(Tile { lanes: (v.clone(), lanes), copies, cost });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let best = best?;
+    let mut k = k.clone();
+    let op = if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
+    for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c))) {
+        // What is left of an axis keeps its number.
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+    }
+    Some(k)
 }
 
 fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {

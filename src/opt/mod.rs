@@ -3,6 +3,7 @@
 
 mod apply;
 mod heuristic;
+pub mod vector;
 
 pub use apply::replace_range;
 pub use heuristic::heuristic;

@@ -1,6 +1,7 @@
 //! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the last handle frees the memory.
 
 use super::device::Device;
+use super::disk::{self, Mapping};
 use super::memory::HostBuffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,6 +14,8 @@ use std::sync::{Arc, RwLock, RwLockWriteGuard};
 pub enum Memory {
     /// Of the host: the CPU and the interpreter.
     Host(HostBuffer),
+    /// A file: read, never computed on.
+    Disk(Mapping),
     /// None at all: the device that runs nothing.
     Null,
 }
@@ -81,6 +84,12 @@ impl Buffer {
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }
 
+    /// The bytes of a file, which stay there: see [`disk`].
+    pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
+        let mapping = Mapping::open(path)?;
+        Ok(Buffer::with(&disk::device(), DType::U8, mapping.len(), Memory::Disk(mapping)))
+    }
+
     fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let block = Arc::new(Block { id, memory, version: AtomicU64::new(0) });
@@ -121,16 +130,19 @@ impl Buffer {
     /// Some of its elements as a buffer of their own, in the same memory.
     pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
         assert!(range.start <= range.end && range.end <= self.0.len, "{range:?} is not inside {self:?}");
+        self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
+    }
+    /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes need not be aligned, because they are only
+    /// ever copied.
+    pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {
+        let end = len.checked_mul(dtype.itemsize()).and_then(|bytes| bytes.checked_add(at));
+        assert!(end.is_some_and(|end| end <= self.bytes()), "{len} × {dtype} from byte {at} on are not inside {self:?}");
+        assert!(matches!(self.0.block.memory, Memory::Disk(_)), "{self:?} is not a file");
+        self.view(self.0.offset + at, dtype, len)
+    }
+    fn view(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let offset = self.0.offset + range.start * self.0.dtype.itemsize();
-        Buffer(Arc::new(Inner {
-            id,
-            device: self.0.device.clone(),
-            dtype: self.0.dtype,
-            len: range.len(),
-            block: self.0.block.clone(),
-            offset,
-        }))
+        Buffer(Arc::new(Inner { id, device: self.0.device.clone(), dtype, len, block: self.0.block.clone(), offset }))
     }
     /// Where it lives.
     pub fn device_name(&self) -> &DeviceName {
@@ -143,6 +155,15 @@ impl Buffer {
         match &self.0.block.memory {
             // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
             Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
+            Memory::Disk(m) => {
+                // Zeroed pages cost nothing until they are written, and a length that cannot be had is an error and not an abort.
+                let mut out = Vec::new();
+                let full = |_| Error::OutOfMemory { device: "CPU".into(), asked: self.bytes(), held: super::memory::held_bytes() };
+                out.try_reserve_exact(self.bytes()).map_err(full)?;
+                out.resize(self.bytes(), 0);
+                m.read(self.0.offset, self.0.dtype, &mut out)?;
+                Ok(out)
+            }
             Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
         }
     }

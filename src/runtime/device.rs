@@ -131,6 +131,10 @@ impl Device {
 }
 
 fn unknown(name: &str) -> Error {
+    if name.eq_ignore_ascii_case("DISK") {
+        let msg = "DISK is where tensors of files are: nothing is computed or stored there; bring the tensor to a device first, as in .to(\"CPU\")";
+        return Error::Device(msg.into());
+    }
     let known: Vec<&str> = KINDS.iter().map(|k| k.0).collect();
     Error::Device(format!("there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")", known.join(", ")))
 }

@@ -5,6 +5,7 @@ pub mod buffer;
 pub mod cc;
 mod cpu;
 pub mod device;
+pub mod disk;
 pub mod elf;
 pub mod interp;
 mod interp_device;

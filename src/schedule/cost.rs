@@ -65,7 +65,7 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
     total
 }
 
-/// Does a reduce look for one place, as `symbolic::SELECT` knows it? Then it is a load and no loop.
+/// Does a reduce look for one place, as `sums` knows it? Then it is a load and no loop.
 pub fn selects(u: &UOp) -> bool {
     if !matches!(u.arg(), Arg::Reduce { fold: Fold::Add, axes } if axes.len() == 1) {
         return false;

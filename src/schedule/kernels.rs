@@ -4,8 +4,11 @@
 use super::ranges::{Ranged, Stored};
 use crate::dtype::DType;
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
+use crate::rewrite::Rules;
+use crate::rules;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// Kernels with more buffers than this are not merged further.
 const MOST_MERGED_BUFFERS: usize = 24;
@@ -192,8 +195,60 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     Some(g)
 }
 
+/// A group whose neighbouring ranges are one where nothing tells them apart: longer loops, and more room for lanes and threads.
+fn joined(g: &Group) -> Group {
+    let mut g = g.clone();
+    let mut i = 0;
+    while i + 1 < g.ranges.len() {
+        let exprs: Vec<UOp> = g.stores.iter().flat_map(|s| [s.1.clone(), s.2.clone()]).collect();
+        let Some((range, exprs)) = join(&g.ranges[i], &g.ranges[i + 1], &exprs) else {
+            i += 1;
+            continue;
+        };
+        g.ranges.splice(i..i + 2, [range]);
+        for (s, e) in g.stores.iter_mut().zip(exprs.chunks(2)) {
+            (s.1, s.2) = (e[0].clone(), e[1].clone());
+        }
+    }
+    for s in &mut g.stores {
+        s.2 = JOIN_RULES.fixpoint(&s.2, &mut ());
+    }
+    g
+}
+
+/// Two ranges as one in all expressions, if no division is left of it.
+fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+    let (m, n) = (a.src()[0].as_int()?, b.src()[0].as_int()?);
+    let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
+    let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
+    let new: Vec<UOp> = substitute_all(exprs, &map).iter().map(crate::symbolic::simplify).collect();
+    let apart = |u: &UOp| matches!(u.op(), Op::IDiv | Op::Mod) && u.uses_range(whole.range_id());
+    (!crate::ir::toposort(&new).iter().any(apart)).then_some((whole, new))
+}
+
+rules! {
+    /// Rules on the values of kernels whose ranges have no final numbers yet.
+    pub JOIN |u, _cx: ()| {
+        reduce_join: Reduce(..) => join_reduce(u);
+    }
+}
+
+static JOIN_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&JOIN]));
+
+/// The same for the ranges of a reduce.
+fn join_reduce(u: &UOp) -> Option<UOp> {
+    let (body, ranges) = u.src().split_first()?;
+    (0..ranges.len().saturating_sub(1)).find_map(|i| {
+        let (range, mut body) = join(&ranges[i], &ranges[i + 1], std::slice::from_ref(body))?;
+        let mut src: Src = smallvec::smallvec![body.pop()?];
+        src.extend(ranges[..i].iter().chain([&range]).chain(&ranges[i + 2..]).cloned());
+        Some(u.with_src(src))
+    })
+}
+
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
+    let g = joined(g);
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product();
         let place = UOp::new(

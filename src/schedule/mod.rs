@@ -11,9 +11,12 @@ mod order;
 mod prepare;
 mod ranges;
 mod reuse;
+mod sums;
 
 pub use cache::{cache_len, clear_cache};
+pub use kernels::JOIN;
 pub use prepare::PREPARE;
+pub use sums::SUMS;
 
 use crate::dtype::DType;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort, unmarked};

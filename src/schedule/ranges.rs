@@ -6,6 +6,7 @@
 //! model says is cheaper. Then the expressions are built from inputs to outputs.
 
 use super::cost;
+use super::sums::shorten;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{IndexExpr, movement_index};
@@ -420,7 +421,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
                         let index = flat(&d.at, u.shape());
-                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: simplify(&value), index });
+                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: shorten(&value), index });
                     }
                     None => drop(values.insert((u.id(), k), value)),
                 }
@@ -446,7 +447,7 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>) -> UOp
     if u.op().is(Group::Movement) {
         let (x, _, valid) = moved(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
-        let valid = simplify(&valid);
+        let valid = simplify_mask(&simplify(&valid));
         // A guarded load is zero by itself where there is no element.
         let zero_there = value.op() == Op::Load && value.src().len() > 1;
         return if valid.is_int(1) || zero_there { value } else { valid.select(&value, &UOp::constant(0i64, u.dtype())) };

@@ -50,6 +50,7 @@ rules! {
         where_bool_not:   Where(c, 0, 1) if u.dtype().is_bool()             => c.not();
         where_inner_then: Where(a, Where(=a, x, _), y)                      => a.select(x, y);
         where_inner_else: Where(a, x, Where(=a, _, y))                      => a.select(x, y);
+        where_mul:        Where(a, Mul[x, Where(=a, y, _)], z)              => a.select(x * y, z);
         where_and:        Where(a, Where(b, x, y), =y)                      => a.and(b).select(x, y);
         cast_self:        Cast(x) if x.dtype() == u.dtype()                 => x;
         cast_cast:        Cast(y @ Cast(x)) if passes(x, y, u)              => x.cast(u.dtype());

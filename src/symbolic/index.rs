@@ -24,6 +24,7 @@ rules! {
         lt_linear:       Lt(x, #c) if is_index(x)                           => less(x, c);
         lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => difference(x, y);
         lt_idiv:         Lt(IDiv(x, #d), #c) if is_index(x) && d > 0        => c.checked_mul(d).map(|b| x.lt(b));
+        lt_mod:          Lt(Mod(x, #c), #b) if is_index(x) && c > 0         => wrapped(x, c, b);
         eq_linear:       Eq(x, #c) if is_index(x)                           => equal(x, c);
         eq_idiv_zero:    Eq(IDiv(x, #d), 0) if is_index(x) && d > 0 && x.vmin() >= 0 => x.lt(d);
     }
@@ -116,6 +117,10 @@ fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
         whole.constant = whole.constant.checked_add(q)?;
         return Some(Quotient { whole, left: None });
     }
+    if let Some((mut whole, _, q)) = residues(x, c) {
+        whole.constant = whole.constant.checked_add(q)?;
+        return Some(Quotient { whole, left: None });
+    }
     // (g·y + r) // (g·d) with 0 <= r < g is y // d.
     let left = match factor(&rest, c) {
         Some((y, g, _)) => (y, c / g),
@@ -177,11 +182,55 @@ fn remainder(x: &UOp, c: i64) -> Option<UOp> {
         rest.constant = rest.constant.checked_sub(q.checked_mul(c)?)?;
         return Some(rest.build());
     }
+    if let Some((_, mut rest, q)) = residues(&l, c) {
+        rest.constant = rest.constant.checked_sub(q.checked_mul(c)?)?;
+        return Some(rest.build());
+    }
     // (g·y + r) % (g·d) with 0 <= r < g is g·(y % d) + r.
     if let Some((y, g, r)) = factor(&rest, c) {
         return Some(&(&y.build() % (c / g)) * g + r.build());
     }
     changed.then(|| &rest.build() % c)
+}
+
+/// `x` as `whole·c + rest`, where every coefficient gives up its multiples of `c`, and `rest // c`, if that is the same everywhere.
+fn residues(x: &Linear, c: i64) -> Option<(Linear, Linear, i64)> {
+    let (whole, rest) = near_zero(x, c, false)?;
+    if let Some(q) = constant_quotient(&rest, c) {
+        return Some((whole, rest, q));
+    }
+    let (whole, rest) = near_zero(x, c, true)?;
+    constant_quotient(&rest, c).map(|q| (whole, rest, q))
+}
+
+/// `x` as `whole·c + rest` with coefficients of the rest from 0 to c-1, or on both sides of zero.
+fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
+    let cut = |k: i64| {
+        let r = k.rem_euclid(c);
+        let r = if both && r > c / 2 { r - c } else { r };
+        Some((k.checked_sub(r)? / c, r))
+    };
+    let (whole_constant, rest_constant) = cut(x.constant)?;
+    let (mut whole, mut rest) = (Linear { terms: vec![], constant: whole_constant }, Linear { terms: vec![], constant: rest_constant });
+    for (t, k) in &x.terms {
+        let (q, r) = cut(*k)?;
+        whole.terms.push((t.clone(), q));
+        rest.terms.push((t.clone(), r));
+    }
+    whole.settle();
+    rest.settle();
+    (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
+}
+
+/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is negative: then it is itself below `b`.
+fn wrapped(x: &UOp, c: i64, b: i64) -> Option<UOp> {
+    let (_, t) = near_zero(&Linear::of(x)?, c, true)?;
+    let (lo, hi) = t.bounds();
+    if b > c || lo >= 0 || hi >= c as i128 || lo + (c as i128) < b as i128 {
+        return None;
+    }
+    let t = t.build();
+    Some(t.lt(0i64).not().and(t.lt(b)))
 }
 
 /// `l // c` where it is the same everywhere within the bounds.

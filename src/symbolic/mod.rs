@@ -3,13 +3,11 @@
 mod identities;
 mod index;
 mod linear;
-mod select;
 mod valid;
 
 pub use identities::{IDENTITIES, lossless};
 pub use index::INDEX;
 pub use linear::{Linear, gcd, rank};
-pub use select::SELECT;
 pub use valid::{VALID, as_bound, clauses, simplify_mask, simplify_under};
 
 use crate::ir::UOp;
@@ -17,8 +15,8 @@ use crate::rewrite::{Rule, Rules};
 use std::sync::LazyLock;
 
 /// The tables of exact rules.
-pub fn tables() -> [&'static [Rule<()>]; 4] {
-    [&IDENTITIES, &INDEX, &SELECT, &VALID]
+pub fn tables() -> [&'static [Rule<()>]; 3] {
+    [&IDENTITIES, &INDEX, &VALID]
 }
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));

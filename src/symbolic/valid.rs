@@ -4,6 +4,7 @@
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
 use crate::rules;
+use crate::symbolic::Linear;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ rules! {
         index_always: Index(..) if gate(u) == Some(true)         => u.with_src(u.src()[..2].iter().cloned().collect::<Src>());
         load_always:  Load(i, alt) if gate(i).is_none() && i.src().len() == 2 && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
         load_never:   Load(i, alt) if gate(i) == Some(false)     => alt;
+        load_anyway:  Load(i, alt) if i.src().len() == 3 && u.dtype().lanes == 1 && stays_inside(i) => i.src()[2].select(unguarded(u), alt);
         store_never:  Sink(..) if u.src().iter().any(is_never)   => u.with_src(u.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>());
     }
 }
@@ -21,6 +23,19 @@ rules! {
 /// The condition of an index where it is a literal.
 fn gate(index: &UOp) -> Option<bool> {
     index.src().get(2).and_then(UOp::as_int).map(|v| v != 0)
+}
+
+/// Is the element one of the buffer's even where the guard does not hold?
+fn stays_inside(index: &UOp) -> bool {
+    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) = index.src()[0].arg() else { return false };
+    let (lo, hi) = index.src()[1].bounds();
+    lo >= 0 && hi < *len as i128
+}
+
+/// The load without its guard.
+fn unguarded(load: &UOp) -> UOp {
+    let i = &load.src()[0];
+    load.with_src([i.with_src(i.src()[..2].iter().cloned().collect::<Src>())].to_src())
 }
 
 /// A store that never happens.
@@ -110,24 +125,48 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
     }
     let mut index = index.clone();
     for (i, (x, lo, hi)) in limits.into_iter().enumerate() {
-        if lo > hi {
-            continue;
-        }
-        // Only a term, not a sum, can be found inside the index; a sum has been flattened away.
-        if x.op() == Op::Add || x.op() == Op::Const {
+        if lo > hi || x.op() == Op::Const {
             continue;
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
         // A space is in no name that a person gives, and if it is, the bounds must be the same too.
         let name: Arc<str> = format!("valid {i}").into();
         let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min, max });
-        if index.toposort().contains(&stand_in) {
+        // A sum has been flattened into the index; it is found there by one of its terms, which is the sum less the others.
+        let (term, value) = if x.op() == Op::Add {
+            let Some(solved) = solve(&x, &stand_in) else { continue };
+            solved
+        } else {
+            (x.clone(), stand_in.clone())
+        };
+        let order = index.toposort();
+        if order.contains(&stand_in) || !order.contains(&term) {
             continue;
         }
-        let there = FxHashMap::from_iter([(x.clone(), stand_in.clone())]);
-        let back = FxHashMap::from_iter([(stand_in, x)]);
+        let there = FxHashMap::from_iter([(term, value)]);
+        let back = FxHashMap::from_iter([(stand_in, x.clone())]);
         let tried = super::simplify(&index.substitute(&there));
-        index = super::simplify(&tried.substitute(&back));
+        let tried = super::simplify(&tried.substitute(&back));
+        // In terms of a sum an index can also get worse.
+        if x.op() != Op::Add || weight(&tried.toposort()) < weight(&order) {
+            index = tried;
+        }
     }
     index
+}
+
+/// What an expression costs: divisions first, then nodes.
+fn weight(order: &[UOp]) -> (usize, usize) {
+    (order.iter().filter(|u| matches!(u.op(), Op::IDiv | Op::Mod)).count(), order.len())
+}
+
+/// The term of a sum that stands alone, and what it is if the sum is `value`.
+fn solve(sum: &UOp, value: &UOp) -> Option<(UOp, UOp)> {
+    let l = Linear::of(sum).filter(Linear::fits)?;
+    let (term, k) = l.terms.iter().find(|(t, k)| k.abs() == 1 && t.op() == Op::Range)?.clone();
+    let mut rest = l.clone();
+    rest.add_term(&term, -k)?;
+    rest.settle();
+    // k·term + rest = value, and k is its own inverse.
+    Some((term, (value + -rest.build()) * k))
 }

@@ -70,7 +70,7 @@ from_lists! { Sizes, Sizes }
 
 impl Sizes {
     /// As sizes, none of them negative and all together countable.
-    pub(super) fn shape(&self, op: &'static str) -> Result<Dims> {
+    pub(crate) fn shape(&self, op: &'static str) -> Result<Dims> {
         let sizes: Option<Dims> = self.0.iter().map(|&n| usize::try_from(n).ok()).collect();
         let Some(sizes) = sizes else { return wrong_shape(op, format!("{:?} has a negative size", self.0)) };
         checked_numel(op, &sizes)?;
@@ -154,7 +154,7 @@ from_lists! { Spatial, |list| Spatial(Sizes(list)) }
 
 impl Spatial {
     /// One number for each of `n` axes.
-    pub(super) fn resolve(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
+    pub(crate) fn resolve(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.0.shape(op)?;
         match list.len() {
             1 => Ok(Dims::from_elem(list[0], n)),
@@ -163,7 +163,7 @@ impl Spatial {
         }
     }
     /// As [`Spatial::resolve`], where zero makes no sense.
-    pub(super) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
+    pub(crate) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.resolve(op, what, n)?;
         if list.contains(&0) { wrong_shape(op, format!("{what} {list:?} has a zero")) } else { Ok(list) }
     }
@@ -196,7 +196,7 @@ impl From<&[(usize, usize)]> for Sides {
 
 impl Sides {
     /// `(before, after)` for each of `n` axes.
-    pub(super) fn resolve(&self, op: &'static str, n: usize) -> Result<Vec<(usize, usize)>> {
+    pub(crate) fn resolve(&self, op: &'static str, n: usize) -> Result<Vec<(usize, usize)>> {
         match self.0.len() {
             1 => Ok(vec![self.0[0]; n]),
             len if len == n => Ok(self.0.clone()),

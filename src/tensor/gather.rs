@@ -46,7 +46,8 @@ pub(super) fn places(op: &'static str, index: &Tensor, size: usize) -> Result<Te
     if index.dtype().is_unsigned() {
         return Ok(from_start);
     }
-    from_start.try_lt(0)?.try_where_(&from_start + size, &from_start)
+    // No number is both above zero and from the end; said so, the sum is seen not to overflow.
+    from_start.try_lt(0)?.try_where_(from_start.try_minimum(0)? + size, &from_start)
 }
 
 /// The elements of `x` at places along an axis, which `index` has with size 1 and which is gone in the result; the other axes broadcast. A place that is not

@@ -93,6 +93,12 @@ impl Tensor {
             }
         }
     }
+
+    /// The functions applied one after the other: `x.sequential(&[&Tensor::relu, &|x| x * 2.0])`. A network with parameters is a
+    /// [`Sequential`](crate::nn::Sequential).
+    pub fn sequential(&self, functions: &[&dyn Fn(&Tensor) -> Tensor]) -> Tensor {
+        functions.iter().fold(self.clone(), |x, f| f(&x))
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
+//! | `loss` | the distance of an output from its target |
 //! | `linalg` | factors of matrices |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
@@ -71,6 +72,7 @@ mod grad;
 mod index;
 mod interpolate;
 mod inverse;
+mod loss;
 mod linalg;
 mod math;
 mod matmul;
@@ -96,8 +98,10 @@ pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
+pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
 pub use pool::Pool;
+pub(crate) use random::fans;
 pub use random::threefry2x32;
 
 /// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
@@ -150,6 +154,10 @@ impl Tensor {
     /// Where it is computed and stored.
     pub fn device(&self) -> &DeviceName {
         &self.0.device
+    }
+    /// What all handles on this tensor share, and no other tensor that is alive has.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
     /// Sizes per axis.
     pub fn shape(&self) -> Vec<usize> {
@@ -264,7 +272,7 @@ impl From<&Tensor> for Tensor {
 
 /// The value, or a panic with the error's message at the caller's line.
 #[track_caller]
-fn or_panic<T>(result: Result<T>) -> T {
+pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     match result {
         Ok(value) => value,
         Err(e) => panic!("{e}"),

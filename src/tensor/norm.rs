@@ -3,6 +3,7 @@
 use super::{Axes, Tensor, keepdim};
 use crate::error::Result;
 use crate::ir::Fold;
+use crate::shape::Movement;
 
 impl Tensor {
     fallible! {
@@ -94,6 +95,51 @@ impl Tensor {
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
         }
+
+        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per channel, as `[channels]` or with axes of size 1
+        /// around.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (mean, invstd) = (Tensor::new([1.0f32, 2.0]), Tensor::new([1.0f32, 0.5]));
+        /// let x = Tensor::new([[3.0f32, 4.0]]);
+        /// assert_eq!(x.batchnorm(None, None, &mean, &invstd).to_vec::<f32>()?, [2.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn batchnorm | try_batchnorm(
+            &self,
+            weight: Option<&Tensor>,
+            bias: Option<&Tensor>,
+            mean: &Tensor,
+            invstd: &Tensor
+        ) -> Tensor {
+            let dims = self.dims();
+            if dims.len() < 2 {
+                return super::wrong_shape("batchnorm", format!("takes [batch, channels, …], and was given {dims:?}"));
+            }
+            let across = |t: &Tensor| {
+                if t.numel() != dims[1] {
+                    return super::wrong_shape("batchnorm", format!("{:?} holds no number for each of the {} channels of {dims:?}", t.dims(), dims[1]));
+                }
+                t.as_wide_float().moved(Movement::reshape((1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 })))
+            };
+            let scale = match weight {
+                Some(w) => across(invstd)?.try_mul(across(w)?)?,
+                None => across(invstd)?,
+            };
+            let mut x = self.as_wide_float().try_sub(across(mean)?)?.try_mul(scale)?;
+            if let Some(b) = bias {
+                x = x.try_add(across(b)?)?;
+            }
+            x.try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1 and in a dtype that sums can be made in.
+    pub(crate) fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
+        let others: Vec<usize> = (0..self.ndim()).filter(|&axis| axis != 1).collect();
+        let axes = keepdim(others);
+        Ok((self.wide_mean("batchnorm", &axes)?, self.wide_var("batchnorm", &axes, 0)?))
     }
 
     fallible! {

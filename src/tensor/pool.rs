@@ -99,7 +99,8 @@ impl Tensor {
         pub fn max_pool2d | try_max_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
             let Plan { padding, overhang, list } = plan("max_pool2d", self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let x = if self.requires_grad() { self.settled() } else { self.clone() };
+            let padded = x.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             windows("max_pool2d", &padded, &list)?.fold("max_pool2d", Fold::Max, &Axes::from([-1, -2]))
         }
 

@@ -9,7 +9,7 @@ use super::{Sizes, Tensor, keepdim, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::ir::{DeviceName, UOp};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Movement, checked_numel};
 use std::sync::Mutex;
 
 /// The seed, and the counter of the next element.
@@ -78,7 +78,8 @@ fn normal(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor
 }
 
 /// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the window.
-fn fans(op: &'static str, shape: &Dims) -> Result<(f64, f64)> {
+pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
+    let shape = shape.shape(op)?;
     if shape.len() < 2 {
         return wrong_shape(op, format!("takes the shape of a weight, two axes or more, and was given {shape:?}"));
     }
@@ -245,7 +246,7 @@ impl Tensor {
         /// ```
         pub fn glorot_uniform | try_glorot_uniform(shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into();
-            let (inputs, outputs) = fans("glorot_uniform", &shape.shape("glorot_uniform")?)?;
+            let (inputs, outputs) = fans("glorot_uniform", &shape)?;
             let bound = (6.0 / (inputs + outputs)).sqrt();
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
@@ -258,7 +259,7 @@ impl Tensor {
         /// ```
         pub fn kaiming_uniform | try_kaiming_uniform(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
-            let (inputs, _) = fans("kaiming_uniform", &shape.shape("kaiming_uniform")?)?;
+            let (inputs, _) = fans("kaiming_uniform", &shape)?;
             let bound = (6.0 / ((1.0 + a * a) * inputs)).sqrt();
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
@@ -271,7 +272,7 @@ impl Tensor {
         /// ```
         pub fn kaiming_normal | try_kaiming_normal(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
-            let (inputs, _) = fans("kaiming_normal", &shape.shape("kaiming_normal")?)?;
+            let (inputs, _) = fans("kaiming_normal", &shape)?;
             Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
         }
 

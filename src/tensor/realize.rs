@@ -386,9 +386,10 @@ impl Tensor {
         let new = self.with(unified.src[1].clone());
         let new = super::broadcast::broadcast_to("assign", &new, &self.dims())?.try_cast(self.dtype())?;
         let old = self.raw();
-        // A view or an unfinished value has no memory of its own to write.
+        // A view or an unfinished value has no memory of its own to write, and a value that is stored already has its own.
+        let stored = whole_buffer(&new.raw()).is_some();
         if let Some(s) = whole_buffer(&old) {
-            *lock(&self.0.home) = Some(s.clone());
+            *lock(&self.0.home) = (!stored).then(|| s.clone());
         }
         let new = new.raw();
         self.set_uop(match self.0.param {

@@ -6,6 +6,7 @@ use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashSet;
 
 /// Several tensors combined from left to right.
 fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
@@ -221,7 +222,24 @@ impl Tensor {
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
             return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
         }
-        self.fold(op, fold, axes)
+        if self.requires_grad() { self.settled().fold(op, fold, axes) } else { self.fold(op, fold, axes) }
+    }
+
+    /// The value, stored if it is made of sums or products of floats. Computed in two places these may be added up in two orders, and then an element is not
+    /// equal to itself: whoever looks for the element that is the greatest would find none.
+    pub(super) fn settled(&self) -> Tensor {
+        let mut seen = FxHashSet::default();
+        let mut open = vec![self.uop()];
+        while let Some(u) = open.pop() {
+            if matches!(u.op(), Op::Buffer | Op::Contiguous | Op::Copy) || !seen.insert(u.clone()) {
+                continue;
+            }
+            if matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) && u.dtype().is_float() {
+                return self.contiguous();
+            }
+            open.extend(u.src().iter().cloned());
+        }
+        self.same()
     }
 
     /// The mean, in a dtype that sums can be made in.
@@ -254,10 +272,11 @@ impl Tensor {
             return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
         }
         let at = axes[0];
-        let best = self.extreme(op, fold, &keepdim(at))?;
+        let x = self.settled();
+        let best = x.extreme(op, fold, &keepdim(at))?;
         // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
-        let is_best = self.try_eq(&best)?;
-        let is_best = if self.is_floating_point() { is_best.try_bitwise_or(self.isnan())? } else { is_best };
+        let is_best = x.try_eq(&best)?;
+        let is_best = if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
         let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);

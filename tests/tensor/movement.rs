@@ -23,9 +23,9 @@ fn reshapes_take_many_kinds_of_lists() {
 }
 
 #[test]
-fn a_reshape_back_is_the_tensor_itself() {
+fn a_move_that_moves_nothing_is_the_tensor_itself() {
     let x = grid();
-    assert_eq!(x.reshape([3, 2]).reshape([2, 3]).uop(), x.uop());
+    assert_eq!(x.reshape([2, 3]).uop(), x.uop());
     assert_eq!(x.permute([0, 1]).uop(), x.uop());
     assert_eq!(x.pad(&[(0, 0), (0, 0)]).uop(), x.uop());
 }

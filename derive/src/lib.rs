@@ -1,0 +1,79 @@
+//! `#[derive(Module)]`: in comes a struct, out comes an `impl Module` whose `visit` shows each field under its name.
+//!
+//! What a field is, the trait decides and not the macro: tensors, layers, lists and options of them show themselves, plain numbers and text show
+//! nothing. So the macro never looks at a type, and an alias or a generic is as good as the type itself.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{Data, DeriveInput, Error, Field, Fields, Index, Result, parse_macro_input, parse_quote};
+
+/// Implements `Module` for a struct: every field is shown to a visitor under its name, or its number in a tuple struct. Fields of tensors and
+/// modules count, numbers, bools and text do not, and `#[module(skip)]` leaves out whatever is something else.
+#[proc_macro_derive(Module, attributes(module))]
+pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn expand(mut input: DeriveInput) -> Result<TokenStream> {
+    if let Some(attr) = input.attrs.iter().find(|a| a.path().is_ident("module")) {
+        return Err(Error::new_spanned(attr, "`#[module(…)]` belongs on a field, not on the struct"));
+    }
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new_spanned(
+            &input.ident,
+            "`Module` can be derived for structs; for an enum or a union, write `impl Module` and call `visit` of what is inside",
+        ));
+    };
+    let shown = fields(&data.fields)?;
+    let bound: syn::TypeParamBound = parse_quote!(::picograd::nn::Module);
+    for param in input.generics.type_params_mut() {
+        param.bounds.push(bound.clone());
+    }
+    let name = &input.ident;
+    let (generics, arguments, conditions) = input.generics.split_for_impl();
+    let visitor = format_ident!("visitor");
+    let calls = shown.iter().map(|(field, place)| quote! { #visitor.field(#field, &self.#place); });
+    Ok(quote! {
+        #[automatically_derived]
+        impl #generics ::picograd::nn::Module for #name #arguments #conditions {
+            #[allow(unused_variables)]
+            fn visit(&self, #visitor: &mut ::picograd::nn::Visitor<'_>) {
+                #(#calls)*
+            }
+        }
+    })
+}
+
+/// The name of each field that is shown, and how the struct reaches it.
+fn fields(fields: &Fields) -> Result<Vec<(String, TokenStream)>> {
+    let mut shown = Vec::new();
+    for (i, field) in fields.iter().enumerate() {
+        if skipped(field)? {
+            continue;
+        }
+        shown.push(match &field.ident {
+            // `r#type` is `type` in a state dict.
+            Some(name) => (name.to_string().trim_start_matches("r#").to_string(), quote!(#name)),
+            None => {
+                let place = Index::from(i);
+                (i.to_string(), quote!(#place))
+            }
+        });
+    }
+    Ok(shown)
+}
+
+fn skipped(field: &Field) -> Result<bool> {
+    let mut skip = false;
+    for attr in field.attrs.iter().filter(|a| a.path().is_ident("module")) {
+        attr.parse_nested_meta(|meta| {
+            if meta.path.is_ident("skip") {
+                skip = true;
+                return Ok(());
+            }
+            Err(meta.error("`#[module(skip)]` is the only form that there is"))
+        })?;
+    }
+    Ok(skip)
+}

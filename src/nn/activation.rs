@@ -1,0 +1,184 @@
+//! Functions as layers: activations, dropout, flattening. In a chain `Tensor::relu` does the same as [`ReLU`]; these are for fields and for lists.
+
+use super::{Layer, Mode, Module};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+macro_rules! activations {
+    ($($name:ident $method:ident;)*) => { $(
+        #[doc = concat!("[`Tensor::", stringify!($method), "`] as a layer.")]
+        #[derive(Module, Clone, Copy, Default, Debug)]
+        pub struct $name;
+
+        impl Layer for $name {
+            fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+                Ok(x.$method())
+            }
+        }
+    )* };
+}
+activations! {
+    ReLU relu;
+    ReLU6 relu6;
+    SELU selu;
+    GELU gelu;
+    SiLU silu;
+    Mish mish;
+    Sigmoid sigmoid;
+    LogSigmoid logsigmoid;
+    Tanh tanh;
+    Softsign softsign;
+    Hardtanh hardtanh;
+    Hardsigmoid hardsigmoid;
+    Hardswish hardswish;
+}
+
+macro_rules! tuned {
+    ($($name:ident $method:ident $what:literal $default:literal;)*) => { $(
+        #[doc = concat!("[`Tensor::", stringify!($method), "`] as a layer, with its ", $what, "; ", stringify!($default), " by default.")]
+        #[derive(Module, Clone, Copy, Debug)]
+        pub struct $name(#[doc = concat!("The ", $what, ".")] pub f64);
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name($default)
+            }
+        }
+        impl Layer for $name {
+            fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+                Ok(x.$method(self.0))
+            }
+        }
+    )* };
+}
+tuned! {
+    LeakyReLU leaky_relu "slope below zero" 0.01;
+    ELU elu "scale below zero" 1.0;
+    CELU celu "scale below zero" 1.0;
+    Softplus softplus "steepness" 1.0;
+}
+
+macro_rules! along_axis {
+    ($($name:ident $method:ident $try_method:ident;)*) => { $(
+        #[doc = concat!("[`Tensor::", stringify!($method), "`] along an axis, as a layer.")]
+        #[derive(Module, Clone, Copy, Debug)]
+        pub struct $name(/** The axis; a negative one counts from the end. */ pub isize);
+
+        impl Layer for $name {
+            fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+                x.$try_method(self.0)
+            }
+        }
+    )* };
+}
+along_axis! {
+    Softmax softmax try_softmax;
+    LogSoftmax log_softmax try_log_softmax;
+    Softmin softmin try_softmin;
+}
+
+/// What comes in goes out.
+#[derive(Module, Clone, Copy, Default, Debug)]
+pub struct Identity;
+
+impl Layer for Identity {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+}
+
+/// A relu whose slope below zero is learned, one for all or one per channel (axis 1). It starts at 0.25.
+#[derive(Module)]
+pub struct PReLU {
+    /// The slopes, `[1]` or `[channels]`.
+    pub weight: Tensor,
+}
+
+impl PReLU {
+    /// So many slopes: one for all channels, or as many as there are channels.
+    pub fn new(slopes: usize) -> PReLU {
+        PReLU { weight: Tensor::full([slopes], 0.25f32).as_param() }
+    }
+}
+
+impl Layer for PReLU {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        let slopes = self.weight.numel();
+        let channels = if x.ndim() > 1 { x.size(1) } else { 1 };
+        if slopes != 1 && slopes != channels {
+            return super::unfit("PReLU", format_args!("[batch, {slopes}, …]"), x);
+        }
+        let shape: Vec<usize> = std::iter::once(slopes).chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2))).collect();
+        x.try_gt(0)?.try_where_(x, x.try_mul(self.weight.try_reshape(shape)?)?)
+    }
+}
+
+/// In training, each element zero with a probability and the others scaled up, so that the mean stays (Srivastava and others, 2014). In
+/// evaluation it does nothing.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Dropout, Layer, Module}};
+/// let layer = Dropout::new(0.5);
+/// let x = Tensor::ones([100]);
+/// assert!(layer.forward(&x).to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
+/// layer.eval();
+/// assert_eq!(layer.forward(&x).to_vec::<f32>()?, [1.0; 100]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Module, Debug)]
+pub struct Dropout {
+    p: f64,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// Zeros with this probability. Panics if it is none.
+    #[track_caller]
+    pub fn new(p: f64) -> Dropout {
+        assert!((0.0..=1.0).contains(&p), "Dropout: {p} is no probability");
+        Dropout { p, mode: Mode::default() }
+    }
+    /// The probability that applies now: none in evaluation.
+    pub(super) fn rate(&self) -> f64 {
+        if self.mode.is_training() { self.p } else { 0.0 }
+    }
+}
+
+impl Layer for Dropout {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.try_dropout(self.rate())
+    }
+}
+
+/// All axes from `start` to `end`, both included, as one. By default all but the first.
+#[derive(Module, Clone, Copy, Debug)]
+pub struct Flatten {
+    start: isize,
+    end: isize,
+}
+
+impl Flatten {
+    /// All axes but the first, which is the batch.
+    pub fn new() -> Flatten {
+        Flatten { start: 1, end: -1 }
+    }
+    /// The axes that become one.
+    pub fn axes(self, start: isize, end: isize) -> Flatten {
+        Flatten { start, end }
+    }
+}
+
+impl Default for Flatten {
+    fn default() -> Flatten {
+        Flatten::new()
+    }
+}
+
+impl Layer for Flatten {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        if x.ndim() == 1 && self.start == 1 && self.end == -1 {
+            return Err(Error::Shape { op: "Flatten", msg: format!("takes a batch axis and others, and was given {:?}", x.shape()) });
+        }
+        x.try_flatten(self.start, self.end)
+    }
+}

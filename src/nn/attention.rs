@@ -1,0 +1,217 @@
+//! Attention with several heads, and the block that transformers are stacks of.
+
+use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unfit};
+use crate::error::{Error, Result};
+use crate::tensor::{Attention, Tensor, or_panic};
+
+/// Attention in several heads (Vaswani and others, 2017) over `[batch, length, size]`: queries, keys and values are projected, each head attends by
+/// itself, and their results are projected together.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+/// let attention = MultiHeadAttention::new(16, 4).causal();
+/// let x = Tensor::zeros([2, 5, 16]);
+/// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
+/// let memory = Tensor::zeros([2, 7, 16]);
+/// let cross = MultiHeadAttention::new(16, 4).attend(&x, &memory, &memory, None);
+/// assert_eq!(cross.shape(), [2, 5, 16]);
+/// ```
+#[derive(Module)]
+pub struct MultiHeadAttention {
+    /// The projections of queries, keys and values, one below the other: `[size + 2·kv_size, size]`, where `kv_size` is `size` unless there are fewer
+    /// heads of keys and values.
+    pub in_proj_weight: Tensor,
+    /// `[size + 2·kv_size]`.
+    pub in_proj_bias: Option<Tensor>,
+    /// The projection of the results.
+    pub out_proj: Linear,
+    size: usize,
+    heads: usize,
+    kv_heads: usize,
+    causal: bool,
+    dropout: Dropout,
+}
+
+impl MultiHeadAttention {
+    /// Vectors of a size in so many heads, with biases. Panics if the size does not divide.
+    #[track_caller]
+    pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
+        assert!(heads > 0 && size.is_multiple_of(heads), "MultiHeadAttention: a size of {size} does not divide into {heads} heads");
+        let out_proj = Linear::new(size, size);
+        MultiHeadAttention {
+            in_proj_weight: Tensor::zeros(()),
+            in_proj_bias: None,
+            out_proj: Linear { bias: Some(Tensor::zeros([size]).as_param()), ..out_proj },
+            size,
+            heads,
+            kv_heads: heads,
+            causal: false,
+            dropout: Dropout::new(0.0),
+        }
+        .with_weights(true)
+    }
+    fn with_weights(self, bias: bool) -> MultiHeadAttention {
+        let rows = self.size + 2 * self.kv_size();
+        MultiHeadAttention {
+            in_proj_weight: init::xavier_uniform([rows, self.size], 1.0).as_param(),
+            in_proj_bias: bias.then(|| Tensor::zeros([rows]).as_param()),
+            ..self
+        }
+    }
+    /// The size of all heads of keys together.
+    fn kv_size(&self) -> usize {
+        self.size / self.heads * self.kv_heads
+    }
+    /// Fewer heads of keys and values, each of which serves several heads of queries (Ainslie and others, 2023); the projection starts anew. Panics if
+    /// the heads do not divide.
+    #[track_caller]
+    pub fn kv_heads(self, heads: usize) -> MultiHeadAttention {
+        assert!(
+            heads > 0 && self.heads.is_multiple_of(heads),
+            "MultiHeadAttention: {} heads do not divide over {heads} heads of keys",
+            self.heads
+        );
+        let bias = self.in_proj_bias.is_some();
+        MultiHeadAttention { kv_heads: heads, ..self }.with_weights(bias)
+    }
+    /// With or without biases.
+    pub fn bias(self, bias: bool) -> MultiHeadAttention {
+        MultiHeadAttention { in_proj_bias: self.in_proj_bias.filter(|_| bias), out_proj: self.out_proj.bias(bias), ..self }
+    }
+    /// A place sees itself and what is before it.
+    pub fn causal(self) -> MultiHeadAttention {
+        MultiHeadAttention { causal: true, ..self }
+    }
+    /// In training, weights of attention are dropped with this probability.
+    pub fn dropout(self, p: f64) -> MultiHeadAttention {
+        MultiHeadAttention { dropout: Dropout::new(p), ..self }
+    }
+
+    /// Attention of queries `[batch, length, size]` to keys and values `[batch, places, size]`. A mask of bools says what is seen, one of floats is
+    /// added to the scores; it broadcasts to `[batch, heads, length, places]`.
+    pub fn try_attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        for x in [query, key, value] {
+            if x.ndim() != 3 || x.size(-1) != self.size {
+                return unfit("MultiHeadAttention", format_args!("[batch, length, {}]", self.size), x);
+            }
+        }
+        if key.size(1) != value.size(1) || query.size(0) != key.size(0) || query.size(0) != value.size(0) {
+            let msg = format!("queries {:?}, keys {:?} and values {:?} do not go together", query.shape(), key.shape(), value.shape());
+            return Err(Error::Shape { op: "MultiHeadAttention", msg });
+        }
+        let (e, kv, d) = (self.size, self.kv_size(), self.size / self.heads);
+        let rows = [(0, e), (e, e + kv), (e + kv, e + 2 * kv)];
+        let project = |x: &Tensor, part: usize, heads: usize| -> Result<Tensor> {
+            let (from, to) = rows[part];
+            let weight = self.in_proj_weight.try_shrink(&[(from, to), (0, e)])?;
+            let bias = self.in_proj_bias.as_ref().map(|b| b.try_shrink(&[(from, to)])).transpose()?;
+            x.try_linear(&weight, bias.as_ref())?.try_reshape([x.size(0), x.size(1), heads, d])?.try_transpose(1, 2)
+        };
+        let (q, k, v) = (project(query, 0, self.heads)?, project(key, 1, self.kv_heads)?, project(value, 2, self.kv_heads)?);
+        let mut how = Attention::new();
+        if self.kv_heads != self.heads {
+            how = how.grouped();
+        }
+        if self.causal {
+            how = how.causal();
+        }
+        let out = q.try_scaled_dot_product_attention(&k, &v, mask.into_iter().fold(how, Attention::mask))?;
+        self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.shape())?)
+    }
+    /// [`try_attend`](Self::try_attend), with misuse as a panic.
+    #[track_caller]
+    pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        or_panic(self.try_attend(query, key, value, mask))
+    }
+}
+
+/// Of a sequence to itself.
+impl Layer for MultiHeadAttention {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.try_attend(x, x, x, None)
+    }
+}
+
+/// Attention of a sequence to itself, then two linear layers at each place, both with a residual and a norm.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+/// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
+/// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+/// ```
+#[derive(Module)]
+pub struct TransformerBlock {
+    /// The attention.
+    pub self_attn: MultiHeadAttention,
+    /// From the size to the hidden size.
+    pub linear1: Linear,
+    /// From the hidden size back.
+    pub linear2: Linear,
+    /// The norm of the attention.
+    pub norm1: LayerNorm,
+    /// The norm of the linear layers.
+    pub norm2: LayerNorm,
+    drop: Dropout,
+    post_norm: bool,
+    activation: fn(&Tensor) -> Tensor,
+}
+
+impl TransformerBlock {
+    /// Vectors of a size in so many heads, and a hidden size of the linear layers. Norms stand before what they serve, and the activation is a
+    /// gelu.
+    #[track_caller]
+    pub fn new(size: usize, heads: usize, hidden: usize) -> TransformerBlock {
+        TransformerBlock {
+            self_attn: MultiHeadAttention::new(size, heads),
+            linear1: Linear::new(size, hidden),
+            linear2: Linear::new(hidden, size),
+            norm1: LayerNorm::new(size),
+            norm2: LayerNorm::new(size),
+            drop: Dropout::new(0.0),
+            post_norm: false,
+            activation: Tensor::gelu,
+        }
+    }
+    /// A place sees itself and what is before it.
+    pub fn causal(self) -> TransformerBlock {
+        TransformerBlock { self_attn: self.self_attn.causal(), ..self }
+    }
+    /// Fewer heads of keys and values; see [`MultiHeadAttention::kv_heads`].
+    #[track_caller]
+    pub fn kv_heads(self, heads: usize) -> TransformerBlock {
+        TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
+    }
+    /// In training, what attention and linear layers give is dropped with this probability, and so are weights of attention.
+    pub fn dropout(self, p: f64) -> TransformerBlock {
+        TransformerBlock { self_attn: self.self_attn.dropout(p), drop: Dropout::new(p), ..self }
+    }
+    /// Norms after the residuals, as in the first transformers.
+    pub fn post_norm(self) -> TransformerBlock {
+        TransformerBlock { post_norm: true, ..self }
+    }
+    /// Another activation, such as `Tensor::relu`.
+    pub fn activation(self, activation: fn(&Tensor) -> Tensor) -> TransformerBlock {
+        TransformerBlock { activation, ..self }
+    }
+
+    /// The output, with a mask of what is seen; see [`MultiHeadAttention::try_attend`].
+    pub fn try_forward_masked(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let attend = |x: &Tensor| self.drop.try_forward(&self.self_attn.try_attend(x, x, x, mask)?);
+        let feed = |x: &Tensor| {
+            let hidden = self.drop.try_forward(&(self.activation)(&self.linear1.try_forward(x)?))?;
+            self.drop.try_forward(&self.linear2.try_forward(&hidden)?)
+        };
+        if self.post_norm {
+            let x = self.norm1.try_forward(&x.try_add(attend(x)?)?)?;
+            return self.norm2.try_forward(&x.try_add(feed(&x)?)?);
+        }
+        let x = x.try_add(attend(&self.norm1.try_forward(x)?)?)?;
+        x.try_add(feed(&self.norm2.try_forward(&x)?)?)
+    }
+}
+
+impl Layer for TransformerBlock {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.try_forward_masked(x, None)
+    }
+}

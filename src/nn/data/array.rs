@@ -1,0 +1,125 @@
+//! Arrays on the host: what samples are made of before they become tensors.
+
+use crate::dtype::{DType, Element, as_bytes, from_bytes};
+use crate::error::{Error, Result};
+use crate::nn::state::elements;
+use crate::tensor::Tensor;
+
+/// Numbers of one dtype under a shape, in row-major order, in the memory of the host.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Array {
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Array {
+    /// An array of these elements.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.row(1)?.to_vec::<u8>()?, [3, 4]);
+    /// assert_eq!(a.tensor()?.shape(), [2, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new<T: Element>(data: &[T], shape: &[usize]) -> Result<Array> {
+        Array::from_bytes(as_bytes(data).to_vec(), T::DTYPE, shape)
+    }
+
+    /// An array of the elements that these bytes store, little endian.
+    pub fn from_bytes(bytes: Vec<u8>, dtype: DType, shape: &[usize]) -> Result<Array> {
+        elements(dtype, shape, bytes.len()).map_err(|msg| Error::Shape { op: "Array", msg })?;
+        Ok(Array { dtype, shape: shape.to_vec(), bytes })
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    /// Sizes per axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    /// The bytes of its elements.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The elements. `T` is the Rust type of the dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::DType { op: "to_vec", msg: format!("an array of {} read as {}", self.dtype, T::DTYPE) });
+        }
+        Ok(from_bytes(&self.bytes))
+    }
+
+    /// The array as a tensor on the default device.
+    pub fn tensor(&self) -> Result<Tensor> {
+        Tensor::try_from_bytes(&self.bytes, self.dtype, &self.shape)
+    }
+
+    /// The size of the first axis; an array of rank 0 has no rows.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    /// One place of the first axis.
+    pub fn row(&self, i: usize) -> Result<Array> {
+        self.check(i)?;
+        Ok(Array { dtype: self.dtype, shape: self.shape[1..].to_vec(), bytes: self.row_bytes(i).to_vec() })
+    }
+
+    /// Some places of the first axis, in this order.
+    pub fn gather(&self, rows: &[usize]) -> Result<Array> {
+        rows.iter().try_for_each(|i| self.check(*i))?;
+        let bytes = concat(rows.iter().map(|i| self.row_bytes(*i)));
+        let mut shape = self.shape.clone();
+        *shape.first_mut().ok_or_else(|| no_row(0, &[]))? = rows.len();
+        Ok(Array { dtype: self.dtype, shape, bytes })
+    }
+
+    /// Arrays of one shape and dtype under a new first axis.
+    pub fn stack(arrays: &[Array]) -> Result<Array> {
+        let Some(first) = arrays.first() else { return Err(Error::Data("stack: there is no array".into())) };
+        if let Some(other) = arrays.iter().find(|a| (a.dtype, &a.shape) != (first.dtype, &first.shape)) {
+            return Err(Error::Data(format!("stack: {other:?} does not fit to {first:?}: samples of one batch have one shape and dtype")));
+        }
+        let shape = [&[arrays.len()], first.shape.as_slice()].concat();
+        let bytes = concat(arrays.iter().map(|a| a.bytes.as_slice()));
+        Array::from_bytes(bytes, first.dtype, &shape)
+    }
+
+    fn check(&self, i: usize) -> Result<()> {
+        if i < self.rows() { Ok(()) } else { Err(no_row(i, &self.shape)) }
+    }
+
+    fn row_bytes(&self, i: usize) -> &[u8] {
+        let size = self.bytes.len() / self.rows();
+        &self.bytes[i * size..(i + 1) * size]
+    }
+}
+
+/// Slices of one length, one after the other.
+fn concat<'a>(parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let count = parts.len();
+    for part in parts {
+        if out.is_empty() {
+            out.reserve_exact(part.len() * count);
+        }
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+fn no_row(i: usize, shape: &[usize]) -> Error {
+    Error::Index { op: "row", msg: format!("{i} is outside the first axis of an array of shape {shape:?}") }
+}
+
+/// Dtype and shape: the elements can be many.
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<Array {} {:?}>", self.dtype, self.shape)
+    }
+}

@@ -1,0 +1,157 @@
+//! Samples by number: what a dataset is, one of arrays in memory, and views of others.
+
+use super::Array;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// Samples by number. A sample is some arrays, such as an image and its label; all samples have the same number of them.
+///
+/// A loader asks from several threads at once. What changes samples at random should draw from `(seed, i)`, so that a run can be repeated.
+pub trait Dataset: Send + Sync {
+    /// The number of samples.
+    fn len(&self) -> usize;
+
+    /// The sample of a number.
+    fn get(&self, i: usize) -> Result<Vec<Array>>;
+
+    /// Is there none?
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The samples of these numbers, stacked along a new first axis. What has its samples in one piece can do it without an array for each.
+    fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
+        let samples: Vec<Vec<Array>> = indices.iter().map(|i| self.get(*i)).collect::<Result<_>>()?;
+        let parts = samples.first().map_or(0, Vec::len);
+        if let Some(other) = samples.iter().find(|s| s.len() != parts) {
+            return Err(Error::Data(format!("a sample of {} arrays among samples of {parts}", other.len())));
+        }
+        (0..parts).map(|part| Array::stack(&samples.iter().map(|s| s[part].clone()).collect::<Vec<_>>())).collect()
+    }
+
+    /// This dataset with every sample changed by a function.
+    fn map<F: Fn(Vec<Array>) -> Result<Vec<Array>> + Send + Sync>(self, f: F) -> Mapped<Self, F>
+    where
+        Self: Sized,
+    {
+        Mapped { inner: self, f }
+    }
+
+    /// Some samples of this dataset, by number and in this order.
+    fn subset(self, indices: Vec<usize>) -> Result<Subset<Self>>
+    where
+        Self: Sized,
+    {
+        let len = self.len();
+        match indices.iter().find(|i| **i >= len) {
+            Some(i) => Err(Error::Index { op: "subset", msg: format!("{i} is outside a dataset of {len} samples") }),
+            None => Ok(Subset { inner: self, indices }),
+        }
+    }
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+    fn get(&self, i: usize) -> Result<Vec<Array>> {
+        (**self).get(i)
+    }
+    fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
+        (**self).batch(indices)
+    }
+}
+
+/// A dataset of arrays in memory: sample `i` is row `i` of each.
+///
+/// ```
+/// use picograd::nn::data::{Array, ArrayDataset, Dataset};
+/// let images = Array::new(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let labels = Array::new(&[7u8, 9], &[2])?;
+/// let data = ArrayDataset::new(vec![images, labels])?;
+/// assert_eq!(data.len(), 2);
+/// assert_eq!(data.get(1)?[1].to_vec::<u8>()?, [9]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ArrayDataset(Vec<Array>);
+
+impl ArrayDataset {
+    /// A dataset of these arrays, which have the same number of rows.
+    pub fn new(arrays: Vec<Array>) -> Result<ArrayDataset> {
+        let Some(first) = arrays.first() else { return Err(Error::Data("a dataset of no array".into())) };
+        if let Some(bad) = arrays.iter().find(|a| a.shape().is_empty() || a.rows() != first.rows()) {
+            return Err(Error::Data(format!("a dataset of {first:?} and {bad:?}: all have to have as many rows")));
+        }
+        Ok(ArrayDataset(arrays))
+    }
+
+    /// A dataset of the values that tensors have now.
+    pub fn of_tensors(tensors: &[Tensor]) -> Result<ArrayDataset> {
+        Tensor::realize_many(&tensors.iter().collect::<Vec<_>>())?;
+        let array = |t: &Tensor| Array::from_bytes(t.to_bytes()?, t.dtype(), &t.shape());
+        ArrayDataset::new(tensors.iter().map(array).collect::<Result<_>>()?)
+    }
+
+    /// The arrays.
+    pub fn arrays(&self) -> &[Array] {
+        &self.0
+    }
+
+    /// All samples at once, a tensor for each array.
+    pub fn tensors(&self) -> Result<Vec<Tensor>> {
+        self.0.iter().map(Array::tensor).collect()
+    }
+}
+
+impl Dataset for ArrayDataset {
+    fn len(&self) -> usize {
+        self.0[0].rows()
+    }
+    fn get(&self, i: usize) -> Result<Vec<Array>> {
+        self.0.iter().map(|a| a.row(i)).collect()
+    }
+    fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
+        self.0.iter().map(|a| a.gather(indices)).collect()
+    }
+}
+
+/// See [`Dataset::map`].
+#[derive(Clone, Debug)]
+pub struct Mapped<D, F> {
+    inner: D,
+    f: F,
+}
+
+impl<D: Dataset, F: Fn(Vec<Array>) -> Result<Vec<Array>> + Send + Sync> Dataset for Mapped<D, F> {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+    fn get(&self, i: usize) -> Result<Vec<Array>> {
+        (self.f)(self.inner.get(i)?)
+    }
+}
+
+/// See [`Dataset::subset`].
+#[derive(Clone, Debug)]
+pub struct Subset<D> {
+    inner: D,
+    indices: Vec<usize>,
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+    fn get(&self, i: usize) -> Result<Vec<Array>> {
+        let outside = || Error::Index { op: "get", msg: format!("{i} is outside a dataset of {} samples", self.len()) };
+        self.inner.get(*self.indices.get(i).ok_or_else(outside)?)
+    }
+    fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
+        match indices.iter().map(|i| self.indices.get(*i).copied()).collect::<Option<Vec<_>>>() {
+            Some(inner) => self.inner.batch(&inner),
+            None => Err(Error::Index { op: "batch", msg: format!("{indices:?} leave a dataset of {} samples", self.len()) }),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Batches of a dataset, made ahead by threads.
+//!
+//! Batch `k` is made by worker `k mod workers`, and each worker has a short queue of its own: so batches come in order, whatever the workers
+//! do, and no more of them exist than the queues hold.
+
+use super::{Dataset, Random};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Gives a dataset in batches, epoch by epoch.
+///
+/// ```
+/// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+/// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+/// let loader = DataLoader::new(data, 2)?.shuffle(42);
+/// for epoch in 0..2 {
+///     for batch in loader.epoch(epoch) {
+///         let x = &batch?[0]; // a tensor for each array of a sample
+///         assert!(x.shape() == [2] || x.shape() == [1]);
+///     }
+/// }
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DataLoader {
+    dataset: Arc<dyn Dataset>,
+    batch: usize,
+    seed: Option<u64>,
+    drop_last: bool,
+    workers: usize,
+    prefetch: usize,
+    device: Option<String>,
+}
+
+impl DataLoader {
+    /// Batches of `batch` samples in order, the last one perhaps smaller, made ahead by one thread.
+    pub fn new(dataset: impl Dataset + 'static, batch: usize) -> Result<DataLoader> {
+        if batch == 0 {
+            return Err(Error::Data("a batch of 0 samples".into()));
+        }
+        let dataset = Arc::new(dataset);
+        Ok(DataLoader { dataset, batch, seed: None, drop_last: false, workers: 1, prefetch: 2, device: None })
+    }
+
+    /// In an order that follows from the seed and the number of the epoch.
+    pub fn shuffle(mut self, seed: u64) -> DataLoader {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Whether to leave out a last batch that is not full.
+    pub fn drop_last(mut self, yes: bool) -> DataLoader {
+        self.drop_last = yes;
+        self
+    }
+
+    /// How many threads make batches. With none they are made when they are asked for.
+    pub fn workers(mut self, n: usize) -> DataLoader {
+        self.workers = n;
+        self
+    }
+
+    /// How many batches each thread may be ahead; at least one.
+    pub fn prefetch(mut self, n: usize) -> DataLoader {
+        self.prefetch = n.max(1);
+        self
+    }
+
+    /// Puts the tensors on a device other than the default.
+    pub fn device(mut self, name: &str) -> DataLoader {
+        self.device = Some(name.to_string());
+        self
+    }
+
+    /// The number of batches of an epoch.
+    pub fn len(&self) -> usize {
+        let n = self.dataset.len();
+        if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
+    }
+
+    /// Is there no batch?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The batches of an epoch: for each the tensors of its samples, stacked. After an error there are no more. Dropping the iterator ends
+    /// its threads.
+    pub fn epoch(&self, epoch: u64) -> Batches {
+        let n = self.dataset.len();
+        let order = match self.seed {
+            Some(seed) => Random::new(seed, epoch).permutation(n),
+            None => (0..n).collect(),
+        };
+        let work = Arc::new(Work { loader: self.clone(), order });
+        let count = self.len();
+        let mut queues = Vec::new();
+        let mut threads = Vec::new();
+        for w in 0..self.workers.min(count) {
+            let (send, receive) = sync_channel(self.prefetch);
+            let (mine, step) = (work.clone(), self.workers.min(count));
+            let run = move || mine.run((w..count).step_by(step), &send);
+            match std::thread::Builder::new().name(format!("data-{w}")).spawn(run) {
+                Ok(thread) => threads.push(thread),
+                // Without threads the batches are made here, which is slower and as good.
+                Err(_) if w == 0 => break,
+                Err(e) => return Batches::failed(Error::Data(format!("a thread cannot be started: {e}"))),
+            }
+            queues.push(receive);
+        }
+        Batches { work: Some(work), queues, threads, left: 0..count, failed: None }
+    }
+}
+
+/// An epoch to be made.
+struct Work {
+    loader: DataLoader,
+    order: Vec<usize>,
+}
+
+impl Work {
+    /// Makes these batches in order, as long as somebody takes them.
+    fn run(&self, batches: impl Iterator<Item = usize>, send: &SyncSender<Result<Vec<Tensor>>>) {
+        for k in batches {
+            let batch = self.make(k);
+            let failed = batch.is_err();
+            if send.send(batch).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    /// Makes one batch. A panic of the dataset becomes an error.
+    fn make(&self, k: usize) -> Result<Vec<Tensor>> {
+        let size = self.loader.batch;
+        let indices = &self.order[k * size..((k + 1) * size).min(self.order.len())];
+        // Nothing is changed that a panic could leave half changed: the batch is dropped.
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let on_device = |t: Tensor| match &self.loader.device {
+                Some(name) => t.try_to(name),
+                None => Ok(t),
+            };
+            self.loader.dataset.batch(indices)?.iter().map(|a| on_device(a.tensor()?)).collect()
+        }));
+        made.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Err(Error::Data(format!("batch {k} panicked: {}", text.unwrap_or("without a message"))))
+        })
+    }
+}
+
+/// The batches of one epoch, from [`DataLoader::epoch`].
+pub struct Batches {
+    /// Nothing after an error.
+    work: Option<Arc<Work>>,
+    queues: Vec<Receiver<Result<Vec<Tensor>>>>,
+    threads: Vec<JoinHandle<()>>,
+    left: Range<usize>,
+    failed: Option<Error>,
+}
+
+impl Batches {
+    fn failed(e: Error) -> Batches {
+        Batches { work: None, queues: Vec::new(), threads: Vec::new(), left: 0..0, failed: Some(e) }
+    }
+
+    /// Ends the threads: one that waits to hand over a batch finds its queue closed.
+    fn stop(&mut self) {
+        self.queues.clear();
+        self.threads.drain(..).for_each(|t| drop(t.join()));
+        self.work = None;
+        self.left = 0..0;
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Vec<Tensor>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(e) = self.failed.take() {
+            return Some(Err(e));
+        }
+        let work = self.work.as_ref()?;
+        let Some(k) = self.left.next() else {
+            self.stop();
+            return None;
+        };
+        let batch = match self.queues.len() {
+            0 => work.make(k),
+            n => self.queues[k % n].recv().unwrap_or_else(|_| Err(Error::Data(format!("the thread of batch {k} has ended")))),
+        };
+        if batch.is_err() {
+            self.stop();
+        }
+        Some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.left.len() + self.failed.is_some() as usize;
+        // An error ends it early.
+        (left.min(1), Some(left))
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

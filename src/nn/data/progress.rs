@@ -1,0 +1,175 @@
+//! A progress bar: one line that changes on a terminal, plain lines now and then in a pipe or a log.
+
+use crate::env;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// One line of a terminal, written over and over.
+    Line {
+        /// Columns of the terminal.
+        width: usize,
+        /// May it have colours?
+        color: bool,
+    },
+    /// A line now and then, and one at the end.
+    Log,
+}
+
+/// Shows how far something is, how fast it goes, when it will end, and figures such as a loss. It writes to stderr, so that what a program
+/// prints can still be piped. In a pipe or a log it writes a plain line every few seconds; `NO_COLOR` turns colours off.
+///
+/// ```
+/// use picograd::nn::data::Progress;
+/// let mut bar = Progress::new("epoch 1", 100);
+/// for step in 0..100 {
+///     bar.set("loss", 1.0 / (step + 1) as f64);
+///     bar.tick(1);
+/// }
+/// bar.finish(); // epoch 1 100% 100/100 … loss 0.0100
+/// ```
+pub struct Progress {
+    label: String,
+    total: u64,
+    done: u64,
+    figures: Vec<(String, f64)>,
+    start: Instant,
+    shown: Option<Instant>,
+    every: Duration,
+    style: Style,
+    out: Box<dyn Write + Send>,
+    finished: bool,
+}
+
+impl Progress {
+    /// Progress towards `total` steps, or, if that is 0, towards an end that is not known.
+    pub fn new(label: &str, total: u64) -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let style = match columns() {
+            Some(width) if terminal => Style::Line { width, color: env::config().is_ok_and(|c| c.color) },
+            _ => Style::Log,
+        };
+        let every = if style == Style::Log { Duration::from_secs(5) } else { Duration::from_millis(80) };
+        Progress::with(label, total, style, every, Box::new(std::io::stderr()))
+    }
+
+    /// Progress in a given style, written to a given place no more often than `every`.
+    pub fn with(label: &str, total: u64, style: Style, every: Duration, out: Box<dyn Write + Send>) -> Progress {
+        let (label, start) = (label.to_string(), Instant::now());
+        Progress { label, total, done: 0, figures: Vec::new(), start, shown: None, every, style, out, finished: false }
+    }
+
+    /// Sets a figure that is shown behind the progress.
+    pub fn set(&mut self, name: &str, value: f64) {
+        match self.figures.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = value,
+            None => self.figures.push((name.to_string(), value)),
+        }
+    }
+
+    /// Some steps are done.
+    pub fn tick(&mut self, steps: u64) {
+        self.done = self.done.saturating_add(steps);
+        // A log begins with the first line that has something to say about speed.
+        let last = self.shown.or((self.style == Style::Log).then_some(self.start));
+        if last.is_none_or(|t| t.elapsed() >= self.every) {
+            self.show();
+        }
+    }
+
+    /// Shows the last state and ends the line.
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.finished, true) {
+            self.show();
+            if self.style != Style::Log {
+                let _ = self.out.write_all(b"\n");
+            }
+        }
+    }
+
+    fn show(&mut self) {
+        self.shown = Some(Instant::now());
+        let text = match self.style {
+            Style::Log => self.text(None) + "\n",
+            Style::Line { width, color } => format!("\r{}\x1b[K", self.text(Some((width, color)))),
+        };
+        // Whoever has closed stderr does not want to know.
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    /// The state as a line; with a width, with a bar and no longer than it.
+    fn text(&self, line: Option<(usize, bool)>) -> String {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let rate = self.done as f64 / seconds.max(1e-9);
+        let part = self.done as f64 / self.total.max(1) as f64;
+        let (mut head, mut tail) = (self.label.clone(), format!("{}", self.done));
+        if self.total > 0 {
+            head += &format!(" {:3.0}%", (part * 100.0).min(100.0).floor());
+            tail += &format!("/{}", self.total);
+        }
+        tail += &format!(" {}/s", short(rate));
+        if self.finished || self.done >= self.total {
+            tail += &format!(" in {}", clock(seconds));
+        } else if self.done > 0 {
+            tail += &format!(" eta {}", clock((self.total - self.done) as f64 / rate));
+        }
+        for (name, value) in &self.figures {
+            tail += &format!(" {name} {}", short(*value));
+        }
+        let Some((width, color)) = line else { return format!("{head} {tail}") };
+        // The last column stays free: some terminals begin a new line when it is written.
+        let room = width.saturating_sub(1);
+        let bar = room.saturating_sub(head.chars().count() + tail.chars().count() + 2).min(30);
+        if self.total == 0 || bar < 5 {
+            return format!("{head} {tail}").chars().take(room).collect();
+        }
+        let full = ((part * bar as f64) as usize).min(bar);
+        let (done, rest) = ("━".repeat(full), "─".repeat(bar - full));
+        if color { format!("{head} \x1b[36m{done}\x1b[2;39m{rest}\x1b[0m {tail}") } else { format!("{head} {done}{rest} {tail}") }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A number in a few characters.
+fn short(v: f64) -> String {
+    match v.abs() {
+        a if a >= 1e6 || (a > 0.0 && a < 1e-3) => format!("{v:.2e}"),
+        a if a >= 100.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        _ => format!("{v:.4}"),
+    }
+}
+
+/// Hours, minutes and seconds.
+fn clock(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds >= 360_000.0 {
+        return "?".into();
+    }
+    let s = seconds.round() as u64;
+    match (s / 3600, s / 60 % 60, s % 60) {
+        (0, 0, _) if seconds < 10.0 => format!("{seconds:.1}s"),
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}:{s:02}"),
+        (h, m, s) => format!("{h}:{m:02}:{s:02}"),
+    }
+}
+
+/// Columns of the terminal of stderr.
+fn columns() -> Option<usize> {
+    // SAFETY: the struct is plain numbers, for which zero is valid; the call fills it.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the request writes a struct of this type.
+    let known = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) } == 0;
+    (known && size.ws_col > 0).then_some(size.ws_col.into()).or(known.then_some(80))
+}

@@ -1,0 +1,59 @@
+//! The table that indices look up.
+
+use super::Module;
+use crate::error::{Error, Result};
+use crate::tensor::{Tensor, or_panic};
+
+/// A row of a table for each index: `[…]` of integers becomes `[…, size]`. Rows start with the standard normal distribution.
+///
+/// ```
+/// use picograd::{Tensor, nn::Embedding};
+/// let table = Embedding::new(100, 16);
+/// assert_eq!(table.forward(&Tensor::new([[1, 2, 3], [4, 5, 6]])).shape(), [2, 3, 16]);
+/// ```
+#[derive(Module)]
+pub struct Embedding {
+    /// `[rows, size]`.
+    pub weight: Tensor,
+    padding: Option<usize>,
+}
+
+impl Embedding {
+    /// `rows` vectors of `size` numbers.
+    pub fn new(rows: usize, size: usize) -> Embedding {
+        Embedding { weight: Tensor::randn([rows, size]).as_param(), padding: None }
+    }
+    /// A row that starts as zeros and is never trained, for indices that fill up. Panics if there is no such row.
+    #[track_caller]
+    pub fn padding_idx(self, row: usize) -> Embedding {
+        let rows = self.weight.size(0);
+        assert!(row < rows, "Embedding: row {row} of a table of {rows} cannot be the padding");
+        let is_padding = Tensor::arange(0, rows as i64, 1).eq(row).unsqueeze(-1);
+        Embedding { weight: is_padding.where_(0.0, &self.weight).as_param(), padding: Some(row) }
+    }
+
+    /// The rows of the indices, which are integers from 0 to the number of rows. What is outside gives zeros.
+    pub fn try_forward(&self, indices: &Tensor) -> Result<Tensor> {
+        if !indices.dtype().is_int() {
+            return Err(Error::DType { op: "Embedding", msg: format!("takes integers, and was given {}", indices.dtype()) });
+        }
+        let shape: Vec<usize> = indices.shape().into_iter().chain([self.weight.size(1)]).collect();
+        let rows = self.weight.try_index_select(0, &indices.try_reshape([indices.numel()])?)?.try_reshape(shape)?;
+        match self.padding {
+            // No gradient flows into the row of the padding, and its value stays.
+            Some(row) => indices.try_eq(row)?.try_unsqueeze(-1)?.try_where_(rows.detach(), rows),
+            None => Ok(rows),
+        }
+    }
+    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    #[track_caller]
+    pub fn forward(&self, indices: &Tensor) -> Tensor {
+        or_panic(self.try_forward(indices))
+    }
+}
+
+impl super::Layer for Embedding {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        Embedding::try_forward(self, x)
+    }
+}

@@ -1,0 +1,149 @@
+//! What weights start with. Each function gives a new tensor of a shape, to be made a parameter, or assigned to one that is there:
+//!
+//! ```
+//! use picograd::{Tensor, nn::{Linear, init}};
+//! let layer = Linear::new(64, 32);
+//! layer.weight.assign(init::xavier_uniform([32, 64], 1.0))?;
+//! layer.bias.as_ref().unwrap().assign(0.0)?;
+//! # Ok::<(), picograd::Error>(())
+//! ```
+//!
+//! The plain ones are methods of tensors: [`Tensor::zeros`], [`Tensor::ones`], [`Tensor::full`] (a constant), [`Tensor::uniform`],
+//! [`Tensor::normal`], [`Tensor::eye`].
+//!
+//! "Inputs" of a weight of `[outputs, inputs, …]` are the products that are added up into one output, "outputs" the results that one input has a part in;
+//! both count the places of a window. A weight has two axes or more; the functions panic otherwise.
+
+use crate::tensor::{Sizes, Tensor, fans, or_panic};
+
+/// Which side of a weight keeps its variance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fan {
+    /// The inputs: values keep their variance on the way forward.
+    #[default]
+    In,
+    /// The outputs: gradients keep theirs on the way back.
+    Out,
+}
+
+/// The nonlinearity that follows a weight, for the factor that makes up for what it takes from the variance.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Gain {
+    /// None, or a sigmoid: 1.
+    Linear,
+    /// A hyperbolic tangent: 5/3.
+    Tanh,
+    /// A relu: √2.
+    Relu,
+    /// A leaky relu of a slope: √(2/(1 + slope²)).
+    LeakyRelu(f64),
+    /// A selu: 3/4.
+    Selu,
+}
+
+impl From<Gain> for f64 {
+    fn from(gain: Gain) -> f64 {
+        match gain {
+            Gain::Linear => 1.0,
+            Gain::Tanh => 5.0 / 3.0,
+            Gain::Relu => 2f64.sqrt(),
+            Gain::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
+            Gain::Selu => 0.75,
+        }
+    }
+}
+
+/// Evenly over ±1/√inputs, what most layers start with.
+pub(super) fn default_weight(shape: impl Into<Sizes>, inputs: usize) -> Tensor {
+    let bound = if inputs == 0 { 0.0 } else { 1.0 / (inputs as f64).sqrt() };
+    Tensor::uniform(shape, -bound, bound)
+}
+
+/// Evenly over ±gain·√(6/(inputs + outputs)), after Glorot and Bengio (2010).
+#[track_caller]
+pub fn xavier_uniform(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
+    let shape = shape.into();
+    let (inputs, outputs) = or_panic(fans("xavier_uniform", &shape));
+    let bound = gain.into() * (6.0 / (inputs + outputs)).sqrt();
+    Tensor::uniform(shape, -bound, bound)
+}
+
+/// From a normal distribution with the variance of [`xavier_uniform`].
+#[track_caller]
+pub fn xavier_normal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
+    let shape = shape.into();
+    let (inputs, outputs) = or_panic(fans("xavier_normal", &shape));
+    Tensor::normal(shape, 0.0, gain.into() * (2.0 / (inputs + outputs)).sqrt())
+}
+
+/// Evenly over ±gain·√(3/fan), after He and others (2015).
+#[track_caller]
+pub fn kaiming_uniform(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) -> Tensor {
+    let shape = shape.into();
+    let bound = 3f64.sqrt() * kaiming_std("kaiming_uniform", &shape, fan, gain.into());
+    Tensor::uniform(shape, -bound, bound)
+}
+
+/// From a normal distribution with the standard deviation gain/√fan, after He and others (2015).
+#[track_caller]
+pub fn kaiming_normal(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) -> Tensor {
+    let shape = shape.into();
+    let std = kaiming_std("kaiming_normal", &shape, fan, gain.into());
+    Tensor::normal(shape, 0.0, std)
+}
+
+#[track_caller]
+fn kaiming_std(op: &'static str, shape: &Sizes, fan: Fan, gain: f64) -> f64 {
+    let (inputs, outputs) = or_panic(fans(op, shape));
+    gain / if fan == Fan::In { inputs } else { outputs }.sqrt()
+}
+
+/// From a normal distribution, of which only what lies between `low` and `high` is taken.
+///
+/// ```
+/// use picograd::nn::init;
+/// let x = init::trunc_normal([1000], 0.0, 1.0, -0.5, 2.0).to_vec::<f32>()?;
+/// assert!(x.iter().all(|&x| (-0.5..=2.0).contains(&x)));
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[track_caller]
+pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high: f64) -> Tensor {
+    assert!(std > 0.0 && low < high, "trunc_normal: nothing lies between {low} and {high}, or {std} is no deviation");
+    // Evenly over what the error function makes of the borders, then back by its inverse.
+    let scale = std * std::f64::consts::SQRT_2;
+    let border = |x: f64| Tensor::new(((x - mean) / scale) as f32).erf();
+    let even = border(low).lerp(&border(high), Tensor::rand(shape));
+    (inverse_erf(&even) * scale + mean).clamp(low, high)
+}
+
+/// The inverse of the error function, to about 1e-6: the polynomials of Giles, "Approximating the erfinv function" (2011).
+fn inverse_erf(x: &Tensor) -> Tensor {
+    const NEAR: [f64; 9] = [
+        2.81022636e-8,
+        3.43273939e-7,
+        -3.5233877e-6,
+        -4.39150654e-6,
+        0.00021858087,
+        -0.00125372503,
+        -0.00417768164,
+        0.246640727,
+        1.50140941,
+    ];
+    const FAR: [f64; 9] = [
+        -0.000200214257,
+        0.000100950558,
+        0.00134934322,
+        -0.00367342844,
+        0.00573950773,
+        -0.0076224613,
+        0.00943887047,
+        1.00167406,
+        2.83297682,
+    ];
+    let horner = |w: &Tensor, c: &[f64; 9]| c[1..].iter().fold(w.full_like(c[0]), |p, &c| p * w + c);
+    // One step of an f32 away from ±1, where it is infinite.
+    let x = x.clamp(-1.0 + 6e-8, 1.0 - 6e-8);
+    let w = -((1.0 - &x) * (1.0 + &x)).log();
+    let p = w.lt(5.0).where_(horner(&(&w - 2.5), &NEAR), horner(&(w.sqrt() - 3.0), &FAR));
+    p * x
+}

@@ -1,0 +1,46 @@
+//! The fully connected layer.
+
+use super::{Layer, Module, init, unfit};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias start evenly over ±1/√inputs.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Layer, Linear}};
+/// let layer = Linear::new(3, 2);
+/// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
+/// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();
+/// assert_eq!(wrong.to_string(), "Linear: takes […, 3], and was given [7, 4]");
+/// ```
+#[derive(Module)]
+pub struct Linear {
+    /// `[outputs, inputs]`.
+    pub weight: Tensor,
+    /// `[outputs]`.
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// With a bias.
+    pub fn new(inputs: usize, outputs: usize) -> Linear {
+        Linear {
+            weight: init::default_weight([outputs, inputs], inputs).as_param(),
+            bias: Some(init::default_weight([outputs], inputs).as_param()),
+        }
+    }
+    /// With or without a bias.
+    pub fn bias(self, bias: bool) -> Linear {
+        Linear { bias: self.bias.filter(|_| bias), ..self }
+    }
+}
+
+impl Layer for Linear {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        let inputs = self.weight.size(-1);
+        if x.shape().last() != Some(&inputs) {
+            return unfit("Linear", format_args!("[…, {inputs}]"), x);
+        }
+        x.try_linear(&self.weight, self.bias.as_ref())
+    }
+}

@@ -1,0 +1,258 @@
+//! Optimizers: how gradients become new parameters.
+//!
+//! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`], [`LAMB`], [`LARS`], [`Muon`], or one of your own. A step
+//! is lazy until its end, then everything that it changes is computed together, so that parameters of one shape share a kernel.
+//!
+//! ```
+//! use picograd::{Tensor, nn::{Layer, Linear, Module, optim::{Adam, Optimizer}}, tensor::Reduction};
+//! Tensor::manual_seed(0);
+//! let net = Linear::new(1, 1);
+//! let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.1))?;
+//! let x = Tensor::new([[0.0f32], [1.0], [2.0]]);
+//! let y = &x * 3.0 + 1.0;
+//! for _ in 0..150 {
+//!     let loss = net.forward(&x).mse_loss(&y, Reduction::Mean);
+//!     loss.backward();
+//!     optimizer.step()?;
+//! }
+//! assert!((net.weight.item::<f32>()? - 3.0).abs() < 0.1);
+//! # Ok::<(), picograd::Error>(())
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `sgd`, `adam`, `muon` | the rules |
+//! | `clip` | gradients kept small |
+//! | `schedule` | learning rates that change |
+
+mod adam;
+mod clip;
+mod muon;
+mod schedule;
+mod sgd;
+
+pub use adam::{Adam, AdamW, LAMB};
+pub use clip::{clip_grad_norm, clip_grad_value};
+pub use muon::Muon;
+pub use schedule::{Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step, Then};
+pub use sgd::{LARS, SGD};
+
+use super::state::StateDict;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::{Tensor, no_grad, take_step_list};
+use rustc_hash::FxHashSet;
+
+/// How one parameter is updated. Settings are plain numbers that are the same in every step; what changes from step to step is a tensor, so that
+/// every step runs the same kernels.
+pub trait Rule: Send + Sync {
+    /// The learning rate to begin with.
+    fn lr(&self) -> f64;
+    /// The names of the tensors that are kept for each parameter. They have its shape and start as zeros.
+    fn state(&self) -> &'static [&'static str];
+    /// The names of the numbers that are kept for all parameters of a group. They start as zeros.
+    fn numbers(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// An error, where this rule is not made for a parameter.
+    fn check(&self, _param: &Tensor) -> Result<()> {
+        Ok(())
+    }
+    /// Moves the numbers on, at the start of each step.
+    fn advance(&self, _numbers: &[Tensor]) -> Result<()> {
+        Ok(())
+    }
+    /// The new value of a parameter; its state is assigned to on the way.
+    fn update(&self, now: &Update<'_>) -> Result<Tensor>;
+}
+
+/// What a [`Rule`] has at hand for one parameter in one step. All of it is in `f32`, or `f64` for such parameters.
+pub struct Update<'a> {
+    /// The parameter's value.
+    pub param: &'a Tensor,
+    /// Its gradient.
+    pub grad: &'a Tensor,
+    /// The learning rate, of rank 0.
+    pub lr: &'a Tensor,
+    /// What [`Rule::state`] names, in its order.
+    pub state: &'a [Tensor],
+    /// What [`Rule::numbers`] names, in its order, already moved on.
+    pub numbers: &'a [Tensor],
+}
+
+struct Group {
+    rule: Box<dyn Rule>,
+    params: Vec<Param>,
+    lr: f64,
+    /// The learning rate where kernels read it: a schedule changes memory, not code.
+    lr_now: Tensor,
+    numbers: Vec<Tensor>,
+}
+
+struct Param {
+    tensor: Tensor,
+    state: Vec<Tensor>,
+}
+
+/// Groups of parameters, each with the rule that updates it.
+///
+/// ```
+/// use picograd::{nn::{Embedding, Linear, Module, optim::{AdamW, Muon, Optimizer}}};
+/// let (table, body) = (Embedding::new(10, 4), Linear::new(4, 4));
+/// let mut optimizer = Optimizer::new([body.weight.clone()], Muon::new(0.02))?;
+/// optimizer.add_group(table.parameters(), AdamW::new(3e-4).weight_decay(0.0))?;
+/// optimizer.add_group(body.bias.clone(), AdamW::new(3e-4))?;
+/// assert_eq!(optimizer.lrs(), [0.02, 3e-4, 3e-4]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub struct Optimizer {
+    groups: Vec<Group>,
+}
+
+impl Optimizer {
+    /// One group of parameters under a rule. They are computed now, all together.
+    pub fn new(params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<Optimizer> {
+        let mut optimizer = Optimizer { groups: Vec::new() };
+        optimizer.add_group(params, rule)?;
+        Ok(optimizer)
+    }
+
+    /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that is in a group already, is an error.
+    pub fn add_group(&mut self, params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<()> {
+        let params: Vec<Tensor> = params.into_iter().collect();
+        let mut known: FxHashSet<usize> = self.params().map(|p| p.tensor.id()).collect();
+        for (i, p) in params.iter().enumerate() {
+            let wrong = |why: &str| Err(Error::State(format!("optimizer: tensor {i} of shape {:?} {why}", p.shape())));
+            if !p.is_param() {
+                return wrong("is no parameter; make it one with as_param()");
+            }
+            if !known.insert(p.id()) {
+                return wrong("is there twice; a parameter belongs to one group, once");
+            }
+            rule.check(p)?;
+        }
+        let with_state = |tensor: Tensor| Ok(Param { state: rule.state().iter().map(|_| zeros(&tensor)).collect::<Result<_>>()?, tensor });
+        let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
+        let numbers = rule.numbers().iter().map(|_| number(0.0)).collect();
+        let (lr, lr_now) = (rule.lr(), number(rule.lr()));
+        let group = Group { rule: Box::new(rule), params, lr, lr_now, numbers };
+        Tensor::realize_many(&group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor])).collect::<Vec<_>>())?;
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// Updates every parameter that has a gradient, and computes it all together with the loss. The gradients are used up: after the step there
+    /// are none, so that they need no memory of their own. Read them before, if they are wanted.
+    pub fn step(&mut self) -> Result<()> {
+        let mut changed: Vec<Tensor> = Vec::new();
+        no_grad(|| {
+            for group in &self.groups {
+                if group.params.iter().all(|p| p.tensor.grad().is_none()) {
+                    continue;
+                }
+                group.rule.advance(&group.numbers)?;
+                changed.extend(group.numbers.iter().cloned());
+                for p in &group.params {
+                    let Some(grad) = p.tensor.grad() else { continue };
+                    let wide = wide(p.tensor.dtype());
+                    let (param, grad) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?);
+                    let now = Update { param: &param, grad: &grad, lr: &group.lr_now, state: &p.state, numbers: &group.numbers };
+                    p.tensor.assign(group.rule.update(&now)?)?;
+                    changed.push(p.tensor.clone());
+                    changed.extend(p.state.iter().cloned());
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        // Without a reader of the old values the new ones are written over them.
+        self.zero_grad();
+        changed.extend(take_step_list());
+        Tensor::realize_many(&changed.iter().collect::<Vec<_>>())
+    }
+
+    /// Forgets all gradients.
+    pub fn zero_grad(&self) {
+        self.params().for_each(|p| p.tensor.set_grad(None));
+    }
+
+    /// All parameters, group by group.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        self.params().map(|p| p.tensor.clone()).collect()
+    }
+    fn params(&self) -> impl Iterator<Item = &Param> {
+        self.groups.iter().flat_map(|g| &g.params)
+    }
+
+    /// The learning rate of the first group.
+    pub fn lr(&self) -> f64 {
+        self.groups[0].lr
+    }
+    /// The learning rate of each group.
+    pub fn lrs(&self) -> Vec<f64> {
+        self.groups.iter().map(|g| g.lr).collect()
+    }
+    /// Sets the learning rate of all groups.
+    pub fn set_lr(&mut self, lr: f64) -> Result<()> {
+        self.set_lrs(&vec![lr; self.groups.len()])
+    }
+    /// Sets the learning rate of each group.
+    pub fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
+        if lrs.len() != self.groups.len() {
+            return Err(Error::State(format!("optimizer: {} learning rates for {} groups", lrs.len(), self.groups.len())));
+        }
+        for (group, &lr) in self.groups.iter_mut().zip(lrs) {
+            group.lr = lr;
+            group.lr_now.assign(number(lr))?;
+        }
+        Ok(())
+    }
+
+    /// All that a step depends on beside parameters, gradients and settings. With the state dict of the module it continues a training bit for bit.
+    pub fn state_dict(&self) -> StateDict {
+        let lrs = self.groups.iter().enumerate().map(|(i, g)| (format!("groups.{i}.lr"), exact(g.lr)));
+        lrs.chain(self.named_state().into_iter().map(|(name, t)| (name, t.detach()))).collect()
+    }
+
+    /// Takes up a state. The groups, their parameters and their rules have to be those that it is from; an error names all that does not fit, and then
+    /// nothing has changed.
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let lrs: Vec<Tensor> = self.groups.iter().map(|_| exact(0.0)).collect();
+        let mut targets: Vec<(String, Tensor)> = lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
+        targets.extend(self.named_state());
+        state.load_into(&targets, true)?;
+        self.set_lrs(&lrs.iter().map(|t| t.item()).collect::<Result<Vec<f64>>>()?)
+    }
+
+    fn named_state(&self) -> Vec<(String, Tensor)> {
+        let mut named = Vec::new();
+        for (i, g) in self.groups.iter().enumerate() {
+            named.extend(g.rule.numbers().iter().zip(&g.numbers).map(|(name, t)| (format!("groups.{i}.{name}"), t.clone())));
+        }
+        let params = self.groups.iter().flat_map(|g| g.params.iter().map(move |p| (g.rule.state(), p)));
+        for (i, (names, p)) in params.enumerate() {
+            named.extend(names.iter().zip(&p.state).map(|(name, t)| (format!("state.{i}.{name}"), t.clone())));
+        }
+        named
+    }
+}
+
+/// The dtype that a parameter's update is computed in.
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Zeros for a parameter, in memory: the first step runs the kernels of all others.
+fn zeros(param: &Tensor) -> Result<Tensor> {
+    let dtype = wide(param.dtype());
+    Tensor::try_from_bytes(&vec![0; param.numel() * dtype.itemsize()], dtype, param.shape())?.try_to(param.device().as_str())
+}
+
+/// A number of rank 0, in memory and not in the code of a kernel.
+fn number(value: f64) -> Tensor {
+    Tensor::new([value as f32]).reshape(())
+}
+
+/// A number with all its digits, for a state dict.
+fn exact(value: f64) -> Tensor {
+    Tensor::new([value]).reshape(())
+}

@@ -1,0 +1,84 @@
+//! Muon: momentum whose matrix is made orthogonal before it is a step.
+
+use super::adam::shrunk;
+use super::{Rule, Update};
+use crate::error::{Error, Result};
+use crate::tensor::{Tensor, keepdim};
+
+/// Momentum made nearly orthogonal by a few Newton-Schulz iterations (Jordan and others, 2024). It is for the weights inside of a network, with two
+/// axes or more, where those after the first count as one; biases, embeddings and the last layer go to [`AdamW`](super::AdamW) in a group of their own.
+#[derive(Clone, Debug)]
+pub struct Muon {
+    lr: f64,
+    momentum: f64,
+    nesterov: bool,
+    weight_decay: f64,
+    iterations: usize,
+}
+
+impl Muon {
+    /// Momentum 0.95 after Nesterov, weight decay 0.1, five iterations.
+    pub fn new(lr: f64) -> Muon {
+        Muon { lr, momentum: 0.95, nesterov: true, weight_decay: 0.1, iterations: 5 }
+    }
+    /// How much of the last directions stays.
+    pub fn momentum(self, momentum: f64) -> Muon {
+        Muon { momentum, ..self }
+    }
+    /// The gradient as it would be after the momentum's step, or as it is.
+    pub fn nesterov(self, nesterov: bool) -> Muon {
+        Muon { nesterov, ..self }
+    }
+    /// Each step takes `lr·weight_decay` of the parameter off.
+    pub fn weight_decay(self, weight_decay: f64) -> Muon {
+        Muon { weight_decay, ..self }
+    }
+    /// How often the direction is brought nearer to an orthogonal matrix.
+    pub fn iterations(self, iterations: usize) -> Muon {
+        Muon { iterations, ..self }
+    }
+}
+
+impl Rule for Muon {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+    fn state(&self) -> &'static [&'static str] {
+        &["momentum_buffer"]
+    }
+    fn check(&self, param: &Tensor) -> Result<()> {
+        if param.ndim() >= 2 && param.numel() > 0 {
+            return Ok(());
+        }
+        let msg = format!("takes parameters of two axes or more, and was given {:?}; put it in a group with another rule", param.shape());
+        Err(Error::Shape { op: "Muon", msg })
+    }
+    fn update(&self, now: &Update<'_>) -> Result<Tensor> {
+        let [momentum] = now.state else { unreachable!("one tensor of state") };
+        let part = 1.0 - self.momentum;
+        momentum.assign((momentum * self.momentum).try_add(now.grad * part)?)?;
+        let direction = if self.nesterov { (now.grad * part).try_add(momentum * self.momentum)? } else { momentum.clone() };
+        let (rows, cols) = (direction.size(0), direction.numel() / direction.size(0));
+        let step = orthogonal(&direction.try_reshape([rows, cols])?, self.iterations)?.try_reshape(direction.shape())?;
+        // A tall matrix has fewer directions than rows, and its step is made as large as that of a square one.
+        let scale = (rows as f64 / cols as f64).max(1.0).sqrt();
+        shrunk(now, self.weight_decay)?.try_sub(step.try_mul(now.lr * scale)?)
+    }
+}
+
+/// A matrix with its singular values brought near to 1, by an odd polynomial of degree 5 that is steep at zero.
+fn orthogonal(x: &Tensor, iterations: usize) -> Result<Tensor> {
+    const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
+    let (a, b, c) = COEFFICIENTS;
+    let tall = x.size(0) > x.size(1);
+    let mut x = if tall { x.try_t()? } else { x.clone() };
+    // No singular value is above the root of the sum of their squares.
+    x = x.try_div(x.square().try_sum(keepdim(..))?.sqrt().try_maximum(1e-7)?)?;
+    for _ in 0..iterations {
+        // Each product is stored: what is multiplied again would be computed again for each use.
+        let gram = x.try_matmul(&x.try_t()?)?.contiguous();
+        let polynomial = (&gram * b).try_add(gram.try_matmul(&gram)? * c)?.contiguous();
+        x = (&x * a).try_add(polynomial.try_matmul(&x)?)?.contiguous();
+    }
+    if tall { x.try_t() } else { Ok(x) }
+}

@@ -1,0 +1,143 @@
+//! Stochastic gradient descent, and LARS, which scales its steps by layer.
+
+use super::{Rule, Update};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Gradient descent, with momentum if it is asked for.
+///
+/// ```
+/// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+/// let x = Tensor::new([1.0f32]).as_param();
+/// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+/// x.square().sum(..).backward();
+/// optimizer.step()?;
+/// assert_eq!(x.item::<f32>()?, 0.5);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SGD {
+    lr: f64,
+    momentum: f64,
+    dampening: f64,
+    nesterov: bool,
+    weight_decay: f64,
+}
+
+impl SGD {
+    /// Plain descent at this learning rate.
+    pub fn new(lr: f64) -> SGD {
+        SGD { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 }
+    }
+    /// How much of the last step's direction stays.
+    pub fn momentum(self, momentum: f64) -> SGD {
+        SGD { momentum, ..self }
+    }
+    /// How much less than whole a gradient enters the momentum, after the first.
+    pub fn dampening(self, dampening: f64) -> SGD {
+        SGD { dampening, ..self }
+    }
+    /// The gradient as it would be after the momentum's step (Sutskever and others, 2013).
+    pub fn nesterov(self) -> SGD {
+        SGD { nesterov: true, ..self }
+    }
+    /// This part of the parameter is added to its gradient.
+    pub fn weight_decay(self, weight_decay: f64) -> SGD {
+        SGD { weight_decay, ..self }
+    }
+}
+
+impl Rule for SGD {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+    fn state(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
+    }
+    fn numbers(&self) -> &'static [&'static str] {
+        // 0 before the first step, 1 after.
+        if self.momentum == 0.0 || self.dampening == 0.0 { &[] } else { &["dampened", "started"] }
+    }
+    fn advance(&self, numbers: &[Tensor]) -> Result<()> {
+        let [dampened, started] = numbers else { return Ok(()) };
+        dampened.assign(started * self.dampening)?;
+        // Not a literal: it would be another kernel than that of the steps to come.
+        started.assign(started.try_maximum(1.0)?)
+    }
+    fn update(&self, now: &Update<'_>) -> Result<Tensor> {
+        let mut direction = decayed(now.grad, now.param, self.weight_decay)?;
+        if let [momentum] = now.state {
+            let fresh = match now.numbers {
+                [dampened, _] => direction.try_mul(1.0 - dampened)?,
+                _ => direction.clone(),
+            };
+            momentum.assign((momentum * self.momentum).try_add(fresh)?)?;
+            direction = if self.nesterov { direction.try_add(momentum * self.momentum)? } else { momentum.clone() };
+        }
+        now.param.try_sub(direction.try_mul(now.lr)?)
+    }
+}
+
+/// A gradient with a part of the parameter added.
+pub(super) fn decayed(grad: &Tensor, param: &Tensor, weight_decay: f64) -> Result<Tensor> {
+    if weight_decay == 0.0 { Ok(grad.clone()) } else { grad.try_add(param * weight_decay) }
+}
+
+/// The length of all elements as one vector, of rank 0.
+pub(super) fn length(x: &Tensor) -> Result<Tensor> {
+    Ok(x.square().try_sum(..)?.sqrt())
+}
+
+/// Gradient descent with momentum, whose steps are scaled by the ratio of a parameter's length to that of its gradient (You and others, 2017), for
+/// large batches.
+#[derive(Clone, Debug)]
+pub struct LARS {
+    lr: f64,
+    momentum: f64,
+    nesterov: bool,
+    weight_decay: f64,
+    trust: f64,
+}
+
+impl LARS {
+    /// Momentum 0.9, weight decay 1e-4, trust coefficient 0.001.
+    pub fn new(lr: f64) -> LARS {
+        LARS { lr, momentum: 0.9, nesterov: false, weight_decay: 1e-4, trust: 1e-3 }
+    }
+    /// How much of the last step's direction stays.
+    pub fn momentum(self, momentum: f64) -> LARS {
+        LARS { momentum, ..self }
+    }
+    /// The gradient as it would be after the momentum's step.
+    pub fn nesterov(self) -> LARS {
+        LARS { nesterov: true, ..self }
+    }
+    /// This part of the parameter is added to its gradient.
+    pub fn weight_decay(self, weight_decay: f64) -> LARS {
+        LARS { weight_decay, ..self }
+    }
+    /// The length of a step in lengths of its parameter, before the learning rate.
+    pub fn trust_coefficient(self, trust: f64) -> LARS {
+        LARS { trust, ..self }
+    }
+}
+
+impl Rule for LARS {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+    fn state(&self) -> &'static [&'static str] {
+        &["momentum_buffer"]
+    }
+    fn update(&self, now: &Update<'_>) -> Result<Tensor> {
+        let (param, grad) = (length(now.param)?, length(now.grad)?);
+        let ratio = (&param * self.trust).try_div(grad.try_add(&param * self.weight_decay)?)?;
+        // A parameter or a gradient of zeros has no direction to go by.
+        let ratio = param.try_gt(0.0)?.try_bitwise_and(grad.try_gt(0.0)?)?.try_where_(ratio, 1.0)?;
+        let step = decayed(now.grad, now.param, self.weight_decay)?.try_mul(ratio.try_mul(now.lr)?)?;
+        let [momentum] = now.state else { unreachable!("one tensor of state") };
+        momentum.assign((momentum * self.momentum).try_add(&step)?)?;
+        let step = if self.nesterov { step.try_add(momentum * self.momentum)? } else { momentum.clone() };
+        now.param.try_sub(step)
+    }
+}

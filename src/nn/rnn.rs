@@ -1,0 +1,395 @@
+//! Recurrent layers: cells that take one step, and layers that take a whole sequence through stacked cells, in one direction or both.
+
+use super::{Dropout, Layer, Module, Visitor, init, unfit};
+use crate::error::{Error, Result};
+use crate::tensor::{Tensor, or_panic};
+
+/// What a step computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// One gate and a hyperbolic tangent, or a relu.
+    Plain { relu: bool },
+    /// Reset, update and new.
+    Gru,
+    /// Input, forget, cell and output.
+    Lstm,
+}
+
+impl Kind {
+    /// Rows of a weight per element of the state.
+    fn gates(self) -> usize {
+        match self {
+            Kind::Plain { .. } => 1,
+            Kind::Gru => 3,
+            Kind::Lstm => 4,
+        }
+    }
+}
+
+/// The state between two steps: what is given out, and for an LSTM its cell.
+type State = (Tensor, Option<Tensor>);
+
+/// The weights of one cell. All start evenly over ±1/√hidden.
+struct Weights {
+    ih: Tensor,
+    hh: Tensor,
+    bias: Option<(Tensor, Tensor)>,
+}
+
+impl Weights {
+    fn new(kind: Kind, inputs: usize, hidden: usize) -> Weights {
+        let rows = kind.gates() * hidden;
+        let weight = |shape: &[usize]| init::default_weight(shape, hidden).as_param();
+        Weights { ih: weight(&[rows, inputs]), hh: weight(&[rows, hidden]), bias: Some((weight(&[rows]), weight(&[rows]))) }
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>, suffix: &str) {
+        visitor.field(&format!("weight_ih{suffix}"), &self.ih);
+        visitor.field(&format!("weight_hh{suffix}"), &self.hh);
+        if let Some((ih, hh)) = &self.bias {
+            visitor.field(&format!("bias_ih{suffix}"), ih);
+            visitor.field(&format!("bias_hh{suffix}"), hh);
+        }
+    }
+    /// What the input adds to the gates, for one step or for all of them.
+    fn of_input(&self, x: &Tensor) -> Result<Tensor> {
+        x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
+    }
+    /// One step, from what the input adds to the gates and the state before.
+    fn step(&self, kind: Kind, input: &Tensor, state: &State) -> Result<State> {
+        let (h, c) = state;
+        let recurrent = h.try_linear(&self.hh, self.bias.as_ref().map(|b| &b.1))?;
+        match (kind, c) {
+            (Kind::Plain { relu }, _) => {
+                let sum = input.try_add(recurrent)?;
+                Ok((if relu { sum.relu() } else { sum.tanh() }, None))
+            }
+            (Kind::Gru, _) => {
+                let (i, r) = (input.try_chunk(3, -1)?, recurrent.try_chunk(3, -1)?);
+                let (reset, update) = (i[0].try_add(&r[0])?.sigmoid(), i[1].try_add(&r[1])?.sigmoid());
+                let new = i[2].try_add(reset.try_mul(&r[2])?)?.tanh();
+                Ok((new.try_add(update.try_mul(h.try_sub(&new)?)?)?, None))
+            }
+            (Kind::Lstm, Some(c)) => {
+                let gates = input.try_add(recurrent)?.try_chunk(4, -1)?;
+                let kept = gates[1].sigmoid().try_mul(c)?;
+                let cell = kept.try_add(gates[0].sigmoid().try_mul(gates[2].tanh())?)?;
+                Ok((gates[3].sigmoid().try_mul(cell.tanh())?, Some(cell)))
+            }
+            (Kind::Lstm, None) => unreachable!("an LSTM has a cell"),
+        }
+    }
+}
+
+/// Zeros for a state that was not given.
+fn start(kind: Kind, given: Option<State>, shape: &[usize]) -> State {
+    let zeros = || Tensor::zeros(shape);
+    given.unwrap_or_else(|| (zeros(), (kind == Kind::Lstm).then(zeros)))
+}
+
+/// The state must have a shape.
+fn check_state(layer: &'static str, state: &Option<State>, shape: &[usize]) -> Result<()> {
+    for t in state.iter().flat_map(|(h, c)| std::iter::once(h).chain(c)) {
+        if t.shape() != shape {
+            return Err(Error::Shape { op: layer, msg: format!("takes a state of {shape:?}, and was given {:?}", t.shape()) });
+        }
+    }
+    Ok(())
+}
+
+/// A cell of any kind.
+struct Cell {
+    name: &'static str,
+    kind: Kind,
+    weights: Weights,
+}
+
+impl Cell {
+    fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Cell {
+        Cell { name, kind, weights: Weights::new(kind, inputs, hidden) }
+    }
+    fn forward(&self, x: &Tensor, state: Option<State>) -> Result<State> {
+        let (inputs, hidden) = (self.weights.ih.size(1), self.weights.hh.size(1));
+        if x.ndim() != 2 || x.size(1) != inputs {
+            return unfit(self.name, format_args!("[batch, {inputs}]"), x);
+        }
+        let shape = [x.size(0), hidden];
+        check_state(self.name, &state, &shape)?;
+        self.weights.step(self.kind, &self.weights.of_input(x)?, &start(self.kind, state, &shape))
+    }
+}
+
+/// A stack of cells of any kind, over a sequence.
+struct Recurrent {
+    name: &'static str,
+    kind: Kind,
+    /// Per layer, one cell for each direction.
+    layers: Vec<Vec<Weights>>,
+    inputs: usize,
+    hidden: usize,
+    bidirectional: bool,
+    batch_first: bool,
+    dropout: Dropout,
+}
+
+impl Recurrent {
+    fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Recurrent {
+        let dropout = Dropout::new(0.0);
+        Recurrent { name, kind, layers: Vec::new(), inputs, hidden, bidirectional: false, batch_first: false, dropout }
+            .with_layers(1, false, true)
+    }
+    fn with_layers(self, count: usize, bidirectional: bool, bias: bool) -> Recurrent {
+        let directions = 1 + bidirectional as usize;
+        let cell = |layer: usize| {
+            let inputs = if layer == 0 { self.inputs } else { self.hidden * directions };
+            let w = Weights::new(self.kind, inputs, self.hidden);
+            Weights { bias: w.bias.filter(|_| bias), ..w }
+        };
+        let layers = (0..count).map(|layer| (0..directions).map(|_| cell(layer)).collect()).collect();
+        Recurrent { layers, bidirectional, ..self }
+    }
+    fn has_bias(&self) -> bool {
+        self.layers.iter().flatten().all(|w| w.bias.is_some())
+    }
+    fn num_layers(self, count: usize) -> Recurrent {
+        let (both, bias) = (self.bidirectional, self.has_bias());
+        self.with_layers(count, both, bias)
+    }
+    fn bidirectional(self) -> Recurrent {
+        let (count, bias) = (self.layers.len(), self.has_bias());
+        self.with_layers(count, true, bias)
+    }
+    fn bias(mut self, bias: bool) -> Recurrent {
+        for w in self.layers.iter_mut().flatten() {
+            w.bias = w.bias.take().filter(|_| bias);
+        }
+        self
+    }
+
+    fn forward(&self, x: &Tensor, state: Option<State>) -> Result<(Tensor, State)> {
+        if x.ndim() != 3 || x.size(2) != self.inputs {
+            let axes = if self.batch_first { "batch, length" } else { "length, batch" };
+            return unfit(self.name, format_args!("[{axes}, {}]", self.inputs), x);
+        }
+        // Inside, time comes first.
+        let mut x = if self.batch_first { x.try_transpose(0, 1)? } else { x.clone() };
+        let (length, batch) = (x.size(0), x.size(1));
+        if length == 0 {
+            return Err(Error::Shape { op: self.name, msg: format!("a sequence of no steps, {:?}, has no last state", x.shape()) });
+        }
+        let directions = 1 + self.bidirectional as usize;
+        let cells = self.layers.len() * directions;
+        check_state(self.name, &state, &[cells, batch, self.hidden])?;
+        let (h0, c0) = start(self.kind, state, &[cells, batch, self.hidden]);
+        let pick = |t: &Tensor, i: usize| t.try_shrink(&[(i, i + 1), (0, batch), (0, self.hidden)])?.try_squeeze(0);
+        let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
+        for (layer, cells) in self.layers.iter().enumerate() {
+            if layer > 0 {
+                x = self.dropout.try_forward(&x)?;
+            }
+            let mut outputs = Vec::new();
+            for (direction, weights) in cells.iter().enumerate() {
+                let i = layer * directions + direction;
+                let mut state = (pick(&h0, i)?, c0.as_ref().map(|c| pick(c, i)).transpose()?);
+                let inputs = weights.of_input(&x)?;
+                let width = inputs.size(2);
+                let mut steps = Vec::with_capacity(length);
+                for t in 0..length {
+                    let at = if direction == 1 { length - 1 - t } else { t };
+                    let input = inputs.try_shrink(&[(at, at + 1), (0, batch), (0, width)])?.try_squeeze(0)?;
+                    state = weights.step(self.kind, &input, &state)?;
+                    steps.push(state.0.clone());
+                }
+                if direction == 1 {
+                    steps.reverse();
+                }
+                outputs.push(Tensor::try_stack(&steps, 0)?);
+                last_h.push(state.0);
+                last_c.extend(state.1);
+            }
+            x = Tensor::try_cat(&outputs, -1)?;
+        }
+        let x = if self.batch_first { x.try_transpose(0, 1)? } else { x };
+        let cell = (self.kind == Kind::Lstm).then(|| Tensor::try_stack(&last_c, 0)).transpose()?;
+        Ok((x, (Tensor::try_stack(&last_h, 0)?, cell)))
+    }
+}
+
+impl Module for Recurrent {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        for (layer, cells) in self.layers.iter().enumerate() {
+            for (direction, w) in cells.iter().enumerate() {
+                w.visit(visitor, &format!("_l{layer}{}", ["", "_reverse"][direction]));
+            }
+        }
+        self.dropout.visit(visitor);
+    }
+}
+
+/// The parts that the three kinds share, for the cell and for the layer.
+macro_rules! recurrent {
+    ($($(#[$cell_doc:meta])* $cell:ident, $(#[$layer_doc:meta])* $layer:ident: $kind:expr;)*) => { $(
+        $(#[$cell_doc])*
+        pub struct $cell(Cell);
+
+        impl $cell {
+            /// From so many inputs to a state of so many numbers, with biases.
+            pub fn new(inputs: usize, hidden: usize) -> $cell {
+                $cell(Cell::new(stringify!($cell), $kind, inputs, hidden))
+            }
+            /// With or without biases.
+            pub fn bias(mut self, bias: bool) -> $cell {
+                self.0.weights.bias = self.0.weights.bias.filter(|_| bias);
+                self
+            }
+        }
+        impl Module for $cell {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                self.0.weights.visit(visitor, "");
+            }
+        }
+
+        $(#[$layer_doc])*
+        pub struct $layer(Recurrent);
+
+        impl $layer {
+            /// One layer from so many inputs to a state of so many numbers, with biases, forward in time.
+            pub fn new(inputs: usize, hidden: usize) -> $layer {
+                $layer(Recurrent::new(stringify!($layer), $kind, inputs, hidden))
+            }
+            /// Layers above each other; the weights start anew.
+            pub fn num_layers(self, count: usize) -> $layer {
+                $layer(self.0.num_layers(count))
+            }
+            /// Also backward in time, with both outputs side by side; the weights start anew.
+            pub fn bidirectional(self) -> $layer {
+                $layer(self.0.bidirectional())
+            }
+            /// Inputs and outputs are `[batch, length, …]`. States are not changed by this.
+            pub fn batch_first(self) -> $layer {
+                $layer(Recurrent { batch_first: true, ..self.0 })
+            }
+            /// With or without biases.
+            pub fn bias(self, bias: bool) -> $layer {
+                $layer(self.0.bias(bias))
+            }
+            /// In training, what goes from one layer to the next is dropped with this probability.
+            pub fn dropout(self, p: f64) -> $layer {
+                $layer(Recurrent { dropout: Dropout::new(p), ..self.0 })
+            }
+        }
+        impl Module for $layer {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                self.0.visit(visitor);
+            }
+        }
+        /// The outputs of all steps, from a state of zeros.
+        impl Layer for $layer {
+            fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+                Ok(self.0.forward(x, None)?.0)
+            }
+        }
+    )* };
+}
+
+recurrent! {
+    /// One step of a plain recurrent network: tanh of the input and the state, each times a weight.
+    RNNCell,
+    /// A plain recurrent network over `[length, batch, inputs]`.
+    RNN: Kind::Plain { relu: false };
+    /// One step of a gated recurrent unit (Cho and others, 2014).
+    GRUCell,
+    /// Gated recurrent units (Cho and others, 2014) over `[length, batch, inputs]`.
+    GRU: Kind::Gru;
+    /// One step of a long short-term memory (Hochreiter and Schmidhuber, 1997).
+    LSTMCell,
+    /// Long short-term memories (Hochreiter and Schmidhuber, 1997) over `[length, batch, inputs]`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::LSTM};
+    /// let lstm = LSTM::new(3, 8).num_layers(2).batch_first();
+    /// let (y, (h, c)) = lstm.run(&Tensor::zeros([4, 5, 3]), None);
+    /// assert_eq!((y.shape(), h.shape(), c.shape()), (vec![4, 5, 8], vec![2, 4, 8], vec![2, 4, 8]));
+    /// ```
+    LSTM: Kind::Lstm;
+}
+
+/// What has one state, and a plain cell that can have a relu.
+macro_rules! one_state {
+    ($($cell:ident $layer:ident;)*) => { $(
+        impl $cell {
+            /// The state after `[batch, inputs]`, from a state of `[batch, hidden]`, or from zeros.
+            pub fn try_forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
+                Ok(self.0.forward(x, state.map(|h| (h.clone(), None)))?.0)
+            }
+            /// [`try_forward`](Self::try_forward), with misuse as a panic.
+            #[track_caller]
+            pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Tensor {
+                or_panic(self.try_forward(x, state))
+            }
+        }
+        impl $layer {
+            /// The outputs of all steps and the last state of each layer and direction, `[layers · directions, batch, hidden]`, from such a state or
+            /// from zeros.
+            pub fn try_run(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let (y, (h, _)) = self.0.forward(x, state.map(|h| (h.clone(), None)))?;
+                Ok((y, h))
+            }
+            /// [`try_run`](Self::try_run), with misuse as a panic.
+            #[track_caller]
+            pub fn run(&self, x: &Tensor, state: Option<&Tensor>) -> (Tensor, Tensor) {
+                or_panic(self.try_run(x, state))
+            }
+        }
+    )* };
+}
+one_state! { RNNCell RNN; GRUCell GRU; }
+
+impl RNNCell {
+    /// A relu in place of the hyperbolic tangent.
+    pub fn relu(mut self) -> RNNCell {
+        self.0.kind = Kind::Plain { relu: true };
+        self
+    }
+}
+
+impl RNN {
+    /// A relu in place of the hyperbolic tangent.
+    pub fn relu(mut self) -> RNN {
+        self.0.kind = Kind::Plain { relu: true };
+        self
+    }
+}
+
+/// State and cell, for an LSTM.
+fn both((h, c): (&Tensor, &Tensor)) -> State {
+    (h.clone(), Some(c.clone()))
+}
+fn unwrap((h, c): State) -> (Tensor, Tensor) {
+    (h, c.expect("an LSTM has a cell"))
+}
+
+impl LSTMCell {
+    /// State and cell after `[batch, inputs]`, from those before, each `[batch, hidden]`, or from zeros.
+    pub fn try_forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
+        Ok(unwrap(self.0.forward(x, state.map(both))?))
+    }
+    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
+        or_panic(self.try_forward(x, state))
+    }
+}
+
+impl LSTM {
+    /// The outputs of all steps, and the last state and cell of each layer and direction, `[layers · directions, batch, hidden]`, from such a pair or
+    /// from zeros.
+    pub fn try_run(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, (Tensor, Tensor))> {
+        let (y, state) = self.0.forward(x, state.map(both))?;
+        Ok((y, unwrap(state)))
+    }
+    /// [`try_run`](Self::try_run), with misuse as a panic.
+    #[track_caller]
+    pub fn run(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, (Tensor, Tensor)) {
+        or_panic(self.try_run(x, state))
+    }
+}

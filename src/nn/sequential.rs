@@ -1,0 +1,130 @@
+//! Layers, which take one tensor to another, and the chain of them.
+
+use super::module::{Module, Visitor};
+use crate::error::Result;
+use crate::tensor::{Tensor, or_panic};
+
+/// A module that takes one tensor to another. Whatever is a layer can stand in a [`Sequential`].
+///
+/// ```
+/// use picograd::{Result, Tensor, nn::{Layer, Linear, Module}};
+///
+/// #[derive(Module)]
+/// struct Residual { inner: Linear }
+///
+/// impl Layer for Residual {
+///     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+///         self.inner.try_forward(x)?.relu().try_add(x)
+///     }
+/// }
+/// let net = picograd::seq![Residual { inner: Linear::new(4, 4) }, Linear::new(4, 1)];
+/// assert_eq!(net.forward(&Tensor::ones([2, 4])).shape(), [2, 1]);
+/// assert!(net.try_forward(&Tensor::ones([2, 5])).is_err());
+/// ```
+pub trait Layer: Module + Send + Sync {
+    /// The output for an input; an input that does not fit is an error that names the layer, what it takes and what it was given.
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        or_panic(self.try_forward(x))
+    }
+}
+
+impl<L: Layer + ?Sized> Layer for Box<L> {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        (**self).try_forward(x)
+    }
+}
+
+/// A function as a layer without parameters. [`seq!`](crate::seq) makes it from what is a function.
+pub struct Func<F>(pub F);
+
+impl<F> Module for Func<F> {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+}
+
+impl<F: Fn(&Tensor) -> Tensor + Send + Sync> Layer for Func<F> {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok((self.0)(x))
+    }
+}
+
+/// What can be put in a chain: a layer, or a function of a tensor. `Kind` tells the two apart and is always inferred.
+pub trait ToLayer<Kind> {
+    /// As a layer.
+    fn to_layer(self) -> Box<dyn Layer>;
+}
+
+/// The kind of what is a layer.
+pub struct IsLayer;
+/// The kind of what is a function.
+pub struct IsFunction;
+
+impl<L: Layer + 'static> ToLayer<IsLayer> for L {
+    fn to_layer(self) -> Box<dyn Layer> {
+        Box::new(self)
+    }
+}
+impl<F: Fn(&Tensor) -> Tensor + Send + Sync + 'static> ToLayer<IsFunction> for F {
+    fn to_layer(self) -> Box<dyn Layer> {
+        Box::new(Func(self))
+    }
+}
+
+/// A chain of layers, each of which takes what the one before it gives. [`seq!`](crate::seq) writes one; its parameters are named by the places of
+/// the layers, functions counted.
+#[derive(Default)]
+pub struct Sequential {
+    layers: Vec<Box<dyn Layer>>,
+}
+
+impl Sequential {
+    /// No layer: what comes in goes out.
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+    /// With one more layer, or a function of a tensor, at the end.
+    pub fn then<Kind>(mut self, layer: impl ToLayer<Kind>) -> Sequential {
+        self.layers.push(layer.to_layer());
+        self
+    }
+    /// The number of layers.
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+}
+
+impl Module for Sequential {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.layers.visit(visitor);
+    }
+}
+
+impl Layer for Sequential {
+    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.try_forward(&x))
+    }
+}
+
+/// A [`Sequential`](crate::nn::Sequential) of layers and of functions, such as `Tensor::relu` or a closure.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Conv2d, Layer, Linear, MaxPool2d, Module}, seq};
+/// let net = seq![
+///     Conv2d::new(1, 8, 3), Tensor::relu, MaxPool2d::new(2),
+///     |x: &Tensor| x.flatten(1, -1),
+///     Linear::new(8 * 13 * 13, 10),
+/// ];
+/// assert_eq!(net.forward(&Tensor::zeros([4, 1, 28, 28])).shape(), [4, 10]);
+/// assert_eq!(net.named_parameters()[2].0, "4.weight");
+/// ```
+#[macro_export]
+macro_rules! seq {
+    ($($layer:expr),* $(,)?) => { $crate::nn::Sequential::new()$(.then($layer))* };
+}

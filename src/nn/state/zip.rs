@@ -1,0 +1,283 @@
+//! As much of zip as npz needs: entries that are stored or deflated, also past 4 GiB; no encryption, no parts on several disks.
+//!
+//! Reading trusts no length: an entry lies inside the file, entries take no more bytes together than the file has, and what is inflated grows
+//! with the bytes that are really there, up to the size that is declared.
+
+use crate::error::{Error, Result};
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, DeflateEncoder};
+use std::io::{Read, Write};
+
+const END: u32 = 0x0605_4b50;
+const END64: u32 = 0x0606_4b50;
+const END64_AT: u32 = 0x0706_4b50;
+const ENTRY: u32 = 0x0201_4b50;
+const LOCAL: u32 = 0x0403_4b50;
+
+const STORED: u16 = 0;
+const DEFLATED: u16 = 8;
+
+/// Deflate makes at most 1032 bytes of one.
+pub(crate) const MOST_RATIO: u64 = 1032;
+
+/// One file of an archive.
+pub(super) struct Entry<'a> {
+    pub name: String,
+    /// As it is in the archive.
+    data: &'a [u8],
+    method: u16,
+    crc: u32,
+    /// As it is declared to be.
+    size: usize,
+}
+
+/// A reader of little-endian numbers that runs out instead of panicking.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(*self.take(2)?.first_chunk()?))
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.take(4)?.first_chunk()?))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.take(8)?.first_chunk()?))
+    }
+}
+
+/// Part of the archive from a position on.
+fn from(bytes: &[u8], at: u64) -> Option<Fields<'_>> {
+    Some(Fields(bytes.get(usize::try_from(at).ok()?..)?))
+}
+
+/// The entries of an archive, in the order of its directory.
+pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
+    let wrong = |msg: &str| Error::Format { at: at.to_string(), msg: format!("not a valid zip archive: {msg}") };
+    let (count, start) = directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
+    let mut fields = from(bytes, start).ok_or_else(|| wrong("its directory lies outside the file"))?;
+    let mut out: Vec<Entry> = Vec::new();
+    let mut room = bytes.len();
+    for _ in 0..count {
+        let e = entry(bytes, &mut fields).ok_or_else(|| wrong("an entry of the directory lies outside the file"))?;
+        let e = e.map_err(|msg| wrong(&msg))?;
+        room = room.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
+        out.push(e);
+    }
+    Ok(out)
+}
+
+/// How many entries there are, and where the first is described.
+fn directory(bytes: &[u8]) -> Option<(u64, u64)> {
+    // The end record is followed by a comment of at most 64 KiB.
+    let first = bytes.len().checked_sub(22)?;
+    let end = (first.saturating_sub(0xffff)..=first).rev().find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
+    let mut f = Fields(&bytes[end + 10..]);
+    let (count, _size, start) = (f.u16()?, f.u32()?, f.u32()?);
+    if count != 0xffff && start != u32::MAX {
+        return Some((count.into(), start.into()));
+    }
+    let mut locator = from(bytes, (end as u64).checked_sub(20)?)?;
+    if locator.u32()? != END64_AT {
+        return Some((count.into(), start.into()));
+    }
+    locator.u32()?;
+    let mut f = from(bytes, locator.u64()?)?;
+    if f.u32()? != END64 {
+        return None;
+    }
+    f.take(28)?;
+    let (count, _size, start) = (f.u64()?, f.u64()?, f.u64()?);
+    Some((count, start))
+}
+
+/// The next entry of the directory: `None` if it leaves the file, else what it is or why it cannot be read.
+fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, String>> {
+    if f.u32()? != ENTRY {
+        return None;
+    }
+    f.take(4)?;
+    let (flags, method, _time, crc) = (f.u16()?, f.u16()?, f.u32()?, f.u32()?);
+    let (packed, size) = (f.u32()?, f.u32()?);
+    let (name, extra, comment) = (f.u16()?, f.u16()?, f.u16()?);
+    f.take(8)?;
+    let local = f.u32()?;
+    let name = f.take(name.into())?;
+    let mut extra = Fields(f.take(extra.into())?);
+    f.take(comment.into())?;
+    let (mut packed, mut size, mut local) = (u64::from(packed), u64::from(size), u64::from(local));
+    while let (Some(kind), Some(len)) = (extra.u16(), extra.u16()) {
+        let mut field = Fields(extra.take(len.into())?);
+        if kind == 1 {
+            // The 64-bit record has those numbers, in this order, that did not fit.
+            for n in [&mut size, &mut packed, &mut local] {
+                if *n == u64::from(u32::MAX) {
+                    *n = field.u64()?;
+                }
+            }
+        }
+    }
+    let mut at = from(bytes, local)?;
+    if at.u32()? != LOCAL {
+        return None;
+    }
+    at.take(22)?;
+    let (name_len, extra_len) = (at.u16()?, at.u16()?);
+    at.take(usize::from(name_len) + usize::from(extra_len))?;
+    let data = at.take(usize::try_from(packed).ok()?)?;
+    Some(checked(name, data, flags, method, crc, size))
+}
+
+fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, size: u64) -> Result<Entry<'a>, String> {
+    let name = String::from_utf8(name.to_vec()).map_err(|_| "a name is not UTF-8".to_string())?;
+    if flags & 1 != 0 {
+        return Err(format!("{name} is encrypted"));
+    }
+    let fits = match method {
+        STORED => size == data.len() as u64,
+        DEFLATED => size <= (data.len() as u64).saturating_mul(MOST_RATIO),
+        other => return Err(format!("{name} is packed by method {other}; only stored and deflated entries are read")),
+    };
+    if !fits {
+        return Err(format!("{name} cannot be {size} bytes: the archive has {} for it", data.len()));
+    }
+    Ok(Entry { name, data, method, crc, size: usize::try_from(size).map_err(|e| e.to_string())? })
+}
+
+impl Entry<'_> {
+    /// The content, whose length and checksum are as declared.
+    pub(super) fn read(&self, at: &str) -> Result<Vec<u8>> {
+        let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("{}: {msg}", self.name) };
+        let content = if self.method == STORED {
+            self.data.to_vec()
+        } else {
+            let mut out = Vec::new();
+            let read = DeflateDecoder::new(self.data).take(self.size as u64 + 1).read_to_end(&mut out);
+            read.map_err(|e| wrong(format!("cannot be inflated: {e}")))?;
+            out
+        };
+        if content.len() != self.size {
+            return Err(wrong(format!("is not the {} bytes that the archive declares", self.size)));
+        }
+        if crc(&content) != self.crc {
+            return Err(wrong("its checksum is wrong".into()));
+        }
+        Ok(content)
+    }
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+/// Writes an archive, entry by entry. The date of every entry is the first that zip knows, so that equal contents give equal archives.
+pub(super) struct Writer<'a> {
+    out: &'a mut dyn Write,
+    at: u64,
+    count: u64,
+    directory: Vec<u8>,
+}
+
+/// 1 January 1980, midnight.
+const DATE: u32 = 0x0021_0000;
+
+/// What a 32-bit field says of a number: itself, or that a 64-bit one follows.
+fn short(n: u64) -> [u8; 4] {
+    u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// The 64-bit record of those numbers that do not fit.
+fn extra(numbers: &[u64]) -> Vec<u8> {
+    let long: Vec<u8> = numbers.iter().filter(|n| **n >= u64::from(u32::MAX)).flat_map(|n| n.to_le_bytes()).collect();
+    if long.is_empty() {
+        return long;
+    }
+    [&1u16.to_le_bytes(), &(long.len() as u16).to_le_bytes(), long.as_slice()].concat()
+}
+
+impl Writer<'_> {
+    pub(super) fn new(out: &mut dyn Write) -> Writer<'_> {
+        Writer { out, at: 0, count: 0, directory: Vec::new() }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.at += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    pub(super) fn add(&mut self, name: &str, content: &[u8], compress: bool) -> std::io::Result<()> {
+        let mut packed = Vec::new();
+        if compress {
+            DeflateEncoder::new(content, Compression::default()).read_to_end(&mut packed)?;
+        }
+        let (method, data) = if compress { (DEFLATED, packed.as_slice()) } else { (STORED, content) };
+        let name_len = u16::try_from(name.len()).map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
+        let (size, packed_size, local) = (content.len() as u64, data.len() as u64, self.at);
+        let any_long = [size, packed_size, local].iter().any(|n| *n >= u64::from(u32::MAX));
+        let version: u16 = if any_long { 45 } else { 20 };
+        // Names are UTF-8: bit 11.
+        let mut common = [version.to_le_bytes(), 0x0800u16.to_le_bytes(), method.to_le_bytes()].concat();
+        common.extend(DATE.to_le_bytes());
+        common.extend(crc(content).to_le_bytes());
+        // The local header has both sizes in its 64-bit record, or neither.
+        let long = size.max(packed_size) >= u64::from(u32::MAX);
+        let sizes = if long { [[0xff; 4]; 2] } else { [short(packed_size), short(size)] };
+        let local_extra = if long { [&[1, 0, 16, 0][..], &size.to_le_bytes(), &packed_size.to_le_bytes()].concat() } else { Vec::new() };
+        self.put(&LOCAL.to_le_bytes())?;
+        self.put(&common)?;
+        self.put(&sizes.concat())?;
+        self.put(&name_len.to_le_bytes())?;
+        self.put(&(local_extra.len() as u16).to_le_bytes())?;
+        self.put(name.as_bytes())?;
+        self.put(&local_extra)?;
+        self.put(data)?;
+
+        let extra = extra(&[size, packed_size, local]);
+        let d = &mut self.directory;
+        d.extend(ENTRY.to_le_bytes());
+        d.extend(version.to_le_bytes());
+        d.extend(common);
+        d.extend([short(packed_size), short(size)].concat());
+        d.extend(name_len.to_le_bytes());
+        d.extend((extra.len() as u16).to_le_bytes());
+        // No comment, first disk, no attributes.
+        d.extend([0; 10]);
+        d.extend(short(local));
+        d.extend(name.as_bytes());
+        d.extend(extra);
+        self.count += 1;
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> std::io::Result<()> {
+        let (start, size, count) = (self.at, self.directory.len() as u64, self.count);
+        let directory = std::mem::take(&mut self.directory);
+        self.put(&directory)?;
+        if count >= 0xffff || start >= u64::from(u32::MAX) || size >= u64::from(u32::MAX) {
+            let end64 = self.at;
+            self.put(&END64.to_le_bytes())?;
+            self.put(&44u64.to_le_bytes())?;
+            self.put(&[45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+            for n in [count, count, size, start] {
+                self.put(&n.to_le_bytes())?;
+            }
+            self.put(&END64_AT.to_le_bytes())?;
+            self.put(&0u32.to_le_bytes())?;
+            self.put(&end64.to_le_bytes())?;
+            self.put(&1u32.to_le_bytes())?;
+        }
+        let count = u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes();
+        self.put(&END.to_le_bytes())?;
+        self.put(&[0; 4])?;
+        self.put(&[count, count].concat())?;
+        self.put(&[short(size), short(start)].concat())?;
+        self.put(&[0; 2])
+    }
+}

@@ -1,0 +1,150 @@
+//! Sums of a kernel in the making. A sum of which a comparison with its range lets at most one value through is that value: a gather is a load at
+//! a computed place, not a loop over all places. A sum ends where its values are zero from there on. Sums of sums are one.
+//!
+//! These are decisions of the scheduler, not simplifications: what a sum adds up in another order is rounded otherwise, and a selected -0 stays
+//! what it is. A shorter range keeps its number, so they run before ranges get their final numbers.
+
+use crate::ir::{Arg, Fold, Op, Src, UOp};
+use crate::rewrite::Rules;
+use crate::rules;
+use crate::symbolic::{clauses, simplify};
+use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
+
+rules! {
+    /// Rules on the values of kernels in the making.
+    pub SUMS |u, _cx: ()| {
+        reduce_selected: Reduce(..) if is_sum(u) => selected(u);
+        reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
+        reduce_nested:   Reduce(..) if is_sum(u) => nested(u);
+    }
+}
+
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&SUMS]));
+
+/// A value with its sums as short as they can be, simplified.
+pub fn shorten(value: &UOp) -> UOp {
+    let mut value = simplify(value);
+    loop {
+        let short = RULES.fixpoint(&value, &mut ());
+        if short == value {
+            return value;
+        }
+        value = simplify(&short);
+    }
+}
+
+fn is_sum(u: &UOp) -> bool {
+    matches!(u.arg(), Arg::Reduce { fold: Fold::Add, .. }) && u.src().len() > 1
+}
+
+/// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent && c ? v : 0)` at `r = e`. The place is also
+/// clamped to the range, so that whatever is read at it is inside its buffer by its bounds alone, whether it is used or not.
+fn selected(u: &UOp) -> Option<UOp> {
+    let (body, ranges) = u.src().split_first()?;
+    // The zero of a sum stays zero through casts.
+    let mut casts = Vec::new();
+    let mut choice = body;
+    while choice.op() == Op::Cast {
+        casts.push(choice.dtype());
+        choice = &choice.src()[0];
+    }
+    let (Op::Where, [condition, value, zero]) = (choice.op(), choice.src()) else { return None };
+    if !zero.as_const().is_some_and(|c| c.is_zero()) {
+        return None;
+    }
+    let all = clauses(condition);
+    let (clause, range, place) = all.iter().enumerate().find_map(|(i, c)| {
+        let (Op::Eq, [x, y]) = (c.op(), c.src()) else { return None };
+        [(x, y), (y, x)].into_iter().find_map(|(side, place)| {
+            let range = ranges.iter().find(|r| is_range(side, r))?;
+            (!place.uses_range(range.range_id())).then(|| (i, range, place.clone()))
+        })
+    })?;
+    let extent = range.src()[0].as_int()?;
+    let inside = place.lt(extent).and(place.ge(0i64));
+    let at = place.cast(range.dtype()).binary(Op::Max, 0i64).binary(Op::Min, extent - 1);
+    let others = all.iter().enumerate().filter(|(i, _)| *i != clause).map(|(_, c)| c.clone());
+    let condition = others.fold(inside, |a, b| a.and(&b));
+    let mut picked = condition.select(value, zero).substitute(&FxHashMap::from_iter([(range.clone(), at)]));
+    for dtype in casts.into_iter().rev() {
+        picked = picked.cast(dtype);
+    }
+    let rest: Src = ranges.iter().filter(|r| *r != range).cloned().collect();
+    if rest.is_empty() {
+        return Some(picked);
+    }
+    let mut src: Src = smallvec::smallvec![picked];
+    src.extend(rest);
+    Some(u.with_src(src))
+}
+
+/// Is it the range's value, as integers of a dtype that can hold all of it?
+fn is_range(u: &UOp, range: &UOp) -> bool {
+    let mut x = u;
+    while x.op() == Op::Cast && x.dtype().is_int() && x.src()[0].vmin() == x.vmin() && x.src()[0].vmax() == x.vmax() {
+        x = &x.src()[0];
+    }
+    x == range
+}
+
+/// A sum of sums is one sum over all ranges, also where a condition that does not depend on the inner ones stands between.
+fn nested(u: &UOp) -> Option<UOp> {
+    let (body, ranges) = u.src().split_first()?;
+    let (condition, inner, zero) = match (body.op(), body.src()) {
+        (Op::Reduce, _) => (None, body, None),
+        (Op::Where, [c, inner, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => (Some(c), inner, Some(zero)),
+        _ => return None,
+    };
+    if inner.op() != Op::Reduce || inner.arg() != u.arg() {
+        return None;
+    }
+    let (value, inside) = inner.src().split_first()?;
+    let value = match (condition, zero) {
+        (Some(c), Some(zero)) => c.select(value, zero),
+        _ => value.clone(),
+    };
+    let mut src: Src = smallvec::smallvec![value];
+    src.extend(ranges.iter().chain(inside).cloned());
+    Some(u.with_src(src))
+}
+
+/// A sum over a range whose values are zero from some place on, because all that is loaded there is masked: the range ends at that place.
+fn shortened(u: &UOp) -> Option<UOp> {
+    let (body, ranges) = u.src().split_first()?;
+    let order = body.toposort();
+    for range in ranges {
+        let id = range.range_id();
+        // The longest part that any mask lets through.
+        let bound = |valid: &UOp| {
+            clauses(valid).iter().find_map(|c| match (c.op(), c.src()) {
+                (Op::Lt, [x, n]) if x == range => n.as_int(),
+                _ => None,
+            })
+        };
+        let whole = match (body.op(), body.src()) {
+            (Op::Where, [c, _, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => bound(c),
+            _ => None,
+        };
+        let places = || order.iter().filter(|v| v.op() == Op::Index && v.uses_range(id));
+        let Some(end) = whole.or_else(|| places().filter_map(|v| v.src().get(2).and_then(bound)).max()) else { continue };
+        if end < 1 || end as i128 >= range.src()[0].vmax() {
+            continue;
+        }
+        // What a load gives past the end, and what becomes of the body there.
+        let masked: FxHashMap<UOp, UOp> = order
+            .iter()
+            .filter(|v| v.op() == Op::Load && v.src().len() > 1 && v.src()[0].src().get(2).and_then(bound).is_some())
+            .map(|v| (v.clone(), v.src()[1].clone()))
+            .collect();
+        if whole.is_none() && !simplify(&body.substitute(&masked)).as_const().is_some_and(|c| c.is_zero()) {
+            continue;
+        }
+        let short = UOp::range(end, id, range.range_kind());
+        let map = FxHashMap::from_iter([(range.clone(), short.clone())]);
+        let mut src: Src = smallvec::smallvec![body.substitute(&map)];
+        src.extend(ranges.iter().map(|r| if r == range { short.clone() } else { r.clone() }));
+        return Some(u.with_src(src));
+    }
+    None
+}

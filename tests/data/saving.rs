@@ -1,0 +1,116 @@
+//! Saves that are disturbed: killed, onto a full disk, onto files that are in use.
+
+use crate::Folder;
+use picograd::Tensor;
+use picograd::nn::state::{StateDict, npy_load, npy_save, safe_load, safe_save};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A state of about 1 MB whose every element is `n`.
+fn state(n: i32) -> StateDict {
+    StateDict::from_iter([("a", Tensor::from_vec(vec![n; 200_000], [200_000])), ("b", Tensor::from_vec(vec![n; 50_000], [50, 1000]))])
+}
+
+/// This test binary again, to run one test in another role.
+fn child(test: &str, role: &str, value: &std::path::Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(role, value).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_save_leaves_a_whole_file() {
+    if let Some(path) = std::env::var_os("SAVE_UNTIL_KILLED") {
+        for n in 1.. {
+            safe_save(&path, &state(n), &[]).unwrap();
+        }
+    }
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    safe_save(&path, &state(0), &[]).unwrap();
+    let mut last = 0;
+    let mut cut_off = 0;
+    for round in 0..20u64 {
+        let mut saver = child("saving::a_kill_in_the_middle_of_a_save_leaves_a_whole_file", "SAVE_UNTIL_KILLED", &path).spawn().unwrap();
+        // First the child has to have begun; then the moment differs from round to round.
+        let before = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let start = Instant::now();
+        while std::fs::metadata(&path).unwrap().modified().unwrap() == before && start.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(round * 1733 % 12_000));
+        saver.kill().unwrap();
+        assert_eq!(saver.wait().unwrap().signal(), Some(libc::SIGKILL), "the child saved until it was killed");
+        let loaded = safe_load(&path).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let a = loaded.get("a").unwrap().to_vec::<i32>().unwrap();
+        let b = loaded.get("b").unwrap().to_vec::<i32>().unwrap();
+        last = a[0];
+        assert!(last > 0 && a.iter().chain(&b).all(|v| *v == last), "round {round}: a mixture of two saves");
+        cut_off += folder.names().iter().filter(|n| n.ends_with(".tmp")).count();
+        folder.names().iter().filter(|n| n.ends_with(".tmp")).for_each(|n| std::fs::remove_file(folder.file(n)).unwrap());
+    }
+    assert!(cut_off > 0, "no kill of 20 came in the middle of a save (the last was number {last})");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_the_old_file() {
+    if let Some(path) = std::env::var_os("SAVE_WITHOUT_ROOM") {
+        let e = safe_save(&path, &state(2), &[]).unwrap_err().to_string();
+        let e2 = npy_save(&path, &Tensor::full([1 << 20], 2)).unwrap_err().to_string();
+        std::process::exit(if e.contains("model") && e.contains("arge") && e2 == e { 42 } else { 1 });
+    }
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    safe_save(&path, &state(1), &[]).unwrap();
+    let old = std::fs::read(&path).unwrap();
+    let mut command = child("saving::a_full_disk_is_an_error_and_leaves_the_old_file", "SAVE_WITHOUT_ROOM", &path);
+    command.env("DEV", "INTERP");
+    // SAFETY: both calls may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: 300_000, rlim_max: 300_000 });
+            Ok(())
+        });
+    }
+    assert_eq!(command.status().unwrap().code(), Some(42));
+    assert!(std::fs::read(&path).unwrap() == old, "the old file stays");
+    assert_eq!(folder.names(), ["model.safetensors"], "nothing is left behind");
+}
+
+#[test]
+fn a_save_onto_a_file_in_use_leaves_its_tensors_alone() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    safe_save(&path, &state(1), &[]).unwrap();
+    let mapped = safe_load(&path).unwrap();
+    // The mapped tensors themselves, and one that takes the place of another.
+    let mut next = mapped.clone();
+    next.insert("b", Tensor::full([3], 9));
+    safe_save(&path, &next, &[]).unwrap();
+    assert!(mapped.get("b").unwrap().to_vec::<i32>().unwrap().iter().all(|v| *v == 1));
+    let again = safe_load(&path).unwrap();
+    assert_eq!(again.get("b").unwrap().to_vec::<i32>().unwrap(), [9, 9, 9]);
+    assert_eq!(again.get("a").unwrap().to_bytes().unwrap(), mapped.get("a").unwrap().to_bytes().unwrap());
+}
+
+#[test]
+fn saves_that_cannot_be_say_why_and_links_are_followed() {
+    let folder = Folder::new();
+    let t = Tensor::new([1.0f32]);
+    let e = npy_save(folder.file("no/such/folder.npy"), &t).unwrap_err().to_string();
+    assert!(e.contains("folder.npy"), "{e}");
+    std::fs::create_dir(folder.file("taken")).unwrap();
+    assert!(npy_save(folder.file("taken"), &t).is_err());
+    npy_save(folder.file("real.npy"), &t).unwrap();
+    std::os::unix::fs::symlink("real.npy", folder.file("link.npy")).unwrap();
+    npy_save(folder.file("link.npy"), &Tensor::new([2.0f32])).unwrap();
+    assert_eq!(npy_load(folder.file("real.npy")).unwrap().to_vec::<f32>().unwrap(), [2.0]);
+    assert!(std::fs::symlink_metadata(folder.file("link.npy")).unwrap().is_symlink());
+    assert_eq!(folder.names(), ["link.npy", "real.npy", "taken"]);
+    // A value that cannot be computed is found out before a file is touched.
+    let null = StateDict::from_iter([("a", Tensor::new([1.0f32]).to("NULL"))]);
+    assert!(safe_save(folder.file("real.npy"), &null, &[]).is_err());
+    assert!(npy_load(folder.file("real.npy")).is_ok());
+}

@@ -1,0 +1,251 @@
+//! Optimizers, clipping and schedules against PyTorch; resuming; what a step costs.
+
+use super::{close, fill, fixture};
+use picograd::nn::optim::*;
+use picograd::nn::state::StateDict;
+use picograd::nn::{Layer, Linear, Module};
+use picograd::tensor::Reduction;
+use picograd::{Tensor, seq};
+use std::sync::LazyLock;
+
+static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim.safetensors")));
+
+const NAMES: [&str; 3] = ["w", "b", "k"];
+
+fn start() -> Vec<Tensor> {
+    NAMES.iter().map(|n| ALL.require(&format!("start/{n}")).unwrap().as_param()).collect()
+}
+
+/// The gradient of a parameter in a step.
+fn grad(name: &str, step: usize) -> Tensor {
+    let all = ALL.require(&format!("grads/{name}")).unwrap();
+    all.i(step)
+}
+
+/// Twenty steps with the gradients of the fixture, compared after the first and the last.
+#[track_caller]
+fn twenty_steps(case: &str, names: &[&str], params: &[Tensor], optimizer: &mut Optimizer) {
+    for step in 0..20 {
+        names.iter().zip(params).for_each(|(n, p)| p.set_grad(Some(grad(n, step))));
+        optimizer.step().unwrap();
+        if step == 0 || step == 19 {
+            for (n, p) in names.iter().zip(params) {
+                let expected = ALL.require(&format!("{case}/{}/{n}", step + 1)).unwrap();
+                close(&format!("{case}: {n} after step {}", step + 1), p, expected, 1e-5);
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn rule(case: &str, rule: impl Rule + 'static) {
+    let params = start();
+    let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
+    twenty_steps(case, &NAMES, &params, &mut optimizer);
+}
+
+#[test]
+fn sgd() {
+    rule("sgd", SGD::new(0.1));
+    rule("sgd_momentum", SGD::new(0.1).momentum(0.9).dampening(0.4).weight_decay(0.05));
+    rule("sgd_nesterov", SGD::new(0.1).momentum(0.9).nesterov());
+}
+
+#[test]
+fn groups_have_their_own_settings() {
+    let params = start();
+    let mut optimizer = Optimizer::new(params[..1].to_vec(), SGD::new(0.1).momentum(0.5)).unwrap();
+    optimizer.add_group(params[1..].to_vec(), SGD::new(0.01).momentum(0.5).weight_decay(0.2)).unwrap();
+    twenty_steps("sgd_groups", &NAMES, &params, &mut optimizer);
+}
+
+#[test]
+fn adam() {
+    rule("adam", Adam::new(0.05));
+    rule("adam_decay", Adam::new(0.05).betas(0.8, 0.95).eps(1e-4).weight_decay(0.1));
+    rule("adamw", AdamW::new(0.05).weight_decay(0.2));
+}
+
+#[test]
+fn lars_and_lamb() {
+    let lars = || LARS::new(1.0).weight_decay(1e-2).trust_coefficient(0.05);
+    rule("lars", lars());
+    rule("lars_nesterov", lars().nesterov());
+    rule("lamb", LAMB::new(0.05).weight_decay(0.1));
+}
+
+#[test]
+fn muon() {
+    let names = ["w", "k"];
+    for (case, rule) in [("muon", Muon::new(0.05)), ("muon_plain", Muon::new(0.05).momentum(0.9).weight_decay(0.0).nesterov(false))] {
+        let all = start();
+        let params = [all[0].clone(), all[2].clone()];
+        let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
+        twenty_steps(case, &names, &params, &mut optimizer);
+    }
+    let wrong = Optimizer::new(start(), Muon::new(0.1)).err().unwrap().to_string();
+    assert_eq!(wrong, "Muon: takes parameters of two axes or more, and was given [3]; put it in a group with another rule");
+}
+
+#[test]
+fn tensors_that_cannot_be_optimized_are_errors() {
+    let p = Tensor::new([1.0f32]).as_param();
+    let e = |r: picograd::Result<Optimizer>| r.err().unwrap().to_string();
+    let plain = e(Optimizer::new([Tensor::zeros([2])], SGD::new(0.1)));
+    assert!(plain.ends_with("tensor 0 of shape [2] is no parameter; make it one with as_param()"), "{plain}");
+    let twice = e(Optimizer::new([p.clone(), p.clone()], SGD::new(0.1)));
+    assert!(twice.ends_with("tensor 1 of shape [1] is there twice; a parameter belongs to one group, once"), "{twice}");
+    let mut optimizer = Optimizer::new([p.clone()], SGD::new(0.1)).unwrap();
+    assert!(optimizer.add_group([p], SGD::new(0.1)).is_err());
+    assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
+}
+
+#[test]
+fn parameters_without_a_gradient_stay() {
+    let (a, b) = (Tensor::new([1.0f32]).as_param(), Tensor::new([1.0f32]).as_param());
+    let mut optimizer = Optimizer::new([a.clone(), b.clone()], SGD::new(0.5).momentum(0.9)).unwrap();
+    (&a * 2.0).sum(..).backward();
+    optimizer.step().unwrap();
+    assert_eq!((a.item::<f32>().unwrap(), b.item::<f32>().unwrap()), (0.0, 1.0));
+    assert!(a.grad().is_none(), "a step uses the gradients up");
+    optimizer.step().unwrap();
+    assert_eq!(a.item::<f32>().unwrap(), 0.0);
+}
+
+#[test]
+fn narrow_parameters_have_wide_state() {
+    let p = Tensor::new([1.0f32, 2.0]).cast(picograd::DType::F16).as_param();
+    let mut optimizer = Optimizer::new([p.clone()], Adam::new(0.5)).unwrap();
+    (&p * 2.0).sum(..).backward();
+    optimizer.step().unwrap();
+    assert_eq!(p.cast(picograd::DType::F32).to_vec::<f32>().unwrap(), [0.5, 1.5]);
+    assert_eq!(optimizer.state_dict().require("state.0.exp_avg").unwrap().dtype(), picograd::DType::F32);
+}
+
+#[test]
+fn clipping() {
+    let case = |name: &str, step: usize, clip: &dyn Fn(&[Tensor])| {
+        let params = start();
+        NAMES.iter().zip(&params).for_each(|(n, p)| p.set_grad(Some(grad(n, step))));
+        clip(&params);
+        for (n, p) in NAMES.iter().zip(&params) {
+            close(&format!("{name}: {n}"), &p.grad().unwrap(), ALL.require(&format!("{name}/{n}")).unwrap(), 1e-6);
+        }
+    };
+    let norm = |name: &'static str, max: f64| {
+        move |params: &[Tensor]| {
+            let norm = clip_grad_norm(params, max).unwrap();
+            close(name, &norm, ALL.require(&format!("{name}/norm")).unwrap(), 1e-6);
+        }
+    };
+    case("clip_norm", 0, &norm("clip_norm", 1.5));
+    case("clip_norm_idle", 1, &norm("clip_norm_idle", 100.0));
+    case("clip_value", 2, &|params| clip_grad_value(params, 0.5).unwrap());
+    assert_eq!(clip_grad_norm(&start(), 1.0).unwrap().item::<f32>().unwrap(), 0.0);
+}
+
+/// The learning rates that a schedule gives, compared with the fixture.
+#[track_caller]
+fn schedule(name: &str, schedule: impl Schedule + 'static) {
+    let expected: Vec<f64> = ALL.require(&format!("schedule/{name}")).unwrap().to_vec().unwrap();
+    let mut optimizer = Optimizer::new([Tensor::new([0.0f32]).as_param()], SGD::new(0.5)).unwrap();
+    let mut scheduler = Scheduler::new(&mut optimizer, schedule).unwrap();
+    for (step, y) in expected.iter().enumerate() {
+        let x = optimizer.lr();
+        assert!((x - y).abs() <= 1e-12 + 1e-9 * y, "{name}: {x} at step {step}, expected {y}");
+        scheduler.step(&mut optimizer).unwrap();
+    }
+}
+
+#[test]
+fn schedules() {
+    schedule("step", Step::new(7, 0.3));
+    schedule("multistep", MultiStep::new([3, 10, 20], 0.2));
+    schedule("exponential", Exponential(0.9));
+    schedule("cosine", Cosine::new(20).min_lr(0.05));
+    schedule("ramp", Ramp::new(0.2, 0.8, 12));
+    schedule("one_cycle", OneCycle::new(31));
+    schedule("one_cycle_linear", OneCycle::new(31).rise(0.5).linear().start_div(10.0).end_div(50.0));
+    schedule("warm_cosine", Ramp::new(0.1, 1.0, 5).then(5, Cosine::new(25)));
+    schedule("exponential", |step: usize| 0.9f64.powi(step as i32));
+}
+
+#[test]
+fn plateaus() {
+    let metrics: Vec<f64> = ALL.require("schedule/metrics").unwrap().to_vec().unwrap();
+    let up = Plateau::new().higher_is_better().factor(0.5).patience(3).absolute_threshold(0.1);
+    for (name, mut plateau) in [("plateau", Plateau::new().factor(0.5).patience(2).cooldown(1).min_lr(0.05)), ("plateau_up", up)] {
+        let expected: Vec<f64> = ALL.require(&format!("schedule/{name}")).unwrap().to_vec().unwrap();
+        let mut optimizer = Optimizer::new([Tensor::new([0.0f32]).as_param()], SGD::new(0.5)).unwrap();
+        for (step, (figure, y)) in metrics.iter().zip(expected).enumerate() {
+            assert_eq!(optimizer.lr(), y, "{name} at step {step}");
+            plateau.step(&mut optimizer, *figure).unwrap();
+        }
+    }
+}
+
+/// A training that can be stopped: network, optimizer, schedule.
+struct Training {
+    net: picograd::nn::Sequential,
+    optimizer: Optimizer,
+    scheduler: Scheduler,
+}
+
+impl Training {
+    fn new(seed: u32) -> Training {
+        let net = seq![Linear::new(3, 5), Tensor::tanh, Linear::new(5, 2)];
+        fill(&net, seed);
+        let mut optimizer = Optimizer::new(net.parameters(), AdamW::new(0.05)).unwrap();
+        let scheduler = Scheduler::new(&mut optimizer, Cosine::new(10)).unwrap();
+        Training { net, optimizer, scheduler }
+    }
+    fn steps(&mut self, count: usize) {
+        let x = Tensor::arange(0f32, 12.0, 1.0).reshape([4, 3]) * 0.1;
+        let y = Tensor::arange(0f32, 8.0, 1.0).reshape([4, 2]) * 0.1;
+        for _ in 0..count {
+            self.net.forward(&x).mse_loss(&y, Reduction::Mean).backward();
+            self.optimizer.step().unwrap();
+            self.scheduler.step(&mut self.optimizer).unwrap();
+        }
+    }
+    fn bytes(&self) -> Vec<Vec<u8>> {
+        self.net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect()
+    }
+}
+
+#[test]
+fn stop_and_resume_gives_the_same_bits() {
+    let mut whole = Training::new(1);
+    whole.steps(6);
+
+    let mut first = Training::new(1);
+    first.steps(3);
+    let mut saved = StateDict::new();
+    saved.extend_prefixed("net", &first.net.state_dict());
+    saved.extend_prefixed("optimizer", &first.optimizer.state_dict());
+    saved.extend_prefixed("scheduler", &first.scheduler.state_dict());
+    let file = picograd::nn::state::safe_to_bytes(&saved, &[]).unwrap();
+    drop(first);
+
+    let loaded = fixture(&file);
+    let mut second = Training::new(2);
+    second.net.load_state_dict(&loaded.under("net"), true).unwrap();
+    second.optimizer.load_state_dict(&loaded.under("optimizer")).unwrap();
+    second.scheduler.load_state_dict(&mut second.optimizer, &loaded.under("scheduler")).unwrap();
+    second.steps(3);
+    assert_eq!(whole.bytes(), second.bytes());
+    assert_eq!(whole.optimizer.lr().to_bits(), second.optimizer.lr().to_bits());
+}
+
+#[test]
+fn a_state_that_does_not_fit_changes_nothing() {
+    let mut training = Training::new(1);
+    training.steps(1);
+    let state = training.optimizer.state_dict();
+    let other: StateDict =
+        state.iter().filter(|(n, _)| n != "state.1.exp_avg").cloned().chain([("more".into(), Tensor::zeros([1]))]).collect();
+    let wrong = training.optimizer.load_state_dict(&other).unwrap_err().to_string();
+    assert!(wrong.contains("1 missing: state.1.exp_avg") && wrong.contains("1 extra: more"), "{wrong}");
+    let lr = training.optimizer.lr();
+    assert_eq!(lr, Training::new(1).optimizer.lr() * (1.0 + (std::f64::consts::PI / 10.0).cos()) / 2.0);
+}
