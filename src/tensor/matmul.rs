@@ -63,6 +63,12 @@ impl Tensor {
         }
 
         /// Another name of [`matmul`](Self::matmul).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).dot(&Tensor::new([3, 4])).to_vec::<i32>()?, [11]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn dot | try_dot(&self, other: &Tensor) -> Tensor {
             self.try_matmul(other)
         }
