@@ -6,6 +6,7 @@ use super::{Sizes, Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
+use crate::runtime::Buffer;
 use crate::shape::{Movement, checked_numel};
 use half::{bf16, f16};
 
@@ -312,6 +313,24 @@ impl Tensor {
         pub fn triu | try_triu(&self, diagonal: i64) -> Tensor {
             self.triangle("triu")?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
+    }
+
+    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are brought to a device. What a file that changes
+    /// meanwhile does is said in [`runtime::disk`](crate::runtime::disk).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let path = std::env::temp_dir().join(format!("doc-{}.bin", std::process::id()));
+    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+    /// let bytes = Tensor::from_file(&path)?;
+    /// assert_eq!((bytes.device().as_str(), bytes.shape()), ("DISK", vec![4]));
+    /// assert_eq!((bytes.shrink(&[(1, 3)]).to("CPU") * 2).to_vec::<u8>()?, [4, 6]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tensor> {
+        let file = Buffer::of_file(path.as_ref())?;
+        Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
     /// Column minus row over the last two axes.

@@ -118,7 +118,7 @@ impl Tensor {
             const OP: &str = "max_pool2d_with_indices";
             let Plan { padding, overhang, list } = plan(OP, self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let padded = self.settled().try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             let seen = windows(OP, &padded, &list)?;
             let values = seen.fold(OP, Fold::Max, &keepdim([-1, -2]))?;
             let dims = self.dims();
