@@ -279,3 +279,21 @@ fn gradients_go_where_elements_came_from() {
     let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled).to_vec::<f32>().unwrap();
     assert_eq!(g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(), [5, 7, 13, 15]);
 }
+
+#[test]
+fn on_another_device() {
+    let x = ramp(&[3, 4]).realize().unwrap().to("interp");
+    check(&x.i(([2, 0], [true, false, false, true])), &[2], &[8f32, 3.0]);
+    x.set([1], Tensor::from(7f32)).unwrap();
+    check(&x.sort(1, true).0.i((.., 0)), &[3], &[3f32, 7.0, 11.0]);
+    check(&x.cumsum(1).i((.., 3)), &[3], &[6f32, 28.0, 38.0]);
+    check(&x.nonzero(Some(1)), &[1, 2], &[0, 1]);
+    assert_eq!(x.qr().1.shape(), [3, 4]);
+}
+
+#[test]
+fn a_place_may_be_a_remainder() {
+    let x = ramp(&[3, 4]).realize().unwrap();
+    let index = Tensor::new([-1, -5, 7, i32::MIN]).realize().unwrap();
+    check(&x.i((&index % 3, index.modulo(4))), &[4], &[11f32, 7.0, 7.0, 4.0]);
+}
