@@ -64,9 +64,15 @@ fn what_is_gathered_may_be_computed_and_so_may_the_place() {
 #[test]
 fn the_gradient_of_a_convolution_is_a_plain_loop() {
     use picograd::tensor::Conv;
+    for padding in [0, 1, 2] {
+        gradient_is_plain(Conv::new().padding(padding));
+    }
+}
+
+fn gradient_is_plain(how: picograd::tensor::Conv) {
     let x = Tensor::rand([2, 3, 12, 12]).realize().unwrap().as_param();
     let w = Tensor::rand([4, 3, 5, 5]).realize().unwrap();
-    let y = x.exp().conv2d(&w, Conv::default());
+    let y = x.exp().conv2d(&w, how);
     let g = (&y * &y.detach()).sum(..).gradient(&[&x]).remove(0);
     let items = g.schedule().unwrap();
     let Some(ScheduleItem::Kernel { ast, .. }) = items.last() else { panic!("a kernel") };

@@ -129,20 +129,24 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
         // A space is in no name that a person gives, and if it is, the bounds must be the same too.
         let name: Arc<str> = format!("valid {i}").into();
-        let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min, max });
-        // A sum has been flattened into the index; it is found there by one of its terms, which is the sum less the others.
-        let (term, value) = if x.op() == Op::Add {
-            let Some(solved) = solve(&x, &stand_in) else { continue };
-            solved
+        // A sum has been flattened into the index; it is found there by one of its terms, which is the sum less the others. It is counted from
+        // its least value, so that what is left of a division by it is not negative.
+        let sum = x.op() == Op::Add;
+        let Some(span) = max.checked_sub(min) else { continue };
+        let (least, greatest) = if sum { (0, span) } else { (min, max) };
+        let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min: least, max: greatest });
+        let (term, value, again) = if sum {
+            let Some((term, value)) = solve(&x, &(&stand_in + min)) else { continue };
+            (term, value, &x - min)
         } else {
-            (x.clone(), stand_in.clone())
+            (x.clone(), stand_in.clone(), x.clone())
         };
         let order = index.toposort();
         if order.contains(&stand_in) || !order.contains(&term) {
             continue;
         }
         let there = FxHashMap::from_iter([(term, value)]);
-        let back = FxHashMap::from_iter([(stand_in, x.clone())]);
+        let back = FxHashMap::from_iter([(stand_in, again)]);
         let tried = super::simplify(&index.substitute(&there));
         let tried = super::simplify(&tried.substitute(&back));
         // In terms of a sum an index can also get worse.
