@@ -9,7 +9,7 @@ pub enum How {
     Exact,
     /// As [`How::Exact`], and the result has a dtype of its own.
     Cast,
-    /// Within a unit of the last place of the dtype: rounded once, in the 8-bit floats too.
+    /// Within two units of the last place of the result: rounded once from a wider float, or right to the last place; in the 8-bit floats too.
     Once,
     /// So many units of the last place of 1, or of the result if that is greater. Eight bits are too few for a chain of roundings.
     Steps(f64),

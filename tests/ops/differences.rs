@@ -79,7 +79,11 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
                 // NaN is not near.
                 let near = (got - slope).abs() <= 1e-6 + 1e-5 * slope.abs();
                 if !near {
-                    wrong.push(format!("{}, order {}: by element {i} of input {k} {got}, and the slope is {slope}", block.label(), order + 1));
+                    wrong.push(format!(
+                        "{}, order {}: by element {i} of input {k} {got}, and the slope is {slope}",
+                        block.label(),
+                        order + 1
+                    ));
                     return;
                 }
             }

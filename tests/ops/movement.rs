@@ -1,8 +1,8 @@
 //! The same elements elsewhere, chosen or written by index, and tensors from nothing.
 
 use crate::cases::How::{Cast, Exact};
-use crate::cases::{Case, cases};
 use crate::cases::How::{Once, Steps};
+use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::{NewAxis, PadMode, Scatter, step};
 
@@ -69,7 +69,7 @@ pub const CASES: &[Case] = cases! {
     Cast, "ones", |_| Tensor::ones([2, 3]);
     Cast, "full", |_| Tensor::full([2, 3], 2.5f32);
     Cast, "arange", |_| vec![Tensor::arange(1, 8, 2), Tensor::arange(5, -3, -2), Tensor::arange(0.5f32, 3.0, 0.5)];
-    Cast, "linspace", |_| vec![Tensor::linspace(-1.0, 2.0, 5), Tensor::linspace(3.0, 1.0, 4), Tensor::linspace(2.0, 5.0, 1)];
+    Once, "linspace", |_| vec![Tensor::linspace(-1.0, 2.0, 5), Tensor::linspace(3.0, 1.0, 4), Tensor::linspace(2.0, 5.0, 1)];
     Cast, "eye", |_| vec![Tensor::eye(2, 3), Tensor::eye(3, 3)];
 
     Exact, "i.view", |x| x[0].i((0, 1..3, -1));

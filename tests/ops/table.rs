@@ -10,17 +10,48 @@ use std::collections::{BTreeMap, BTreeSet};
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "says something of the tensor and computes nothing",
-        &["device", "shape", "dtype", "ndim", "numel", "size", "element_size", "nbytes", "is_floating_point", "uop", "from_uop", "schedule", "schedule_many"],
+        &[
+            "device",
+            "shape",
+            "dtype",
+            "ndim",
+            "numel",
+            "size",
+            "element_size",
+            "nbytes",
+            "is_floating_point",
+            "uop",
+            "from_uop",
+            "schedule",
+            "schedule_many",
+        ],
     ),
-    ("every case here goes through it", &["realize", "realize_many", "to_bytes", "from_bytes", "as_param", "backward", "grad", "requires_grad", "is_param"]),
+    (
+        "every case here goes through it",
+        &["realize", "realize_many", "to_bytes", "from_bytes", "as_param", "backward", "grad", "requires_grad", "is_param"],
+    ),
     ("gradients as such: tests/autograd", &["gradient", "gradient_with", "set_grad"]),
     ("Rust numbers in and out: tests/tensor/create.rs, realize.rs", &["new", "from_vec", "from_slice", "to_vec", "item"]),
     ("a change in place: tests/assign.rs", &["assign"]),
     (
         "random numbers, whose values are known answers in tests/tensor/random.rs",
         &[
-            "manual_seed", "random_bits", "randperm", "multinomial", "rand", "randn", "randint", "uniform", "normal", "scaled_uniform", "glorot_uniform",
-            "kaiming_uniform", "kaiming_normal", "dropout", "rand_like", "randn_like",
+            "manual_seed",
+            "random_bits",
+            "randperm",
+            "multinomial",
+            "rand",
+            "randn",
+            "randint",
+            "uniform",
+            "normal",
+            "scaled_uniform",
+            "glorot_uniform",
+            "kaiming_uniform",
+            "kaiming_normal",
+            "dropout",
+            "rand_like",
+            "randn_like",
         ],
     ),
 ];
@@ -42,7 +73,11 @@ fn public() -> BTreeSet<String> {
             table = (table || line == "unary! {") && line != "}";
             inside &= line != "}";
             let line = line.trim();
-            if table && let Some((name, rest)) = line.split_once(' ') && rest.ends_with(';') && !name.starts_with('/') {
+            if table
+                && let Some((name, rest)) = line.split_once(' ')
+                && rest.ends_with(';')
+                && !name.starts_with('/')
+            {
                 names.insert(name.to_string());
             }
             if inside && let Some(rest) = line.strip_prefix("pub fn ") {
