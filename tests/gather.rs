@@ -60,6 +60,24 @@ fn what_is_gathered_may_be_computed_and_so_may_the_place() {
     }
 }
 
+/// Backwards through windows there is no division, and no step that is not needed: one reduce over channels and the window.
+#[test]
+fn the_gradient_of_a_convolution_is_a_plain_loop() {
+    use picograd::tensor::Conv;
+    let x = Tensor::rand([2, 3, 12, 12]).realize().unwrap().as_param();
+    let w = Tensor::rand([4, 3, 5, 5]).realize().unwrap();
+    let y = x.exp().conv2d(&w, Conv::default());
+    let g = (&y * &y.detach()).sum(..).gradient(&[&x]).remove(0);
+    let items = g.schedule().unwrap();
+    let Some(ScheduleItem::Kernel { ast, .. }) = items.last() else { panic!("a kernel") };
+    let order = ast.toposort();
+    assert!(!order.iter().any(|u| matches!(u.op(), Op::IDiv | Op::Mod)), "{}", items[items.len() - 1]);
+    let reduces: Vec<_> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
+    assert_eq!(reduces.len(), 1);
+    let steps: i128 = reduces[0].src()[1..].iter().map(|r| r.src()[0].vmax()).product();
+    assert_eq!(steps, 4 * 5 * 5);
+}
+
 #[test]
 fn few_rows_of_a_long_table_are_one_kernel() {
     let table = Tensor::zeros([100_000, 8]).contiguous().realize().unwrap();

@@ -2,6 +2,7 @@
 //! learning rate changes.
 
 use picograd::exec::{counters, reset_counters};
+use picograd::ir::Arg;
 use picograd::nn::optim::{Adam, Cosine, Optimizer, SGD, Scheduler, clip_grad_norm};
 use picograd::nn::{BatchNorm, Conv2d, Flatten, Layer, Linear, MaxPool2d, Module, ReLU, Sequential};
 use picograd::tensor::Reduction;
@@ -11,10 +12,22 @@ fn data(shape: [usize; 2]) -> Tensor {
     Tensor::from_vec((0..shape[0] * shape[1]).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>(), shape)
 }
 
+/// The number of the memory that a realized tensor lives in.
+fn memory(t: &Tensor) -> u64 {
+    let mut u = t.uop();
+    loop {
+        match u.arg() {
+            Arg::Storage(s) => return s.storage.memory_id(),
+            _ => u = u.src()[0].clone(),
+        }
+    }
+}
+
 /// Kernels that one step runs, after others; and none of them is new.
 fn step(name: &str, net: &Sequential, optimizer: &mut Optimizer, loss: &dyn Fn() -> Tensor, clip: bool) -> u64 {
     let mut scheduler = Scheduler::new(optimizer, Cosine::new(10)).unwrap();
     let mut kernels = 0;
+    let homes: Vec<u64> = net.parameters().iter().map(memory).collect();
     for i in 0..4 {
         reset_counters();
         let loss = loss();
@@ -27,6 +40,10 @@ fn step(name: &str, net: &Sequential, optimizer: &mut Optimizer, loss: &dyn Fn()
         assert!(loss.item::<f32>().unwrap().is_finite() && norm.is_none_or(|n| n.item::<f32>().unwrap() > 0.0));
         let c = counters();
         assert_eq!(c.kernels, before, "{name}: the loss is computed by the step");
+        let now: Vec<u64> = net.parameters().iter().map(memory).collect();
+        // Where a later kernel still reads the old value, the new one has memory of its own; that is rare.
+        let in_place = homes.iter().zip(&now).filter(|(a, b)| a == b).count();
+        assert!(in_place * 5 >= homes.len() * 4, "{name}: {in_place} of {} parameters are updated in place", homes.len());
         if i > 0 {
             assert_eq!(c.compiled, 0, "{name}: step {i} compiles nothing");
             assert_eq!(c.schedule_hits, c.schedules, "{name}: step {i} plans nothing");

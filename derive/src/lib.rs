@@ -3,8 +3,9 @@
 //! What a field is, the trait decides and not the macro: tensors, layers, lists and options of them show themselves, plain numbers and text show
 //! nothing. So the macro never looks at a type, and an alias or a generic is as good as the type itself.
 
-use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Index, Result, parse_macro_input, parse_quote};
 
 /// Implements `Module` for a struct: every field is shown to a visitor under its name, or its number in a tuple struct. Fields of tensors and
@@ -33,7 +34,8 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     let visitor = format_ident!("visitor");
-    let calls = shown.iter().map(|(field, place)| quote! { #visitor.field(#field, &self.#place); });
+    // With the place of the field's type, so that the compiler points there if it is no module.
+    let calls = shown.iter().map(|(field, place, span)| quote_spanned! { *span=> #visitor.field(#field, &self.#place); });
     Ok(quote! {
         #[automatically_derived]
         impl #generics ::picograd::nn::Module for #name #arguments #conditions {
@@ -45,21 +47,22 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The name of each field that is shown, and how the struct reaches it.
-fn fields(fields: &Fields) -> Result<Vec<(String, TokenStream)>> {
+/// The name of each field that is shown, how the struct reaches it, and where its type stands.
+fn fields(fields: &Fields) -> Result<Vec<(String, TokenStream, Span)>> {
     let mut shown = Vec::new();
     for (i, field) in fields.iter().enumerate() {
         if skipped(field)? {
             continue;
         }
-        shown.push(match &field.ident {
+        let (name, place) = match &field.ident {
             // `r#type` is `type` in a state dict.
             Some(name) => (name.to_string().trim_start_matches("r#").to_string(), quote!(#name)),
             None => {
                 let place = Index::from(i);
                 (i.to_string(), quote!(#place))
             }
-        });
+        };
+        shown.push((name, place, field.ty.span()));
     }
     Ok(shown)
 }

@@ -112,9 +112,9 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
         let least = x.const_like(x.dtype().scalar().min_value());
         safe = safe.equals(-1i64).and(x.equals(&least)).select(1i64, &safe);
         let remainder = machine(Op::CMod, &safe);
-        // With a positive divisor the sign says it all, also to the proof that an index made of this stays inside its buffer.
-        let below = remainder.lt(0i64);
-        let round_down = if y.vmin() > 0 { below } else { remainder.differs(0i64).and(below.differs(safe.lt(0i64))) };
+        // By a positive divisor a negative remainder says it all, and bounds can be seen from that.
+        let round_down =
+            if y.vmin() > 0 { remainder.lt(0i64) } else { remainder.differs(0i64).and(remainder.lt(0i64).differs(safe.lt(0i64))) };
         if quotient {
             let q = machine(Op::CDiv, &safe);
             round_down.select(&q + -1i64, &q)

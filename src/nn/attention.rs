@@ -108,7 +108,7 @@ impl MultiHeadAttention {
             x.try_linear(&weight, bias.as_ref())?.try_reshape([x.size(0), x.size(1), heads, d])?.try_transpose(1, 2)
         };
         let (q, k, v) = (project(query, 0, self.heads)?, project(key, 1, self.kv_heads)?, project(value, 2, self.kv_heads)?);
-        let mut how = Attention::new();
+        let mut how = Attention::new().dropout(self.dropout.rate());
         if self.kv_heads != self.heads {
             how = how.grouped();
         }

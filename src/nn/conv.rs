@@ -9,18 +9,27 @@ fn shape_of(channels: usize, axes: usize) -> String {
     format!("[batch, {channels}, {}]", ["length", "height, width"][axes - 1])
 }
 
+/// Weight and bias, evenly over ±1/√fan, where the fan is the second size of the weight times its window.
+fn weights(first: usize, second: usize, kernel: &[usize], outputs: usize, bias: bool) -> (Tensor, Option<Tensor>) {
+    let fan = second * kernel.iter().product::<usize>();
+    let shape: Vec<usize> = [first, second].iter().chain(kernel).copied().collect();
+    (init::default_weight(shape, fan).as_param(), bias.then(|| init::default_weight([outputs], fan).as_param()))
+}
+
+/// Layers of so many spatial axes. The sizes of a weight before its window are those after the name, the second of them divided by the groups.
 macro_rules! convolutions {
-    ($($(#[$meta:meta])* $name:ident $axes:literal;)*) => { $(
+    ($($(#[$meta:meta])* $name:ident $axes:literal [$first:ident, $second:ident] $method:ident;)*) => { $(
         $(#[$meta])*
         #[derive(Module)]
         pub struct $name {
-            /// `[outputs, inputs / groups, …]`.
+            #[doc = concat!("`[", stringify!($first), ", ", stringify!($second), " / groups, …]`.")]
             pub weight: Tensor,
             /// `[outputs]`.
             pub bias: Option<Tensor>,
-            stride: Spatial,
-            padding: Sides,
-            dilation: Spatial,
+            inputs: usize,
+            outputs: usize,
+            #[module(skip)]
+            how: Conv,
             groups: usize,
         }
 
@@ -30,36 +39,33 @@ macro_rules! convolutions {
             #[track_caller]
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Spatial>) -> $name {
                 let kernel = or_panic(kernel.into().positive(stringify!($name), "kernel", $axes));
-                $name { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, weight: Tensor::zeros(()), bias: None }
-                    .with_weights(inputs, outputs, &kernel, true)
+                $name { weight: Tensor::zeros(()), bias: None, inputs, outputs, how: Conv::new(), groups: 1 }.started(&kernel, true)
             }
-            fn with_weights(self, inputs: usize, outputs: usize, kernel: &[usize], bias: bool) -> $name {
-                let fan = inputs * kernel.iter().product::<usize>();
-                let shape: Vec<usize> = [outputs, inputs].iter().chain(kernel).copied().collect();
-                let weight = init::default_weight(shape, fan).as_param();
-                $name { weight, bias: bias.then(|| init::default_weight([outputs], fan).as_param()), ..self }
+            /// With new weights.
+            fn started(self, kernel: &[usize], bias: bool) -> $name {
+                let (weight, bias) = weights(self.$first, self.$second / self.groups, kernel, self.outputs, bias);
+                $name { weight, bias, ..self }
             }
             /// The distance between windows.
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
-                $name { stride: stride.into(), ..self }
+                $name { how: self.how.stride(stride), ..self }
             }
-            /// Zeros around: one number, one per axis, or `(before, after)` per axis.
+            /// Zeros around what is convolved: one number, one per axis, or `(before, after)` per axis.
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
-                $name { padding: padding.into(), ..self }
+                $name { how: self.how.padding(padding), ..self }
             }
             /// The distance between the elements of a window.
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
-                $name { dilation: dilation.into(), ..self }
+                $name { how: self.how.dilation(dilation), ..self }
             }
             /// The channels cut into groups that do not see each other; the weights start anew. Panics if the channels do not divide.
             #[track_caller]
             pub fn groups(self, groups: usize) -> $name {
-                let shape = self.weight.shape();
-                let (inputs, outputs) = (shape[1] * self.groups, shape[0]);
+                let (inputs, outputs) = (self.inputs, self.outputs);
                 let divides = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
                 assert!(divides, concat!(stringify!($name), ": {} to {} channels do not divide into {} groups"), inputs, outputs, groups);
-                let bias = self.bias.is_some();
-                $name { groups, ..self }.with_weights(inputs / groups, outputs, &shape[2..], bias)
+                let (shape, bias) = (self.weight.shape(), self.bias.is_some());
+                $name { how: self.how.groups(groups), groups, ..self }.started(&shape[2..], bias)
             }
             /// With or without a bias.
             pub fn bias(self, bias: bool) -> $name {
@@ -69,12 +75,10 @@ macro_rules! convolutions {
 
         impl Layer for $name {
             fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
-                let inputs = self.weight.size(1) * self.groups;
-                if x.ndim() != $axes + 2 || x.size(1) != inputs {
-                    return unfit(stringify!($name), shape_of(inputs, $axes), x);
+                if x.ndim() != $axes + 2 || x.size(1) != self.inputs {
+                    return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
                 }
-                let how = Conv::new().stride(self.stride.clone()).padding(self.padding.clone()).dilation(self.dilation.clone()).groups(self.groups);
-                x.try_conv2d(&self.weight, self.bias.iter().fold(how, Conv::bias))
+                x.$method(&self.weight, self.bias.iter().fold(self.how.clone(), Conv::bias))
             }
         }
     )* };
@@ -88,7 +92,7 @@ convolutions! {
     /// let layer = Conv1d::new(2, 4, 3).stride(2).padding(1);
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 2, 10])).shape(), [8, 4, 5]);
     /// ```
-    Conv1d 1;
+    Conv1d 1 [outputs, inputs] try_conv2d;
     /// A convolution of `[batch, channels, height, width]`. Weight and bias start evenly over ±1/√(inputs / groups · window).
     ///
     /// ```
@@ -98,5 +102,27 @@ convolutions! {
     /// let wrong = layer.try_forward(&Tensor::zeros([8, 1, 32, 32])).unwrap_err();
     /// assert_eq!(wrong.to_string(), "Conv2d: takes [batch, 3, height, width], and was given [8, 1, 32, 32]");
     /// ```
-    Conv2d 2;
+    Conv2d 2 [outputs, inputs] try_conv2d;
+    /// The transpose of a [`Conv1d`] of `[batch, channels, length]`: what that makes shorter, this makes longer.
+    ConvTranspose1d 1 [inputs, outputs] try_conv_transpose2d;
+    /// The transpose of a [`Conv2d`] of `[batch, channels, height, width]`: what that makes smaller, this makes larger.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{ConvTranspose2d, Layer}};
+    /// let layer = ConvTranspose2d::new(16, 3, 4).stride(2).padding(1);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 16, 7, 7])).shape(), [8, 3, 14, 14]);
+    /// ```
+    ConvTranspose2d 2 [inputs, outputs] try_conv_transpose2d;
 }
+
+macro_rules! output_padding {
+    ($($name:ident)*) => { $(
+        impl $name {
+            /// Elements more at the end of each axis: several sizes become one by a stride, and this says which of them to go back to.
+            pub fn output_padding(self, output_padding: impl Into<Spatial>) -> $name {
+                $name { how: self.how.output_padding(output_padding), ..self }
+            }
+        }
+    )* };
+}
+output_padding! { ConvTranspose1d ConvTranspose2d }

@@ -98,6 +98,28 @@ fn kaiming_std(op: &'static str, shape: &Sizes, fan: Fan, gain: f64) -> f64 {
     gain / if fan == Fan::In { inputs } else { outputs }.sqrt()
 }
 
+/// A matrix of orthonormal rows, or columns if there are fewer of those, times a gain (Saxe and others, 2013). Axes after the first count as one.
+///
+/// ```
+/// use picograd::{Tensor, nn::init};
+/// let w = init::orthogonal([2, 3], 1.0);
+/// let product = w.matmul(&w.t());
+/// assert!((product - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[track_caller]
+pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
+    let sizes = shape.into();
+    or_panic(fans("orthogonal", &sizes));
+    let shape = or_panic(sizes.shape("orthogonal"));
+    let (rows, cols) = (shape[0], shape[1..].iter().product::<usize>());
+    let (q, r) = Tensor::randn([rows.max(cols), rows.min(cols)]).qr();
+    // With the signs of the diagonal taken over, every such matrix is as likely as any other (Mezzadri, 2007).
+    let q = q * r.diagonal(0, -2, -1).lt(0.0).where_(-1.0, 1.0);
+    let q = if rows < cols { q.t() } else { q };
+    q.reshape(&shape) * gain.into()
+}
+
 /// From a normal distribution, of which only what lies between `low` and `high` is taken.
 ///
 /// ```

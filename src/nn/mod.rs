@@ -45,7 +45,7 @@ pub mod state;
 
 pub use activation::*;
 pub use attention::{MultiHeadAttention, TransformerBlock};
-pub use conv::{Conv1d, Conv2d};
+pub use conv::{Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d};
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use module::{Mode, Module, Part, Visitor};

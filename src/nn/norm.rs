@@ -209,6 +209,11 @@ impl Layer for LayerNorm {
 }
 
 /// [`LayerNorm`] over the channels of `[batch, channels, height, width]`, at each place by itself.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
+/// assert_eq!(LayerNorm2d::new(8).forward(&Tensor::ones([2, 8, 4, 4])).shape(), [2, 8, 4, 4]);
+/// ```
 #[derive(Module)]
 pub struct LayerNorm2d {
     /// The scale of each channel.
@@ -244,6 +249,11 @@ impl Layer for LayerNorm2d {
 }
 
 /// Normalisation of each sample over groups of channels and all places (Wu and He, 2018).
+///
+/// ```
+/// use picograd::{Tensor, nn::{GroupNorm, Layer}};
+/// assert_eq!(GroupNorm::new(2, 8).forward(&Tensor::ones([2, 8, 4, 4])).shape(), [2, 8, 4, 4]);
+/// ```
 #[derive(Module)]
 pub struct GroupNorm {
     /// The scale of each channel.
@@ -289,6 +299,13 @@ impl Layer for GroupNorm {
 }
 
 /// Normalisation of each channel of each sample over all places (Ulyanov and others, 2016), without scale and shift unless they are asked for.
+///
+/// ```
+/// use picograd::{Tensor, nn::{InstanceNorm, Layer}};
+/// let y = InstanceNorm::new(1).forward(&Tensor::new([[[1.0f32, 3.0]]])).to_vec::<f32>()?;
+/// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 #[derive(Module)]
 pub struct InstanceNorm {
     /// The scale of each channel.
@@ -331,6 +348,13 @@ impl Layer for InstanceNorm {
 }
 
 /// The elements over the root of their mean square along the last axis (Zhang and Sennrich, 2019), times a scale.
+///
+/// ```
+/// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+/// let y = RMSNorm::new(2).forward(&Tensor::new([[1.0f32, 7.0]])).to_vec::<f32>()?;
+/// assert!((y[0] - 0.2).abs() < 1e-5 && (y[1] - 1.4).abs() < 1e-5);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 #[derive(Module)]
 pub struct RMSNorm {
     /// The scale of each element.

@@ -100,6 +100,13 @@ impl Sequential {
     }
 }
 
+/// A chain of equal layers: `(0..6).map(|_| TransformerBlock::new(64, 4, 256)).collect()`.
+impl<L: Layer + 'static> FromIterator<L> for Sequential {
+    fn from_iter<I: IntoIterator<Item = L>>(layers: I) -> Sequential {
+        layers.into_iter().fold(Sequential::new(), Sequential::then)
+    }
+}
+
 impl Module for Sequential {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.layers.visit(visitor);

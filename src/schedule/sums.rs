@@ -4,7 +4,7 @@
 //! These are decisions of the scheduler, not simplifications: what a sum adds up in another order is rounded otherwise, and a selected -0 stays
 //! what it is. A shorter range keeps its number, so they run before ranges get their final numbers.
 
-use crate::ir::{Arg, Fold, Op, Src, UOp};
+use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::symbolic::{clauses, simplify};
@@ -17,6 +17,7 @@ rules! {
         reduce_selected: Reduce(..) if is_sum(u) => selected(u);
         reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
         reduce_nested:   Reduce(..) if is_sum(u) => nested(u);
+        load_anyway:     Load(i, alt) if i.src().len() == 3 && stays_inside(i) => i.src()[2].select(unguarded(u), alt);
     }
 }
 
@@ -147,4 +148,17 @@ fn shortened(u: &UOp) -> Option<UOp> {
         return Some(u.with_src(src));
     }
     None
+}
+
+/// Is the element one of the buffer's even where the guard does not hold?
+fn stays_inside(index: &UOp) -> bool {
+    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) = index.src()[0].arg() else { return false };
+    let (lo, hi) = index.src()[1].bounds();
+    lo >= 0 && hi < *len as i128
+}
+
+/// The load without its guard.
+fn unguarded(load: &UOp) -> UOp {
+    let i = &load.src()[0];
+    load.with_src([i.with_src(i.src()[..2].iter().cloned().collect::<Src>())].to_src())
 }

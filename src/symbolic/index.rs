@@ -24,7 +24,6 @@ rules! {
         lt_linear:       Lt(x, #c) if is_index(x)                           => less(x, c);
         lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => difference(x, y);
         lt_idiv:         Lt(IDiv(x, #d), #c) if is_index(x) && d > 0        => c.checked_mul(d).map(|b| x.lt(b));
-        lt_mod:          Lt(Mod(x, #c), #b) if is_index(x) && c > 0         => wrapped(x, c, b);
         eq_linear:       Eq(x, #c) if is_index(x)                           => equal(x, c);
         eq_idiv_zero:    Eq(IDiv(x, #d), 0) if is_index(x) && d > 0 && x.vmin() >= 0 => x.lt(d);
     }
@@ -222,15 +221,19 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
     (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
 }
 
-/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is negative: then it is itself below `b`.
-fn wrapped(x: &UOp, c: i64, b: i64) -> Option<UOp> {
+/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is negative: then it is itself from 0 to `b`. As
+/// two clauses of a conjunction; negated, it would be worse than it was.
+pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
+    let (Op::Lt, [rest, b]) = (clause.op(), clause.src()) else { return None };
+    let (Op::Mod, [x, c]) = (rest.op(), rest.src()) else { return None };
+    let (b, c) = (b.as_int()?, c.as_int().filter(|c| *c > 0 && is_index(x))?);
     let (_, t) = near_zero(&Linear::of(x)?, c, true)?;
     let (lo, hi) = t.bounds();
     if b > c || lo >= 0 || hi >= c as i128 || lo + (c as i128) < b as i128 {
         return None;
     }
     let t = t.build();
-    Some(t.lt(0i64).not().and(t.lt(b)))
+    Some([super::simplify(&t.lt(0i64).not()), super::simplify(&t.lt(b))])
 }
 
 /// `l // c` where it is the same everywhere within the bounds.

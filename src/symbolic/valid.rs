@@ -15,7 +15,6 @@ rules! {
         index_always: Index(..) if gate(u) == Some(true)         => u.with_src(u.src()[..2].iter().cloned().collect::<Src>());
         load_always:  Load(i, alt) if gate(i).is_none() && i.src().len() == 2 && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
         load_never:   Load(i, alt) if gate(i) == Some(false)     => alt;
-        load_anyway:  Load(i, alt) if i.src().len() == 3 && u.dtype().lanes == 1 && stays_inside(i) => i.src()[2].select(unguarded(u), alt);
         store_never:  Sink(..) if u.src().iter().any(is_never)   => u.with_src(u.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>());
     }
 }
@@ -23,19 +22,6 @@ rules! {
 /// The condition of an index where it is a literal.
 fn gate(index: &UOp) -> Option<bool> {
     index.src().get(2).and_then(UOp::as_int).map(|v| v != 0)
-}
-
-/// Is the element one of the buffer's even where the guard does not hold?
-fn stays_inside(index: &UOp) -> bool {
-    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) = index.src()[0].arg() else { return false };
-    let (lo, hi) = index.src()[1].bounds();
-    lo >= 0 && hi < *len as i128
-}
-
-/// The load without its guard.
-fn unguarded(load: &UOp) -> UOp {
-    let i = &load.src()[0];
-    load.with_src([i.with_src(i.src()[..2].iter().cloned().collect::<Src>())].to_src())
 }
 
 /// A store that never happens.
@@ -98,9 +84,21 @@ fn conjunction(u: &UOp) -> Option<UOp> {
     kept.into_iter().reduce(|a, b| a.and(&b))
 }
 
+/// The clauses of a mask, with those on remainders as bounds where they can be.
+fn bounds(valid: &UOp) -> Vec<UOp> {
+    let mut list = Vec::new();
+    for c in clauses(valid) {
+        match super::index::wrapped(&c) {
+            Some(two) => list.extend(two),
+            None => list.push(c),
+        }
+    }
+    list
+}
+
 /// A mask whose clauses are each simplified where the others hold.
 pub fn simplify_mask(valid: &UOp) -> UOp {
-    let mut list = clauses(valid);
+    let mut list = bounds(valid);
     for i in 0..list.len() {
         let others = list.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, c)| c.clone()).reduce(|a, b| a.and(&b));
         if let Some(others) = others {
@@ -113,7 +111,7 @@ pub fn simplify_mask(valid: &UOp) -> UOp {
 /// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie inside the bound.
 pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
     let mut limits: Vec<(UOp, i128, i128)> = Vec::new();
-    for c in clauses(valid) {
+    for c in bounds(valid) {
         if let Some((x, upper, v)) = as_bound(&c) {
             let at = limits.iter().position(|(y, ..)| *y == x).unwrap_or_else(|| {
                 limits.push((x.clone(), x.vmin(), x.vmax()));

@@ -6,6 +6,7 @@ use super::{Sizes, Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
+use crate::runtime::Buffer;
 use crate::shape::{Movement, checked_numel};
 use half::{bf16, f16};
 
@@ -138,11 +139,23 @@ impl Tensor {
         }
 
         /// A tensor of a slice's elements, in row-major order, under a shape.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t().to_vec::<i32>()?, [1, 3, 2, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn from_slice | try_from_slice(data: &[impl Element], shape: impl Into<Sizes>) -> Tensor {
             from_slice("from_slice", data, &shape.into())
         }
 
         /// A tensor of the elements that these bytes store, little endian, as files and other programs hand them over.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]).to_vec::<u16>()?, [1, 258]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn from_bytes | try_from_bytes(bytes: &[u8], dtype: DType, shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
             let needed = checked_numel("from_bytes", &shape)? * dtype.itemsize();
@@ -166,13 +179,38 @@ impl Tensor {
         }
 
         /// Zeros, in `f32`; `full` and `cast` make other dtypes.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2]).to_vec::<f32>()?, [0.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn zeros | try_zeros(shape: impl Into<Sizes>) -> Tensor {
             filled("zeros", &shape.into(), scalar_of(0f32))
         }
 
         /// Ones, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::ones([2]).to_vec::<f32>()?, [1.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn ones | try_ones(shape: impl Into<Sizes>) -> Tensor {
             filled("ones", &shape.into(), scalar_of(1f32))
+        }
+
+        /// A tensor whose elements are to be assigned, in `f32`. What they are before is not to be relied on.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::empty([2]);
+        /// x.assign(5.0)?;
+        /// assert_eq!(x.to_vec::<f32>()?, [5.0, 5.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn empty | try_empty(shape: impl Into<Sizes>) -> Tensor {
+            filled("empty", &shape.into(), scalar_of(0f32))
         }
 
         /// `start`, `start + step`, … up to but without `end`. The dtype is that of the numbers.
@@ -205,12 +243,26 @@ impl Tensor {
         }
 
         /// Ones on the diagonal of `rows` by `cols`, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::eye(2, 3).to_vec::<f32>()?, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn eye | try_eye(rows: usize, cols: usize) -> Tensor {
             checked_numel("eye", &[rows, cols])?;
             iota(rows).try_unsqueeze(-1)?.try_eq(iota(cols))?.try_cast(DType::F32)
         }
 
         /// One tensor per input, where the i-th holds its input along axis i and repeats along the others.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let grid = Tensor::meshgrid(&[Tensor::new([1, 2]), Tensor::new([3, 4, 5])]);
+        /// assert_eq!(grid[0].to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
+        /// assert_eq!(grid[1].to_vec::<i32>()?, [3, 4, 5, 3, 4, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn meshgrid | try_meshgrid(axes: &[Tensor]) -> Vec<Tensor> {
             let mut shape = Vec::new();
             for t in axes {
@@ -252,9 +304,33 @@ impl Tensor {
         }
 
         /// The upper triangle of the last two axes, zeros below. `diagonal` moves its border to the right.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::full([2, 2], 1).triu(0).to_vec::<i32>()?, [1, 1, 0, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn triu | try_triu(&self, diagonal: i64) -> Tensor {
             self.triangle("triu")?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
+    }
+
+    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are brought to a device. What a file that changes
+    /// meanwhile does is said in [`runtime::disk`](crate::runtime::disk).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let path = std::env::temp_dir().join(format!("doc-{}.bin", std::process::id()));
+    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+    /// let bytes = Tensor::from_file(&path)?;
+    /// assert_eq!((bytes.device().as_str(), bytes.shape()), ("DISK", vec![4]));
+    /// assert_eq!((bytes.shrink(&[(1, 3)]).to("CPU") * 2).to_vec::<u8>()?, [4, 6]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tensor> {
+        let file = Buffer::of_file(path.as_ref())?;
+        Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
     /// Column minus row over the last two axes.
@@ -266,6 +342,12 @@ impl Tensor {
     }
 
     /// One value everywhere, with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1u8, 2]).full_like(7).to_vec::<u8>()?, [7, 7]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn full_like(&self, value: impl Into<Operand>) -> Tensor {
         let uop = match value.into() {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
@@ -273,11 +355,42 @@ impl Tensor {
         };
         super::or_panic(filled("full_like", &Sizes::from(&self.dims()), self.with(uop)))
     }
+    /// Another name of [`full_like`](Self::full_like).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).const_like(3).to_vec::<i32>()?, [3, 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn const_like(&self, value: impl Into<Operand>) -> Tensor {
+        self.full_like(value)
+    }
+    /// A tensor to be assigned, with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// assert_eq!(Tensor::new([1u8, 2]).empty_like().dtype(), DType::U8);
+    /// ```
+    pub fn empty_like(&self) -> Tensor {
+        self.zeros_like()
+    }
     /// Zeros with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).zeros_like().to_vec::<i32>()?, [0, 0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn zeros_like(&self) -> Tensor {
         self.full_like(0)
     }
     /// Ones with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([5, 2]).ones_like().to_vec::<i32>()?, [1, 1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn ones_like(&self) -> Tensor {
         self.full_like(1)
     }

@@ -226,13 +226,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         let known: Vec<Option<usize>> = group.iter().map(|n| given.iter().find(|(m, _)| m == n).map(|(_, s)| *s)).collect();
         let product = checked_numel(OP, &known.iter().flatten().copied().collect::<Dims>())?;
         let open = known.iter().filter(|k| k.is_none()).count();
-        let left_over = if open == 0 {
-            1
-        } else if product == 0 {
-            0
-        } else {
-            size / product
-        };
+        let left_over = if open == 0 { 1 } else { size.checked_div(product).unwrap_or(0) };
         if open > 1 || product * left_over != size {
             let what = if open > 1 { "give all sizes of it but one" } else { "its sizes do not divide it" };
             return bad(OP, formula, format_args!("an axis of {size} is made of {}: {what}", group.join(" and ")));

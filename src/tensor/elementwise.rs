@@ -1,10 +1,10 @@
-//! Operations on two or three tensors, element by element: arithmetic, comparisons, logic, choice; and casts. Operands broadcast and promote first.
+//! Arithmetic and bits of two tensors, element by element. Operands broadcast and promote first.
 
-use super::broadcast::{Operand, Unified, cast_uop, promoted, unify, unify_as};
+use super::broadcast::{Operand, Unified, cast_uop, unify};
 use super::{Tensor, wrong_dtype};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::Op;
 
 /// How [`Tensor::div_rounded`] makes a quotient whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,16 +174,34 @@ pub(super) mod binary {
 impl Tensor {
     fallible! {
         /// The sum. Two bools give their "or".
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).add(10).to_vec::<i32>()?, [11, 12]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn add | try_add(&self, other: impl Into<Operand>) -> Tensor {
             binary::add(self.into(), other.into())
         }
 
         /// The difference.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).sub(Tensor::new([3, 1])).to_vec::<i32>()?, [-2, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn sub | try_sub(&self, other: impl Into<Operand>) -> Tensor {
             binary::sub(self.into(), other.into())
         }
 
         /// The product. Two bools give their "and".
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).mul(3).to_vec::<i32>()?, [3, 6]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn mul | try_mul(&self, other: impl Into<Operand>) -> Tensor {
             binary::mul(self.into(), other.into())
         }
@@ -201,11 +219,23 @@ impl Tensor {
         }
 
         /// The quotient rounded toward minus infinity. An integer divided by zero is zero.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([7, -7, 7]).idiv(Tensor::new([2, 2, 0])).to_vec::<i32>()?, [3, -4, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn idiv | try_idiv(&self, other: impl Into<Operand>) -> Tensor {
             binary::idiv(self.into(), other.into())
         }
 
         /// The remainder of [`idiv`](Self::idiv), with the divisor's sign. An integer modulo zero is zero.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([7, -7]).modulo(4).to_vec::<i32>()?, [3, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn modulo | try_modulo(&self, other: impl Into<Operand>) -> Tensor {
             binary::modulo(self.into(), other.into())
         }
@@ -240,76 +270,100 @@ impl Tensor {
         }
 
         /// This to the power of the other. A negative power of an integer is rounded toward zero.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([2, 3]).pow(4).to_vec::<i32>()?, [16, 81]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn pow | try_pow(&self, other: impl Into<Operand>) -> Tensor {
             binary::pow(self.into(), other.into())
         }
 
         /// The greater of the two; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 5]).maximum(3).to_vec::<i32>()?, [3, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn maximum | try_maximum(&self, other: impl Into<Operand>) -> Tensor {
             binary::maximum(self.into(), other.into())
         }
 
         /// The lesser of the two; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 5]).minimum(3).to_vec::<i32>()?, [1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn minimum | try_minimum(&self, other: impl Into<Operand>) -> Tensor {
             binary::minimum(self.into(), other.into())
         }
 
-        /// Whether the elements are equal; NaN equals nothing.
-        pub fn eq | try_eq(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(pair("eq", self.into(), other.into())?.node(Op::Eq))
-        }
-
-        /// Whether the elements differ; NaN does from everything.
-        pub fn ne | try_ne(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(pair("ne", self.into(), other.into())?.node(Op::Ne))
-        }
-
-        /// Whether this is less; false with NaN.
-        pub fn lt | try_lt(&self, other: impl Into<Operand>) -> Tensor {
-            binary::lt("lt", self.into(), other.into())
-        }
-
-        /// Whether this is less or equal; false with NaN.
-        pub fn le | try_le(&self, other: impl Into<Operand>) -> Tensor {
-            binary::le("le", self.into(), other.into())
-        }
-
-        /// Whether this is greater; false with NaN.
-        pub fn gt | try_gt(&self, other: impl Into<Operand>) -> Tensor {
-            binary::gt(self.into(), other.into())
-        }
-
-        /// Whether this is greater or equal; false with NaN.
-        pub fn ge | try_ge(&self, other: impl Into<Operand>) -> Tensor {
-            binary::le("ge", other.into(), self.into())
-        }
-
         /// Bitwise and; logical for bools.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([12, 7]).bitwise_and(10).to_vec::<i32>()?, [8, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn bitwise_and | try_bitwise_and(&self, other: impl Into<Operand>) -> Tensor {
             binary::and(self.into(), other.into())
         }
 
         /// Bitwise or; logical for bools.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([12, 7]).bitwise_or(10).to_vec::<i32>()?, [14, 15]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn bitwise_or | try_bitwise_or(&self, other: impl Into<Operand>) -> Tensor {
             binary::or(self.into(), other.into())
         }
 
         /// Bitwise exclusive or; "differs" for bools.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([12, 7]).bitwise_xor(10).to_vec::<i32>()?, [6, 13]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn bitwise_xor | try_bitwise_xor(&self, other: impl Into<Operand>) -> Tensor {
             binary::xor(self.into(), other.into())
         }
 
         /// Bits moved up; past the width all are gone.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 3]).lshift(2).to_vec::<i32>()?, [4, 12]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn lshift | try_lshift(&self, other: impl Into<Operand>) -> Tensor {
             binary::shl(self.into(), other.into())
         }
 
         /// Bits moved down; the sign fills up for signed integers.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([-8, 8]).rshift(1).to_vec::<i32>()?, [-4, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn rshift | try_rshift(&self, other: impl Into<Operand>) -> Tensor {
             binary::shr(self.into(), other.into())
         }
 
         /// Every bit turned; logical negation for bools.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([0, 5]).bitwise_not().to_vec::<i32>()?, [-1, -6]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn bitwise_not | try_bitwise_not(&self) -> Tensor {
             if self.is_floating_point() {
                 return wrong_dtype("bitwise_not", format!("takes integers or bools, and was given {}", self.dtype()));
@@ -317,137 +371,18 @@ impl Tensor {
             Ok(self.with(self.uop().not()))
         }
 
-        /// Whether both are true; what is not zero counts as true.
-        pub fn logical_and | try_logical_and(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_and", Op::And, self.into(), other.into())
-        }
-
-        /// Whether one or both are true.
-        pub fn logical_or | try_logical_or(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_or", Op::Or, self.into(), other.into())
-        }
-
-        /// Whether just one is true.
-        pub fn logical_xor | try_logical_xor(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_xor", Op::Xor, self.into(), other.into())
-        }
-
         /// The negative. Unsigned integers wrap.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, -2]).neg().to_vec::<i32>()?, [-1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
                 return wrong_dtype("neg", "takes numbers, and was given bool; `!x` negates a bool");
             }
             Ok(self.with(-&self.uop()))
         }
-
-        /// Where this is true the elements of `x`, elsewhere those of `y`. All three broadcast; `x` and `y` promote.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// let x = Tensor::new([-1.0f32, 2.0]);
-        /// assert_eq!(x.lt(0).where_(0, &x).to_vec::<f32>()?, [0.0, 2.0]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn where_ | try_where_(&self, x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
-            let (x, y) = (x.into(), y.into());
-            let dtype = promoted(&[x.clone(), y.clone()]);
-            let Unified { src, device, .. } = unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
-            Ok(Tensor::from_uop(UOp::new(Op::Where, dtype, src, Arg::None), device))
-        }
-
-        /// This where the mask is false, the value where it is true. The dtype stays.
-        pub fn masked_fill | try_masked_fill(&self, mask: &Tensor, value: impl Into<Operand>) -> Tensor {
-            mask.try_where_(value, self)?.try_cast(self.dtype())
-        }
-
-        /// The elements converted to another dtype: floats to integers toward zero and saturating, integers wrap, anything but zero is true.
-        ///
-        /// ```
-        /// use picograd::{DType, Tensor};
-        /// assert_eq!(Tensor::new([1.9f32, -300.0]).cast(DType::I8).to_vec::<i8>()?, [1, -128]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn cast | try_cast(&self, dtype: DType) -> Tensor {
-            if !DType::ALL.contains(&dtype) {
-                return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
-            }
-            Ok(if dtype == self.dtype() { self.same() } else { self.with(cast_uop(&self.uop(), dtype)) })
-        }
-
-        /// The same bits as another dtype of the same width.
-        pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
-            let from = self.dtype();
-            if !DType::ALL.contains(&dtype) || dtype.bits() != from.bits() {
-                let msg = format!("{from} has {} bits and {dtype} has {}: only dtypes of one width share their bits", from.bits(), dtype.bits());
-                return wrong_dtype("bitcast", msg);
-            }
-            if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype("bitcast", format!("{from} to {dtype}: a bool has no bits of its own; cast it"));
-            }
-            Ok(self.with(self.uop().bitcast(dtype)))
-        }
-    }
-
-    /// As `f32`.
-    ///
-    /// ```
-    /// use picograd::{DType, Tensor};
-    /// let x = Tensor::new([1u8, 0]);
-    /// assert_eq!((x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()), (DType::F32, DType::F16, DType::BF16));
-    /// assert_eq!((x.double().dtype(), x.int().dtype(), x.long().dtype()), (DType::F64, DType::I32, DType::I64));
-    /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
-    /// ```
-    pub fn float(&self) -> Tensor {
-        self.cast(DType::F32)
-    }
-    /// As `f16`.
-    pub fn half(&self) -> Tensor {
-        self.cast(DType::F16)
-    }
-    /// As `bf16`.
-    pub fn bfloat16(&self) -> Tensor {
-        self.cast(DType::BF16)
-    }
-    /// As `f64`.
-    pub fn double(&self) -> Tensor {
-        self.cast(DType::F64)
-    }
-    /// As `i32`.
-    pub fn int(&self) -> Tensor {
-        self.cast(DType::I32)
-    }
-    /// As `i64`.
-    pub fn long(&self) -> Tensor {
-        self.cast(DType::I64)
-    }
-    /// As `i16`.
-    pub fn short(&self) -> Tensor {
-        self.cast(DType::I16)
-    }
-    /// As bools: whether the element is anything but zero.
-    pub fn bool(&self) -> Tensor {
-        self.truth()
-    }
-
-    /// Whether the element is zero.
-    pub fn logical_not(&self) -> Tensor {
-        let truth = self.truth();
-        truth.with(truth.uop().not())
-    }
-
-    /// Whether the element is anything but zero.
-    pub(super) fn truth(&self) -> Tensor {
-        self.with(cast_uop(&self.uop(), DType::BOOL))
-    }
-}
-
-fn logical(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
-    Ok(pair(op, as_bool(x), as_bool(y))?.node(node))
-}
-
-fn as_bool(x: Operand) -> Operand {
-    match x {
-        Operand::Tensor(t) => Operand::Tensor(t.truth()),
-        Operand::Scalar(c, _) => Operand::from(c.is_true()),
     }
 }

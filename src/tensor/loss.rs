@@ -113,6 +113,14 @@ impl Tensor {
 
         /// The loss of [`cross_entropy`](Self::cross_entropy) for what are logarithms of probabilities already, such as a
         /// [`log_softmax`](Self::log_softmax).
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let logp = Tensor::new([[0.25f32, 0.75], [0.5, 0.5]]).log();
+        /// let loss = logp.nll_loss(&Tensor::new([1, 0]), Reduction::Sum).item::<f32>()?;
+        /// assert!((loss + (0.75f32 * 0.5).ln()).abs() < 1e-6);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn nll_loss | try_nll_loss(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
             let axis = class_axis("nll_loss", self)?;
             classes("nll_loss", &self.as_wide_float(), target, axis, &how.into())?.try_cast(self.as_float().dtype())
@@ -138,6 +146,14 @@ impl Tensor {
 
         /// The cross entropy of probabilities and targets between 0 and 1. A logarithm counts as -100 at least, so that a certain mistake has a
         /// finite cost.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (p, y) = (Tensor::new([0.5f32, 1.0, 0.0]), Tensor::new([1.0f32, 1.0, 1.0]));
+        /// let each = p.binary_crossentropy(&y, Reduction::None).to_vec::<f32>()?;
+        /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 0.0 && each[2] == 100.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn binary_crossentropy | try_binary_crossentropy(&self, target: &Tensor, how: impl Into<BinaryCrossEntropy>) -> Tensor {
             const OP: &str = "binary_crossentropy";
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
@@ -178,12 +194,26 @@ impl Tensor {
         }
 
         /// The size of the difference.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, y) = (Tensor::new([1.0f32, 2.0]), Tensor::new([1.0f32, 4.0]));
+        /// assert_eq!(x.l1_loss(&y, Reduction::Sum).item::<f32>()?, 2.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn l1_loss | try_l1_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
             let apart = self.as_wide_float().try_sub(self.target("l1_loss", target)?)?;
             self.reduced(&apart.abs(), reduction)
         }
 
         /// Half the square of the difference up to `delta`, and from there on a line: `delta·(|d| - delta/2)`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, y) = (Tensor::new([1.0f32, 10.0]), Tensor::zeros([2]));
+        /// assert_eq!(x.huber_loss(&y, 2.0, Reduction::None).to_vec::<f32>()?, [0.5, 18.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn huber_loss | try_huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
             if delta.is_nan() || delta <= 0.0 {
                 return wrong_shape("huber_loss", format!("delta is {delta}, and it must be above 0"));
@@ -194,6 +224,13 @@ impl Tensor {
         }
 
         /// [`huber_loss`](Self::huber_loss) over its `beta`, which keeps the slope of the line 1; a `beta` of 0 makes it [`l1_loss`](Self::l1_loss).
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, y) = (Tensor::new([1.0f32, 10.0]), Tensor::zeros([2]));
+        /// assert_eq!(x.smooth_l1_loss(&y, 2.0, Reduction::None).to_vec::<f32>()?, [0.25, 9.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn smooth_l1_loss | try_smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
             if beta.is_nan() || beta < 0.0 {
                 return wrong_shape("smooth_l1_loss", format!("beta is {beta}, and it must not be below 0"));
@@ -208,6 +245,14 @@ impl Tensor {
 
         /// The Kullback-Leibler divergence of a target distribution from this, which holds logarithms of probabilities: `t·(log t - x)`. With
         /// `log_target` the target is in logarithms too. [`Reduction::BatchMean`] is the one that the definition has.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (p, q) = (Tensor::new([[0.5f32, 0.5]]), Tensor::new([[1.0f32, 0.0]]));
+        /// let apart = p.log().kl_div(&q, false, Reduction::BatchMean).item::<f32>()?;
+        /// assert!((apart - 2f32.ln()).abs() < 1e-6);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn kl_div | try_kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
             let (x, t) = (self.as_wide_float(), self.target("kl_div", target)?);
             let each = if log_target {
@@ -235,6 +280,14 @@ impl Tensor {
 
         /// 1 less the cosine between pairs whose target is 1, and what the cosine has above `margin` between pairs whose target is -1. The
         /// vectors lie along the last axis.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, y) = (Tensor::new([[1.0f32, 0.0], [0.0, 1.0]]), Tensor::new([[2.0f32, 0.0], [0.0, 3.0]]));
+        /// let each = x.cosine_embedding_loss(&y, &Tensor::new([1, -1]), 0.5, Reduction::None).to_vec::<f32>()?;
+        /// assert!(each[0].abs() < 1e-6 && (each[1] - 0.5).abs() < 1e-6);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn cosine_embedding_loss | try_cosine_embedding_loss(&self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
             const OP: &str = "cosine_embedding_loss";
             // A small number under the roots keeps their gradient finite at zero.

@@ -20,28 +20,106 @@ macro_rules! unary {
 
 unary! {
     /// The square root, correctly rounded; NaN below zero.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4.0f32, 2.25]).sqrt().to_vec::<f32>()?, [2.0, 1.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     sqrt Sqrt;
     /// 1/√x.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4.0f32]).rsqrt().to_vec::<f32>()?, [0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     rsqrt Rsqrt;
     /// eˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).exp().to_vec::<f32>()?;
+    /// let expected = [1.0, std::f32::consts::E];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     exp Exp;
     /// 2ˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3.0f32, -1.0]).exp2().to_vec::<f32>()?, [8.0, 0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     exp2 Exp2;
     /// The natural logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, 0.0]).log().to_vec::<f32>()?, [0.0, f32::NEG_INFINITY]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     log Log;
     /// The base-2 logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([8.0f32, 0.5]).log2().to_vec::<f32>()?, [3.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     log2 Log2;
     /// The sine of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32]).sin().to_vec::<f32>()?, [0.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     sin Sin;
     /// The cosine of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32]).cos().to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     cos Cos;
     /// The tangent of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([std::f32::consts::FRAC_PI_4]).tan().to_vec::<f32>()?;
+    /// let expected = [1.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     tan Tan;
     /// The hyperbolic tangent.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32, 100.0]).tanh().to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     tanh Tanh;
     /// 1/(1+e⁻ˣ).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32, 100.0]).sigmoid().to_vec::<f32>()?, [0.5, 1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     sigmoid Sigmoid;
     /// The error function.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).erf().to_vec::<f32>()?;
+    /// let expected = [0.0, 0.8427008];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     erf Erf;
 }
 
@@ -57,40 +135,96 @@ impl Tensor {
     }
 
     /// 10ˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = (Tensor::new([2.0f32]).exp10() / 100.0).to_vec::<f32>()?;
+    /// let expected = [1.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn exp10(&self) -> Tensor {
         let x = self.as_float();
         x.literal(10.0).pow(&x)
     }
     /// The base-10 logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([1000.0f32]).log10().to_vec::<f32>()?;
+    /// let expected = [3.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn log10(&self) -> Tensor {
         (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
     }
     /// The hyperbolic cosine.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).cosh().to_vec::<f32>()?;
+    /// let expected = [1.0, 1.5430806];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn cosh(&self) -> Tensor {
         // Of half the argument, since that of all of it is infinite before the result is.
         let e = (self.as_wide_float() * 0.5).exp();
         (&e * 0.5 * &e + 0.5 / &e / &e).cast(self.as_float().dtype())
     }
     /// The hyperbolic sine.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).sinh().to_vec::<f32>()?;
+    /// let expected = [0.0, 1.1752012];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn sinh(&self) -> Tensor {
         // A difference of exponentials would lose everything near zero.
         let x = self.as_wide_float();
         (x.tanh() * x.cosh()).cast(self.as_float().dtype())
     }
     /// The product with itself.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, -4]).square().to_vec::<i32>()?, [9, 16]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn square(&self) -> Tensor {
         self * self
     }
     /// 1/x.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4, -2]).reciprocal().to_vec::<f32>()?, [0.25, -0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn reciprocal(&self) -> Tensor {
         let x = self.as_float();
         x.literal(1.0) / x
     }
     /// The distance from zero. The least signed integer has none, and stays.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, -4]).abs().to_vec::<i32>()?, [3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn abs(&self) -> Tensor {
         if self.dtype().is_unsigned() || self.dtype().is_bool() { self.same() } else { self.maximum(-self) }
     }
     /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, 0, -4]).sign().to_vec::<i32>()?, [1, 0, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn sign(&self) -> Tensor {
         if self.dtype().is_bool() {
             return self.same();
@@ -101,6 +235,12 @@ impl Tensor {
     }
 
     /// Toward zero to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.7f32, -1.7]).trunc().to_vec::<f32>()?, [1.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn trunc(&self) -> Tensor {
         if !self.is_floating_point() {
             return self.same();
@@ -108,6 +248,12 @@ impl Tensor {
         self.with(self.uop().unary(Op::Trunc))
     }
     /// Down to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.7f32, -1.7]).floor().to_vec::<f32>()?, [1.0, -2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn floor(&self) -> Tensor {
         if !self.is_floating_point() {
             return self.same();
@@ -116,6 +262,12 @@ impl Tensor {
         self.lt(&t).where_(&t - 1.0, &t)
     }
     /// Up to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.2f32, -1.2]).ceil().to_vec::<f32>()?, [2.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn ceil(&self) -> Tensor {
         if !self.is_floating_point() {
             return self.same();
@@ -143,10 +295,22 @@ impl Tensor {
     }
 
     /// Whether the element is NaN.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, f32::NAN]).isnan().to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn isnan(&self) -> Tensor {
         self.ne(self)
     }
     /// Whether the element is infinite.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, f32::NEG_INFINITY]).isinf().to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn isinf(&self) -> Tensor {
         if !self.is_floating_point() {
             return self.full_like(0).cast(DType::BOOL);
@@ -154,6 +318,12 @@ impl Tensor {
         self.eq(f64::INFINITY) | self.eq(f64::NEG_INFINITY)
     }
     /// Whether the element is neither infinite nor NaN.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, f32::NAN, f32::INFINITY]).isfinite().to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn isfinite(&self) -> Tensor {
         !(self.isinf() | self.isnan())
     }
@@ -191,22 +361,48 @@ impl Tensor {
         }
 
         /// Another name of [`clamp`](Self::clamp).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([-2, 5]).clip(0, 3).to_vec::<i32>()?, [0, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn clip | try_clip(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
             self.try_clamp(min, max)
         }
 
         /// The way from this to `end`, as far as `weight` says: this at 0, `end` at 1.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([0.0f32, 10.0]).lerp(&Tensor::new([4.0f32, 20.0]), 0.25).to_vec::<f32>()?, [1.0, 12.5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn lerp | try_lerp(&self, end: &Tensor, weight: impl Into<Operand>) -> Tensor {
             end.try_sub(self)?.try_mul(weight)?.try_add(self)
         }
 
         /// The size of this with the sign of the other.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, -2.0]).copysign(&Tensor::new([-0.0f32, 5.0])).to_vec::<f32>()?, [-1.0, 2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn copysign | try_copysign(&self, other: &Tensor) -> Tensor {
             let size = self.as_float().abs();
             other.signbit().try_where_(-&size, &size)
         }
 
         /// log(eˣ + eʸ), without overflow on the way.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32]).logaddexp(0.0).to_vec::<f32>()?;
+        /// let expected = [2f32.ln()];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn logaddexp | try_logaddexp(&self, other: impl Into<Operand>) -> Tensor {
             let other: Operand = other.into();
             let greater = self.as_float().try_maximum(other.clone())?;
@@ -217,6 +413,12 @@ impl Tensor {
         }
 
         /// Whether the elements are as near as `atol + rtol·|other|`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, 2.0]).isclose(&Tensor::new([1.000001f32, 2.1]), 1e-5, 1e-8).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn isclose | try_isclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
             let gap = self.as_float().try_sub(other.as_float())?.abs();
             let near = gap.try_le(other.as_float().abs() * rtol + atol)?;
@@ -224,6 +426,13 @@ impl Tensor {
         }
 
         /// Whether [`isclose`](Self::isclose) holds everywhere, as one bool.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1.0f32, 2.0]);
+        /// assert!(x.allclose(&(&x + 1e-7), 1e-5, 1e-8).item::<bool>()?);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn allclose | try_allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
             self.try_isclose(other, rtol, atol)?.try_all(..)
         }

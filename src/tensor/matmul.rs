@@ -63,6 +63,12 @@ impl Tensor {
         }
 
         /// Another name of [`matmul`](Self::matmul).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).dot(&Tensor::new([3, 4])).to_vec::<i32>()?, [11]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn dot | try_dot(&self, other: &Tensor) -> Tensor {
             self.try_matmul(other)
         }
@@ -88,8 +94,14 @@ impl Tensor {
         }
     }
 
-    /// The functions applied one after the other: `x.sequential(&[&Tensor::relu, &|x| x * 2.0])`. A network with parameters is a
-    /// [`Sequential`](crate::nn::Sequential).
+    /// The functions applied one after the other. A network with parameters is a [`Sequential`](crate::nn::Sequential).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([-1.0f32, 2.0]).sequential(&[&Tensor::relu, &|x| x * 2.0]);
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 4.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn sequential(&self, functions: &[&dyn Fn(&Tensor) -> Tensor]) -> Tensor {
         functions.iter().fold(self.clone(), |x, f| f(&x))
     }

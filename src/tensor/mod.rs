@@ -10,7 +10,7 @@
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
 //! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
 //! | `gather`, `advanced` | elements by places that are computed |
-//! | `elementwise`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
+//! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
@@ -60,6 +60,8 @@ mod advanced;
 mod args;
 mod attention;
 mod broadcast;
+mod cast;
+mod compare;
 mod conv;
 mod create;
 mod display;
@@ -190,6 +192,40 @@ impl Tensor {
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }
+    /// The most that the sizes can be. Sizes are numbers, so it is the shape.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!((x.max_shape(), x.max_numel()), (vec![2, 3], 6));
+    /// ```
+    pub fn max_shape(&self) -> Vec<usize> {
+        self.shape()
+    }
+    /// The most elements that there can be: their number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).max_numel(), 6);
+    /// ```
+    pub fn max_numel(&self) -> usize {
+        self.numel()
+    }
+    /// The value as it is now, as a tensor of its own. A `clone` is another handle on the same tensor, and sees what is assigned to it; this does not.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1, 2]);
+    /// let (copy, handle) = (x.copy(), x.clone());
+    /// x.assign(0)?;
+    /// assert_eq!(copy.to_vec::<i32>()?, [1, 2]);
+    /// assert_eq!(handle.to_vec::<i32>()?, [0, 0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn copy(&self) -> Tensor {
+        self.same()
+    }
+
     /// The value as it is now, as a tensor of its own: what an operation that changes nothing returns, so that an assignment to the one does
     /// not reach the other.
     fn same(&self) -> Tensor {

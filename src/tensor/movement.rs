@@ -24,6 +24,12 @@ impl Tensor {
         }
 
         /// Another name of [`reshape`](Self::reshape).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2]]).view([2, 1]).to_vec::<i32>()?, [1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn view | try_view(&self, shape: impl Into<Sizes>) -> Tensor {
             self.try_reshape(shape)
         }
@@ -54,6 +60,11 @@ impl Tensor {
         }
 
         /// Two axes exchanged.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 3, 4]).transpose(0, -1).shape(), [4, 3, 2]);
+        /// ```
         pub fn transpose | try_transpose(&self, a: isize, b: isize) -> Tensor {
             let dims = self.dims();
             let (a, b) = (resolve_axis("transpose", a, &dims)?, resolve_axis("transpose", b, &dims)?);
@@ -63,6 +74,12 @@ impl Tensor {
         }
 
         /// The transpose of a matrix.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).t().to_vec::<i32>()?, [1, 3, 2, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn t | try_t(&self) -> Tensor {
             if self.ndim() > 2 {
                 return wrong_shape("t", format!("takes two axes at most, and was given {:?}; transpose(a, b) says which", self.dims()));
@@ -82,6 +99,12 @@ impl Tensor {
         }
 
         /// `(before, after)` of a value around each axis. The value takes this tensor's dtype.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>()?, [9, 1, 2, 9, 9]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn pad_with | try_pad_with(&self, padding: &[(usize, usize)], value: impl Into<Operand>) -> Tensor {
             let padded = self.try_pad(padding)?;
             if padding.iter().all(|&p| p == (0, 0)) {
@@ -92,6 +115,12 @@ impl Tensor {
         }
 
         /// `start..end` of each axis.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3, 4]).shrink(&[(1, 3)]).to_vec::<i32>()?, [2, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn shrink | try_shrink(&self, ranges: &[(usize, usize)]) -> Tensor {
             self.moved(Movement::shrink(ranges.iter().copied()))
         }
@@ -110,6 +139,12 @@ impl Tensor {
         }
 
         /// Axes of size 1 left out: those named, or with `..` all. A named axis of another size stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::zeros([1, 3, 1]);
+        /// assert_eq!((x.squeeze(..).shape(), x.squeeze(0).shape()), (vec![3], vec![3, 1]));
+        /// ```
         pub fn squeeze | try_squeeze(&self, axes: impl Into<Axes>) -> Tensor {
             let dims = self.dims();
             let (axes, _) = axes.into().resolve("squeeze", &dims)?;
@@ -118,6 +153,11 @@ impl Tensor {
         }
 
         /// A new axis of size 1, which will be `axis` of the result.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 3]).unsqueeze(-1).shape(), [2, 3, 1]);
+        /// ```
         pub fn unsqueeze | try_unsqueeze(&self, axis: isize) -> Tensor {
             let mut dims = self.dims();
             // The result has one axis more, so the end is a place too.
@@ -203,6 +243,12 @@ impl Tensor {
         }
 
         /// Tensors of one shape along a new axis.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], 1).to_vec::<i32>()?, [1, 3, 2, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
             let shapes: Vec<Dims> = tensors.iter().map(|t| t.dims()).collect();
             if let Some(other) = shapes.iter().find(|s| **s != shapes[0]) {
@@ -231,6 +277,12 @@ impl Tensor {
         }
 
         /// Each slice along an axis repeated `count` times in place.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).repeat_interleave(2, 0).to_vec::<i32>()?, [1, 1, 2, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn repeat_interleave | try_repeat_interleave(&self, count: usize, axis: isize) -> Tensor {
             let dims = self.dims();
             let at = resolve_axis("repeat_interleave", axis, &dims)?;
@@ -272,6 +324,12 @@ impl Tensor {
         }
 
         /// At most `chunks` pieces of equal size along an axis, the last perhaps shorter.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let sizes: Vec<usize> = Tensor::zeros([5]).chunk(3, 0).iter().map(|t| t.numel()).collect();
+        /// assert_eq!(sizes, [2, 2, 1]);
+        /// ```
         pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
             let size = self.dim("chunk", axis)?;
             if chunks == 0 {

@@ -21,11 +21,25 @@ impl Tensor {
         }
 
         /// [`softmax`](Self::softmax) of the negative.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, 1.0]).softmin(0).to_vec::<f32>()?, [0.5, 0.5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn softmin | try_softmin(&self, axis: isize) -> Tensor {
             self.as_float().try_neg()?.try_softmax(axis)
         }
 
         /// The logarithm of [`softmax`](Self::softmax), without underflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32, 0.0]).log_softmax(0).to_vec::<f32>()?;
+        /// let expected = [-(2f32.ln()), -(2f32.ln())];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
             let x = self.below_max("log_softmax", axis)?;
             let sum = x.exp().fold("log_softmax", Fold::Add, &keepdim(axis))?;
@@ -33,6 +47,14 @@ impl Tensor {
         }
 
         /// The logarithm of the sum of eˣ over axes, without overflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32, 0.0]).logsumexp(0).to_vec::<f32>()?;
+        /// let expected = [2f32.ln()];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
             let (axes, x) = (axes.into(), self.as_wide_float());
             let max = x.try_max(keepdim(axes.clone()))?.detach();
@@ -43,6 +65,14 @@ impl Tensor {
         }
 
         /// The distance from the mean over axes, in standard deviations; `eps` is added to the variance.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([1.0f32, 3.0]).layernorm(-1, 0.0).to_vec::<f32>()?;
+        /// let expected = [-1.0, 1.0];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn layernorm | try_layernorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
             let axes = keepdim(axes);
             let x = self.as_wide_float();
@@ -52,6 +82,14 @@ impl Tensor {
         }
 
         /// The elements over the root of their mean square over axes; `eps` is added to the mean.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([3.0f32, 3.0]).rmsnorm(-1, 0.0).to_vec::<f32>()?;
+        /// let expected = [1.0, 1.0];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
             let x = self.as_wide_float();
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
@@ -141,7 +179,7 @@ impl Tensor {
         pub fn glu | try_glu(&self, axis: isize) -> Tensor {
             let at = super::resolve_axis("glu", axis, &self.dims())?;
             let n = self.dims()[at];
-            if n % 2 != 0 {
+            if !n.is_multiple_of(2) {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
             self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())

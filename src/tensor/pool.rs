@@ -118,7 +118,7 @@ impl Tensor {
             const OP: &str = "max_pool2d_with_indices";
             let Plan { padding, overhang, list } = plan(OP, self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let padded = self.settled().try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             let seen = windows(OP, &padded, &list)?;
             let values = seen.fold(OP, Fold::Max, &keepdim([-1, -2]))?;
             let dims = self.dims();
@@ -174,6 +174,13 @@ impl Tensor {
         }
 
         /// The mean of each window of the last two axes. Integers have a mean in `f32`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Pool};
+        /// let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]]);
+        /// assert_eq!(x.avg_pool2d(2, Pool::new()).to_vec::<f32>()?, [3.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn avg_pool2d | try_avg_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
             let Plan { padding, overhang, list } = plan("avg_pool2d", self, &kernel.into(), &how)?;
             let sums = |t: &Tensor| windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from([-1, -2]));

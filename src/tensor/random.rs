@@ -166,16 +166,34 @@ impl Tensor {
         }
 
         /// Numbers spread evenly over [0, 1), in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::rand([100]).to_vec::<f32>()?.iter().all(|x| (0.0..1.0).contains(x)));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn rand | try_rand(shape: impl Into<Sizes>) -> Tensor {
             uniform("rand", &shape.into(), &default_device())
         }
 
         /// Numbers of the standard normal distribution, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::randn([1000]).mean(..).item::<f32>()?.abs() < 0.2);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn randn | try_randn(shape: impl Into<Sizes>) -> Tensor {
             normal("randn", &shape.into(), &default_device())
         }
 
         /// Whole numbers spread evenly from `low` up to but without `high`, in `i32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x)));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn randint | try_randint(shape: impl Into<Sizes>, low: i32, high: i32) -> Tensor {
             if low >= high {
                 return wrong_shape("randint", format!("there is no number from {low} up to but without {high}"));
@@ -187,16 +205,33 @@ impl Tensor {
         }
 
         /// Numbers spread evenly over [low, high), in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::uniform([100], 2.0, 3.0).to_vec::<f32>()?.iter().all(|x| (2.0..=3.0).contains(x)));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn uniform | try_uniform(shape: impl Into<Sizes>, low: f64, high: f64) -> Tensor {
             Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
         }
 
         /// Numbers of a normal distribution, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!((Tensor::normal([1000], 5.0, 0.1).mean(..).item::<f32>()? - 5.0).abs() < 0.1);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn normal | try_normal(shape: impl Into<Sizes>, mean: f64, std: f64) -> Tensor {
             Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
         }
 
         /// Evenly over ±1/√numel.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::scaled_uniform([8, 4]).shape(), [8, 4]);
+        /// ```
         pub fn scaled_uniform | try_scaled_uniform(shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into();
             let bound = (checked_numel("scaled_uniform", &shape.shape("scaled_uniform")?)? as f64).powf(-0.5);
@@ -204,6 +239,11 @@ impl Tensor {
         }
 
         /// A weight after Glorot and Bengio (2010): evenly over ±√(6/(inputs + outputs)).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::glorot_uniform([8, 4]).shape(), [8, 4]);
+        /// ```
         pub fn glorot_uniform | try_glorot_uniform(shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into();
             let (inputs, outputs) = fans("glorot_uniform", &shape)?;
@@ -212,6 +252,11 @@ impl Tensor {
         }
 
         /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1 + a²)·inputs)).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::kaiming_uniform([8, 4], 0.0).shape(), [8, 4]);
+        /// ```
         pub fn kaiming_uniform | try_kaiming_uniform(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
             let (inputs, _) = fans("kaiming_uniform", &shape)?;
@@ -220,6 +265,11 @@ impl Tensor {
         }
 
         /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same variance.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::kaiming_normal([8, 4], 0.0).shape(), [8, 4]);
+        /// ```
         pub fn kaiming_normal | try_kaiming_normal(shape: impl Into<Sizes>, a: f64) -> Tensor {
             let shape = shape.into();
             let (inputs, _) = fans("kaiming_normal", &shape)?;
@@ -241,10 +291,22 @@ impl Tensor {
     }
 
     /// Numbers over [0, 1) with this tensor's shape and device, and its dtype if that is a float.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3]).half().rand_like();
+    /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
+    /// ```
     pub fn rand_like(&self) -> Tensor {
         super::or_panic(uniform("rand_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
     }
     /// Numbers of the standard normal distribution with this tensor's shape and device, and its dtype if that is a float.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3]).half().randn_like();
+    /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
+    /// ```
     pub fn randn_like(&self) -> Tensor {
         super::or_panic(normal("randn_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
     }

@@ -255,6 +255,13 @@ impl Tensor {
     }
 
     /// [`schedule`](Tensor::schedule) for several tensors together.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// assert_eq!(Tensor::schedule_many(&[&(&x + 1.0), &(&x * 2.0)])?.len(), 1);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
         let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.raw(), device: t.device().clone(), reuse: None }).collect();
@@ -262,6 +269,12 @@ impl Tensor {
     }
 
     /// The elements in row-major order. `T` is the Rust type of the dtype.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let (has, asked) = (self.dtype(), T::DTYPE);
@@ -272,6 +285,12 @@ impl Tensor {
     }
 
     /// The bytes of the elements in row-major order, little endian.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1u16, 258]).to_bytes()?, [1, 0, 2, 1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         loop {
             let uop = realize_all(&[self])?.swap_remove(0);
@@ -282,7 +301,61 @@ impl Tensor {
         }
     }
 
+    /// Another name of [`to_bytes`](Self::to_bytes).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1u8, 2]).data()?, [1, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn data(&self) -> Result<Vec<u8>> {
+        self.to_bytes()
+    }
+
+    /// The elements of a matrix, as a list of its rows.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).to_rows::<i32>()?, [[1, 2], [3, 4]]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn to_rows<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        let [rows, cols] = self.dims()[..] else {
+            return wrong_shape("to_rows", format!("takes a matrix, and was given {:?}; to_vec gives all elements", self.dims()));
+        };
+        let all = self.to_vec::<T>()?;
+        Ok((0..rows).map(|r| all[r * cols..(r + 1) * cols].to_vec()).collect())
+    }
+
+    /// Puts another tensor in the place of this one, for every handle on it. Unlike [`assign`](Self::assign) it converts nothing: shape, dtype and device must be the
+    /// same.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1, 2]);
+    /// x.replace(&Tensor::new([3, 4]))?;
+    /// assert_eq!(x.to_vec::<i32>()?, [3, 4]);
+    /// assert!(x.replace(&Tensor::new([3])).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn replace(&self, other: &Tensor) -> Result<()> {
+        if (self.dims(), self.dtype()) != (other.dims(), other.dtype()) {
+            let (a, b) = ((self.dtype(), self.dims()), (other.dtype(), other.dims()));
+            return wrong_shape("replace", format!("{} {:?} by {} {:?}; assign converts", a.0, a.1, b.0, b.1));
+        }
+        if self.device() != other.device() {
+            return Err(Error::Device(format!("replace: a tensor on {} by one on {}", self.device(), other.device())));
+        }
+        self.assign(other)
+    }
+
     /// The one element of a tensor that has one.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([[7]]).item::<i32>()?, 7);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
             return wrong_shape("item", format!("a tensor of shape {:?} has {} elements, not 1", self.dims(), self.numel()));
@@ -328,6 +401,13 @@ impl Tensor {
 
     fallible! {
         /// The tensor on another device. What reads no storage is not copied: it will be computed there.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]).to("interp") + 1;
+        /// assert_eq!(x.to_vec::<i32>()?, [2, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn to | try_to(&self, device: &str) -> Tensor {
             let device = canonical(device)?;
             if device == *self.device() {
@@ -344,6 +424,13 @@ impl Tensor {
     }
 
     /// The tensor stored in row-major order when it is computed: a border that fusion does not cross.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([[1, 2], [3, 4]]).t().contiguous().realize()?;
+    /// assert_eq!(x.to_bytes()?[..8], [1, 0, 0, 0, 3, 0, 0, 0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn contiguous(&self) -> Tensor {
         let uop = self.uop();
         if whole_buffer(&uop).is_some() || uop.op() == Op::Contiguous {

@@ -31,21 +31,45 @@ impl Tensor {
         }
 
         /// The product over axes, in the dtypes of [`sum`](Self::sum).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).prod(1).to_vec::<i32>()?, [2, 12]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
             self.accumulate("prod", Fold::Mul, &axes.into())
         }
 
         /// The greatest element over axes; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 3]]).max(1).to_vec::<i32>()?, [2, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn max | try_max(&self, axes: impl Into<Axes>) -> Tensor {
             self.extreme("max", Fold::Max, &axes.into())
         }
 
         /// The least element over axes; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 3]]).min(1).to_vec::<i32>()?, [1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn min | try_min(&self, axes: impl Into<Axes>) -> Tensor {
             self.extreme("min", Fold::Min, &axes.into())
         }
 
         /// The mean over axes. Integers have a mean in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 6]]).mean(1).to_vec::<f32>()?, [1.5, 5.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn mean | try_mean(&self, axes: impl Into<Axes>) -> Tensor {
             self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
         }
@@ -64,6 +88,12 @@ impl Tensor {
         }
 
         /// The square root of the variance.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, 5.0]).std(0, 0).to_vec::<f32>()?, [2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
             self.wide_var("std", &axes.into(), correction)?.sqrt().try_cast(self.as_float().dtype())
         }
@@ -119,11 +149,23 @@ impl Tensor {
         }
 
         /// Whether any element over axes is true; what is not zero is.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[0, 2], [0, 0]]).any(1).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
             self.truth().fold("any", Fold::Max, &axes.into())
         }
 
         /// Whether all elements over axes are true.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [0, 3]]).all(1).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
             self.truth().fold("all", Fold::Min, &axes.into())
         }
@@ -140,6 +182,12 @@ impl Tensor {
         }
 
         /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a NaN comes before all, as it does in `min`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[4, 1, 1], [0, 5, 2]]).argmin(-1).to_vec::<i32>()?, [1, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn argmin | try_argmin(&self, axis: impl Into<Axes>) -> Tensor {
             self.place_of("argmin", Fold::Min, &axis.into())
         }

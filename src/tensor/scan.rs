@@ -59,7 +59,8 @@ impl Scan {
         let filled = x.try_pad_with(&[(0, 0), (0, blocks * BLOCK - n)], self.neutral(x))?;
         let cut = filled.moved(Movement::reshape([rows, blocks, BLOCK]))?;
         // What comes before each block: nothing before the first.
-        let before = self.rows(op, &self.total(op, &cut)?.narrow(1, 0, blocks - 1)?)?;
+        // Stored, so that a sum of blocks is not one long sum over all that is before.
+        let before = self.rows(op, &self.total(op, &cut)?.narrow(1, 0, blocks - 1)?.contiguous())?;
         let inside = self.prefixes(op, &cut)?;
         let later = self.combine(&inside.narrow(1, 1, blocks)?, &before.try_unsqueeze(-1)?)?;
         let all = Tensor::try_cat(&[inside.narrow(1, 0, 1)?, later], 1)?;

@@ -34,11 +34,16 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::Range | Op::If => &u.src()[..1],
             _ => &[],
         };
-        // Arithmetic may be on data, and that wraps as it should; what comes of it has been shown to lie inside its buffer all the same.
+        // The arithmetic of conditions may be on data, and that wraps as it should; so may that of an index before it is brought within bounds.
         let of_data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign);
-        for root in roots {
-            let order = crate::ir::toposort_until([root], of_data);
-            let data = tainted(&order, of_data);
+        for (i, root) in roots.iter().enumerate() {
+            let mut order = crate::ir::toposort_until([root], of_data);
+            let mut data = tainted(&order, of_data);
+            if u.op() == Op::Index && i == 0 {
+                let clamps = |n: &UOp| matches!(n.op(), Op::Max | Op::Min) && n.src().iter().any(|s| s.op() == Op::Const);
+                order = crate::ir::toposort_until([root], |n| of_data(n) || (clamps(n) && data.contains(&n.id())));
+                data.clear();
+            }
             for n in order.iter().filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n)) {
                 if seen.insert(n.id()) {
                     wrong.push(broken("32-bit index arithmetic can overflow", n));

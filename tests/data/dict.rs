@@ -86,3 +86,20 @@ fn what_is_loaded_has_no_gradient_to_where_it_came_from() {
     assert_eq!(param.grad().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert!(source.grad().is_none());
 }
+
+#[test]
+fn a_snapshot_keeps_the_values_of_its_moment() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    let state = StateDict::from_iter([("w", w.clone())]);
+    let best = state.snapshot();
+    for _ in 0..3 {
+        w.assign(&w * 10.0).unwrap();
+        w.realize().unwrap();
+    }
+    assert_eq!(state.get("w").unwrap().to_vec::<f32>().unwrap(), [1000.0, 2000.0]);
+    assert_eq!(best.get("w").unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    best.load_into(&targets(&[("w", &w)]), true).unwrap();
+    w.assign(&w + 1.0).unwrap();
+    assert_eq!((w.to_vec::<f32>().unwrap(), w.is_param()), (vec![2.0, 3.0], true));
+    assert_eq!(best.get("w").unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+}

@@ -98,7 +98,7 @@ fn mnist_is_read_from_a_folder_and_its_absence_says_what_to_fetch() {
 fn cifar_is_read_from_a_folder() {
     let folder = Folder::new();
     let e = cifar10(Some(&folder.0), Split::Train).unwrap_err().to_string();
-    for part in ["data_batch_5.bin", "cifar-10-binary.tar.gz", "https://", folder.0.to_str().unwrap()] {
+    for part in ["cifar-10-binary.tar.gz", "https://", folder.0.to_str().unwrap()] {
         assert!(e.contains(part), "{e:?} does not name {part}");
     }
     let mut file = vec![5u8; 10_000 * 3073];

@@ -40,6 +40,8 @@ fn archives_of_numpy_are_read_in_every_order() {
         assert_eq!(state.get("scalar").unwrap().item::<f32>().unwrap(), 7.5);
         assert_eq!(state.get("vector").unwrap().to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4]);
     }
+    let large = npz_load(fixture("zip64.npz")).unwrap();
+    assert_eq!((large.len(), large.get("vector").unwrap().to_vec::<i32>().unwrap()), (2, vec![0, 1, 2, 3, 4]));
     for version in 1..=3 {
         let t = npy_load(fixture(&format!("version{version}.npy"))).unwrap();
         assert_eq!(t.to_vec::<f32>().unwrap(), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]);

@@ -25,6 +25,8 @@ fn convolutions() {
     layer("conv1d", Conv1d::new(2, 3, 3).stride(2).padding(1).dilation(2));
     layer("conv2d", Conv2d::new(2, 3, [3, 2]).stride([1, 2]).padding([1, 0]));
     layer("conv2d_groups", Conv2d::new(4, 6, 3).groups(2).bias(false));
+    layer("conv_transpose1d", ConvTranspose1d::new(2, 3, 3).stride(2).padding(1).output_padding(1));
+    layer("conv_transpose2d", ConvTranspose2d::new(4, 6, 3).groups(2).stride(2).padding(1).dilation([1, 2]));
 }
 
 #[test]
@@ -73,6 +75,16 @@ fn fewer_heads_of_keys_are_heads_that_are_repeated() {
     many.out_proj.weight.assign(few.out_proj.weight.detach()).unwrap();
     let x = Tensor::randn([2, 5, 8]);
     super::close("grouped heads", &few.forward(&x), &many.forward(&x), 1e-5);
+}
+
+#[test]
+fn weights_of_attention_are_dropped_in_training_alone() {
+    let attention = MultiHeadAttention::new(8, 2).dropout(0.5);
+    let x = Tensor::randn([2, 5, 8]).realize().unwrap();
+    let run = || attention.forward(&x).to_vec::<f32>().unwrap();
+    assert_ne!(run(), run());
+    attention.eval();
+    assert_eq!(run(), run());
 }
 
 #[test]
@@ -164,6 +176,16 @@ fn empty_batches_pass() {
     assert!(Linear::new(3, 4).forward(&Tensor::zeros([0, 3])).to_vec::<f32>().unwrap().is_empty());
     assert_eq!(Conv2d::new(1, 2, 3).forward(&Tensor::zeros([0, 1, 4, 4])).shape(), [0, 2, 2, 2]);
     assert_eq!(Embedding::new(3, 2).forward(&Tensor::zeros([0]).cast(picograd::DType::I32)).shape(), [0, 2]);
+}
+
+#[test]
+fn orthogonal_weights_are() {
+    for shape in [[6, 3, 1], [2, 3, 2], [4, 2, 2]] {
+        let w = init::orthogonal(shape, 2.0).realize().unwrap();
+        let m = w.reshape([shape[0], shape[1] * shape[2]]);
+        let (product, n) = if m.size(0) <= m.size(1) { (m.matmul(&m.t()), m.size(0)) } else { (m.t().matmul(&m), m.size(1)) };
+        super::close("the product with the transpose", &product, &(Tensor::eye(n, n) * 4.0), 1e-5);
+    }
 }
 
 #[test]

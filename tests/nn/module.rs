@@ -231,6 +231,8 @@ fn a_layer_of_ones_own_stands_in_a_chain() {
     }
     let net = seq![Residual { inner: Linear::new(2, 2) }, Residual { inner: seq![Linear::new(2, 2), Tensor::tanh] }];
     assert_eq!(names(net.named_parameters()), ["0.inner.weight", "0.inner.bias", "1.inner.0.weight", "1.inner.0.bias"]);
+    let chain: Sequential = (0..3).map(|_| Linear::new(2, 2).bias(false)).collect();
+    assert_eq!(names(chain.named_parameters()), ["0.weight", "1.weight", "2.weight"]);
     assert_eq!(net.forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     let wrong = net.try_forward(&Tensor::zeros([1, 3])).unwrap_err().to_string();
     assert_eq!(wrong, "Linear: takes […, 2], and was given [1, 3]");

@@ -123,6 +123,22 @@ fn narrow_parameters_have_wide_state() {
 }
 
 #[test]
+fn a_group_is_on_one_device() {
+    let there = |x: f32| Tensor::new([x, 2.0]).to("interp").realize().unwrap().as_param();
+    let p = there(1.0);
+    let mut optimizer = Optimizer::new([p.clone()], Adam::new(0.5)).unwrap();
+    optimizer.set_lr(0.25).unwrap();
+    (&p * 2.0).sum(..).backward();
+    optimizer.step().unwrap();
+    assert_eq!(p.to_vec::<f32>().unwrap(), [0.75, 1.75]);
+    assert_eq!(p.device().as_str(), "INTERP");
+    if p.device() != Tensor::new([1.0f32]).device() {
+        let mixed = Optimizer::new([Tensor::new([1.0f32]).as_param(), there(2.0)], SGD::new(0.1)).err().unwrap().to_string();
+        assert!(mixed.ends_with("is on INTERP and the first of its group on CPU; give each device a group"), "{mixed}");
+    }
+}
+
+#[test]
 fn clipping() {
     let case = |name: &str, step: usize, clip: &dyn Fn(&[Tensor])| {
         let params = start();

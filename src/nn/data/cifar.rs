@@ -1,6 +1,6 @@
 //! CIFAR-10: colour images of 32 × 32 in ten classes, 50,000 for training and 10,000 for testing, in the binary version.
 
-use super::fetch::{self, Remote};
+use super::fetch::{Place, Remote};
 use super::{Array, ArrayDataset, Split};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -29,31 +29,28 @@ const TEST: [&str; 1] = ["test_batch.bin"];
 /// archive is kept in the folder that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time. The archive has the
 /// published SHA-256 or is refused; `.bin` files have to have the right length and labels.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
-    let (set, names) = ("cifar-10", if split == Split::Train { &TRAIN[..] } else { &TEST });
-    let cache = match folder {
-        Some(_) => None,
-        None => Some(fetch::cache(set)?),
-    };
-    let folder = folder.or(cache.as_deref()).unwrap_or(Path::new("."));
-    let inner = folder.join("cifar-10-batches-bin");
-    let plain = [folder, &inner].into_iter().find(|f| names.iter().all(|n| f.join(n).is_file()));
-    let files: Vec<Vec<u8>> = if let Some(place) = plain {
-        let read = |n: &&str| std::fs::read(place.join(n)).map_err(|e| Error::Io { path: place.join(n), msg: e.to_string() });
-        names.iter().map(read).collect::<Result<_>>()?
-    } else {
-        if cache.is_some() && !folder.join(ARCHIVE.name).exists() {
-            fetch::fetch(set, folder, &ARCHIVE)?;
+    let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
+    let place = Place::new("cifar-10", folder)?;
+    let folders = [place.folder.clone(), place.folder.join("cifar-10-batches-bin")];
+    let files: Vec<Vec<u8>> = match folders.iter().find(|f| names.iter().all(|n| f.join(n).is_file())) {
+        Some(folder) => names.iter().map(|n| read_whole(&folder.join(n))).collect::<Result<_>>()?,
+        None => {
+            let archive = place.bytes(&ARCHIVE, &[ARCHIVE])?;
+            unpack(GzDecoder::new(archive.as_slice()), names, RECORD * PER_FILE).map_err(|msg| place.wrong(msg))?
         }
-        let absent = || fetch::absent(set, folder, &[&ARCHIVE], &format!("neither {} nor {} is there", names.join(", "), ARCHIVE.name));
-        let bytes = fetch::get(set, folder, &ARCHIVE)?.ok_or_else(absent)?;
-        unpack(GzDecoder::new(bytes.as_slice()), names, RECORD * PER_FILE)
-            .map_err(|msg| Error::Format { at: folder.join(ARCHIVE.name).display().to_string(), msg })?
     };
-    if let Some((name, file)) = names.iter().zip(&files).find(|(_, f)| f.len() != RECORD * PER_FILE) {
-        let msg = format!("{name} has {} bytes, and should have {}", file.len(), RECORD * PER_FILE);
-        return Err(Error::Format { at: folder.display().to_string(), msg });
+    parse(&place.folder.display().to_string(), &files.concat())
+}
+
+/// A `.bin` file of the set, whose length is looked at before it is read.
+fn read_whole(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
+    let len = std::fs::metadata(path).map_err(failed)?.len();
+    if len != (RECORD * PER_FILE) as u64 {
+        let msg = format!("has {len} bytes, and should have {}", RECORD * PER_FILE);
+        return Err(Error::Format { at: path.display().to_string(), msg });
     }
-    parse(&folder.display().to_string(), &files.concat())
+    std::fs::read(path).map_err(failed)
 }
 
 /// The images and labels of a `.bin` file of CIFAR-10 that is in memory.
@@ -77,8 +74,8 @@ fn parse(at: &str, bytes: &[u8]) -> Result<ArrayDataset> {
     ArrayDataset::new(vec![images, Array::from_bytes(labels, DType::U8, &[records.len()])?])
 }
 
-/// The files of these names in a tar archive, wherever in it they are, each of at most `most` bytes.
-fn unpack(mut tar: impl Read, names: &[&str], most: usize) -> Result<Vec<Vec<u8>>, String> {
+/// The files of these names in a tar archive, wherever in it they are, each of so many bytes.
+fn unpack(mut tar: impl Read, names: &[&str], bytes: usize) -> Result<Vec<Vec<u8>>, String> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; names.len()];
     let mut block = [0; 512];
     // It ends with a block of zeros, or just so.
@@ -91,12 +88,15 @@ fn unpack(mut tar: impl Read, names: &[&str], most: usize) -> Result<Vec<Vec<u8>
         let size = u64::from_str_radix(&size, 8).map_err(|_| format!("the archive gives {path} the size {size:?}"))?;
         let name = path.rsplit('/').next().unwrap_or_default();
         match names.iter().position(|n| *n == name) {
-            Some(i) if size <= most as u64 => {
+            Some(i) if size == bytes as u64 => {
                 let mut content = Vec::new();
                 tar.by_ref().take(size).read_to_end(&mut content).map_err(|e| format!("{path}: {e}"))?;
+                if content.len() != bytes {
+                    return Err(format!("the archive ends inside {path}"));
+                }
                 found[i] = Some(content);
             }
-            Some(_) => return Err(format!("{path} has {size} bytes; at most {most} are expected")),
+            Some(_) => return Err(format!("{path} has {size} bytes, and should have {bytes}")),
             None => drop(std::io::copy(&mut tar.by_ref().take(size), &mut std::io::sink()).map_err(|e| format!("{path}: {e}"))?),
         }
         // Files fill whole blocks.
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn files_are_found_in_an_archive() {
-        let archive = tar(&[("set/readme.html", b"hello"), ("set/b.bin", &[2; 700]), ("set/a.bin", &[1; 512])]);
-        assert_eq!(unpack(archive.as_slice(), &["a.bin", "b.bin"], 700).unwrap(), [vec![1; 512], vec![2; 700]]);
-        assert!(unpack(archive.as_slice(), &["b.bin"], 699).unwrap_err().contains("700 bytes"));
+        let archive = tar(&[("set/readme.html", b"hello"), ("set/b.bin", &[2; 700]), ("set/a.bin", &[1; 700])]);
+        assert_eq!(unpack(archive.as_slice(), &["a.bin", "b.bin"], 700).unwrap(), [vec![1; 700], vec![2; 700]]);
+        assert!(unpack(archive.as_slice(), &["b.bin"], 699).unwrap_err().contains("700 bytes, and should have 699"));
         assert!(unpack(archive.as_slice(), &["c.bin"], 9).unwrap_err().contains("c.bin is not in"));
         let mut broken = archive.clone();
         broken[124..128].copy_from_slice(b"9xyz");
         assert!(unpack(broken.as_slice(), &["a.bin"], 700).unwrap_err().contains("the size"));
-        assert!(unpack(&archive[..1100], &["a.bin"], 700).is_err());
+        assert!(unpack(&archive[..1700], &["b.bin"], 700).unwrap_err().contains("ends inside set/b.bin"));
     }
 }

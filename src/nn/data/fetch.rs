@@ -15,11 +15,40 @@ pub(super) struct Remote {
     pub sha256: &'static str,
 }
 
-/// The folder of a set under `PICO_DATA`, or else under the user's cache folder.
-pub(super) fn cache(set: &str) -> Result<PathBuf> {
-    cache_of(set, &|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
+/// Where the files of a set are.
+pub(super) struct Place {
+    set: &'static str,
+    pub folder: PathBuf,
+    /// Is it ours, so that files may be fetched into it?
+    cache: bool,
 }
 
+impl Place {
+    /// The folder that was named, or else that of the set under `PICO_DATA`, or else under the user's cache folder.
+    pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<Place> {
+        let get = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        Ok(match folder {
+            Some(folder) => Place { set, folder: folder.to_path_buf(), cache: false },
+            None => Place { set, folder: cache_of(set, &get)?, cache: true },
+        })
+    }
+
+    /// The content of a file, which has the published checksum. Of `all` files of the set the error says where to get them.
+    pub(super) fn bytes(&self, remote: &Remote, all: &[Remote]) -> Result<Vec<u8>> {
+        if self.cache && !self.folder.join(remote.name).exists() {
+            fetch(self.set, &self.folder, remote)?;
+        }
+        let found = get(self.set, &self.folder, remote)?;
+        found.ok_or_else(|| absent(self.set, &self.folder, all, &format!("{} is not there", remote.name)))
+    }
+
+    /// An error about the files that are there.
+    pub(super) fn wrong(&self, msg: String) -> Error {
+        Error::Format { at: self.folder.display().to_string(), msg }
+    }
+}
+
+/// The folder of a set that nobody named.
 fn cache_of(set: &str, get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let root = get("PICO_DATA")
         .or_else(|| Some(get("XDG_CACHE_HOME").filter(|p| p.is_absolute())?.join("picograd-data")))
@@ -28,8 +57,8 @@ fn cache_of(set: &str, get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf>
     Ok(root.ok_or_else(none)?.join(set))
 }
 
-/// A file of a set: its path and content, which has the published checksum.
-pub(super) fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
+/// The content of a file, if it is there; it has the published checksum.
+fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
     let path = folder.join(remote.name);
     let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
     // A file of another length is not worth a look, whatever that length is.
@@ -50,7 +79,7 @@ pub(super) fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Ve
 }
 
 /// The error for files that are not there.
-pub(super) fn absent(set: &str, folder: &Path, remotes: &[&Remote], why: &str) -> Error {
+fn absent(set: &str, folder: &Path, remotes: &[Remote], why: &str) -> Error {
     let list: Vec<String> = remotes.iter().map(|r| format!("{}{}", r.base, r.name)).collect();
     Error::Data(format!(
         "{set}: {why}; fetch {} and put {} into {}",
@@ -61,8 +90,8 @@ pub(super) fn absent(set: &str, folder: &Path, remotes: &[&Remote], why: &str) -
 }
 
 /// Fetches a file with the `curl` program: beside its place first, and to it once the checksum is right.
-pub(super) fn fetch(set: &str, folder: &Path, remote: &Remote) -> Result<()> {
-    let failed = |why: String| absent(set, folder, &[remote], &why);
+fn fetch(set: &str, folder: &Path, remote: &Remote) -> Result<()> {
+    let failed = |why: String| absent(set, folder, std::slice::from_ref(remote), &why);
     fs::create_dir_all(folder).map_err(|e| Error::Io { path: folder.to_path_buf(), msg: e.to_string() })?;
     let part = folder.join(format!(".{}.{}.part", remote.name, std::process::id()));
     let url = format!("{}{}", remote.base, remote.name);

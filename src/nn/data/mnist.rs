@@ -1,8 +1,8 @@
 //! MNIST and Fashion-MNIST: images of 28 × 28 in ten classes, 60,000 for training and 10,000 for testing.
 
-use super::fetch::{self, Remote};
+use super::fetch::{Place, Remote};
 use super::{ArrayDataset, idx};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::path::Path;
 
 /// Which part of a set.
@@ -61,36 +61,22 @@ pub fn fashion_mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset
 
 fn load(set: &'static str, files: &'static Files, folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     let files = &files[split as usize];
-    let cache = match folder {
-        Some(_) => None,
-        None => Some(fetch::cache(set)?),
-    };
-    let folder = folder.or(cache.as_deref()).unwrap_or(Path::new("."));
+    let place = Place::new(set, folder)?;
     let mut arrays = Vec::new();
     for remote in files {
         // An unpacked file has no published checksum; its sizes have to be right.
-        let plain = folder.join(remote.name.trim_end_matches(".gz"));
-        let array = if plain.is_file() {
+        let plain = place.folder.join(remote.name.trim_end_matches(".gz"));
+        arrays.push(if plain.is_file() {
             idx::idx_load(&plain)?
         } else {
-            let bytes = match fetch::get(set, folder, remote)? {
-                None if cache.is_some() => {
-                    fetch::fetch(set, folder, remote)?;
-                    fetch::get(set, folder, remote)?
-                }
-                other => other,
-            };
-            let all: Vec<&Remote> = files.iter().collect();
-            let bytes = bytes.ok_or_else(|| fetch::absent(set, folder, &all, &format!("{} is not there", remote.name)))?;
-            idx::parse(&folder.join(remote.name).display().to_string(), &bytes)?
-        };
-        arrays.push(array);
+            idx::parse(&place.folder.join(remote.name).display().to_string(), &place.bytes(remote, files)?)?
+        });
     }
     let n = if split == Split::Train { 60_000 } else { 10_000 };
     let labels = &arrays[1];
     if arrays[0].shape() != [n, 28, 28] || labels.shape() != [n] || labels.bytes().iter().any(|l| *l > 9) {
         let msg = format!("{set} is {n} images of 28 × 28 with labels 0 to 9, and here are {:?} and {labels:?}", arrays[0]);
-        return Err(Error::Format { at: folder.display().to_string(), msg });
+        return Err(place.wrong(msg));
     }
     ArrayDataset::new(arrays)
 }

@@ -28,6 +28,9 @@ const SHAPES: [Inside; 10] = [
 /// `n` drawn images in the format of CIFAR-10: images `[n, 3, 32, 32]` and labels `[n]`, both u8. The class is the shape; its colour, texture,
 /// place, size and angle say nothing about it. An image follows from the seed and its number alone.
 ///
+/// Measured with 20,000 for training: a linear model does no better than guessing (12 %), three convolutions (16, 32 and 64 channels, 3 × 3,
+/// with batch norms) and a linear layer get 90 % after two epochs and 97 % after four.
+///
 /// ```
 /// use picograd::nn::data::{Dataset, shapes};
 /// let data = shapes(0, 10);

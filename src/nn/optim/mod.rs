@@ -40,6 +40,8 @@ pub use sgd::{LARS, SGD};
 use super::state::StateDict;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ir::DeviceName;
+use crate::runtime::Device;
 use crate::tensor::{Tensor, no_grad, take_step_list};
 use rustc_hash::FxHashSet;
 
@@ -129,14 +131,23 @@ impl Optimizer {
             if !known.insert(p.id()) {
                 return wrong("is there twice; a parameter belongs to one group, once");
             }
+            if p.device() != params[0].device() {
+                return wrong(&format!(
+                    "is on {} and the first of its group on {}; give each device a group",
+                    p.device(),
+                    params[0].device()
+                ));
+            }
             rule.check(p)?;
         }
+        let device = params.first().map_or_else(Device::default_name, |p| p.device().clone());
         let with_state = |tensor: Tensor| Ok(Param { state: rule.state().iter().map(|_| zeros(&tensor)).collect::<Result<_>>()?, tensor });
         let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
-        let numbers = rule.numbers().iter().map(|_| number(0.0)).collect();
-        let (lr, lr_now) = (rule.lr(), number(rule.lr()));
+        let numbers = rule.numbers().iter().map(|_| number(0.0, &device)).collect::<Result<Vec<_>>>()?;
+        let (lr, lr_now) = (rule.lr(), number(rule.lr(), &device)?);
         let group = Group { rule: Box::new(rule), params, lr, lr_now, numbers };
-        Tensor::realize_many(&group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor])).collect::<Vec<_>>())?;
+        let tensors = group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor]));
+        Tensor::realize_many(&tensors.chain(&group.numbers).chain([&group.lr_now]).collect::<Vec<_>>())?;
         self.groups.push(group);
         Ok(())
     }
@@ -202,7 +213,7 @@ impl Optimizer {
         }
         for (group, &lr) in self.groups.iter_mut().zip(lrs) {
             group.lr = lr;
-            group.lr_now.assign(number(lr))?;
+            group.lr_now.assign(number(lr, group.lr_now.device())?)?;
         }
         Ok(())
     }
@@ -248,8 +259,8 @@ fn zeros(param: &Tensor) -> Result<Tensor> {
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.
-fn number(value: f64) -> Tensor {
-    Tensor::new([value as f32]).reshape(())
+fn number(value: f64, device: &DeviceName) -> Result<Tensor> {
+    Tensor::new([value as f32]).reshape(()).try_to(device.as_str())
 }
 
 /// A number with all its digits, for a state dict.

@@ -3,7 +3,10 @@
 use super::adam::shrunk;
 use super::{Rule, Update};
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, keepdim};
+use crate::tensor::Tensor;
+
+/// Of the odd polynomial that brings singular values near to 1, chosen by its authors to be steep at zero.
+const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
 
 /// Momentum made nearly orthogonal by a few Newton-Schulz iterations (Jordan and others, 2024). It is for the weights inside of a network, with two
 /// axes or more, where those after the first count as one; biases, embeddings and the last layer go to [`AdamW`](super::AdamW) in a group of their own.
@@ -59,26 +62,10 @@ impl Rule for Muon {
         momentum.assign((momentum * self.momentum).try_add(now.grad * part)?)?;
         let direction = if self.nesterov { (now.grad * part).try_add(momentum * self.momentum)? } else { momentum.clone() };
         let (rows, cols) = (direction.size(0), direction.numel() / direction.size(0));
-        let step = orthogonal(&direction.try_reshape([rows, cols])?, self.iterations)?.try_reshape(direction.shape())?;
+        let matrix = direction.try_reshape([rows, cols])?;
+        let step = matrix.try_newton_schulz(self.iterations, COEFFICIENTS, 1e-7)?.try_reshape(direction.shape())?;
         // A tall matrix has fewer directions than rows, and its step is made as large as that of a square one.
         let scale = (rows as f64 / cols as f64).max(1.0).sqrt();
         shrunk(now, self.weight_decay)?.try_sub(step.try_mul(now.lr * scale)?)
     }
-}
-
-/// A matrix with its singular values brought near to 1, by an odd polynomial of degree 5 that is steep at zero.
-fn orthogonal(x: &Tensor, iterations: usize) -> Result<Tensor> {
-    const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
-    let (a, b, c) = COEFFICIENTS;
-    let tall = x.size(0) > x.size(1);
-    let mut x = if tall { x.try_t()? } else { x.clone() };
-    // No singular value is above the root of the sum of their squares.
-    x = x.try_div(x.square().try_sum(keepdim(..))?.sqrt().try_maximum(1e-7)?)?;
-    for _ in 0..iterations {
-        // Each product is stored: what is multiplied again would be computed again for each use.
-        let gram = x.try_matmul(&x.try_t()?)?.contiguous();
-        let polynomial = (&gram * b).try_add(gram.try_matmul(&gram)? * c)?.contiguous();
-        x = (&x * a).try_add(polynomial.try_matmul(&x)?)?.contiguous();
-    }
-    if tall { x.try_t() } else { Ok(x) }
 }

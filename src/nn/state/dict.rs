@@ -90,6 +90,12 @@ impl StateDict {
         self.iter().filter_map(|(name, t)| Some((inside(name)?, t.clone()))).collect()
     }
 
+    /// The values as they are now, which no later assignment changes. A state of a model holds its tensors themselves, so that training goes
+    /// on in it; this keeps the best so far. Nothing is copied before an assignment makes it necessary.
+    pub fn snapshot(&self) -> StateDict {
+        self.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
+    }
+
     /// Puts the values of this state into tensors that are already there, on their devices. Everything is checked and read before the first of
     /// them changes, and the error names every tensor that does not fit.
     ///

@@ -183,33 +183,33 @@ pub(super) struct Writer<'a> {
     at: u64,
     count: u64,
     directory: Vec<u8>,
+    /// Numbers from here on are written in 64 bits.
+    long: u64,
 }
 
 /// 1 January 1980, midnight.
 const DATE: u32 = 0x0021_0000;
 
-/// What a 32-bit field says of a number: itself, or that a 64-bit one follows.
-fn short(n: u64) -> [u8; 4] {
-    u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes()
-}
-
-/// The 64-bit record of those numbers that do not fit.
-fn extra(numbers: &[u64]) -> Vec<u8> {
-    let long: Vec<u8> = numbers.iter().filter(|n| **n >= u64::from(u32::MAX)).flat_map(|n| n.to_le_bytes()).collect();
-    if long.is_empty() {
-        return long;
-    }
-    [&1u16.to_le_bytes(), &(long.len() as u16).to_le_bytes(), long.as_slice()].concat()
-}
-
 impl Writer<'_> {
     pub(super) fn new(out: &mut dyn Write) -> Writer<'_> {
-        Writer { out, at: 0, count: 0, directory: Vec::new() }
+        Writer { out, at: 0, count: 0, directory: Vec::new(), long: u32::MAX.into() }
     }
 
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.at += bytes.len() as u64;
         self.out.write_all(bytes)
+    }
+
+    /// What a 32-bit field says of a number: itself, or that a 64-bit one follows.
+    fn short(&self, n: u64) -> [u8; 4] {
+        if n >= self.long { [0xff; 4] } else { (n as u32).to_le_bytes() }
+    }
+
+    /// The 64-bit record of those numbers that do not fit.
+    fn extra(&self, numbers: &[u64]) -> Vec<u8> {
+        let long: Vec<u8> = numbers.iter().filter(|n| **n >= self.long).flat_map(|n| n.to_le_bytes()).collect();
+        let head = [1u16.to_le_bytes(), (long.len() as u16).to_le_bytes()].concat();
+        if long.is_empty() { long } else { [head, long].concat() }
     }
 
     pub(super) fn add(&mut self, name: &str, content: &[u8], compress: bool) -> std::io::Result<()> {
@@ -220,16 +220,16 @@ impl Writer<'_> {
         let (method, data) = if compress { (DEFLATED, packed.as_slice()) } else { (STORED, content) };
         let name_len = u16::try_from(name.len()).map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
         let (size, packed_size, local) = (content.len() as u64, data.len() as u64, self.at);
-        let any_long = [size, packed_size, local].iter().any(|n| *n >= u64::from(u32::MAX));
-        let version: u16 = if any_long { 45 } else { 20 };
+        // The local header has both sizes in its 64-bit record, or neither.
+        let both = size.max(packed_size) >= self.long;
+        let version: u16 = if both || local >= self.long { 45 } else { 20 };
         // Names are UTF-8: bit 11.
         let mut common = [version.to_le_bytes(), 0x0800u16.to_le_bytes(), method.to_le_bytes()].concat();
         common.extend(DATE.to_le_bytes());
         common.extend(crc(content).to_le_bytes());
-        // The local header has both sizes in its 64-bit record, or neither.
-        let long = size.max(packed_size) >= u64::from(u32::MAX);
-        let sizes = if long { [[0xff; 4]; 2] } else { [short(packed_size), short(size)] };
-        let local_extra = if long { [&[1, 0, 16, 0][..], &size.to_le_bytes(), &packed_size.to_le_bytes()].concat() } else { Vec::new() };
+        let sizes = if both { [[0xff; 4]; 2] } else { [self.short(packed_size), self.short(size)] };
+        let sizes64 = [&[1, 0, 16, 0][..], &size.to_le_bytes(), &packed_size.to_le_bytes()].concat();
+        let local_extra = if both { sizes64 } else { Vec::new() };
         self.put(&LOCAL.to_le_bytes())?;
         self.put(&common)?;
         self.put(&sizes.concat())?;
@@ -239,19 +239,19 @@ impl Writer<'_> {
         self.put(&local_extra)?;
         self.put(data)?;
 
-        let extra = extra(&[size, packed_size, local]);
-        let d = &mut self.directory;
-        d.extend(ENTRY.to_le_bytes());
+        let extra = self.extra(&[size, packed_size, local]);
+        let mut d = ENTRY.to_le_bytes().to_vec();
         d.extend(version.to_le_bytes());
         d.extend(common);
-        d.extend([short(packed_size), short(size)].concat());
+        d.extend([self.short(packed_size), self.short(size)].concat());
         d.extend(name_len.to_le_bytes());
         d.extend((extra.len() as u16).to_le_bytes());
         // No comment, first disk, no attributes.
         d.extend([0; 10]);
-        d.extend(short(local));
+        d.extend(self.short(local));
         d.extend(name.as_bytes());
         d.extend(extra);
+        self.directory.extend(d);
         self.count += 1;
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Writer<'_> {
         let (start, size, count) = (self.at, self.directory.len() as u64, self.count);
         let directory = std::mem::take(&mut self.directory);
         self.put(&directory)?;
-        if count >= 0xffff || start >= u64::from(u32::MAX) || size >= u64::from(u32::MAX) {
+        if count >= 0xffff || start.max(size) >= self.long {
             let end64 = self.at;
             self.put(&END64.to_le_bytes())?;
             self.put(&44u64.to_le_bytes())?;
@@ -274,10 +274,34 @@ impl Writer<'_> {
             self.put(&1u32.to_le_bytes())?;
         }
         let count = u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes();
+        let (size, start) = (self.short(size), self.short(start));
         self.put(&END.to_le_bytes())?;
         self.put(&[0; 4])?;
         self.put(&[count, count].concat())?;
-        self.put(&[short(size), short(start)].concat())?;
+        self.put(&[size, start].concat())?;
         self.put(&[0; 2])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a low limit the 64-bit records of large archives are written for small ones.
+    #[test]
+    fn archives_with_64_bit_records_are_written_and_read() {
+        for long in [0, 40, 150, u64::from(u32::MAX)] {
+            let mut bytes = Vec::new();
+            let mut w = Writer { long, ..Writer::new(&mut bytes) };
+            let files = [("a", vec![1; 100]), ("empty", vec![]), ("long", (0..=255).collect()), ("z", vec![7; 39])];
+            files.iter().for_each(|(name, content)| w.add(name, content, name.len() == 4).unwrap());
+            w.finish().unwrap();
+            let read: Vec<(String, Vec<u8>)> =
+                entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), e.read("x").unwrap())).collect();
+            assert_eq!(read, files.map(|(n, c)| (n.to_string(), c)), "numbers from {long} on in 64 bits");
+            if let Some(out) = std::env::var_os("KEEP_STATE") {
+                std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes).unwrap();
+            }
+        }
     }
 }

@@ -103,6 +103,8 @@ fn data_as_index() {
     // Doubled, it can wrap in 32 bits, also where the gate is open for the wrapped product.
     let twice = &id * 2i32;
     refused(in_bounds(&get(&x, &twice, &twice.ge(0i32).and(twice.lt(10i32)))), "32-bit index arithmetic can overflow");
+    // Brought within bounds afterwards, it may.
+    in_bounds(&put(&x, &twice.binary(Op::Max, i32c(0)).binary(Op::Min, i32c(9)))).unwrap();
     let wide = &id.cast(DType::I64) * 2i64;
     in_bounds(&get(&x, &wide, &wide.ge(0i64).and(wide.lt(10i64)))).unwrap();
     // A bound on a product that may have wrapped says nothing of its factor.
@@ -123,6 +125,16 @@ fn overflow() {
     // Arithmetic on data in a condition may wrap.
     let v = load(&index(&global(1, 1, DType::I32), &i32c(0)));
     in_bounds(&get(&x, &r, &(&v + 1i32).lt(5i32))).unwrap();
+}
+
+#[test]
+fn quotients() {
+    let x = global(0, 2, DType::F32);
+    let (a, b) = (loops(0, 2), loops(1, 2));
+    // 4a + 2b + 1 is below 6 where 2a + b is below 3.
+    let at = (&(&a * 4i32) + &(&b * 2i32) + 1i32).binary(Op::IDiv, i32c(3));
+    in_bounds(&get(&x, &at, &(&(&a * 2i32) + &b).lt(3i32))).unwrap();
+    refused(in_bounds(&get(&x, &at, &(&(&a * 2i32) + &b).lt(4i32))), "inside its buffer");
 }
 
 #[test]
