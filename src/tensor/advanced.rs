@@ -17,7 +17,8 @@ pub(super) fn places_of(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)])
             all.push((*axis, places(op, t, x.dims()[*axis])?));
             continue;
         }
-        let (mut rest, dims) = (t.set_places(None)?, t.dims());
+        // There are as many places as were counted, so none of them is negative; the compiler is told.
+        let (mut rest, dims) = (t.set_places(None)?.try_maximum(0)?, t.dims());
         let first = all.len();
         for (i, &n) in dims.iter().enumerate().rev() {
             all.insert(first, (axis + i, rest.try_modulo(n)?));

@@ -238,7 +238,7 @@ impl Tensor {
             if dims.is_empty() {
                 return flat.try_unsqueeze(1)?.narrow(1, 0, 0);
             }
-            let mut rest = flat.clone();
+            let mut rest = flat.try_maximum(0)?;
             let mut columns = Vec::new();
             for &n in dims.iter().rev() {
                 columns.insert(0, rest.try_modulo(n)?);

@@ -213,7 +213,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn i | try_i(&self, index: impl Indices) -> Tensor {
-            let cut = pick("i", &self.dims(), index.picks())?;
+            let cut = pick("i", self, index.picks())?;
             let part = cut.apply(self)?;
             if cut.places.is_empty() { Ok(part) } else { advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?) }
         }
@@ -236,7 +236,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
-        let cut = pick("set", &self.dims(), index.picks())?;
+        let cut = pick("set", self, index.picks())?;
         let value = self.written_as(value.into())?;
         let part = if cut.places.is_empty() {
             broadcast_to("set", &value, &cut.out)?
@@ -271,7 +271,8 @@ fn takes(p: &Pick) -> usize {
     }
 }
 
-fn pick(op: &'static str, shape: &Dims, picks: Vec<Pick>) -> Result<Cut> {
+fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
+    let shape = &x.dims();
     let named: usize = picks.iter().map(takes).sum();
     let rests = picks.iter().filter(|p| matches!(p, Pick::Rest)).count();
     if named > shape.len() {
@@ -305,6 +306,8 @@ fn pick(op: &'static str, shape: &Dims, picks: Vec<Pick>) -> Result<Cut> {
                 if t.dtype().is_bool() && t.dims()[..] != shape[axis..axis + n] {
                     return outside(op, format!("a mask of {:?} on the axes of {:?} from {axis} on", t.dims(), shape));
                 }
+                // Lists are made on the default device, and places may come from anywhere.
+                let t = if t.device() == x.device() { t } else { t.try_to(&x.device().to_string())? };
                 cut.places.push((cut.out.len(), t));
                 (0..n).for_each(|_| cut.whole());
             }

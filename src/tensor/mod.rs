@@ -15,7 +15,7 @@
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
-//! | `linalg` | factors of matrices |
+//! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad` | gradients |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -72,6 +72,7 @@ mod grad;
 mod index;
 mod interpolate;
 mod inverse;
+mod keccak;
 mod linalg;
 mod loss;
 mod math;
@@ -98,6 +99,7 @@ pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
+pub use keccak::Keccak;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
 pub use pool::Pool;

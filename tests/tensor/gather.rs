@@ -252,3 +252,48 @@ fn a_place_may_be_a_fold() {
     check(&x.gather(1, &count.reshape([2, 1])), &[2, 1], &[0f32, 0.0]);
     check(&x.gather(1, &x.lt(4.0).sum(1).reshape([2, 1])), &[2, 1], &[1f32, 2.0]);
 }
+
+#[test]
+fn gradients_go_where_elements_came_from() {
+    let x = Tensor::new([3f32, 1.0, 2.0, 1.0]);
+    let weight = Tensor::new([1f32, 10.0, 100.0, 1000.0]);
+    let of = |y: Tensor, x: &Tensor| y.sum(..).gradient(&[x]).remove(0);
+    check(&of(x.sort(0, false).0 * &weight, &x), &[4], &[1000f32, 1.0, 100.0, 10.0]);
+    check(&of(x.topk(2, 0, true, true).0 * Tensor::new([1f32, 10.0]), &x), &[4], &[1f32, 0.0, 10.0, 0.0]);
+    check(&of(x.gather(0, &Tensor::new([2, 2, -4, 9])) * &weight, &x), &[4], &[100f32, 0.0, 11.0, 0.0]);
+    check(&of(x.i([1, 1, 0]) * Tensor::new([1f32, 2.0, 4.0]), &x), &[4], &[4f32, 3.0, 0.0, 0.0]);
+    let (index, src) = (Tensor::new([0, 2, 0]), Tensor::new([5f32, 6.0, 7.0]));
+    let y = x.scatter(0, &index, &src) * &weight;
+    check(&of(y.copy(), &x), &[4], &[0f32, 10.0, 0.0, 1000.0]);
+    check(&of(y, &src), &[3], &[0f32, 100.0, 1.0]);
+    let y = x.scatter_reduce(0, &index, &src, Scatter::Mean, true) * &weight;
+    close(&of(y.copy(), &x), &[1.0 / 3.0, 10.0, 50.0, 1000.0], 1e-6);
+    close(&of(y, &src), &[1.0 / 3.0, 50.0, 1.0 / 3.0], 1e-6);
+    let y = x.scatter_reduce(0, &index, &src, Scatter::Amax, false) * &weight;
+    check(&of(y, &src), &[3], &[0f32, 100.0, 1.0]);
+    check(&of(x.masked_select(&x.gt(1.5), Some(4)) * &weight, &x), &[4], &[1f32, 0.0, 10.0, 0.0]);
+    let (values, _) = x.cummax(0);
+    check(&of(values * &weight, &x), &[4], &[1111f32, 0.0, 0.0, 0.0]);
+    let pooled = ramp(&[1, 4, 4]).realize().unwrap();
+    let (v, p) = pooled.max_pool2d_with_indices(2, picograd::tensor::Pool::new());
+    let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled).to_vec::<f32>().unwrap();
+    assert_eq!(g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(), [5, 7, 13, 15]);
+}
+
+#[test]
+fn on_another_device() {
+    let x = ramp(&[3, 4]).realize().unwrap().to("interp");
+    check(&x.i(([2, 0], [true, false, false, true])), &[2], &[8f32, 3.0]);
+    x.set([1], Tensor::from(7f32)).unwrap();
+    check(&x.sort(1, true).0.i((.., 0)), &[3], &[3f32, 7.0, 11.0]);
+    check(&x.cumsum(1).i((.., 3)), &[3], &[6f32, 28.0, 38.0]);
+    check(&x.nonzero(Some(1)), &[1, 2], &[0, 1]);
+    assert_eq!(x.qr().1.shape(), [3, 4]);
+}
+
+#[test]
+fn a_place_may_be_a_remainder() {
+    let x = ramp(&[3, 4]).realize().unwrap();
+    let index = Tensor::new([-1, -5, 7, i32::MIN]).realize().unwrap();
+    check(&x.i((&index % 3, index.modulo(4))), &[4], &[11f32, 7.0, 7.0, 4.0]);
+}

@@ -10,6 +10,7 @@ mod errors;
 mod functions;
 mod gather;
 mod index;
+mod keccak;
 mod linalg;
 mod matmul;
 mod movement;
