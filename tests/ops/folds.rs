@@ -1,6 +1,6 @@
 //! Folds over axes, what is made of them, running folds, and order.
 
-use crate::cases::How::{Exact, Once, Steps};
+use crate::cases::How::{Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::keepdim;
@@ -39,26 +39,26 @@ pub const CASES: &[Case] = cases! {
     Once, "softmax", |x| x[0].softmax(-1);
     Once, "softmax.first", |x| x[0].softmax(0);
     Once, "softmin", |x| x[0].softmin(-1);
-    Steps(4.0), "log_softmax", |x| x[0].log_softmax(-1);
-    Steps(4.0), "log_softmax.first", |x| x[0].log_softmax(0);
-    Steps(4.0), "logsumexp", |x| x[0].logsumexp(-1);
-    Steps(4.0), "logsumexp.all", |x| x[0].logsumexp(..);
-    Steps(4.0), "layernorm", |x| x[0].layernorm(-1, 1e-3);
-    Steps(4.0), "layernorm.two", |x| x[0].layernorm([-1, -2], 1e-3);
-    Steps(4.0), "rmsnorm", |x| x[0].rmsnorm(-1, 1e-3);
+    Wide(4.0), "log_softmax", |x| x[0].log_softmax(-1);
+    Wide(4.0), "log_softmax.first", |x| x[0].log_softmax(0);
+    Wide(4.0), "logsumexp", |x| x[0].logsumexp(-1);
+    Wide(4.0), "logsumexp.all", |x| x[0].logsumexp(..);
+    Wide(4.0), "layernorm", |x| x[0].layernorm(-1, 1e-3);
+    Wide(4.0), "layernorm.two", |x| x[0].layernorm([-1, -2], 1e-3);
+    Wide(4.0), "rmsnorm", |x| x[0].rmsnorm(-1, 1e-3);
     Steps(4.0), "batchnorm", |x| x[0].batchnorm(Some(&x[1]), Some(&x[2]), &x[3], &x[4]);
     Steps(4.0), "batchnorm.bare", |x| x[0].batchnorm(None, None, &x[1], &x[2]);
-    Steps(4.0), "normalize.2", |x| x[0].normalize(2.0, -1, 1e-12);
-    Steps(4.0), "normalize.1", |x| x[0].normalize(1.0, -1, 1e-12);
-    Steps(4.0), "normalize.3", |x| x[0].normalize(3.0, -1, 1e-12);
-    Steps(4.0), "normalize.inf", |x| x[0].normalize(f64::INFINITY, -1, 1e-12);
+    Wide(4.0), "normalize.2", |x| x[0].normalize(2.0, -1, 1e-12);
+    Wide(4.0), "normalize.1", |x| x[0].normalize(1.0, -1, 1e-12);
+    Wide(4.0), "normalize.3", |x| x[0].normalize(3.0, -1, 1e-12);
+    Wide(4.0), "normalize.inf", |x| x[0].normalize(f64::INFINITY, -1, 1e-12);
     Steps(4.0), "glu", |x| x[0].glu(-1);
     Once, "cumsum", |x| x[0].cumsum(-1);
     Once, "cumsum.first", |x| x[0].cumsum(0);
     Once, "cumprod", |x| x[0].cumprod(-1);
     Exact, "cummax", |x| x[0].cummax(-1);
     Exact, "cummin", |x| x[0].cummin(0);
-    Steps(4.0), "logcumsumexp", |x| x[0].logcumsumexp(-1);
+    Wide(4.0), "logcumsumexp", |x| x[0].logcumsumexp(-1);
     Exact, "sort", |x| x[0].sort(-1, false);
     Exact, "sort.down", |x| x[0].sort(0, true);
     Exact, "argsort", |x| x[0].argsort(-1, false);

@@ -58,6 +58,8 @@ pub const CASES: &[Case] = cases! {
     Exact, "meshgrid", |x| Tensor::meshgrid(x);
     Exact, "one_hot", |x| x[0].one_hot(4);
     Exact, "full_like", |x| x[0].full_like(1);
+    Exact, "const_like", |x| x[0].const_like(1);
+    Exact, "copy", |x| x[0].copy();
     Exact, "zeros_like", |x| x[0].zeros_like();
     Exact, "ones_like", |x| x[0].ones_like();
     Exact, "contiguous", |x| x[0].t().contiguous();

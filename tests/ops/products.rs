@@ -1,6 +1,6 @@
 //! Products of matrices, named axes, windows, attention, factors of matrices.
 
-use crate::cases::How::{Exact, Once, Steps};
+use crate::cases::How::{Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::{Attention, Conv, Interpolate, Pool};
@@ -46,21 +46,21 @@ pub const CASES: &[Case] = cases! {
     Exact, "max_unpool2d", |x| x[0].max_unpool2d(&x[1], 2, Pool::new(), None);
     Exact, "max_unpool2d.size", |x| x[0].max_unpool2d(&x[1], 2, Pool::new(), Some([5, 4]));
     Once, "avg_pool2d", |x| x[0].avg_pool2d(2, Pool::new());
-    Steps(4.0), "avg_pool2d.padding", |x| x[0].avg_pool2d(3, Pool::new().stride(1).padding(1));
-    Steps(4.0), "avg_pool2d.without", |x| x[0].avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding());
+    Wide(4.0), "avg_pool2d.padding", |x| x[0].avg_pool2d(3, Pool::new().stride(1).padding(1));
+    Wide(4.0), "avg_pool2d.without", |x| x[0].avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding());
     Once, "avg_pool2d.ceil", |x| x[0].avg_pool2d(2, Pool::new().ceil_mode());
     Exact, "interpolate.nearest", |x| x[0].interpolate([3, 6], Interpolate::Nearest, false);
     Exact, "interpolate.exact", |x| x[0].interpolate([3, 6], Interpolate::NearestExact, false);
-    Steps(8.0), "interpolate.linear", |x| x[0].interpolate(5, Interpolate::Linear, false);
-    Steps(8.0), "interpolate.bilinear", |x| x[0].interpolate([3, 6], Interpolate::Linear, false);
-    Steps(8.0), "interpolate.corners", |x| x[0].interpolate([3, 6], Interpolate::Linear, true);
+    Wide(8.0), "interpolate.linear", |x| x[0].interpolate(5, Interpolate::Linear, false);
+    Wide(8.0), "interpolate.bilinear", |x| x[0].interpolate([3, 6], Interpolate::Linear, false);
+    Wide(8.0), "interpolate.corners", |x| x[0].interpolate([3, 6], Interpolate::Linear, true);
     Steps(8.0), "scaled_dot_product_attention", |x| attend(x, Attention::new());
     Steps(8.0), "scaled_dot_product_attention.causal", |x| attend(x, Attention::new().causal());
     Steps(8.0), "scaled_dot_product_attention.scale", |x| attend(x, Attention::new().scale(0.25));
     Steps(8.0), "scaled_dot_product_attention.seen", |x| attend(x, Attention::new().mask(&x[3]));
     Steps(8.0), "scaled_dot_product_attention.added", |x| attend(x, Attention::new().mask(&x[3]));
     Steps(8.0), "scaled_dot_product_attention.grouped", |x| attend(x, Attention::new().grouped());
-    Steps(32.0), "qr", |x| qr(&x[0]);
-    Steps(64.0), "svd", |x| { let (u, s, v) = x[0].svd(); (u.abs(), s, v.abs()) };
-    Steps(64.0), "newton_schulz", |x| x[0].newton_schulz(2, (3.4445, -4.775, 2.0315), 1e-7);
+    Wide(32.0), "qr", |x| qr(&x[0]);
+    Wide(64.0), "svd", |x| { let (u, s, v) = x[0].svd(); (u.abs(), s, v.abs()) };
+    Wide(64.0), "newton_schulz", |x| x[0].newton_schulz(2, (3.4445, -4.775, 2.0315), 1e-7);
 };
