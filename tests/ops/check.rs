@@ -134,7 +134,7 @@ fn near(how: How, dtype: DType, expected: f64, got: Const) -> bool {
     match how {
         How::Exact | How::Cast => false,
         How::Once => off <= 2.0 * epsilon(dtype) * expected.abs(),
-        How::Wide(_) if dtype.bits() < 32 => off <= epsilon(dtype) * expected.abs() + least(dtype),
+        How::Wide(n) if dtype.bits() < 32 => off <= epsilon(dtype) * expected.abs() + least(dtype) + n * epsilon(DType::F32),
         How::Wide(n) | How::Steps(n) => off <= n * epsilon(dtype) * expected.abs().max(1.0),
     }
 }
