@@ -67,16 +67,12 @@ pub fn input(array: &Array, dtype: DType, layout: Layout, device: &str) -> Tenso
     let back: Vec<usize> = array.shape.iter().rev().copied().collect();
     let n = array.data.len();
     let data = (0..n).map(|flat| {
-        // The place in the tensor that is stored here, axis by axis from the tensor's first.
+        // The place in the tensor of what is stored here: the first axis runs fastest.
         let (mut rest, mut place, mut stride) = (n - 1 - flat, 0, n);
-        let mut digits = vec![0; rank];
-        for axis in 0..rank {
-            digits[axis] = rest % array.shape[axis];
-            rest /= array.shape[axis];
-        }
-        for (&digit, &size) in digits.iter().zip(&array.shape) {
+        for &size in &array.shape {
             stride /= size;
-            place += digit * stride;
+            place += rest % size * stride;
+            rest /= size;
         }
         array.data[place]
     });

@@ -67,14 +67,14 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
     let roots = [first.uop(), second.as_ref().unwrap_or(&zero).uop()];
     let found = values(&slopes.iter().chain(&curves).map(|t| t.uop()).collect::<Vec<_>>(), &moved);
     for k in 0..params.len() {
-        for i in 0..moved[k].1.len() {
+        for (i, (&first, &second)) in found[k].iter().zip(&found[params.len() + k]).enumerate() {
             let at = |by: f64| {
                 let mut other = moved.clone();
                 other[k].1[i] += by;
                 values(&roots, &other)
             };
             let (above, below) = (at(STEP), at(-STEP));
-            for (order, got) in [found[k][i], found[params.len() + k][i]].into_iter().enumerate() {
+            for (order, got) in [first, second].into_iter().enumerate() {
                 let slope = (above[order][0] - below[order][0]) / (2.0 * STEP);
                 // NaN is not near.
                 let near = (got - slope).abs() <= 1e-6 + 1e-5 * slope.abs();

@@ -88,7 +88,7 @@ pub const CASES: &[Case] = cases! {
     Once, "sub", |x| &x[0] - &x[1];
     Once, "mul", |x| &x[0] * &x[1];
     Once, "div", |x| &x[0] / &x[1];
-    // Whole numbers, but in eight bits a quotient that is rounded to one first may be the next.
+    // Where PyTorch makes the exact quotient whole, here it is rounded first, as docs/semantics.md has it. In eight bits that shows, so they do not take part.
     Steps(0.0), "idiv", |x| x[0].idiv(&x[1]);
     Steps(0.0), "div_rounded.trunc", |x| x[0].div_rounded(&x[1], Rounding::Trunc);
     Steps(0.0), "div_rounded.floor", |x| x[0].div_rounded(&x[1], Rounding::Floor);
