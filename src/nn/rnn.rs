@@ -182,6 +182,7 @@ impl Recurrent {
         let (h0, c0) = start(self.kind, state, &[cells, batch, self.hidden]);
         let pick = |t: &Tensor, i: usize| t.try_shrink(&[(i, i + 1), (0, batch), (0, self.hidden)])?.try_squeeze(0);
         let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
+        let times: Vec<Tensor> = (0..length).map(|t| Tensor::new([t as i64])).collect();
         for (layer, cells) in self.layers.iter().enumerate() {
             if layer > 0 {
                 x = self.dropout.try_forward(&x)?;
@@ -191,18 +192,20 @@ impl Recurrent {
                 let i = layer * directions + direction;
                 let mut state = (pick(&h0, i)?, c0.as_ref().map(|c| pick(c, i)).transpose()?);
                 let inputs = weights.of_input(&x)?;
-                let width = inputs.size(2);
-                let mut steps = Vec::with_capacity(length);
+                let mut output: Option<Tensor> = None;
                 for t in 0..length {
-                    let at = if direction == 1 { length - 1 - t } else { t };
-                    let input = inputs.try_shrink(&[(at, at + 1), (0, batch), (0, width)])?.try_squeeze(0)?;
-                    state = weights.step(self.kind, &input, &state)?;
-                    steps.push(state.0.clone());
+                    let time = &times[if direction == 1 { length - 1 - t } else { t }];
+                    state = weights.step(self.kind, &inputs.try_index_select(0, time)?.try_squeeze(0)?, &state)?;
+                    // Stored on both ways: every step is then fused like every other.
+                    let stored = |t: Tensor| t.contiguous().contiguous_backward();
+                    state = (stored(state.0), state.1.map(stored));
+                    let there = at(length, time)?.try_where_(state.0.try_unsqueeze(0)?, 0.0)?;
+                    output = Some(match output {
+                        Some(o) => o.try_add(there)?,
+                        None => there,
+                    });
                 }
-                if direction == 1 {
-                    steps.reverse();
-                }
-                outputs.push(Tensor::try_stack(&steps, 0)?);
+                outputs.extend(output);
                 last_h.push(state.0);
                 last_c.extend(state.1);
             }
@@ -212,6 +215,11 @@ impl Recurrent {
         let cell = (self.kind == Kind::Lstm).then(|| Tensor::try_stack(&last_c, 0)).transpose()?;
         Ok((x, (Tensor::try_stack(&last_h, 0)?, cell)))
     }
+}
+
+/// `[length, 1, 1]`: true at one step. Which one is read from memory and is not in the code, so that all steps run the same kernels.
+fn at(length: usize, time: &Tensor) -> Result<Tensor> {
+    Tensor::arange(0, length as i64, 1).try_eq(time)?.try_reshape([length, 1, 1])
 }
 
 impl Module for Recurrent {

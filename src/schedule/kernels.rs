@@ -10,8 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// Kernels with more buffers than this are not merged further.
-const MOST_MERGED_BUFFERS: usize = 24;
+/// Kernels with more buffers than this are not merged further. A device takes at least this many arguments.
+const MOST_MERGED_BUFFERS: usize = 31;
 
 /// Stores that share a loop nest.
 #[derive(Clone)]
@@ -35,6 +35,13 @@ impl Group {
     /// Buffers that it writes.
     pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
         self.stores.iter().map(|s| s.0)
+    }
+    /// Bytes that its longest reduce walks for one output.
+    fn longest_row(&self) -> usize {
+        let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
+        let order = crate::ir::toposort(values.iter().copied());
+        let bytes = |u: &UOp| u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>() * u.dtype().itemsize();
+        order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
     fn refresh(&mut self) {
         self.reads.clear();
@@ -161,7 +168,11 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
-        (false, false) => a.reduced == b.reduced,
+        // They walk the same memory, or one walks more on the way; two that share a part only, as two products of one matrix, have more to
+        // gain from tiles of their own.
+        (false, false) => {
+            (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced)) && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
+        }
         _ => dependent,
     };
     if !worth {

@@ -2,6 +2,7 @@
 
 use super::create::iota;
 use super::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
@@ -389,7 +390,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
         );
     }
     let picked = target.try_unsqueeze(axis as isize)?.try_eq(across(&iota(count))?)?;
-    let counted = how.ignore.map(|i| target.try_ne(i)).transpose()?;
+    // In 64 bits, since an index that is ignored need not be one that the target's dtype has.
+    let counted = how.ignore.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
     let keep = |t: Tensor| match &counted {
         Some(c) => c.try_where_(t, 0.0),
         None => Ok(t),

@@ -102,6 +102,25 @@ impl Tensor {
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = (seed, 0);
     }
 
+    /// Where the generator is: its seed, and how many numbers it has given. [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
+    /// dropout that was stopped continues as if it had not been.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let state = Tensor::rng_state();
+    /// let x = Tensor::rand([3]).to_vec::<f32>()?;
+    /// Tensor::set_rng_state(state);
+    /// assert_eq!(Tensor::rand([3]).to_vec::<f32>()?, x);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn rng_state() -> (u64, u64) {
+        *STATE.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    /// Takes the generator to where [`rng_state`](Self::rng_state) said that it was.
+    pub fn set_rng_state(state: (u64, u64)) {
+        *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
+    }
+
     fallible! {
         /// 32 random bits for each element, as `u32`: what the other methods make their numbers of.
         ///

@@ -85,6 +85,18 @@ fn extremes_stay_finite() {
 }
 
 #[test]
+fn targets_of_any_integer_dtype() {
+    let logits = Tensor::new([[1.0f32, 2.0], [3.0, -1.0]]);
+    let expected = logits.cross_entropy(&Tensor::new([1, 0]), Reduction::Mean).item::<f32>().unwrap();
+    for dtype in picograd::DType::ALL.iter().filter(|d| d.is_int()) {
+        let target = Tensor::new([1, 0]).cast(*dtype);
+        // What wraps to a class in eight bits is not that class.
+        let loss = logits.cross_entropy(&target, CrossEntropy::new().ignore_index(-255)).item::<f32>().unwrap();
+        assert!((loss - expected).abs() < 1e-6, "{dtype}: {loss}, expected {expected}");
+    }
+}
+
+#[test]
 fn narrow_floats_are_rounded_once() {
     let logits = Tensor::arange(0f32, 4.0, 1.0).reshape([1, 4]);
     let half = logits.cast(picograd::DType::F16).cross_entropy(&Tensor::new([0]), Reduction::Mean);

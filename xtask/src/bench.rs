@@ -17,17 +17,30 @@ use std::time::{Duration, Instant};
 pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let quick = match words.as_slice() {
-        ["compile"] => false,
+        ["compile"] | ["kernels"] => false,
         ["compile", "--quick"] => true,
-        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each"),
+        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels"),
     };
     if cfg!(debug_assertions) {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
-        args.extend(words);
-        return match suite::cargo(&args).status() {
+        args.extend(&words);
+        let mut cargo = suite::cargo(&args);
+        if words[0] == "kernels" {
+            cargo.env("DEV", "NULL");
+        }
+        return match cargo.status() {
             Ok(status) if status.success() => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
             Err(e) => usage(&format!("cargo cannot be run: {e}")),
+        };
+    }
+    if words[0] == "kernels" {
+        return match crate::kernels::figures() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("xtask: {e}");
+                ExitCode::FAILURE
+            }
         };
     }
     ir::figures();
@@ -54,6 +67,7 @@ const LIMITS: [(&str, f64); 8] = [
 
 /// A line of the output.
 pub struct Figure {
+    suite: &'static str,
     name: String,
     value: f64,
     unit: &'static str,
@@ -63,19 +77,23 @@ pub struct Figure {
 impl Figure {
     /// A figure of the compile suite, with the limit that is set for it.
     pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
-        let figure = Figure { name: name.into(), value, unit, more: String::new() };
+        let figure = Figure::in_suite("compile", name, value, unit);
         match LIMITS.iter().find(|l| l.0 == figure.name) {
             Some((_, limit)) => figure.with("limit", *limit),
             None => figure,
         }
     }
+    /// A figure of another suite.
+    pub fn in_suite(suite: &'static str, name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+        Figure { suite, name: name.into(), value, unit, more: String::new() }
+    }
     /// One more number.
-    fn with(mut self, name: &str, value: f64) -> Figure {
+    pub fn with(mut self, name: &str, value: f64) -> Figure {
         write!(self.more, ",\"{name}\":{value:.3}").expect("a string takes all text");
         self
     }
     /// What somebody else's takes.
-    fn peer(mut self, peer: &str, value: f64) -> Figure {
+    pub fn peer(mut self, peer: &str, value: f64) -> Figure {
         write!(self.more, ",\"peer\":\"{peer}\"").expect("a string takes all text");
         let ratio = self.value / value;
         self.with("peer_value", value).with("ratio", ratio)
@@ -83,8 +101,8 @@ impl Figure {
     /// The line.
     pub fn print(&self) {
         println!(
-            "{{\"suite\":\"compile\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}",
-            self.name, self.value, self.unit, self.more
+            "{{\"suite\":\"{}\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}",
+            self.suite, self.name, self.value, self.unit, self.more
         );
     }
 }

@@ -47,6 +47,32 @@ use rustc_hash::FxHashSet;
 
 /// How one parameter is updated. Settings are plain numbers that are the same in every step; what changes from step to step is a tensor, so that
 /// every step runs the same kernels.
+///
+/// ```
+/// use picograd::{Result, Tensor, nn::optim::{Optimizer, Rule, Update}};
+///
+/// /// Steps of one size, whatever the size of the gradient.
+/// struct Signs(f64);
+///
+/// impl Rule for Signs {
+///     fn lr(&self) -> f64 {
+///         self.0
+///     }
+///     fn state(&self) -> &'static [&'static str] {
+///         &[]
+///     }
+///     fn update(&self, now: &Update) -> Result<Tensor> {
+///         now.param.try_sub(now.grad.sign().try_mul(now.lr)?)
+///     }
+/// }
+///
+/// let x = Tensor::new([3.0f32, -4.0]).as_param();
+/// let mut optimizer = Optimizer::new([x.clone()], Signs(0.5))?;
+/// x.square().sum(..).backward();
+/// optimizer.step()?;
+/// assert_eq!(x.to_vec::<f32>()?, [2.5, -3.5]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub trait Rule: Send + Sync {
     /// The learning rate to begin with.
     fn lr(&self) -> f64;
