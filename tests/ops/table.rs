@@ -23,7 +23,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     (
         "random numbers, whose values are known answers in tests/tensor/random.rs",
         "manual_seed random_bits randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
-         kaiming_normal dropout rand_like randn_like",
+         kaiming_normal dropout rand_like randn_like rng_state set_rng_state",
     ),
 ];
 
