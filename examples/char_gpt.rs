@@ -12,7 +12,7 @@ use std::error::Error;
 const CONTEXT: usize = 64;
 const SIZE: usize = 64;
 const BATCH: usize = 16;
-const STEPS: usize = 400;
+const STEPS: usize = 1000;
 
 const TEXT: &[&str] = &[
     include_str!("../ARCHITECTURE.md"),

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-const EPOCHS: usize = 3;
+const EPOCHS: usize = 2;
 const BATCH: usize = 100;
 
 #[derive(Module)]
@@ -51,7 +51,7 @@ fn accuracy(net: &Net, data: ArrayDataset) -> picograd::Result<f64> {
     for batch in DataLoader::new(data, 250)?.epoch(0) {
         let [images, labels] = &batch?[..] else { unreachable!("images and labels") };
         let guess = no_grad(|| net.forward(images).argmax(1));
-        right += guess.eq(&labels.cast(DType::I32)).sum(..).item::<i32>()?;
+        right += guess.eq(labels.cast(DType::I32)).sum(..).item::<i32>()?;
     }
     Ok(right as f64 / total as f64)
 }

@@ -70,7 +70,7 @@ fn accuracy(net: &ResNet, data: ArrayDataset) -> picograd::Result<f64> {
     for batch in DataLoader::new(data, 100)?.epoch(0) {
         let [images, labels] = &batch?[..] else { unreachable!("images and labels") };
         let guess = no_grad(|| net.forward(images).argmax(1));
-        right += guess.eq(&labels.cast(DType::I32)).sum(..).item::<i32>()?;
+        right += guess.eq(labels.cast(DType::I32)).sum(..).item::<i32>()?;
     }
     Ok(right as f64 / total as f64)
 }

@@ -57,6 +57,11 @@ pub use error::{Error, Result};
 pub use runtime::Device;
 pub use tensor::{Tensor, no_grad};
 
+/// The examples of the quickstart, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/quickstart.md")]
+pub struct Quickstart;
+
 /// The examples of the README, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
