@@ -3,7 +3,7 @@
 use super::Tensor;
 
 impl Tensor {
-    /// The element, or 0 below it. NaN stays, and so does -0.0.
+    /// The element, or 0 below it. NaN stays, and so does -0.0. The gradient at 0 is 0.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -11,7 +11,8 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn relu(&self) -> Tensor {
-        self.lt(0).where_(0, self)
+        let y = self.lt(0).where_(0, self);
+        if self.is_floating_point() { self.gt(0).where_(&y, y.detach()) } else { y }
     }
     /// Between 0 and 6.
     ///
@@ -23,7 +24,7 @@ impl Tensor {
     pub fn relu6(&self) -> Tensor {
         self.clamp(0, 6)
     }
-    /// The element, times `slope` below 0.
+    /// The element, times `slope` below 0; at 0 the gradient is `slope`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -32,7 +33,7 @@ impl Tensor {
     /// ```
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
         let x = self.as_float();
-        x.lt(0).where_(&x * slope, x)
+        x.gt(0).where_(&x, &x * slope)
     }
     /// The element, and `alpha`·(eˣ-1) below 0.
     ///

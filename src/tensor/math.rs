@@ -341,7 +341,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// The element, or the nearer bound if it is outside. NaN stays.
+        /// The element, or the nearer bound if it is outside. NaN stays. At a bound that is a number the gradient is 0; with a bound that is a tensor an equal
+        /// element shares it, as in [`maximum`](Self::maximum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -349,7 +350,14 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn clamp | try_clamp(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
-            self.try_maximum(min)?.try_minimum(max)
+            let (min, max): (Operand, Operand) = (min.into(), max.into());
+            let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
+            for bound in [min, max] {
+                if matches!(bound, Operand::Scalar(..)) && clamped.is_floating_point() {
+                    clamped = self.try_eq(bound)?.try_where_(clamped.detach(), &clamped)?;
+                }
+            }
+            Ok(clamped)
         }
 
         /// Another name of [`clamp`](Self::clamp).

@@ -1,0 +1,68 @@
+//! Every case as Rust: the name that the fixture has, how exact it is, and the call.
+
+use picograd::Tensor;
+
+/// How near a result must come to the true one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum How {
+    /// Every bit, in every dtype.
+    Exact,
+    /// As [`How::Exact`], and the result has a dtype of its own.
+    Cast,
+    /// Within two units of the last place of the result: rounded once from a wider float, or right to the last place; in the 8-bit floats too.
+    Once,
+    /// In floats of 32 bits and more as [`How::Steps`]; narrower ones, which are computed in `f32`, as [`How::Once`].
+    Wide(f64),
+    /// So many units of the last place of 1, or of the result if that is greater. Eight bits are too few for a chain of roundings.
+    Steps(f64),
+}
+
+pub struct Case {
+    pub name: &'static str,
+    pub how: How,
+    pub call: fn(&[Tensor]) -> Vec<Tensor>,
+}
+
+impl Case {
+    /// The method that it is about.
+    pub fn op(&self) -> &'static str {
+        self.name.split('.').next().expect("a name")
+    }
+}
+
+/// What a call gives, as a list.
+pub trait Outputs {
+    fn list(self) -> Vec<Tensor>;
+}
+impl Outputs for Tensor {
+    fn list(self) -> Vec<Tensor> {
+        vec![self]
+    }
+}
+impl Outputs for Vec<Tensor> {
+    fn list(self) -> Vec<Tensor> {
+        self
+    }
+}
+impl Outputs for (Tensor, Tensor) {
+    fn list(self) -> Vec<Tensor> {
+        vec![self.0, self.1]
+    }
+}
+impl Outputs for (Tensor, Tensor, Tensor) {
+    fn list(self) -> Vec<Tensor> {
+        vec![self.0, self.1, self.2]
+    }
+}
+
+/// `how "name" |x| call;`
+macro_rules! cases {
+    ($($how:expr, $name:literal, |$x:pat_param| $call:expr;)*) => {
+        &[$($crate::cases::Case { name: $name, how: $how, call: |$x: &[picograd::Tensor]| $crate::cases::Outputs::list($call) }),*]
+    };
+}
+pub(crate) use cases;
+
+/// The groups, each a test of its own.
+pub const GROUPS: [&[Case]; 5] =
+    [crate::elementwise::CASES, crate::folds::CASES, crate::movement::CASES, crate::products::CASES, crate::losses::CASES];

@@ -1,0 +1,100 @@
+//! The file of cases that tests/fixtures/make_ops.py writes: inputs, and what PyTorch makes of them.
+
+use picograd::DType;
+
+/// Numbers of one kind: which dtypes a case is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    Float,
+    Signed,
+    Unsigned,
+    Bool,
+    /// Every input has its own dtype.
+    Fixed,
+}
+
+impl Kind {
+    /// The dtypes that a case runs in, for forward and backward.
+    pub fn dtypes(self) -> &'static [DType] {
+        match self {
+            Kind::Float => &[DType::F64, DType::F32, DType::F16, DType::BF16],
+            Kind::Signed => &[DType::I64, DType::I32, DType::I16, DType::I8],
+            Kind::Unsigned => &[DType::U64, DType::U32, DType::U16, DType::U8],
+            Kind::Bool => &[DType::BOOL],
+            Kind::Fixed => &[],
+        }
+    }
+}
+
+/// Numbers with a shape. Integers and bools are held exactly: none of them is large.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub shape: Vec<usize>,
+    pub data: Vec<f64>,
+}
+
+#[derive(Debug)]
+pub struct Block {
+    pub name: String,
+    pub kind: Kind,
+    /// With the dtype if it is fixed.
+    pub inputs: Vec<(Option<DType>, Array)>,
+    /// With `f`, `i` or `b`.
+    pub outputs: Vec<(char, Array)>,
+    /// For each input in the dtype under test; empty where PyTorch has none.
+    pub grads: Vec<Array>,
+    /// No place for difference quotients.
+    pub rough: bool,
+}
+
+impl Block {
+    /// What a message calls it.
+    pub fn label(&self) -> String {
+        let shapes: Vec<String> = self.inputs.iter().map(|(_, a)| format!("{:?}", a.shape)).collect();
+        format!("{} of {:?} {}", self.name, self.kind, shapes.join(" "))
+    }
+}
+
+/// `f[2,3] 1 2 …`: what stands before the shape, and the numbers.
+fn array(text: &str) -> (String, Array) {
+    let (mark, rest) = text.split_once('[').expect("a shape");
+    let (shape, numbers) = rest.split_once(']').expect("the end of a shape");
+    let shape: Vec<usize> = shape.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().expect("a size")).collect();
+    let data: Vec<f64> = numbers.split_whitespace().map(|x| x.parse().expect("a number")).collect();
+    assert_eq!(data.len(), shape.iter().product::<usize>(), "{text}");
+    (mark.to_string(), Array { shape, data })
+}
+
+pub fn blocks() -> Vec<Block> {
+    let mut all: Vec<Block> = Vec::new();
+    for line in include_str!("../fixtures/ops.txt").lines().filter(|l| !l.starts_with('#')) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if !matches!(word, "in" | "out" | "grad" | "rough") {
+            let kind = match rest {
+                "f" => Kind::Float,
+                "i" => Kind::Signed,
+                "u" => Kind::Unsigned,
+                "b" => Kind::Bool,
+                "n" => Kind::Fixed,
+                other => panic!("{other} is no kind"),
+            };
+            all.push(Block { name: word.into(), kind, inputs: vec![], outputs: vec![], grads: vec![], rough: false });
+            continue;
+        }
+        let block = all.last_mut().expect("a name before its numbers");
+        match word {
+            "in" => {
+                let (mark, array) = array(rest);
+                let dtype = (mark != "v").then(|| *DType::ALL.iter().find(|d| d.name() == mark).expect("a dtype"));
+                block.inputs.push((dtype, array));
+            }
+            "out" => {
+                let (mark, array) = array(rest);
+                block.outputs.push((mark.chars().next().expect("a mark"), array));
+            }
+            "grad" => block.grads.push(array(rest).1),
+            _ => block.rough = true,
+        }
+    }
+    all
+}

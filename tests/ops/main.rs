@@ -1,0 +1,40 @@
+//! Every public operation against PyTorch: forward and gradient, in every dtype, on every device; and each gradient against difference quotients.
+//! `tests/fixtures/make_ops.py` makes the numbers.
+
+mod cases;
+mod check;
+#[path = "../common/mod.rs"]
+mod common;
+mod differences;
+mod elementwise;
+mod fixture;
+mod folds;
+mod losses;
+mod movement;
+mod products;
+mod table;
+
+#[test]
+fn elementwise_is_as_in_pytorch() {
+    check::check(elementwise::CASES, true);
+}
+
+#[test]
+fn folds_are_as_in_pytorch() {
+    check::check(folds::CASES, false);
+}
+
+#[test]
+fn movement_and_indexing_are_as_in_pytorch() {
+    check::check(movement::CASES, false);
+}
+
+#[test]
+fn products_and_windows_are_as_in_pytorch() {
+    check::check(products::CASES, false);
+}
+
+#[test]
+fn losses_are_as_in_pytorch() {
+    check::check(losses::CASES, false);
+}

@@ -1,0 +1,133 @@
+//! Which operations are tested in which dtypes: the page docs/ops.md, and the promise that no public method is left out.
+
+use crate::cases::{Case, GROUPS};
+use crate::check::runs;
+use crate::fixture::blocks;
+use picograd::DType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Public methods that have no case here, and why.
+const ELSEWHERE: &[(&str, &str)] = &[
+    (
+        "says something of the tensor and computes nothing",
+        "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop from_uop schedule schedule_many",
+    ),
+    ("every case here goes through it", "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param"),
+    ("gradients as such: tests/autograd", "gradient gradient_with set_grad"),
+    (
+        "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of the methods",
+        "new from_vec from_slice from_file to_vec to_rows data item",
+    ),
+    ("a change in place: tests/assign.rs, and the examples of the methods", "assign replace empty empty_like"),
+    ("a hash, with known answers in tests/tensor/keccak.rs", "keccak"),
+    (
+        "random numbers, whose values are known answers in tests/tensor/random.rs",
+        "manual_seed random_bits randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
+         kaiming_normal dropout rand_like randn_like rng_state set_rng_state",
+    ),
+];
+
+/// The names of all public methods of `Tensor`, from the sources: `pub fn` at the depth of an `impl Tensor`, or in a macro there.
+fn public() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor");
+    for entry in std::fs::read_dir(folder).expect("the sources") {
+        let path = entry.expect("a file").path();
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let mut inside = false;
+        let mut table = false;
+        for line in text.lines() {
+            // Only what stands at the left margin opens or closes an `impl`.
+            if line.starts_with("impl") {
+                inside = line.starts_with("impl Tensor ");
+            }
+            table = (table || line == "unary! {") && line != "}";
+            inside &= line != "}";
+            let line = line.trim();
+            if table
+                && let Some((name, rest)) = line.split_once(' ')
+                && rest.ends_with(';')
+                && !name.starts_with('/')
+            {
+                names.insert(name.to_string());
+            }
+            if inside && let Some(rest) = line.strip_prefix("pub fn ") {
+                let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if !name.is_empty() && !name.starts_with("try_") {
+                    names.insert(name);
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_public_method_is_tested_or_says_where() {
+    let tested: BTreeSet<&str> = GROUPS.into_iter().flatten().map(Case::op).collect();
+    let elsewhere: BTreeSet<&str> = ELSEWHERE.iter().flat_map(|(_, names)| names.split_whitespace()).collect();
+    let both: Vec<&&str> = tested.intersection(&elsewhere).collect();
+    assert!(both.is_empty(), "{both:?} have cases, and stand in the list of those that have none");
+    let names = public();
+    assert!(names.len() > 200, "the scan of the sources found only {} methods", names.len());
+    let missing: Vec<&String> = names.iter().filter(|n| !tested.contains(n.as_str()) && !elsewhere.contains(n.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?} have no case in tests/ops, and are not in its list of methods that are tested elsewhere");
+    let gone: Vec<&&str> = tested.iter().chain(&elsewhere).filter(|n| !names.contains(**n)).collect();
+    assert!(gone.is_empty(), "{gone:?} are no public methods");
+}
+
+#[test]
+fn every_block_of_the_fixture_has_a_case() {
+    let known: BTreeSet<&str> = GROUPS.into_iter().flatten().map(|c| c.name).collect();
+    let unknown: BTreeSet<String> = blocks().into_iter().map(|b| b.name).filter(|n| !known.contains(n.as_str())).collect();
+    assert!(unknown.is_empty(), "{unknown:?} stand in the fixture alone");
+    assert_eq!(known.len(), GROUPS.iter().map(|g| g.len()).sum::<usize>(), "a name stands in the tables twice");
+}
+
+/// The table of docs/ops.md: for each operation how it was tested in each dtype.
+fn table() -> String {
+    let mut rows: BTreeMap<&str, BTreeMap<DType, bool>> = BTreeMap::new();
+    let all = blocks();
+    for case in GROUPS.into_iter().flatten() {
+        for block in all.iter().filter(|b| b.name == case.name) {
+            for (dtype, backward) in runs(case, block) {
+                *rows.entry(case.op()).or_default().entry(dtype).or_default() |= backward;
+            }
+        }
+    }
+    let mut text = String::from("| operation |");
+    DType::ALL.iter().for_each(|d| text += &format!(" {d} |"));
+    text += "\n|---|";
+    DType::ALL.iter().for_each(|_| text += ":-:|");
+    for (op, row) in &rows {
+        text += &format!("\n| `{op}` |");
+        for d in DType::ALL {
+            text += match row.get(d) {
+                None => "  |",
+                Some(false) => " ✓ |",
+                Some(true) => " ✓∂ |",
+            };
+        }
+    }
+    text + "\n"
+}
+
+#[test]
+fn the_page_of_operations_is_what_is_tested() {
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ops.md");
+    const BEGIN: &str = "<!-- begin: made by tests/ops, do not edit -->\n";
+    const END: &str = "<!-- end -->\n";
+    let made = table();
+    println!("{made}");
+    let page = std::fs::read_to_string(FILE).unwrap_or_else(|e| panic!("{FILE}: {e}"));
+    let (head, rest) = page.split_once(BEGIN).expect("docs/ops.md has a marker where the table begins");
+    let (now, tail) = rest.split_once(END).expect("docs/ops.md has a marker where the table ends");
+    if now == made {
+        return;
+    }
+    if std::env::var("BLESS").is_ok_and(|v| v == "1") {
+        std::fs::write(FILE, format!("{head}{BEGIN}{made}{END}{tail}")).unwrap_or_else(|e| panic!("{FILE}: {e}"));
+    } else {
+        panic!("docs/ops.md is not what is tested; BLESS=1 cargo test --test ops rewrites it");
+    }
+}
