@@ -5,7 +5,7 @@
 mod plot;
 
 use picograd::nn::data::{ArrayDataset, DataLoader, Dataset, Progress, Split, cifar10, shapes};
-use picograd::nn::optim::{OneCycle, Optimizer, SGD, Scheduler};
+use picograd::nn::optim::{AdamW, OneCycle, Optimizer, Scheduler};
 use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module};
 use picograd::tensor::{CrossEntropy, keepdim};
 use picograd::{DType, Tensor, no_grad};
@@ -83,9 +83,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Tensor::manual_seed(0);
     let net = ResNet::new();
     println!("{} images, {} parameters", train.len(), net.num_parameters());
-    let epochs = 2;
+    let epochs = 3;
     let loader = DataLoader::new(train, 50)?.shuffle(0).drop_last(true);
-    let rule = SGD::new(0.1).momentum(0.9).nesterov().weight_decay(5e-4);
+    let rule = AdamW::new(1e-2).weight_decay(0.05);
     let mut optimizer = Optimizer::new(net.parameters(), rule)?;
     let mut scheduler = Scheduler::new(&mut optimizer, OneCycle::new(epochs * loader.len()))?;
     let mut losses = Vec::new();

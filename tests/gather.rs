@@ -60,6 +60,29 @@ fn what_is_gathered_may_be_computed_and_so_may_the_place() {
     }
 }
 
+#[test]
+fn places_of_narrow_integers() {
+    for (dtype, n) in [(DType::U8, 256i64), (DType::I8, 128), (DType::U16, 65536)] {
+        let x = (Tensor::arange(0, n, 1).cast(DType::F32) + 1.0).realize().unwrap();
+        let index = Tensor::new([[0i32], [3], [n as i32 - 1]]).cast(dtype).realize().unwrap();
+        let got = index.eq(Tensor::arange(0, n, 1).cast(dtype)).where_(&x, 0.0).sum(1);
+        assert_eq!(got.to_vec::<f32>().unwrap(), [1.0, 4.0, n as f32], "{dtype}");
+    }
+}
+
+#[test]
+fn a_sum_under_a_condition_on_itself() {
+    for shape in [[3, 4], [5, 7], [8, 16]] {
+        let x = (Tensor::arange(0, (shape[0] * shape[1]) as i64, 1).cast(DType::F32) - 10.0).reshape(shape).realize().unwrap();
+        for device in ["CPU", "INTERP"] {
+            let s = x.to(device).sum(1);
+            let got = s.gt(0.0).where_(&s, 0.0).sum(0).item::<f32>().unwrap();
+            let want: f32 = x.to_vec::<f32>().unwrap().chunks(shape[1]).map(|r| r.iter().sum::<f32>().max(0.0)).sum();
+            assert_eq!(got, want, "{shape:?} on {device}");
+        }
+    }
+}
+
 /// Backwards through windows there is no division, and no step that is not needed: one reduce over channels and the window.
 #[test]
 fn the_gradient_of_a_convolution_is_a_plain_loop() {

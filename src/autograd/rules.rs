@@ -108,7 +108,8 @@ fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let Arg::Reduce { axes, .. } = u.arg() else { panic!("not a reduce: {u:?}") };
     let is_best = x.equals(spread(u, x.shape()));
     let one = is_best.select(1.0, &x.const_like(0i64));
-    let count = one.reduced(Fold::Add, axes.iter().copied());
+    // At least one: were none equal, the gradient would be lost but for a NaN.
+    let count = one.reduced(Fold::Add, axes.iter().copied()).binary(Op::Max, 1.0);
     one * spread(&(g / &count), x.shape())
 }
 

@@ -105,6 +105,8 @@ impl BatchNorm {
         else {
             return Ok(());
         };
+        // Without an optimizer's step between, the last batch's are computed now; otherwise every batch would be held.
+        Tensor::realize_many(&[running_mean, running_var, count])?;
         no_grad(|| {
             count.assign(count.try_add(1)?)?;
             let population = var.detach() * (n as f64 / (n as f64 - 1.0));

@@ -4,7 +4,7 @@
 //! These are decisions of the scheduler, not simplifications: what a sum adds up in another order is rounded otherwise, and a selected -0 stays
 //! what it is. A shorter range keeps its number, so they run before ranges get their final numbers.
 
-use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::symbolic::{clauses, simplify};
@@ -63,7 +63,9 @@ fn selected(u: &UOp) -> Option<UOp> {
         })
     })?;
     let extent = range.src()[0].as_int()?;
-    let inside = place.lt(extent).and(place.ge(0i64));
+    // An extent past the place's dtype has no literal there, and lets everything through.
+    let above = place.ge(0i64);
+    let inside = if extent as i128 > dtype_bounds(place.dtype()).1 { above } else { place.lt(extent).and(&above) };
     let at = place.cast(range.dtype()).binary(Op::Max, 0i64).binary(Op::Min, extent - 1);
     let others = all.iter().enumerate().filter(|(i, _)| *i != clause).map(|(_, c)| c.clone());
     let condition = others.fold(inside, |a, b| a.and(&b));
@@ -101,6 +103,10 @@ fn nested(u: &UOp) -> Option<UOp> {
         return None;
     }
     let (value, inside) = inner.src().split_first()?;
+    // A condition that itself sums over the inner ranges would close them a second time.
+    if condition.is_some_and(|c| c.toposort().iter().any(|u| inside.contains(u))) {
+        return None;
+    }
     let value = match (condition, zero) {
         (Some(c), Some(zero)) => c.select(value, zero),
         _ => value.clone(),

@@ -277,6 +277,8 @@ impl Tensor {
         let (most, size) = match size {
             Some(size) => (self.numel().min(size), size),
             None => {
+                // Computed twice, floats in it may be added up in two orders; so it is computed once.
+                mask.realize()?;
                 let count = mask.try_cast(DType::I64)?.try_sum(0)?.item::<i64>()? as usize;
                 (count, count)
             }

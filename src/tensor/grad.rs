@@ -141,12 +141,13 @@ impl Tensor {
     }
 
     /// The gradients of this tensor, which must have one element, by each of the targets. They have gradients of their own, so this can be used
-    /// again on what is made of them. Targets are parameters, or any tensors that this one was made of. Panics where
+    /// again on what is made of them. Targets are parameters, or tensors that depend on one and that this one was made of; equal expressions are one
+    /// tensor here. Panics where
     /// [`try_gradient`](Self::try_gradient) would return an error.
     ///
     /// ```
     /// use picograd::Tensor;
-    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
     /// let dx = (&x * &x * &x).sum(..).gradient(&[&x]).remove(0);
     /// let ddx = dx.sum(..).gradient(&[&x]).remove(0);
     /// assert_eq!(dx.to_vec::<f32>()?, [3.0, 12.0]);
@@ -175,7 +176,7 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// let x = Tensor::new([1.0f32, 2.0]);
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
     /// let g = (&x * &x).gradient_with(&Tensor::new([1.0f32, 10.0]), &[&x])?;
     /// assert_eq!(g[0].to_vec::<f32>()?, [2.0, 40.0]);
     /// # Ok::<(), picograd::Error>(())
@@ -197,9 +198,10 @@ impl Tensor {
             let before = nodes.len();
             match t.0.param {
                 Some(number) => nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned()),
-                None if !super::broadcast::has_data(&t.raw()) => {
+                // Of such a tensor a value that was read has forgotten that it came from here, so a part of the gradient would be missing.
+                None if !t.requires_grad() => {
                     return Err(Error::Gradient(format!(
-                        "target {i} is made of literals alone, which equal literals elsewhere are the same as; mark it with as_param() first"
+                        "target {i} is no parameter and depends on none; mark it with as_param() before it is used"
                     )));
                 }
                 None => nodes.push(t.raw()),

@@ -91,7 +91,7 @@ fn refuse_stale(nodes: &[UOp]) -> Result<()> {
             && s.is_stale()
         {
             return Err(Error::Device(
-                "a tensor reads memory that has been overwritten since, by an assignment on another thread or by a run that failed half way".into(),
+                "a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way".into(),
             ));
         }
     }
@@ -106,7 +106,9 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> 
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     if any_home {
         let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.raw()).collect();
-        for u in toposort(&others) {
+        // A result that keeps what its gradient follows reads on after this run.
+        let kept = tensors.iter().map(|t| t.raw()).filter(|u| u.requires_grad() && u.op() != Op::Leaf);
+        for u in toposort(&others.into_iter().chain(kept).collect::<Vec<_>>()) {
             if let Arg::Storage(s) = u.arg() {
                 read.insert((s.storage.memory_id(), s.version));
             }
@@ -190,7 +192,9 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     }
     // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
     let pinned: FxHashMap<UOp, UOp> = map.iter().filter(|(u, _)| has_data(u)).map(|(u, v)| (u.clone(), v.clone())).collect();
-    let lazy = |t: &&Tensor| whole_buffer(&t.raw()).is_none();
+    // What has been computed may still hold the node in what its gradient follows.
+    let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
+    let lazy = |t: &&Tensor| whole_buffer(&t.raw()).is_none() || (t.raw().requires_grad() && !done.contains(&Arc::as_ptr(&t.0)));
     for (map, same) in [(&map, true), (&pinned, false)] {
         let others: Vec<&Tensor> = all.iter().filter(lazy).filter(|t| (t.device() == device) == same).collect();
         let old: Vec<UOp> = others.iter().map(|t| t.raw()).collect();
@@ -264,7 +268,10 @@ impl Tensor {
     /// ```
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
-        let requests: Vec<Request> = tensors.iter().map(|t| Request { node: t.raw(), device: t.device().clone(), reuse: None }).collect();
+        let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>());
+        refuse_stale(&nodes)?;
+        let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: None };
+        let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
         Ok(exec::schedule(&requests)?.items)
     }
 
@@ -296,6 +303,7 @@ impl Tensor {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
             if let Some(storage) = whole_buffer(&uop) {
+                refuse_stale(&[base(&uop).clone()])?;
                 return Buffer::of(storage).read();
             }
         }

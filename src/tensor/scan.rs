@@ -86,6 +86,7 @@ impl Scan {
 /// A running extreme, and where it stands: the last of equals, as in PyTorch.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let at = resolve_axis(op, axis, &x.dims())?;
+    let x = &x.settled();
     let values = Scan::Fold(fold).along(op, x, axis)?;
     let dims = x.dims();
     let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;

@@ -154,3 +154,28 @@ fn half_precision_and_f64() {
         assert_eq!(vec(&g.cast(DType::F32)), [2.0, 4.0, 6.0]);
     }
 }
+
+#[test]
+fn an_intermediate_that_was_read_is_still_a_target() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    let x = &w * 2.0;
+    let h = x.exp();
+    h.realize().unwrap();
+    x.realize().unwrap();
+    let g = ((&x * 3.0).sum(..) + h.sum(..)).gradient(&[&x]).remove(0);
+    assert_eq!(vec(&g), [3.0 + 2f32.exp(), 3.0 + 4f32.exp()]);
+    // Of a plain tensor a part would be lost in silence, so it is refused.
+    let p = Tensor::new([1.0f32]);
+    let e = (&p * &p).sum(..).try_gradient(&[&p]).unwrap_err().to_string();
+    assert!(e.contains("as_param"), "{e}");
+}
+
+#[test]
+fn a_loss_that_is_kept_keeps_the_memory_that_it_was_made_of() {
+    let w = Tensor::new([1.0f32, 2.0]).as_param();
+    let loss = (&w * &w * &w).sum(..);
+    w.assign(&w - 0.5).unwrap();
+    Tensor::realize_many(&[&w, &loss]).unwrap();
+    assert_eq!(vec(&loss.gradient(&[&w])[0]), [3.0, 12.0]);
+    assert_eq!(vec(&w), [0.5, 1.5]);
+}

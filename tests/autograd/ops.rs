@@ -27,7 +27,7 @@ fn weighted(y: &Tensor) -> Tensor {
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Tensor;
 
 fn value(f: Function, inputs: &[(Vec<f64>, Vec<usize>)]) -> f64 {
-    let tensors: Vec<Tensor> = inputs.iter().map(|(v, s)| tensor(v, s)).collect();
+    let tensors: Vec<Tensor> = inputs.iter().map(|(v, s)| tensor(v, s).as_param()).collect();
     f(&tensors).item::<f64>().unwrap()
 }
 

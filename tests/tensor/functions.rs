@@ -78,7 +78,7 @@ fn in_float64() {
 #[test]
 fn gradients_at_the_corners() {
     let gradient = |f: &dyn Fn(&Tensor) -> Tensor, at: &[f32]| {
-        let x = Tensor::from_vec(at.to_vec(), [at.len()]);
+        let x = Tensor::from_vec(at.to_vec(), [at.len()]).as_param();
         f(&x).sum(..).gradient(&[&x]).remove(0)
     };
     close(&gradient(&Tensor::atan, &[0.0, 1.0, -3.0, 1e20, -0.2]), &[1.0, 0.5, 0.1, 0.0, 1.0 / 1.04], 1e-6);
@@ -90,11 +90,11 @@ fn gradients_at_the_corners() {
     close(&gradient(&Tensor::log1p, &[0.0, 1.0, 1e-8]), &[1.0, 0.5, 1.0], 1e-6);
     close(&gradient(&Tensor::cosh, &[0.0, 1.0]), &[0.0, 1f64.sinh()], 1e-6);
     close(&gradient(&Tensor::sinh, &[0.0, 1.0]), &[1.0, 1f64.cosh()], 1e-6);
-    let (y, x) = (Tensor::new([0f32, 1.0, -1.0, 0.0]), Tensor::new([2f32, 1.0, 0.0, -2.0]));
+    let (y, x) = (Tensor::new([0f32, 1.0, -1.0, 0.0]).as_param(), Tensor::new([2f32, 1.0, 0.0, -2.0]).as_param());
     let g = y.atan2(&x).sum(..).gradient(&[&y, &x]);
     close(&g[0], &[0.5, 0.5, 0.0, -0.5], 1e-6);
     close(&g[1], &[0.0, -0.5, 1.0, 0.0], 1e-6);
-    let x = Tensor::new([[0f32, 0.0], [3.0, 4.0]]);
+    let x = Tensor::new([[0f32, 0.0], [3.0, 4.0]]).as_param();
     let g = x.normalize(2.0, 1, 1e-3).sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1000.0, 1000.0, 0.2 - 7.0 * 3.0 / 125.0, 0.2 - 7.0 * 4.0 / 125.0], 1e-5);
     close(&gradient(&|x| x.softplus(1.0), &[0.0, 100.0, -100.0]), &[0.5, 1.0, 0.0], 1e-6);

@@ -255,14 +255,14 @@ fn a_place_may_be_a_fold() {
 
 #[test]
 fn gradients_go_where_elements_came_from() {
-    let x = Tensor::new([3f32, 1.0, 2.0, 1.0]);
+    let x = Tensor::new([3f32, 1.0, 2.0, 1.0]).as_param();
     let weight = Tensor::new([1f32, 10.0, 100.0, 1000.0]);
     let of = |y: Tensor, x: &Tensor| y.sum(..).gradient(&[x]).remove(0);
     check(&of(x.sort(0, false).0 * &weight, &x), &[4], &[1000f32, 1.0, 100.0, 10.0]);
     check(&of(x.topk(2, 0, true, true).0 * Tensor::new([1f32, 10.0]), &x), &[4], &[1f32, 0.0, 10.0, 0.0]);
     check(&of(x.gather(0, &Tensor::new([2, 2, -4, 9])) * &weight, &x), &[4], &[100f32, 0.0, 11.0, 0.0]);
     check(&of(x.i([1, 1, 0]) * Tensor::new([1f32, 2.0, 4.0]), &x), &[4], &[4f32, 3.0, 0.0, 0.0]);
-    let (index, src) = (Tensor::new([0, 2, 0]), Tensor::new([5f32, 6.0, 7.0]));
+    let (index, src) = (Tensor::new([0, 2, 0]), Tensor::new([5f32, 6.0, 7.0]).as_param());
     let y = x.scatter(0, &index, &src) * &weight;
     check(&of(y.copy(), &x), &[4], &[0f32, 10.0, 0.0, 1000.0]);
     check(&of(y, &src), &[3], &[0f32, 100.0, 1.0]);
@@ -274,7 +274,7 @@ fn gradients_go_where_elements_came_from() {
     check(&of(x.masked_select(&x.gt(1.5), Some(4)) * &weight, &x), &[4], &[1f32, 0.0, 10.0, 0.0]);
     let (values, _) = x.cummax(0);
     check(&of(values * &weight, &x), &[4], &[1111f32, 0.0, 0.0, 0.0]);
-    let pooled = ramp(&[1, 4, 4]).realize().unwrap();
+    let pooled = ramp(&[1, 4, 4]).as_param();
     let (v, p) = pooled.max_pool2d_with_indices(2, picograd::tensor::Pool::new());
     let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled).to_vec::<f32>().unwrap();
     assert_eq!(g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(), [5, 7, 13, 15]);

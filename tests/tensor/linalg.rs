@@ -89,7 +89,7 @@ fn near_orthogonal() {
 #[test]
 fn gradients_of_factors() {
     // The product of the diagonal of R is the determinant but for its sign, and the gradient of its logarithm is the inverse, transposed.
-    let x = Tensor::new([[3f32, 1.0], [4.0, 2.0]]);
+    let x = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).as_param();
     let g = x.qr().1.diagonal(0, 0, 1).abs().log().sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1.0, -2.0, -0.5, 1.5], 1e-4);
 }

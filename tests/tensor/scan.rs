@@ -104,7 +104,7 @@ fn nan_and_infinities() {
 
 #[test]
 fn gradients_of_scans() {
-    let x = Tensor::from_vec(noise(200), [200]);
+    let x = Tensor::from_vec(noise(200), [200]).as_param();
     let g = x.cumsum(0).sum(..).gradient(&[&x]).remove(0);
     check(&g, &[200], &(0..200).map(|i| (200 - i) as f32).collect::<Vec<_>>());
     let g = x.logcumsumexp(0).i(-1).gradient(&[&x]).remove(0);

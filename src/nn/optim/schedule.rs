@@ -193,6 +193,10 @@ impl Schedule for OneCycle {
     fn lr(&self, base: f64, step: usize) -> f64 {
         let first = base / self.start;
         let last = first / self.end;
+        // A cycle of one step, or of none, is at its end.
+        if self.steps < 2 {
+            return last;
+        }
         let (top, end) = (self.rise * self.steps as f64 - 1.0, self.steps as f64 - 1.0);
         let step = (step as f64).min(end);
         let (from, to, part) = if step <= top && top > 0.0 { (first, base, step / top) } else { (base, last, (step - top) / (end - top)) };
