@@ -26,7 +26,7 @@ pub fn print(root: &UOp) -> String {
     out
 }
 
-/// The `max_lines` nodes nearest to the root, numbered as in [`print`], under a line that counts the others. For graphs too large to read.
+/// The `max_lines` nodes nearest to the root, numbered as in [`print()`](print()), under a line that counts the others. For graphs too large to read.
 pub fn print_part(root: &UOp, max_lines: usize) -> String {
     let mut order = root.toposort();
     order.retain(|u| !inline(u) || u == root);
