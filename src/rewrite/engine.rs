@@ -39,12 +39,6 @@ impl<C> Rules<C> {
         Rules { settled, ..Rules::new(tables) }
     }
 
-    /// Is it certain without a look that the node stays: has it no operands, and its op no rules?
-    #[inline]
-    fn rests(&self, u: &UOp) -> bool {
-        u.src().is_empty() && self.by_op[u.op() as usize].is_empty()
-    }
-
     /// One step at the root, with the rule that made it.
     #[inline]
     pub fn step(&self, u: &UOp, cx: &mut C) -> Option<(UOp, &'static Rule<C>)> {
@@ -83,7 +77,7 @@ impl<C> Rules<C> {
             while let Some(top) = stack.last_mut() {
                 if let Some(s) = top.node.src().get(top.operand) {
                     top.operand += 1;
-                    if !self.rests(s) && !memo.knows(s) {
+                    if !memo.knows(s) {
                         let s = s.clone();
                         stack.push(Frame::new(s));
                     }
