@@ -4,7 +4,8 @@
 //! scheduled together and fuse, and a gradient has a gradient.
 //!
 //! **Invariant:** a gradient is never cut in silence. An op that a gradient reaches has a rule, or the walk ends in an error; an op whose
-//! derivative is zero wherever there is one (a comparison, a rounding, an integer) has a rule that says so.
+//! derivative is zero wherever there is one (a rounding, a cast from or to integers, the condition of a choice) has a rule that says so, and so
+//! no gradient comes to comparisons, which only such ops use.
 
 mod product;
 mod rules;

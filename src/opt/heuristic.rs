@@ -2,7 +2,6 @@
 
 use super::{Kernel, Opt, OptOp, extent, vector};
 use crate::ir::{AxisKind, Op, UOp};
-use crate::symbolic::Linear;
 use crate::target::Target;
 
 /// Kernels below this many operations are not worth waking threads for.
@@ -169,18 +168,12 @@ fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
     ast.toposort().iter().any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
 }
 
-fn coefficient(index: &UOp, r: &UOp) -> Option<i64> {
-    let l = Linear::of(index)?;
-    let other = l.terms.iter().any(|(t, _)| t != r && t.uses_range(r.range_id()));
-    (!other).then(|| l.coefficient(r))
-}
-
 /// The output axis with stride one in every store.
 fn fastest_output(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
     (0..axes.len()).find(|&i| {
         matches!(axes[i].range_kind(), AxisKind::Global | AxisKind::Loop)
-            && k.ast.src().iter().all(|s| coefficient(&s.src()[0].src()[1], &axes[i]) == Some(1))
+            && k.ast.src().iter().all(|s| vector::step(&s.src()[0].src()[1], &axes[i]) == Some(1))
     })
 }
 
@@ -190,7 +183,7 @@ fn fastest_reduce(k: &Kernel) -> Option<usize> {
     let order = k.ast.toposort();
     (0..axes.len()).find(|&i| {
         axes[i].range_kind() == AxisKind::Reduce
-            && order.iter().any(|u| u.op() == Op::Load && coefficient(&u.src()[0].src()[1], &axes[i]) == Some(1))
+            && order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1))
     })
 }
 

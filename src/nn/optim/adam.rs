@@ -61,6 +61,24 @@ macro_rules! settings {
 }
 settings! { Adam AdamW LAMB }
 
+/// What all rules on moments answer alike.
+macro_rules! of_moments {
+    () => {
+        fn lr(&self) -> f64 {
+            self.0.lr
+        }
+        fn state(&self) -> &'static [&'static str] {
+            STATE
+        }
+        fn numbers(&self) -> &'static [&'static str] {
+            NUMBERS
+        }
+        fn advance(&self, numbers: &[Tensor]) -> Result<()> {
+            self.0.advance(numbers)
+        }
+    };
+}
+
 /// Adam (Kingma and Ba, 2015). Weight decay is added to the gradient.
 #[derive(Clone, Debug)]
 pub struct Adam(Moments);
@@ -73,18 +91,7 @@ impl Adam {
 }
 
 impl Rule for Adam {
-    fn lr(&self) -> f64 {
-        self.0.lr
-    }
-    fn state(&self) -> &'static [&'static str] {
-        STATE
-    }
-    fn numbers(&self) -> &'static [&'static str] {
-        NUMBERS
-    }
-    fn advance(&self, numbers: &[Tensor]) -> Result<()> {
-        self.0.advance(numbers)
-    }
+    of_moments!();
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let grad = decayed(now.grad, now.param, self.0.weight_decay)?;
         now.param.try_sub(self.0.direction(now, &grad)?.try_mul(now.lr)?)
@@ -103,18 +110,7 @@ impl AdamW {
 }
 
 impl Rule for AdamW {
-    fn lr(&self) -> f64 {
-        self.0.lr
-    }
-    fn state(&self) -> &'static [&'static str] {
-        STATE
-    }
-    fn numbers(&self) -> &'static [&'static str] {
-        NUMBERS
-    }
-    fn advance(&self, numbers: &[Tensor]) -> Result<()> {
-        self.0.advance(numbers)
-    }
+    of_moments!();
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let param = shrunk(now, self.0.weight_decay)?;
         param.try_sub(self.0.direction(now, now.grad)?.try_mul(now.lr)?)
@@ -138,18 +134,7 @@ impl LAMB {
 }
 
 impl Rule for LAMB {
-    fn lr(&self) -> f64 {
-        self.0.lr
-    }
-    fn state(&self) -> &'static [&'static str] {
-        STATE
-    }
-    fn numbers(&self) -> &'static [&'static str] {
-        NUMBERS
-    }
-    fn advance(&self, numbers: &[Tensor]) -> Result<()> {
-        self.0.advance(numbers)
-    }
+    of_moments!();
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let step = decayed(&self.0.direction(now, now.grad)?, now.param, self.0.weight_decay)?;
         let (param, size) = (length(now.param)?, length(&step)?);
