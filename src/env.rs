@@ -30,7 +30,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PRINT_AFTER",
         takes: "the name of a pass",
-        doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, guard, decompose, choose_index_width or linearize.",
+        doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, guard, decompose or linearize.",
     },
     Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
     Variable { name: "CC", takes: "a program", doc: "The C compiler of the CPU device. Without it clang if there is one, else cc or gcc." },
@@ -53,8 +53,7 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// The passes that `PRINT_AFTER` knows.
-pub const PRINTABLE: [&str; 9] =
-    ["schedule", "optimize", "expand", "share_reduces", "name_positions", "guard", "decompose", "choose_index_width", "linearize"];
+pub const PRINTABLE: [&str; 8] = ["schedule", "optimize", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// More threads than this is a typing mistake.
 pub const MOST_THREADS: usize = 1024;

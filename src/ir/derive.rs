@@ -1,7 +1,7 @@
 //! Facts that follow from structure: shape, integer bounds, open ranges. Each is computed once per node and kept on it.
 //! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
 
-use super::uop::Node;
+use super::intern::Node;
 use super::{Arg, Fold, Group, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::{Dims, ShapeTracker};
@@ -23,6 +23,13 @@ pub(super) struct Facts {
     requires_grad: OnceLock<bool>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
     settled: AtomicU32,
+}
+
+impl Facts {
+    /// Takes out the node that the view is of.
+    pub(super) fn take_view(&mut self) -> Option<UOp> {
+        self.view.take().map(|v| v.0)
+    }
 }
 
 /// The numbers of the ranges that a value depends on.
@@ -70,7 +77,9 @@ impl RangeSet {
     }
     /// The numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, w)| (0..64).filter(move |b| w >> b & 1 == 1).map(move |b| i as u32 * 64 + b))
+        let bits =
+            |w: u64| std::iter::successors((w != 0).then_some(w), |w| Some(w & (w - 1)).filter(|w| *w != 0)).map(u64::trailing_zeros);
+        self.0.iter().enumerate().flat_map(move |(i, w)| bits(*w).map(move |b| i as u32 * 64 + b))
     }
 }
 

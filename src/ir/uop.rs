@@ -1,195 +1,49 @@
-//! The node and its handle. Nodes are immutable and hash-consed: equal nodes are the same node, so `==` compares pointers.
-//! The table of nodes is weak: a graph that nobody holds is freed, without recursion however deep it is.
+//! What can be asked of a node, and how nodes are made of others.
 
-use super::{Arg, Op};
+use super::{Arg, Op, Src, UOp};
 use crate::dtype::{Const, DType};
 use crate::shape::Movement;
-use hashbrown::HashTable;
-use rustc_hash::FxHasher;
 use smallvec::SmallVec;
-use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
-
-/// Operands of a node. Three fit inline, which is the most an ALU op has.
-pub type Src = SmallVec<[UOp; 3]>;
-
-/// What a handle points at. The fields are in this order so that what a walk reads stands together.
-#[repr(C)]
-pub struct Node {
-    op: Op,
-    dtype: DType,
-    /// Unique for the life of the process; creation order.
-    id: u64,
-    src: Src,
-    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every process.
-    key: u64,
-    arg: Arg,
-    pub(super) facts: super::derive::Facts,
-}
-
-/// A handle on an interned node: eight bytes, cheap to clone, equal exactly when the structure is.
-#[derive(Clone)]
-pub struct UOp(Arc<Node>);
-
-struct Entry {
-    key: u64,
-    /// For a node that goes: by then it may have moved, so that its address says nothing.
-    id: u64,
-    node: Weak<Node>,
-}
-
-const SHARDS: usize = 64;
-static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-
-fn shard(key: u64) -> std::sync::MutexGuard<'static, HashTable<Entry>> {
-    // The lock is held over no user code, so a poisoned one still guards a sound table. The top seven bits are left to the table, which tells
-    // the entries of a group apart by them.
-    TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
-}
-
-fn mix(h: u64, v: u64) -> u64 {
-    let x = (h ^ v).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ (x >> 32)
-}
-
-fn structural_key(op: Op, dtype: DType, src: &[UOp], arg: &Arg) -> u64 {
-    let mut h = mix(op as u64, (dtype.scalar as u64) << 32 | dtype.lanes as u64);
-    if !matches!(arg, Arg::None) {
-        let mut hasher = FxHasher::default();
-        arg.hash(&mut hasher);
-        h = mix(h, hasher.finish());
-    }
-    for s in src {
-        h = mix(h, s.0.key);
-    }
-    h
-}
 
 impl UOp {
-    /// The node with these parts: the one that exists, or a new one.
-    pub fn new(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
-        let src = src.into();
-        debug_assert!(op.takes(src.len()), "{op:?} does not take {} operands", src.len());
-        let key = structural_key(op, dtype, &src, &arg);
-        // An upgraded handle that turns out to be another node must not be dropped under the lock: dropping the last one takes it again.
-        let mut strangers: SmallVec<[Arc<Node>; 1]> = SmallVec::new();
-        let mut found = None;
-        // The entry of a node that is being dropped on another thread, which waits for the lock. It is taken over: were it left, threads that
-        // make and drop the same node would fill the table with such entries faster than they go.
-        let mut dying = None;
-        let mut table = shard(key);
-        table.find(key, |e| {
-            if e.key != key {
-                return false;
-            }
-            let Some(n) = e.node.upgrade() else {
-                dying = Some(e.id);
-                return false;
-            };
-            if n.op == op && n.dtype == dtype && n.src == src && n.arg == arg {
-                found = Some(n);
-                return true;
-            }
-            strangers.push(n);
-            false
-        });
-        if let Some(n) = found {
-            drop(table);
-            return UOp(n);
-        }
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let node = Arc::new(Node { op, dtype, src, arg, key, id, facts: Default::default() });
-        let entry = Entry { key, id, node: Arc::downgrade(&node) };
-        match dying.and_then(|old| table.find_mut(key, |e| e.id == old)) {
-            Some(slot) => *slot = entry,
-            None => {
-                table.insert_unique(key, entry, |e| e.key);
-            }
-        }
-        drop(table);
-        UOp(node)
-    }
-
     /// What the node does.
     #[inline]
     pub fn op(&self) -> Op {
-        self.0.op
+        self.node().op
     }
     /// The dtype of its value.
     #[inline]
     pub fn dtype(&self) -> DType {
-        self.0.dtype
+        self.node().dtype
     }
     /// Its operands.
     #[inline]
     pub fn src(&self) -> &[UOp] {
-        &self.0.src
+        &self.node().src
     }
     /// Its payload.
     #[inline]
     pub fn arg(&self) -> &Arg {
-        &self.0.arg
+        &self.node().arg
     }
     /// A number that is unique while the process lives; smaller for older nodes.
     #[inline]
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.node().id
     }
     /// A hash of the structure, the same in every process.
     #[inline]
     pub fn key(&self) -> u64 {
-        self.0.key
+        self.node().key
     }
-    pub(super) fn node(&self) -> &Node {
-        &self.0
-    }
-
     /// The same node with other operands; itself if they are the same.
     pub fn with_src(&self, src: impl Into<Src>) -> UOp {
         let src = src.into();
-        if src == self.0.src { self.clone() } else { UOp::new(self.op(), self.dtype(), src, self.arg().clone()) }
+        if src == self.node().src { self.clone() } else { UOp::new(self.op(), self.dtype(), src, self.arg().clone()) }
     }
     /// The same node with another payload.
     pub fn with_arg(&self, arg: Arg) -> UOp {
-        UOp::new(self.op(), self.dtype(), self.0.src.clone(), arg)
-    }
-
-    /// How many nodes are alive in the process.
-    pub fn live() -> usize {
-        TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        {
-            let mut table = shard(self.key);
-            if let Ok(e) = table.find_entry(self.key, |e| e.id == self.id) {
-                e.remove();
-            }
-        }
-        // Operands that only this node held are taken apart here, one after the other, instead of by nested drops.
-        let mut stack = std::mem::take(&mut self.src);
-        while let Some(u) = stack.pop() {
-            if let Some(mut node) = Arc::into_inner(u.0) {
-                stack.extend(std::mem::take(&mut node.src));
-            }
-        }
-    }
-}
-
-impl PartialEq for UOp {
-    #[inline]
-    fn eq(&self, other: &UOp) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-impl Eq for UOp {}
-impl Hash for UOp {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.id)
+        UOp::new(self.op(), self.dtype(), self.node().src.clone(), arg)
     }
 }
 

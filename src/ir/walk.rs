@@ -70,12 +70,15 @@ impl UOp {
     }
 }
 
-/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it came about.
-pub fn unmarked(roots: &[UOp]) -> Vec<UOp> {
+/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it came about. `exchange` may name a node that takes
+/// another's place; it is asked once about each, in topological order.
+pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();
     walk_along(roots, value_operands, |u| {
-        if u.op().is(Group::Mark) {
+        if let Some(new) = exchange(u) {
+            done.insert(u.id(), new);
+        } else if u.op().is(Group::Mark) {
             done.insert(u.id(), now(&done, &u.src()[0]));
         } else if u.src().iter().any(|s| done.contains_key(&s.id())) {
             let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());

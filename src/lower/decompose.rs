@@ -139,28 +139,6 @@ fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     inside.select(x.binary(u.op(), count), &past)
 }
 
-/// Index integers become 32 bits wide where every one of them fits, else 64.
-pub fn choose_index_width(ast: &UOp) -> UOp {
-    let order = ast.toposort();
-    let fits =
-        order.iter().filter(|u| u.dtype().scalar() == DType::INDEX).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
-    let width = if fits { DType::I32 } else { DType::I64 };
-    let mut done: rustc_hash::FxHashMap<u64, UOp> = Default::default();
-    for u in &order {
-        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        let dtype = if u.dtype().scalar() == DType::INDEX { width.vec(u.dtype().lanes) } else { u.dtype() };
-        let new = if u.op() == Op::Cast && src[0].dtype() == dtype {
-            src[0].clone()
-        } else if dtype == u.dtype() {
-            u.with_src(src)
-        } else {
-            UOp::new(u.op(), dtype, src, u.arg().clone())
-        };
-        done.insert(u.id(), new);
-    }
-    done[&ast.id()].clone()
-}
-
 /// Loads and stores through a guard keep a place without one for the inside: `Index(buf, idx)`.
 pub fn plain(place: &UOp) -> UOp {
     UOp::new(Op::Index, place.dtype(), [place.src()[0].clone(), place.src()[1].clone()].to_src(), Arg::None)

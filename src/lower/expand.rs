@@ -11,20 +11,17 @@ use crate::opt::vector::{self, step};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// The pass.
 pub fn expand(ast: &UOp, target: &Target) -> UOp {
     let mut ast = cut_to_lanes(ast, target);
-    let vectors = choose_vectors(&ast, target);
-    for r in marked(&ast) {
-        if !vectors.contains(&r) {
-            ast = simplify(&unroll(&ast, &r));
-        }
-    }
-    for r in vectors {
+    // Lanes first: there is less to do before copies are made.
+    for r in choose_vectors(&ast, target) {
         ast = simplify(&vectorize(&ast, &r));
     }
-    ast
+    let rest = marked(&ast);
+    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest)) }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
@@ -96,36 +93,83 @@ fn at(u: &UOp, r: &UOp, i: usize) -> UOp {
     u.substitute(&FxHashMap::from_iter([(r.clone(), UOp::int(i as i64))]))
 }
 
-/// Writes out a range.
-fn unroll(ast: &UOp, r: &UOp) -> UOp {
-    let n = extent(r);
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
-        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        let new = match u.op() {
-            Op::Reduce if u.src()[1..].contains(r) => {
-                let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
-                let value = (0..n).map(|i| at(&src[0], r, i)).reduce(|a, b| a.binary(fold.op(), &b)).expect("at least one step");
-                let rest: Src = std::iter::once(value.clone()).chain(src[1..].iter().filter(|s| *s != r).cloned()).collect();
-                if rest.len() == 1 { started(*fold, value) } else { u.with_src(rest) }
-            }
-            Op::Sink => {
-                let mut stores: Src = Src::new();
-                for s in &src {
-                    if s.src()[2..].contains(r) {
-                        let open = s.with_src(s.src().iter().filter(|x| *x != r).cloned().collect::<Src>());
-                        stores.extend((0..n).map(|i| at(&open, r, i)));
-                    } else {
-                        stores.push(s.clone());
-                    }
-                }
-                u.with_src(stores)
-            }
-            _ => u.with_src(src),
-        };
-        done.insert(u.id(), new);
+/// A node written out: its copies, and how far apart they are for a step of each range; 0 where it does not depend on the range.
+struct Copies {
+    nodes: SmallVec<[UOp; 1]>,
+    strides: SmallVec<[usize; 6]>,
+}
+
+impl Copies {
+    /// The copy at these steps of the ranges.
+    fn at(&self, steps: &[usize]) -> &UOp {
+        &self.nodes[self.strides.iter().zip(steps).map(|(a, b)| a * b).sum::<usize>()]
     }
-    done[&ast.id()].clone()
+}
+
+/// All steps of some of the ranges, the last one fastest; the other ranges stand where `from` has them.
+fn each_step(from: &[usize], ranges: &[UOp], some: &[usize], mut f: impl FnMut(&[usize])) {
+    let mut steps: SmallVec<[usize; 6]> = from.iter().copied().collect();
+    some.iter().for_each(|&k| steps[k] = 0);
+    loop {
+        f(&steps);
+        let Some(&k) = some.iter().rev().find(|&&k| steps[k] + 1 < extent(&ranges[k])) else { return };
+        some.iter().filter(|&&j| j > k).for_each(|&j| steps[j] = 0);
+        steps[k] += 1;
+    }
+}
+
+/// Writes ranges out: what depends on some of them is there once for each of their steps.
+fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
+    let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
+    let is_marked = |s: &UOp| ranges.contains(s);
+    let mut done: FxHashMap<u64, Copies> = FxHashMap::default();
+    for u in ast.toposort() {
+        let closes = |r: &UOp| match u.op() {
+            Op::Reduce => u.src()[1..].contains(r),
+            Op::Store => u.src()[2..].contains(r),
+            _ => false,
+        };
+        let numbers = |f: &dyn Fn(&UOp) -> bool| -> SmallVec<[usize; 6]> { (0..ranges.len()).filter(|&k| f(&ranges[k])).collect() };
+        // The copies of a store stand beside each other; those of what a reduce folds become one value.
+        let open = numbers(&|r| u.uses_range(r.range_id()) || (u.op() == Op::Store && closes(r)));
+        let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
+        let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
+        if open.is_empty() && closed.is_empty() && u.op() != Op::Sink {
+            nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
+        } else {
+            each_step(&start, ranges, &open, |steps| {
+                let now = |s: &UOp| done[&s.id()].at(steps).clone();
+                let new = match u.op() {
+                    Op::Range if is_marked(&u) => UOp::int(steps[open[0]] as i64),
+                    Op::Reduce if !closed.is_empty() => {
+                        let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+                        let mut value: Option<UOp> = None;
+                        each_step(steps, ranges, &closed, |steps| {
+                            let next = done[&u.src()[0].id()].at(steps);
+                            value = Some(value.take().map_or_else(|| next.clone(), |v| v.binary(fold.op(), next)));
+                        });
+                        let value = value.expect("at least one step");
+                        let rest: Src =
+                            std::iter::once(value.clone()).chain(u.src()[1..].iter().filter(|s| !is_marked(s)).cloned()).collect();
+                        if rest.len() == 1 { started(*fold, value) } else { u.with_src(rest) }
+                    }
+                    Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
+                    Op::Sink => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
+                    _ => u.with_src(u.src().iter().map(now).collect::<Src>()),
+                };
+                // At once, so that users are made of the simple form.
+                nodes.push(simplify(&new));
+            });
+        }
+        let mut strides: SmallVec<[usize; 6]> = start.clone();
+        let mut stride = 1;
+        for &k in open.iter().rev() {
+            strides[k] = stride;
+            stride *= extent(&ranges[k]);
+        }
+        done.insert(u.id(), Copies { nodes, strides });
+    }
+    done[&ast.id()].at(&start).clone()
 }
 
 /// Turns a range into lanes: whatever depends on it becomes a vector of all its steps.

@@ -1,14 +1,16 @@
 //! From a graph to a list: the linear program. A value is placed in the innermost loop of the ranges that it depends on, so whatever does
 //! not change inside a loop is computed outside it, and several reduces over one row become loops that follow each other.
 //!
-//! In comes a kernel whose ranges are all loops; out comes a list in which operands precede users, loops are opened and closed in order,
-//! reduces are accumulators, and guarded stores stand in `If`s.
+//! In comes a kernel whose ranges are loops, or the share of a thread; out comes a list in which operands precede users, loops are opened and closed
+//! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
 
 use super::decompose::plain;
 use crate::dtype::DType;
-use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
+use crate::opt::extent;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// A loop, by its place in the order of nesting. The whole program is the place 0.
 type Block = usize;
@@ -18,6 +20,7 @@ struct Loops {
     ranges: Vec<UOp>,
     place: FxHashMap<u32, Block>,
     parent: Vec<Block>,
+    depth: Vec<usize>,
 }
 
 impl Loops {
@@ -25,10 +28,10 @@ impl Loops {
         let mut ranges: Vec<UOp> = Vec::new();
         let sink = order.last().expect("a kernel has a sink");
         for s in sink.src() {
-            ranges.extend(s.src()[2..].iter().filter(|r| r.op() == Op::Range).cloned());
+            ranges.extend(closed(s).cloned());
         }
         for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
-            ranges.extend(u.src()[1..].iter().cloned());
+            ranges.extend(closed(u).cloned());
         }
         let mut seen = FxHashSet::default();
         ranges.retain(|r| seen.insert(r.range_id()));
@@ -41,14 +44,14 @@ impl Loops {
                 inside[w[1]].insert(w[0]);
             }
         };
+        // Many nodes have the same ranges.
+        let mut known: FxHashSet<&RangeSet> = FxHashSet::default();
         for u in order {
+            if closed(u).next().is_none() && !known.insert(u.ranges()) {
+                continue;
+            }
             let mut blocks: BTreeSet<Block> = u.ranges().iter().filter_map(|id| place.get(&id).copied()).collect();
-            let closed = match u.op() {
-                Op::Reduce => &u.src()[1..],
-                Op::Store => &u.src()[2..],
-                _ => &[],
-            };
-            blocks.extend(closed.iter().filter(|r| r.op() == Op::Range).map(|r| place[&r.range_id()]));
+            blocks.extend(closed(u).map(|r| place[&r.range_id()]));
             relate(&blocks);
         }
         let mut parent = vec![0; ranges.len() + 1];
@@ -60,32 +63,17 @@ impl Loops {
             }
             parent[b] = list.last().copied().unwrap_or(0);
         }
-        Loops { ranges, place, parent }
-    }
-
-    fn depth(&self, mut b: Block) -> usize {
-        let mut d = 0;
-        while b != 0 {
-            b = self.parent[b];
-            d += 1;
+        // Parents come before what is inside them.
+        let mut depth = vec![0; parent.len()];
+        for b in 1..parent.len() {
+            depth[b] = depth[parent[b]] + 1;
         }
-        d
+        Loops { ranges, place, parent, depth }
     }
 
     /// The deeper of two blocks, one of which must be inside the other.
     fn deeper(&self, a: Block, b: Block) -> Block {
-        if self.depth(a) >= self.depth(b) { a } else { b }
-    }
-
-    /// The blocks from the outside in.
-    fn path(&self, mut b: Block) -> Vec<Block> {
-        let mut path = vec![b];
-        while b != 0 {
-            b = self.parent[b];
-            path.push(b);
-        }
-        path.reverse();
-        path
+        if self.depth[a] >= self.depth[b] { a } else { b }
     }
 
     fn of_node(&self, u: &UOp) -> Block {
@@ -93,8 +81,18 @@ impl Loops {
     }
 }
 
+/// The loops that a node closes.
+fn closed(u: &UOp) -> impl Iterator<Item = &UOp> {
+    let list = match u.op() {
+        Op::Reduce => &u.src()[1..],
+        Op::Store => &u.src()[2..],
+        _ => &[],
+    };
+    list.iter().filter(|r| r.op() == Op::Range && r.range_kind() != AxisKind::Thread)
+}
+
 /// Something to put down in a block.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Item {
     /// A value or effect, by its place in the graph's order.
     Node(usize),
@@ -104,6 +102,52 @@ enum Item {
     Step(usize),
     /// A loop.
     Loop(Block),
+}
+
+/// What is put down where, and which item must come before which.
+struct Items {
+    /// How many nodes the graph has.
+    nodes: usize,
+    members: Vec<Vec<Item>>,
+    /// Pairs of items of one block, by number.
+    edges: Vec<(u32, u32)>,
+}
+
+impl Items {
+    fn number(&self, item: Item) -> usize {
+        match item {
+            Item::Node(i) => i,
+            Item::Start(i) => self.nodes + i,
+            Item::Step(i) => 2 * self.nodes + i,
+            Item::Loop(b) => 3 * self.nodes + b,
+        }
+    }
+    fn item(&self, number: usize) -> Item {
+        let (kind, i) = (number / self.nodes, number % self.nodes);
+        match kind {
+            0 => Item::Node(i),
+            1 => Item::Start(i),
+            2 => Item::Step(i),
+            _ => Item::Loop(number - 3 * self.nodes),
+        }
+    }
+    /// Puts an item into a block.
+    fn place(&mut self, item: Item, b: Block) {
+        self.members[b].push(item);
+    }
+    /// The first before the second, in the block where the ways to them part.
+    fn edge(&mut self, loops: &Loops, (mut a, mut at): (Item, Block), (mut z, mut to): (Item, Block)) {
+        while at != to {
+            if loops.depth[at] >= loops.depth[to] {
+                (a, at) = (Item::Loop(at), loops.parent[at]);
+            } else {
+                (z, to) = (Item::Loop(to), loops.parent[to]);
+            }
+        }
+        if a != z {
+            self.edges.push((self.number(a) as u32, self.number(z) as u32));
+        }
+    }
 }
 
 /// The pass. The arguments are those of the kernel: one that simplification has left without a use keeps its slot.
@@ -117,21 +161,20 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
     for (i, u) in order.iter().enumerate() {
         let mut b = loops.of_node(u);
         for s in u.src() {
-            let from = block[number[&s.id()]];
             // A reduce leaves the loops that it closes.
             if u.op() != Op::Reduce && s.op() != Op::Range {
-                b = loops.deeper(b, from);
+                b = loops.deeper(b, block[number[&s.id()]]);
             }
         }
         match u.op() {
             Op::Range => b = loops.place.get(&u.range_id()).copied().unwrap_or(0),
             Op::Reduce => {
-                let outermost = u.src()[1..].iter().map(|r| loops.place[&r.range_id()]).min().unwrap_or(0);
+                let outermost = closed(u).map(|r| loops.place[&r.range_id()]).min().unwrap_or(0);
                 b = loops.deeper(b, loops.parent[outermost]);
             }
             // A store is in all the loops that it closes.
             Op::Store => {
-                for r in u.src()[2..].iter().filter(|r| r.op() == Op::Range) {
+                for r in closed(u) {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }
@@ -141,56 +184,50 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
         block[i] = b;
     }
     let step_block = |i: usize| -> Block {
-        let closing = order[i].src()[1..].iter().map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
+        let closing = closed(&order[i]).map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
         loops.deeper(closing, block[number[&order[i].src()[0].id()]])
     };
 
-    // Which item must come before which, in the block where their paths part.
-    let mut before: FxHashMap<Block, Vec<(Item, Item)>> = FxHashMap::default();
-    let mut members: FxHashMap<Block, BTreeSet<Item>> = FxHashMap::default();
-    let mut place = |item: Item, b: Block| {
-        members.entry(b).or_default().insert(item);
-        let mut b = b;
-        while b != 0 {
-            members.entry(loops.parent[b]).or_default().insert(Item::Loop(b));
-            b = loops.parent[b];
-        }
-    };
-    let mut edge = |(a, at): (Item, Block), (z, to): (Item, Block)| {
-        let (p, q) = (loops.path(at), loops.path(to));
-        let common = p.iter().zip(&q).take_while(|(x, y)| x == y).count();
-        let here = p[common - 1];
-        let first = if common < p.len() { Item::Loop(p[common]) } else { a };
-        let second = if common < q.len() { Item::Loop(q[common]) } else { z };
-        if first != second {
-            before.entry(here).or_default().push((first, second));
-        }
-    };
+    let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
     for (i, u) in order.iter().enumerate() {
         if matches!(u.op(), Op::Const | Op::Sink | Op::Range) {
             continue;
         }
-        place(Item::Node(i), block[i]);
-        let operand = |s: &UOp| (Item::Node(number[&s.id()]), block[number[&s.id()]]);
+        items.place(Item::Node(i), block[i]);
+        let operand = |s: &UOp| {
+            let n = number[&s.id()];
+            (Item::Node(n), block[n])
+        };
         if u.op() == Op::Reduce {
             let step = step_block(i);
-            place(Item::Start(i), block[i]);
-            place(Item::Step(i), step);
-            edge((Item::Start(i), block[i]), (Item::Step(i), step));
+            items.place(Item::Start(i), block[i]);
+            items.place(Item::Step(i), step);
+            items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
             if !matches!(u.src()[0].op(), Op::Const | Op::Range) {
-                edge(operand(&u.src()[0]), (Item::Step(i), step));
+                items.edge(&loops, operand(&u.src()[0]), (Item::Step(i), step));
             }
-            edge((Item::Step(i), step), (Item::Node(i), block[i]));
+            items.edge(&loops, (Item::Step(i), step), (Item::Node(i), block[i]));
         } else {
             for s in u.src().iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
-                edge(operand(s), (Item::Node(i), block[i]));
+                items.edge(&loops, operand(s), (Item::Node(i), block[i]));
             }
         }
     }
-
-    let mut emit = Emit { order: &order, loops: &loops, number: &number, new: FxHashMap::default(), list: Vec::new(), accs: 0 };
+    // The loops that something is in, each in its parent. Parents have smaller numbers.
+    for b in (1..loops.parent.len()).rev() {
+        if !items.members[b].is_empty() {
+            items.place(Item::Loop(b), loops.parent[b]);
+        }
+    }
+    let loaded = order.iter().filter(|u| u.op() == Op::Load).map(|u| u.src()[0].id()).collect();
+    let new = vec![None; order.len()];
+    let is_index = |u: &&UOp| u.dtype().scalar() == DType::INDEX;
+    let fits = order.iter().filter(is_index).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
+    let width = if fits { DType::I32 } else { DType::I64 };
+    let mut emit =
+        Emit { order: &order, loops: &loops, number: &number, width, loaded, new, list: Vec::new(), listed: IdSet::default(), accs: 0 };
     emit.arguments(args);
-    emit.block(0, &members, &before);
+    emit.all(&mut items);
     emit.list
 }
 
@@ -198,9 +235,14 @@ struct Emit<'a> {
     order: &'a [UOp],
     loops: &'a Loops,
     number: &'a FxHashMap<u64, usize>,
+    /// What index integers are.
+    width: DType,
+    /// Places that loads use.
+    loaded: FxHashSet<u64>,
     /// What each node has become in the list.
-    new: FxHashMap<usize, UOp>,
+    new: Vec<Option<UOp>>,
     list: Vec<UOp>,
+    listed: IdSet,
     accs: u32,
 }
 
@@ -209,79 +251,100 @@ impl Emit<'_> {
         self.list.push(u);
     }
 
-    /// Kernel arguments come first.
+    /// Kernel arguments come first, then the share of a thread. Literals are not put down.
     fn arguments(&mut self, args: &[UOp]) {
         for a in args {
             if let Some(&i) = self.number.get(&a.id()) {
-                self.new.insert(i, a.clone());
+                self.new[i] = Some(a.clone());
             }
             self.push(a.clone());
         }
+        for (i, u) in self.order.iter().enumerate() {
+            match u.arg() {
+                Arg::Const(_) => self.new[i] = Some(UOp::new(Op::Const, self.sized(u.dtype()), Src::new(), u.arg().clone())),
+                Arg::Range { kind: AxisKind::Thread, .. } => {
+                    let arg = Arg::Special { kind: SpecialKind::Thread, dim: 0, extent: extent(u) };
+                    let share = UOp::new(Op::Special, self.width, Src::new(), arg);
+                    self.new[i] = Some(share.clone());
+                    self.push(share);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The dtype, with the width of index integers.
+    fn sized(&self, dtype: DType) -> DType {
+        if dtype.scalar() == DType::INDEX { self.width.vec(dtype.lanes) } else { dtype }
+    }
+
+    /// Puts down the whole program.
+    fn all(&mut self, items: &mut Items) {
+        items.edges.sort_unstable();
+        items.edges.dedup();
+        let mut waits = vec![0u32; 3 * items.nodes + self.loops.parent.len()];
+        items.edges.iter().for_each(|e| waits[e.1 as usize] += 1);
+        self.block(0, items, &mut waits);
     }
 
     /// Puts down a block. Loops nest as deep as a kernel has axes, so recursion is bounded.
-    fn block(&mut self, b: Block, members: &FxHashMap<Block, BTreeSet<Item>>, before: &FxHashMap<Block, Vec<(Item, Item)>>) {
-        let items: Vec<Item> = members.get(&b).into_iter().flatten().copied().collect();
-        let mut waits: FxHashMap<Item, usize> = items.iter().map(|i| (*i, 0)).collect();
-        let mut next: FxHashMap<Item, Vec<Item>> = FxHashMap::default();
-        let mut seen = FxHashSet::default();
-        for (a, z) in before.get(&b).into_iter().flatten() {
-            if seen.insert((*a, *z)) {
-                *waits.get_mut(z).expect("both ends are in the block") += 1;
-                next.entry(*a).or_default().push(*z);
-            }
-        }
+    fn block(&mut self, b: Block, items: &Items, waits: &mut [u32]) {
         // Among items that are ready: the order of the graph, effects on memory last.
-        let urgency = |i: &Item| -> (u8, usize, Item) {
+        let urgency = |i: Item| -> (u8, usize, Item) {
             match i {
-                Item::Node(n) if self.order[*n].op() == Op::Store => (2, *n, *i),
-                Item::Node(n) | Item::Step(n) => (0, *n, *i),
+                Item::Node(n) if self.order[n].op() == Op::Store => (2, n, i),
+                Item::Node(n) | Item::Step(n) => (0, n, i),
                 // An accumulator is set right before its loop.
-                Item::Start(n) => (1, *n, *i),
-                Item::Loop(b) => (1, usize::MAX / 2 + *b, *i),
+                Item::Start(n) => (1, n, i),
+                Item::Loop(b) => (1, usize::MAX / 2 + b, i),
             }
         };
-        let mut ready: BTreeSet<(u8, usize, Item)> = waits.iter().filter(|(_, n)| **n == 0).map(|(i, _)| urgency(i)).collect();
-        let mut left = items.len();
-        let mut sequence = Vec::with_capacity(items.len());
-        while let Some(first) = ready.pop_first() {
-            left -= 1;
-            sequence.push(first.2);
-            for z in next.get(&first.2).into_iter().flatten() {
-                let n = waits.get_mut(z).expect("both ends are in the block");
-                *n -= 1;
-                if *n == 0 {
-                    ready.insert(urgency(z));
+        let members = &items.members[b];
+        let mut ready: BinaryHeap<Reverse<(u8, usize, Item)>> =
+            members.iter().filter(|i| waits[items.number(**i)] == 0).map(|i| Reverse(urgency(*i))).collect();
+        let mut sequence = Vec::with_capacity(members.len());
+        while let Some(Reverse((.., first))) = ready.pop() {
+            sequence.push(first);
+            let from = items.number(first) as u32;
+            let edges = &items.edges[items.edges.partition_point(|e| e.0 < from)..];
+            for &(_, z) in edges.iter().take_while(|e| e.0 == from) {
+                waits[z as usize] -= 1;
+                if waits[z as usize] == 0 {
+                    ready.push(Reverse(urgency(items.item(z as usize))));
                 }
             }
         }
-        assert!(left == 0, "loops wait for each other in {:?}", self.order.last());
+        assert!(sequence.len() == members.len(), "loops wait for each other in {:?}", self.order.last());
         for item in sequence {
             match item {
                 Item::Node(i) => self.node(i),
                 Item::Start(i) => self.start(i),
                 Item::Step(i) => self.step(i),
                 Item::Loop(l) => {
-                    let range = self.loops.ranges[l - 1].clone();
-                    let i = self.number[&range.id()];
-                    self.new.insert(i, range.clone());
+                    let old = &self.loops.ranges[l - 1];
+                    // Without workgroups, independent work is a loop.
+                    let kind = if old.range_kind() == AxisKind::Global { AxisKind::Loop } else { old.range_kind() };
+                    let arg = Arg::Range { id: old.range_id(), kind };
+                    let range = UOp::new(Op::Range, self.width, [self.operand(&old.src()[0])].to_src(), arg);
+                    self.new[self.number[&old.id()]] = Some(range.clone());
                     self.push(range.clone());
-                    self.block(l, members, before);
+                    self.block(l, items, waits);
                     self.push(UOp::new(Op::EndRange, DType::VOID, [range].to_src(), Arg::None));
                 }
             }
         }
     }
 
+    fn now(&self, i: usize) -> &UOp {
+        self.new[i].as_ref().expect("operands come before users")
+    }
+
     fn operand(&self, s: &UOp) -> UOp {
-        match s.op() {
-            Op::Const | Op::Range => s.clone(),
-            _ => self.new[&self.number[&s.id()]].clone(),
-        }
+        self.now(self.number[&s.id()]).clone()
     }
 
     fn node(&mut self, i: usize) {
-        if self.new.contains_key(&i) && self.order[i].op() != Op::Reduce {
+        if self.new[i].is_some() && self.order[i].op() != Op::Reduce {
             return;
         }
         let u = self.order[i].clone();
@@ -290,12 +353,12 @@ impl Emit<'_> {
             // known; where a place depends on them they are put down, so that it can be seen to lie inside its buffer.
             Op::Reduce if u.dtype().is_int() && self.is_place(&u) => {
                 let (lo, hi) = u.bounds();
-                let bound = |b: i128| UOp::constant(b as i64, u.dtype());
-                let least = self.new[&i].binary(Op::Max, bound(lo));
+                let bound = |b: i128| UOp::constant(b as i64, self.sized(u.dtype()));
+                let least = self.now(i).binary(Op::Max, bound(lo));
                 let both = least.binary(Op::Min, bound(hi));
                 self.push(least);
                 self.push(both.clone());
-                self.new.insert(i, both);
+                self.new[i] = Some(both);
             }
             Op::Reduce => {}
             Op::Store => {
@@ -312,17 +375,23 @@ impl Emit<'_> {
                 if let Some(open) = open {
                     self.push(UOp::new(Op::EndIf, DType::VOID, [open].to_src(), Arg::None));
                 }
-                self.new.insert(i, store);
+                self.new[i] = Some(store);
             }
             _ => {
                 let src: Src = u.src().iter().map(|s| self.operand(s)).collect();
-                let new = u.with_src(src);
+                let dtype = self.sized(u.dtype());
+                if u.op() == Op::Cast && src[0].dtype() == dtype {
+                    self.new[i] = Some(src[0].clone());
+                    return;
+                }
+                let new = if dtype == u.dtype() { u.with_src(src) } else { UOp::new(u.op(), dtype, src, u.arg().clone()) };
                 // The place of a guarded store is put down inside its `If`.
-                let guarded = new.op() == Op::Index && new.src().len() > 2 && !self.is_loaded(i);
-                if !guarded {
+                let guarded = new.op() == Op::Index && new.src().len() > 2 && !self.loaded.contains(&u.id());
+                // Index integers of a width and others of it may have been told apart by nothing else.
+                if !guarded && self.listed.insert(new.id()) {
                     self.push(new.clone());
                 }
-                self.new.insert(i, new);
+                self.new[i] = Some(new);
             }
         }
     }
@@ -332,30 +401,25 @@ impl Emit<'_> {
         self.order.iter().filter(|n| n.op() == Op::Index).any(|n| n.src()[1].toposort().contains(u))
     }
 
-    /// Does a load use this place?
-    fn is_loaded(&self, i: usize) -> bool {
-        let place = &self.order[i];
-        self.order[i..].iter().any(|u| u.op() == Op::Load && u.src()[0] == *place)
-    }
-
     fn start(&mut self, i: usize) {
         let u = &self.order[i];
         let fold = fold_of(u);
-        let init = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(fold.identity(u.dtype())));
-        let acc = UOp::new(Op::DefineAcc, u.dtype(), [init].to_src(), Arg::Acc(self.accs));
+        let dtype = self.sized(u.dtype());
+        let init = UOp::new(Op::Const, dtype, Src::new(), Arg::Const(fold.identity(dtype)));
+        let acc = UOp::new(Op::DefineAcc, dtype, [init].to_src(), Arg::Acc(self.accs));
         self.accs += 1;
-        self.new.insert(i, acc.clone());
+        self.new[i] = Some(acc.clone());
         self.push(acc);
     }
 
     fn step(&mut self, i: usize) {
         let u = self.order[i].clone();
-        let acc = self.new[&i].clone();
+        let acc = self.now(i).clone();
         let value = acc.binary(fold_of(&u).op(), self.operand(&u.src()[0]));
-        let assign = UOp::new(Op::Assign, u.dtype(), [acc, value.clone()].to_src(), Arg::None);
+        let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value.clone()].to_src(), Arg::None);
         self.push(value);
         self.push(assign.clone());
-        self.new.insert(i, assign);
+        self.new[i] = Some(assign);
     }
 }
 

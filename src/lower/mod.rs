@@ -18,7 +18,7 @@ use crate::target::Target;
 use std::time::{Duration, Instant};
 
 /// The names of the passes, in order. The optimizer comes before them, the renderer after.
-pub const PASSES: [&str; 7] = ["expand", "share_reduces", "name_positions", "guard", "decompose", "choose_index_width", "linearize"];
+pub const PASSES: [&str; 6] = ["expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// A linear program, ready to be rendered.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Program {
     /// What it costs.
     pub estimate: Estimate,
     /// The time that each pass took.
-    pub times: [Duration; 7],
+    pub times: [Duration; 6],
 }
 
 /// What one run of a kernel does, by its program.
@@ -53,7 +53,7 @@ pub type After<'a> = &'a mut dyn FnMut(&str, &[UOp]);
 
 /// Lowers a kernel.
 pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
-    let mut times = [Duration::ZERO; 7];
+    let mut times = [Duration::ZERO; 6];
     let mut clock = Instant::now();
     let mut lap = |i: usize, list: &[UOp], after: &mut dyn FnMut(&str, &[UOp])| {
         times[i] = clock.elapsed();
@@ -71,10 +71,8 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     lap(3, std::slice::from_ref(&ast), after);
     let ast = decompose::decompose(&ast, target);
     lap(4, std::slice::from_ref(&ast), after);
-    let ast = decompose::choose_index_width(&ast);
-    lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args);
-    lap(6, &uops, after);
+    lap(5, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
 }

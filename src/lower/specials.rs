@@ -1,5 +1,5 @@
-//! Ranges that a launch provides become `Special`s: workgroups, threads of a workgroup, shares of the CPU's threads. After this pass only
-//! ranges that are loops stand.
+//! Ranges that a launch of workgroups provides become `Special`s: workgroups, and threads of a workgroup. After this pass only ranges that are loops
+//! stand, and the shares of the CPU's threads.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
@@ -41,37 +41,14 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         let locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
         launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
     }
-    let mut loops: FxHashMap<UOp, UOp> = FxHashMap::default();
-    if !target.grid {
-        let plain = |r: &UOp| (r.clone(), UOp::range(&r.src()[0], r.range_id(), AxisKind::Loop));
-        loops = all.iter().filter(|r| r.range_kind() == AxisKind::Global).map(plain).collect();
+    launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
+    if map.is_empty() {
+        return (ast.clone(), launch);
     }
-    if let Some(r) = all.iter().find(|r| r.range_kind() == AxisKind::Thread) {
-        launch.threads = extent(r);
-        map.insert(r.clone(), special(SpecialKind::Thread, 0, extent(r)));
-    }
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
-        let new = match map.get(&u).or_else(|| loops.get(&u)) {
-            Some(s) => s.clone(),
-            None => {
-                let keep = match u.op() {
-                    Op::Store => 2,
-                    _ => usize::MAX,
-                };
-                let src: Src = u
-                    .src()
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, s)| *i < keep || !map.contains_key(s))
-                    .map(|(_, s)| done[&s.id()].clone())
-                    .collect();
-                u.with_src(src)
-            }
-        };
-        done.insert(u.id(), new);
-    }
-    (simplify(&done[&ast.id()]), launch)
+    // Stores do not close what the launch opens.
+    let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
+    let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
+    (simplify(&ast.substitute(&map)), launch)
 }
 
 fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {

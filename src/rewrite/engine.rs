@@ -62,7 +62,21 @@ impl<C> Rules<C> {
 
     /// Applies rules bottom-up until none applies anywhere.
     pub fn fixpoint(&self, root: &UOp, cx: &mut C) -> UOp {
-        self.fixpoint_all(std::slice::from_ref(root), cx).pop().expect("one root in, one root out")
+        let one = |root: &UOp, cx: &mut C| self.fixpoint_all(std::slice::from_ref(root), cx).pop().expect("one root in, one root out");
+        if root.is_settled(self.settled) {
+            return root.clone();
+        }
+        // A node on operands that are done needs no walk.
+        if self.settled == 0 || !root.src().iter().all(|s| s.is_settled(self.settled)) {
+            return one(root, cx);
+        }
+        match self.step(root, cx) {
+            Some((next, _)) => one(&next, cx),
+            None => {
+                root.settle(self.settled);
+                root.clone()
+            }
+        }
     }
 
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.

@@ -206,25 +206,24 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     Some(g)
 }
 
-/// A group whose neighbouring ranges are one where nothing tells them apart: longer loops, and more room for lanes and threads.
-fn joined(g: &Group) -> Group {
-    let mut g = g.clone();
+/// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and more room for lanes and threads.
+pub fn joined(sink: &UOp) -> UOp {
+    let mut ranges: Vec<UOp> = sink.src()[0].src()[2..].to_vec();
+    let mut exprs: Vec<UOp> = sink.src().iter().flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone()]).collect();
     let mut i = 0;
-    while i + 1 < g.ranges.len() {
-        let exprs: Vec<UOp> = g.stores.iter().flat_map(|s| [s.1.clone(), s.2.clone()]).collect();
-        let Some((range, exprs)) = join(&g.ranges[i], &g.ranges[i + 1], &exprs) else {
+    while i + 1 < ranges.len() {
+        let Some((range, new)) = join(&ranges[i], &ranges[i + 1], &exprs) else {
             i += 1;
             continue;
         };
-        g.ranges.splice(i..i + 2, [range]);
-        for (s, e) in g.stores.iter_mut().zip(exprs.chunks(2)) {
-            (s.1, s.2) = (e[0].clone(), e[1].clone());
-        }
+        ranges.splice(i..i + 2, [range]);
+        exprs = new;
     }
-    for s in &mut g.stores {
-        s.2 = JOIN_RULES.fixpoint(&s.2, &mut ());
-    }
-    g
+    let stores = sink.src().iter().zip(exprs.chunks(2)).map(|(s, e)| {
+        let place = s.src()[0].with_src([s.src()[0].src()[0].clone(), e[0].clone()].to_src());
+        s.with_src([place, JOIN_RULES.fixpoint(&e[1], &mut ())].into_iter().chain(ranges.iter().cloned()).collect::<Src>())
+    });
+    renumbered(&UOp::sink(stores.collect::<Src>()))
 }
 
 /// Two ranges as one in all expressions, if no division is left of it.
@@ -259,7 +258,6 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
-    let g = joined(g);
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product();
         let place = UOp::new(
@@ -286,17 +284,19 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
         });
         map.insert(u.clone(), UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }));
     }
-    // Ranges: those of the outputs, then those of reduces, outer ones first.
-    let mut next = 0;
-    let mut number = |r: &UOp, map: &mut FxHashMap<UOp, UOp>| {
-        if !map.contains_key(r) {
-            map.insert(r.clone(), UOp::range(&r.src()[0], next, r.range_kind()));
-            next += 1;
-        }
+    (renumbered(&sink.substitute(&map)), slots)
+}
+
+/// The kernel with its ranges numbered: those of the outputs, then those of reduces, outer ones first.
+fn renumbered(sink: &UOp) -> UOp {
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut number = |r: &UOp| {
+        let next = map.len() as u32;
+        map.entry(r.clone()).or_insert_with(|| UOp::range(&r.src()[0], next, r.range_kind()));
     };
-    g.ranges.iter().for_each(|r| number(r, &mut map));
-    for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
-        u.src()[1..].iter().for_each(|r| number(r, &mut map));
+    sink.src()[0].src()[2..].iter().for_each(&mut number);
+    for u in sink.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
+        u.src()[1..].iter().for_each(&mut number);
     }
-    (sink.substitute(&map), slots)
+    sink.substitute(&map)
 }

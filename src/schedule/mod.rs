@@ -19,7 +19,7 @@ pub use prepare::PREPARE;
 pub use sums::SUMS;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, substitute_all, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -149,17 +149,15 @@ pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
 
 /// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use.
 fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
-    let nodes = unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>());
     let mut inputs = Vec::new();
-    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for u in toposort(nodes.iter()) {
-        if let Arg::Storage(s) = u.arg() {
-            let arg = Arg::Param { slot: inputs.len(), len: s.storage.len(), device: s.storage.device().clone() };
-            map.insert(u.clone(), UOp::new(Op::Param, u.dtype(), Src::new(), arg));
-            inputs.push(s.clone());
-        }
-    }
-    (substitute_all(&nodes, &map), inputs)
+    let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+    let nodes = unmarked(&nodes, |u| {
+        let Arg::Storage(s) = u.arg() else { return None };
+        let arg = Arg::Param { slot: inputs.len(), len: s.storage.len(), device: s.storage.device().clone() };
+        inputs.push(s.clone());
+        Some(UOp::new(Op::Param, u.dtype(), Src::new(), arg))
+    });
+    (nodes, inputs)
 }
 
 /// Plans an abstracted graph.

@@ -4,6 +4,7 @@ use super::Step;
 use super::kernels::{self, Group};
 use super::ranges::Ranged;
 use super::reuse::TakeOver;
+use crate::ir::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -68,9 +69,12 @@ pub fn sequence<'a>(groups: &'a [Group], ranged: &Ranged, taken: &[TakeOver]) ->
 /// The steps of a plan.
 pub fn steps(groups: &[Group], ranged: &Ranged, taken: &[TakeOver]) -> Vec<Step> {
     let units = sequence(groups, ranged, taken).expect("the kernels of a graph form no circle");
+    // The layers of a model are often the same kernels.
+    let mut joined: FxHashMap<UOp, UOp> = FxHashMap::default();
     let step = |u: Unit| match u {
         Unit::Group(g) => {
             let (ast, buffers) = kernels::finish(g);
+            let ast = joined.entry(ast).or_insert_with_key(kernels::joined).clone();
             Step::Kernel { ast, buffers, device: g.device.clone() }
         }
         Unit::Copy { to, from, start } => Step::Copy { to, from, start },

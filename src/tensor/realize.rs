@@ -100,7 +100,7 @@ fn refuse_stale(nodes: &[UOp]) -> Result<()> {
 
 /// Requests for tensors, with memory to take over where nobody else reads it.
 fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> {
-    let nodes = unmarked(nodes);
+    let nodes = unmarked(nodes, |_| None);
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let any_home = tensors.iter().any(|t| lock(&t.0.home).is_some());
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
@@ -268,7 +268,7 @@ impl Tensor {
     /// ```
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
-        let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>());
+        let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>(), |_| None);
         refuse_stale(&nodes)?;
         let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: None };
         let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();

@@ -1,0 +1,225 @@
+//! The node, its handle, and the table of all nodes. Nodes are immutable and hash-consed: equal nodes are the same node, so `==` compares pointers.
+//! The table does not hold them: a graph that nobody holds is freed, without recursion however deep it is.
+//!
+//! A handle counts like an `Arc`. It is not one because the compiler makes and drops hundreds of thousands of nodes a second: here a lookup takes no
+//! second count, an entry of the table is two words, and memory of a node that went is kept for the next one.
+
+use super::{Arg, Op};
+use crate::dtype::DType;
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::hash::{Hash, Hasher};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+/// Operands of a node. Three fit inline, which is the most an ALU op has.
+pub type Src = SmallVec<[UOp; 3]>;
+
+/// What a handle points at. The fields are in this order so that what a walk reads stands together.
+#[repr(C)]
+pub(super) struct Node {
+    /// How many handles there are. It goes from 0 to 1 when the node is made, from 1 to 0 under the lock of its part of the table, and in no other
+    /// place from or to 0: whoever finds the node in the table finds it alive.
+    handles: AtomicU64,
+    pub(super) op: Op,
+    pub(super) dtype: DType,
+    /// Unique for the life of the process; creation order.
+    pub(super) id: u64,
+    pub(super) src: Src,
+    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every process.
+    pub(super) key: u64,
+    pub(super) arg: Arg,
+    pub(super) facts: super::derive::Facts,
+}
+
+/// A handle on an interned node: eight bytes, cheap to clone, equal exactly when the structure is.
+pub struct UOp(NonNull<Node>);
+
+const fn shared<T: Send + Sync>() {}
+const _: () = shared::<Node>();
+// SAFETY: a handle is a shared reference that is counted with atomics; the node itself may be shared and sent, as the line above checks.
+unsafe impl Send for UOp {}
+// SAFETY: as above.
+unsafe impl Sync for UOp {}
+
+struct Entry {
+    key: u64,
+    node: NonNull<Node>,
+}
+// SAFETY: as for handles. An entry is only used under the lock of its part of the table.
+unsafe impl Send for Entry {}
+
+const SHARDS: usize = 64;
+static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+fn shard(key: u64) -> MutexGuard<'static, HashTable<Entry>> {
+    // The lock is held over no user code, so a poisoned one still guards a sound table. The top seven bits are left to the table, which tells
+    // the entries of a group apart by them.
+    TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn mix(h: u64, v: u64) -> u64 {
+    let x = (h ^ v).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ (x >> 32)
+}
+
+fn structural_key(op: Op, dtype: DType, src: &[UOp], arg: &Arg) -> u64 {
+    let mut h = mix(op as u64, (dtype.scalar as u64) << 32 | dtype.lanes as u64);
+    if !matches!(arg, Arg::None) {
+        let mut hasher = FxHasher::default();
+        arg.hash(&mut hasher);
+        h = mix(h, hasher.finish());
+    }
+    for s in src {
+        h = mix(h, s.node().key);
+    }
+    h
+}
+
+impl UOp {
+    /// The node with these parts: the one that exists, or a new one.
+    pub fn new(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
+        let src = src.into();
+        debug_assert!(op.takes(src.len()), "{op:?} does not take {} operands", src.len());
+        let key = structural_key(op, dtype, &src, &arg);
+        let mut table = shard(key);
+        let found = table.find(key, |e| {
+            // SAFETY: what is in the table is alive while the lock is held.
+            e.key == key && matches!(unsafe { e.node.as_ref() }, n if n.op == op && n.dtype == dtype && n.src == src && n.arg == arg)
+        });
+        if let Some(e) = found {
+            let node = e.node;
+            // SAFETY: as above. Others hold it too, so the count is not 0.
+            unsafe { node.as_ref() }.handles.fetch_add(1, Ordering::Relaxed);
+            return UOp(node);
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let node = allocated(Node { handles: AtomicU64::new(1), op, dtype, src, arg, key, id, facts: Default::default() });
+        table.insert_unique(key, Entry { key, node }, |e| e.key);
+        UOp(node)
+    }
+
+    #[inline]
+    pub(super) fn node(&self) -> &Node {
+        // SAFETY: a node lives while there is a handle on it.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// How many nodes are alive in the process.
+    pub fn live() -> usize {
+        TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()
+    }
+
+    /// Gives the handle up unless it is the last one. Was it the last?
+    #[inline]
+    fn is_last(&self) -> bool {
+        let handles = &self.node().handles;
+        let mut n = handles.load(Ordering::Relaxed);
+        while n > 1 {
+            // What was done through this handle happens before the node is freed.
+            match handles.compare_exchange_weak(n, n - 1, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return false,
+                Err(now) => n = now,
+            }
+        }
+        true
+    }
+}
+
+impl Clone for UOp {
+    #[inline]
+    fn clone(&self) -> UOp {
+        self.node().handles.fetch_add(1, Ordering::Relaxed);
+        UOp(self.0)
+    }
+}
+
+impl Drop for UOp {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_last() {
+            free(self.0);
+        }
+    }
+}
+
+/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is. Operands that only this node held go here too, one
+/// after the other, instead of by nested drops.
+fn free(last: NonNull<Node>) {
+    let mut stack: SmallVec<[NonNull<Node>; 8]> = smallvec::smallvec![last];
+    while let Some(node) = stack.pop() {
+        {
+            // SAFETY: the handle has not been given up.
+            let n = unsafe { node.as_ref() };
+            let mut table = shard(n.key);
+            // A new handle comes from the table, which is locked, or from another handle, which counts.
+            if n.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
+                continue;
+            }
+            if let Ok(e) = table.find_entry(n.key, |e| e.node == node) {
+                e.remove();
+            }
+        }
+        // SAFETY: no handle is left and the table has none to give, so nobody else knows the node; it was allocated by `allocated`.
+        let Node { src, mut facts, arg, .. } = unsafe { taken(node) };
+        for u in src.into_iter().chain(facts.take_view()) {
+            let u = ManuallyDrop::new(u);
+            if u.is_last() {
+                stack.push(u.0);
+            }
+        }
+        drop((facts, arg));
+    }
+}
+
+/// Memory of nodes that went, for those that come: at most this many on each thread.
+const KEPT: usize = 1 << 14;
+
+#[expect(clippy::vec_box, reason = "the boxes are what is kept: their addresses must not change")]
+type Kept = Vec<Box<MaybeUninit<Node>>>;
+
+thread_local! {
+    static MEMORY: RefCell<Kept> = const { RefCell::new(Vec::new()) };
+}
+
+fn allocated(node: Node) -> NonNull<Node> {
+    let kept = MEMORY.try_with(|m| m.borrow_mut().pop()).ok().flatten();
+    let mut place = kept.unwrap_or_else(Box::new_uninit);
+    place.write(node);
+    NonNull::from(Box::leak(place)).cast()
+}
+
+/// The node by value; its memory is given back.
+///
+/// # Safety
+/// The pointer is from [`allocated`], and nobody uses it after this.
+unsafe fn taken(node: NonNull<Node>) -> Node {
+    // SAFETY: it is a leaked box with a node in it, and ours alone. The node is read out once; the box goes on without it.
+    let (node, place) = unsafe { (node.read(), Box::from_raw(node.cast::<MaybeUninit<Node>>().as_ptr())) };
+    // A thread that is going away keeps nothing.
+    let _ = MEMORY.try_with(|m| {
+        let mut kept = m.borrow_mut();
+        if kept.len() < KEPT {
+            kept.push(place);
+        }
+    });
+    node
+}
+
+impl PartialEq for UOp {
+    #[inline]
+    fn eq(&self, other: &UOp) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for UOp {}
+impl Hash for UOp {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.node().id)
+    }
+}
