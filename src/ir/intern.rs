@@ -180,7 +180,7 @@ fn free(last: NonNull<Node>) {
 /// Memory of nodes that went, for those that come: at most this many on each thread.
 const KEPT: usize = 1 << 14;
 
-#[expect(clippy::vec_box, reason = "the boxes are what is kept: their addresses must not change")]
+/// The boxes are what is kept, so they are not taken apart.
 type Kept = Vec<Box<MaybeUninit<Node>>>;
 
 thread_local! {
