@@ -4,9 +4,10 @@
 //! reading a pickle runs whatever code it names.
 
 use super::zip::{self, Writer};
-use super::{StateDict, atomic, elements};
+use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::runtime::files;
 use crate::tensor::Tensor;
 use std::io::Write;
 use std::path::Path;
@@ -52,7 +53,7 @@ pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
 pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let bytes = npy_to_bytes(tensor)?;
     let failed = |e: std::io::Error| Error::Io { path: path.as_ref().to_path_buf(), msg: e.to_string() };
-    atomic::write(path.as_ref(), |out| out.write_all(&bytes).map_err(failed))
+    files::write(path.as_ref(), |out| out.write_all(&bytes).map_err(failed))
 }
 
 /// What [`npy_save`] writes, in memory.
@@ -97,7 +98,7 @@ pub fn npz_load_bytes(bytes: &[u8]) -> Result<StateDict> {
 /// Computes tensors and writes them to a `.npz` file, deflated if asked. An old file is exchanged whole.
 pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Result<()> {
     Tensor::realize_many(&state.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
-    atomic::write(path.as_ref(), |out| pack(path.as_ref(), state, compress, out))
+    files::write(path.as_ref(), |out| pack(path.as_ref(), state, compress, out))
 }
 
 /// What [`npz_save`] writes, in memory.

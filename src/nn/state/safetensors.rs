@@ -4,10 +4,10 @@
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
 use super::json::{Reader, quoted};
-use super::{StateDict, atomic, elements};
+use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::runtime::{Buffer, disk};
+use crate::runtime::{Buffer, disk, files};
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -85,7 +85,7 @@ pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
 /// moment it is the old one or the new one. Tensors that are still mapped from the old file keep its bytes.
 pub fn safe_save(path: impl AsRef<Path>, state: &StateDict, metadata: &[(&str, &str)]) -> Result<()> {
     let plan = Layout::new(state, metadata)?;
-    atomic::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
+    files::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
 }
 
 /// What [`safe_save`] writes, in memory.
