@@ -12,6 +12,7 @@ struct Moments {
     betas: (f64, f64),
     eps: f64,
     weight_decay: f64,
+    amsgrad: bool,
 }
 
 impl Moments {
@@ -25,17 +26,20 @@ impl Moments {
     }
     /// The direction of a step: one running mean over the root of the other.
     fn direction(&self, now: &Update<'_>, grad: &Tensor) -> Result<Tensor> {
-        let [mean, square] = now.state else { unreachable!("two tensors of state") };
+        let [mean, square, greatest @ ..] = now.state else { unreachable!("two tensors of state, or three") };
         let [mean_part, square_part] = now.numbers else { unreachable!("two numbers") };
         let (b1, b2) = self.betas;
         mean.assign((mean * b1).try_add(grad * (1.0 - b1))?)?;
         square.assign((square * b2).try_add(grad.square() * (1.0 - b2))?)?;
-        let root = square.sqrt().try_div(square_part.sqrt())? + self.eps;
+        if let [greatest] = greatest {
+            greatest.assign(greatest.try_maximum(square)?)?;
+        }
+        let root = greatest.first().unwrap_or(square).sqrt().try_div(square_part.sqrt())? + self.eps;
         mean.try_div(mean_part)?.try_div(root)
     }
 }
 
-const STATE: &[&str] = &["exp_avg", "exp_avg_sq"];
+const STATE: &[&str] = &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 const NUMBERS: &[&str] = &["exp_avg_part", "exp_avg_sq_part"];
 
 macro_rules! settings {
@@ -61,6 +65,24 @@ macro_rules! settings {
 }
 settings! { Adam AdamW LAMB }
 
+macro_rules! amsgrad {
+    ($($name:ident)*) => { $(
+        impl $name {
+            /// Divides by the greatest running mean of squares so far (Reddi and others, 2018), so that no step grows because gradients have become small.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(1e-3).amsgrad().state().len(), 3);")]
+            /// ```
+            pub fn amsgrad(mut self) -> $name {
+                self.0.amsgrad = true;
+                self
+            }
+        }
+    )* };
+}
+amsgrad! { Adam AdamW }
+
 /// What all rules on moments answer alike.
 macro_rules! of_moments {
     () => {
@@ -68,7 +90,7 @@ macro_rules! of_moments {
             self.0.lr
         }
         fn state(&self) -> &'static [&'static str] {
-            STATE
+            if self.0.amsgrad { STATE } else { &STATE[..2] }
         }
         fn numbers(&self) -> &'static [&'static str] {
             NUMBERS
@@ -86,7 +108,7 @@ pub struct Adam(Moments);
 impl Adam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     pub fn new(lr: f64) -> Adam {
-        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 })
+        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false })
     }
 }
 
@@ -105,7 +127,7 @@ pub struct AdamW(Moments);
 impl AdamW {
     /// Betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     pub fn new(lr: f64) -> AdamW {
-        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 })
+        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false })
     }
 }
 
@@ -129,7 +151,7 @@ pub struct LAMB(Moments);
 impl LAMB {
     /// Betas 0.9 and 0.999, eps 1e-6, no weight decay.
     pub fn new(lr: f64) -> LAMB {
-        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0 })
+        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false })
     }
 }
 
