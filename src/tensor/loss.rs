@@ -21,6 +21,9 @@ pub enum Reduction {
     BatchMean,
 }
 
+/// The target that a loss over classes leaves out unless another is named, as in PyTorch.
+const IGNORED: i64 = -100;
+
 /// How a loss over classes runs: `CrossEntropy::new().label_smoothing(0.1).ignore_index(0)`. A [`Reduction`] stands for one with nothing else set.
 #[derive(Clone, Default)]
 pub struct CrossEntropy {
@@ -31,7 +34,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The mean over all elements, every class alike, nothing smoothed, nothing ignored.
+    /// The mean over all elements but those whose target is -100, every class alike, nothing smoothed.
     pub fn new() -> CrossEntropy {
         CrossEntropy::default()
     }
@@ -43,7 +46,7 @@ impl CrossEntropy {
     pub fn label_smoothing(self, part: f64) -> CrossEntropy {
         CrossEntropy { smoothing: part, ..self }
     }
-    /// Targets of this index count for nothing, and the mean is over the others.
+    /// Targets of this index count for nothing, and the mean is over the others. Without it such are targets of -100.
     pub fn ignore_index(self, index: i64) -> CrossEntropy {
         CrossEntropy { ignore: Some(index), ..self }
     }
@@ -95,8 +98,9 @@ impl From<Reduction> for BinaryCrossEntropy {
 impl Tensor {
     fallible! {
         /// The cross entropy of logits and a target, along axis 1 (axis 0 of a tensor with one axis). The target is either the index of a class,
-        /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. An index outside the classes
-        /// costs nothing and is not reported: values are not read here.
+        /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. Targets of -100 are left out, or
+        /// those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index outside the classes costs nothing, but counts in the mean,
+        /// and is not reported: values are not read here.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
@@ -391,7 +395,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
     }
     let picked = target.try_unsqueeze(axis as isize)?.try_eq(across(&iota(count))?)?;
     // In 64 bits, since an index that is ignored need not be one that the target's dtype has.
-    let counted = how.ignore.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
+    let ignored = how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED));
+    let counted = ignored.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
     let keep = |t: Tensor| match &counted {
         Some(c) => c.try_where_(t, 0.0),
         None => Ok(t),
