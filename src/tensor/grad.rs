@@ -3,7 +3,7 @@
 use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::autograd::{gradients, leaves};
 use crate::error::{Error, Result};
-use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -219,6 +219,50 @@ impl Tensor {
                 sum.map(|g| t.with(g)).ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))
             })
             .collect()
+    }
+
+    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad` is given the gradient of the result and the inputs,
+    /// and returns one gradient for each input, of its shape and dtype. That of an input of integers counts for nothing. The gradient has a gradient
+    /// of its own, by way of what it was made of.
+    ///
+    /// Everything that is to be trained is among the inputs: a result that depends on another parameter is an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// // Rounds, and passes gradients on as if it had not.
+    /// let round = |x: &Tensor| Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]));
+    /// let x = Tensor::new([0.4f32, 1.7]).as_param();
+    /// let y = round(&x)?;
+    /// (&y * &y).sum(..).backward();
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 4.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn call(
+        inputs: &[&Tensor],
+        forward: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+        grad: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
+        let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
+        if value.requires_grad() && !is_off() {
+            let msg = "call: the result depends on a parameter that is not among the inputs; make it one of them";
+            return Err(Error::Gradient(msg.into()));
+        }
+        if !nodes.iter().any(|u| u.requires_grad()) {
+            return Ok(value.same());
+        }
+        if !value.dtype().is_float() {
+            return wrong_dtype("call", format!("the result is of {}, and only floats have gradients", value.dtype()));
+        }
+        let (device, devices) = (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());
+        let gradient = move |g: &UOp, nodes: &[UOp]| {
+            let upstream = Tensor::from_uop(g.clone(), device.clone());
+            let inputs: Vec<Tensor> = nodes.iter().zip(&devices).map(|(u, d)| Tensor::from_uop(u.clone(), d.clone())).collect();
+            Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
+        };
+        let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
+        Ok(value.with(UOp::new(Op::Call, value.dtype(), src, Arg::Gradient(Gradient::new(Arc::new(gradient))))))
     }
 
     /// What [`backward`](Self::backward) has added up for this parameter since the last [`set_grad`](Self::set_grad).

@@ -85,8 +85,51 @@ fn permuted(mut state: Tensor) -> Result<Tensor> {
     Ok(state)
 }
 
+/// Bytes that [`Tensor::hash`] makes one digest of.
+const CHUNK: usize = 1 << 20;
+/// Bytes of a block of these: so many that the digests of a chunk are again one block.
+const BLOCK: usize = 4096;
+
 impl Tensor {
+    /// All elements as the bytes that they are stored in, little endian, along one axis.
+    fn stored_bytes(&self) -> Result<Tensor> {
+        let flat = self.try_reshape([self.numel()])?;
+        let bits = match self.element_size() {
+            1 if self.dtype().is_bool() => return flat.try_cast(DType::U8),
+            1 => return flat.try_bitcast(DType::U8),
+            2 => DType::U16,
+            4 => DType::U32,
+            _ => DType::U64,
+        };
+        let places = Tensor::try_arange(0u64, 8 * self.element_size() as u64, 8)?.try_cast(bits)?;
+        let bytes = flat.try_bitcast(bits)?.try_unsqueeze(1)?.try_rshift(&places)?.try_cast(DType::U8)?;
+        bytes.try_reshape([self.nbytes()])
+    }
+
     fallible! {
+        /// A hash of 16 bytes of all the bytes that the elements are stored in. Each mebibyte, the last filled up with zeros, is a block of 4096
+        /// bytes after the other, whose SHAKE128 digests are put together and digested again. Of several mebibytes the digests are bytes to be
+        /// hashed the same way. Shape and dtype do not count, nor do zeros at the end.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1u8, 2, 3]);
+        /// assert_eq!(x.hash().shape(), [16]);
+        /// ```
+        pub fn hash | try_hash(&self) -> Tensor {
+            let mut bytes = self.stored_bytes()?;
+            loop {
+                let length = bytes.numel();
+                let chunks = length.div_ceil(CHUNK).max(1);
+                let full = bytes.moved(Movement::pad([(0, chunks * CHUNK - length)]))?;
+                let blocks = full.try_reshape([chunks * CHUNK / BLOCK, BLOCK])?.try_keccak(Keccak::Shake128)?;
+                bytes = blocks.try_reshape([chunks, BLOCK])?.try_keccak(Keccak::Shake128)?.try_reshape([chunks * 16])?;
+                if chunks == 1 {
+                    return Ok(bytes);
+                }
+            }
+        }
+
         /// The digest of the bytes along the last axis, as bytes.
         ///
         /// ```

@@ -4,8 +4,9 @@
 //! two 32-bit words. The key and the first counter are a small buffer, not literals, so that a second call runs the kernel of the first.
 
 use super::create::iota;
+use super::elementwise::pair;
 use super::realize::{buffer, default_device};
-use super::{Sizes, Tensor, keepdim, wrong_shape};
+use super::{Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::ir::{DeviceName, UOp};
@@ -132,6 +133,32 @@ impl Tensor {
             let shape = shape.into().shape("random_bits")?;
             let [word, _] = words(checked_numel("random_bits", &shape)?, &default_device())?;
             word.moved(Movement::Reshape(shape))
+        }
+
+        /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32 with 20 rounds. The lower half of a number is the
+        /// first of its two words.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
+        /// assert_eq!(bits.shape(), [3]);
+        /// assert_eq!(Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?, [0x99ba4efe_6b200159]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
+            for t in [self, key] {
+                if t.dtype() != DType::U64 {
+                    return wrong_dtype("threefry", format!("takes counters and keys of u64, and was given {}", t.dtype()));
+                }
+            }
+            let pair = pair("threefry", self.into(), key.into())?;
+            let halves = |t: &Tensor| {
+                let u = t.uop();
+                [u.cast(DType::U32), (u >> 32).cast(DType::U32)]
+            };
+            let ([k0, k1], [c0, c1]) = (halves(&pair.y), halves(&pair.x));
+            let [low, high] = threefry2x32([&k0, &k1], [&c0, &c1]).map(|w| w.cast(DType::U64));
+            Ok(pair.x.with(low | (high << 32)))
         }
 
         /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random words.
