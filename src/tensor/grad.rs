@@ -160,6 +160,13 @@ impl Tensor {
     }
 
     /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target that this tensor does not depend on.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// assert!(x.try_gradient(&[&x]).is_err());
+    /// assert!(Tensor::ones([1]).try_gradient(&[&x]).is_err());
+    /// ```
     pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         if self.numel() != 1 {
             let msg = format!(
@@ -266,27 +273,75 @@ impl Tensor {
     }
 
     /// What [`backward`](Self::backward) has added up for this parameter since the last [`set_grad`](Self::set_grad).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.grad().is_none());
+    /// w.square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn grad(&self) -> Option<Tensor> {
         lock(&self.0.grad).clone()
     }
     /// Exchanges the gradient; `None` clears it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.set_grad(Some(Tensor::new([1.0f32])));
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [1.0]);
+    /// w.set_grad(None);
+    /// assert!(w.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_grad(&self, grad: Option<Tensor>) {
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }
     /// Is it a parameter itself, as [`as_param`](Self::as_param) makes them?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.is_param() && !(&w * 2.0).is_param());
+    /// ```
     pub fn is_param(&self) -> bool {
         self.0.param.is_some()
     }
     /// Does it depend on a parameter, by way of ops that have gradients?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!((&w * 2.0).requires_grad());
+    /// assert!(!w.int().requires_grad());
+    /// ```
     pub fn requires_grad(&self) -> bool {
         self.raw().requires_grad()
     }
     /// The same value, with no gradient behind it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// (&w * w.detach()).sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn detach(&self) -> Tensor {
         self.with(self.raw().unary(Op::Detach))
     }
     /// The same value, whose gradient is stored when it is computed: a border that fusion does not cross on the way back.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.contiguous_backward().square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn contiguous_backward(&self) -> Tensor {
         let uop = self.uop();
         self.with(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))

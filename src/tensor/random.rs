@@ -17,6 +17,13 @@ use std::sync::Mutex;
 static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 
 /// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are `u32`.
+///
+/// ```
+/// use picograd::{DType, ir::UOp, tensor::threefry2x32};
+/// let zero = UOp::constant(0i64, DType::U32);
+/// let [first, second] = threefry2x32([&zero, &zero], [&zero, &zero]);
+/// assert_eq!((first.dtype(), second.dtype()), (DType::U32, DType::U32));
+/// ```
 pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
     // The parity constant of the key schedule.
@@ -118,6 +125,12 @@ impl Tensor {
         *STATE.lock().unwrap_or_else(|e| e.into_inner())
     }
     /// Takes the generator to where [`rng_state`](Self::rng_state) said that it was.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// Tensor::set_rng_state((7, 0));
+    /// assert_eq!(Tensor::rng_state(), (7, 0));
+    /// ```
     pub fn set_rng_state(state: (u64, u64)) {
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
     }
@@ -323,6 +336,13 @@ impl Tensor {
         }
 
         /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the mean stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::ones([100]).dropout(0.5).to_vec::<f32>()?;
+        /// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
             if !(0.0..=1.0).contains(&p) {
                 return wrong_shape("dropout", format!("{p} is no probability"));
