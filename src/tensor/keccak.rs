@@ -107,9 +107,9 @@ impl Tensor {
     }
 
     fallible! {
-        /// A hash of 16 bytes of all the bytes that the elements are stored in. Each mebibyte, the last filled up with zeros, is a block of 4096
-        /// bytes after the other, whose SHAKE128 digests are put together and digested again. Of several mebibytes the digests are bytes to be
-        /// hashed the same way. Shape and dtype do not count, nor do zeros at the end.
+        /// A hash of 16 bytes of the bytes that the elements are stored in. They are cut into mebibytes, the last filled up with zeros, and those into
+        /// blocks of 4096. The SHAKE128 digests of the blocks of a mebibyte, one after the other, are digested to 16 bytes of its own; those of several
+        /// mebibytes are hashed the same way again. Shape and dtype do not count, nor do zeros at the end.
         ///
         /// ```
         /// use picograd::Tensor;

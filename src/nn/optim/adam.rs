@@ -46,16 +46,31 @@ macro_rules! settings {
     ($($name:ident)*) => { $(
         impl $name {
             /// How much stays of the running means of gradients and of their squares: 0.9 and 0.999 unless set.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).betas(0.8, 0.95).lr(), 0.1);")]
+            /// ```
             pub fn betas(mut self, mean: f64, square: f64) -> $name {
                 self.0.betas = (mean, square);
                 self
             }
             /// What is added to the root, so that nothing is divided by zero.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).eps(1e-6).lr(), 0.1);")]
+            /// ```
             pub fn eps(mut self, eps: f64) -> $name {
                 self.0.eps = eps;
                 self
             }
             /// How fast parameters go to zero by themselves.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).weight_decay(0.1).lr(), 0.1);")]
+            /// ```
             pub fn weight_decay(mut self, weight_decay: f64) -> $name {
                 self.0.weight_decay = weight_decay;
                 self
@@ -107,6 +122,16 @@ pub struct Adam(Moments);
 
 impl Adam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Adam}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Adam::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> Adam {
         Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false })
     }
@@ -126,6 +151,16 @@ pub struct AdamW(Moments);
 
 impl AdamW {
     /// Betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, AdamW}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], AdamW::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> AdamW {
         AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false })
     }
@@ -150,6 +185,16 @@ pub struct LAMB(Moments);
 
 impl LAMB {
     /// Betas 0.9 and 0.999, eps 1e-6, no weight decay.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LAMB}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LAMB::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> LAMB {
         LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false })
     }

@@ -195,6 +195,15 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// One group of parameters under a rule. They are computed now, all together.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.parameters().len(), 1);
+    /// assert!(Optimizer::new([Tensor::ones([1])], SGD::new(0.25)).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<Optimizer> {
         let mut optimizer = Optimizer { groups: Vec::new() };
         optimizer.add_group(params, rule)?;
@@ -202,6 +211,15 @@ impl Optimizer {
     }
 
     /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that is in a group already, is an error.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.add_group([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
+    /// assert_eq!(optimizer.lrs(), [0.25, 0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn add_group(&mut self, params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<()> {
         let params: Vec<Tensor> = params.into_iter().collect();
         let mut known: FxHashSet<usize> = self.params().map(|p| p.tensor.id()).collect();
@@ -238,6 +256,17 @@ impl Optimizer {
 
     /// Updates every parameter that has a gradient, and computes it all together with the loss. The gradients are used up: after the step there
     /// are none, so that they need no memory of their own. Read them before, if they are wanted.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.5);
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn step(&mut self) -> Result<()> {
         let mut changed: Vec<Tensor> = Vec::new();
         no_grad(|| {
@@ -263,11 +292,29 @@ impl Optimizer {
     }
 
     /// Forgets all gradients.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.zero_grad();
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn zero_grad(&self) {
         self.params().for_each(|p| p.tensor.set_grad(None));
     }
 
     /// All parameters, group by group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.parameters()[0].to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn parameters(&self) -> Vec<Tensor> {
         self.params().map(|p| p.tensor.clone()).collect()
     }
@@ -276,18 +323,52 @@ impl Optimizer {
     }
 
     /// The learning rate of the first group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.lr(), 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn lr(&self) -> f64 {
         self.groups[0].lr
     }
     /// The learning rate of each group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.lrs(), [0.25]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn lrs(&self) -> Vec<f64> {
         self.groups.iter().map(|g| g.lr).collect()
     }
     /// Sets the learning rate of all groups.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.set_lr(0.125)?;
+    /// assert_eq!(optimizer.lr(), 0.125);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_lr(&mut self, lr: f64) -> Result<()> {
         self.set_lrs(&vec![lr; self.groups.len()])
     }
     /// Sets the learning rate of each group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.set_lrs(&[0.125])?;
+    /// assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
         if lrs.len() != self.groups.len() {
             return Err(Error::State(format!("optimizer: {} learning rates for {} groups", lrs.len(), self.groups.len())));
@@ -300,6 +381,15 @@ impl Optimizer {
     }
 
     /// All that a step depends on beside parameters, gradients and settings. With the state dict of the module it continues a training bit for bit.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
+    /// let state = optimizer.state_dict();
+    /// assert!(state.get("groups.0.lr").is_some() && state.get("state.0.momentum_buffer").is_some());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn state_dict(&self) -> StateDict {
         let mut state = StateDict::new();
         for (i, g) in self.groups.iter().enumerate() {
@@ -315,6 +405,16 @@ impl Optimizer {
 
     /// Takes up a state. The groups, their parameters and their rules have to be those that it is from; an error names all that does not fit, and then
     /// nothing has changed.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// let mut other = Optimizer::new([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
+    /// other.load_state_dict(&optimizer.state_dict())?;
+    /// assert_eq!(other.lr(), 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let lrs: Vec<Tensor> = self.groups.iter().map(|_| exact(0.0)).collect();
         let mut targets: Vec<(String, Tensor)> = lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
