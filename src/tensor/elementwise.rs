@@ -181,11 +181,11 @@ impl Tensor {
         /// use picograd::{Tensor, ir::Op};
         /// let x = Tensor::new([4.0f32, 9.0]);
         /// assert_eq!(x.alu(Op::Sqrt, &[]).to_vec::<f32>()?, [2.0, 3.0]);
-        /// assert_eq!(x.alu(Op::Max, &[Tensor::new(5)]).to_vec::<f32>()?, [5.0, 9.0]);
-        /// assert!(x.try_alu(Op::Xor, &[x.clone()]).is_err());
+        /// assert_eq!(x.alu(Op::Max, &[&Tensor::new(5)]).to_vec::<f32>()?, [5.0, 9.0]);
+        /// assert!(x.try_alu(Op::Xor, &[&x]).is_err());
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn alu | try_alu(&self, op: Op, others: &[Tensor]) -> Tensor {
+        pub fn alu | try_alu(&self, op: Op, others: &[&Tensor]) -> Tensor {
             let elementwise = [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
                 return wrong_dtype("alu", format!("{op:?} is no elementwise op of the tensor graph"));
@@ -197,9 +197,9 @@ impl Tensor {
                 if !self.dtype().is_bool() {
                     return wrong_dtype("alu", format!("the condition of Where is of bools, and this one is of {}", self.dtype()));
                 }
-                return self.try_where_(&others[0], &others[1]);
+                return self.try_where_(others[0], others[1]);
             }
-            let operands: Vec<Operand> = std::iter::once(self).chain(others).map(Operand::from).collect();
+            let operands: Vec<Operand> = std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
                 return wrong_dtype("alu", format!("{op:?} takes {what}, and was given {dtype}"));
