@@ -42,7 +42,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PICO_DATA",
         takes: "a folder",
-        doc: "Where data sets are looked for, and fetched to where there is a network. Without it `picograd-data` in the user's cache folder.",
+        doc: "Where data sets and other downloads are looked for, and fetched to where there is a network. Without it `picograd-data` in the user's cache folder.",
     },
     Variable {
         name: "GUARD",

@@ -201,6 +201,39 @@ fn passes_have_one_name() {
     names.iter().for_each(|n| assert!(doc.contains(n), "{n} is not in the line of PRINT_AFTER"));
 }
 
+/// Public functions without an example: they read published files, which are not there.
+const NO_EXAMPLE: &[(&str, &[&str])] =
+    &[("src/nn/data/mnist.rs", &["mnist", "fashion_mnist"]), ("src/nn/data/cifar.rs", &["cifar10", "cifar10_load_bytes"])];
+
+/// What a user calls has an example in its document, which runs as a test. The `try_` twins that `fallible!` makes refer to theirs.
+#[test]
+fn public_functions_have_examples() {
+    let (mut seen, mut without) = (0, Vec::new());
+    for (path, text) in ["src/tensor", "src/nn"].iter().flat_map(|folder| files(folder, &["rs"])) {
+        let name = path.to_str().expect("names are text");
+        let spared = NO_EXAMPLE.iter().find(|(file, _)| *file == name).map_or(&[][..], |(_, names)| *names);
+        let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+        let (mut doc, mut table) = (false, false);
+        for line in text[..end].lines() {
+            // A table of ops makes a method of each line.
+            table = (table || line == "unary! {") && line != "}";
+            let line = line.trim();
+            let in_table = table && line.ends_with(';') && !line.starts_with("//");
+            let function = line.strip_prefix("pub fn ").filter(|rest| !rest.starts_with('$')).or(in_table.then_some(line));
+            if let Some(rest) = function {
+                let function: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                seen += 1;
+                if !doc && !spared.contains(&function.as_str()) {
+                    without.push(format!("{name}: {function}"));
+                }
+            }
+            doc = (doc || line.starts_with("/// ```")) && (line.starts_with("///") || line.starts_with("#["));
+        }
+    }
+    assert!(seen > 500, "the scan of the sources found only {seen} functions");
+    assert!(without.is_empty(), "without an example:\n{}", without.join("\n"));
+}
+
 fn documents() -> Vec<(PathBuf, String)> {
     let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
     let read = |name: &&str| (PathBuf::from(name), std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}")));

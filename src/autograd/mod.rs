@@ -13,7 +13,7 @@ mod rules;
 pub use rules::GRADIENTS;
 
 use crate::error::{Error, Result};
-use crate::ir::{Fold, Op, UOp, substitute_all, toposort_until, walk_along};
+use crate::ir::{Arg, Fold, Gradient, Op, UOp, substitute_all, toposort_until, walk_along};
 use crate::rewrite::Rules;
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -76,13 +76,16 @@ pub fn leaves(root: &UOp) -> Vec<UOp> {
 fn followed(u: &UOp) -> &[UOp] {
     match u.op() {
         Op::Detach | Op::Leaf => &[],
-        Op::Computed => &u.src()[1..],
+        Op::Computed | Op::Call => &u.src()[1..],
         _ => u.src(),
     }
 }
 
 /// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
+    if let Arg::Gradient(gradient) = u.arg() {
+        return called(gradient, &g, followed(u));
+    }
     let mut g = g;
     let Some((sink, _)) = RULES.step(u, &mut g) else {
         return Err(Error::Gradient(format!(
@@ -92,6 +95,30 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     };
     debug_assert_eq!(sink.src().len(), followed(u).len(), "a gradient for each operand of {u:?}");
     Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
+}
+
+/// What a function of the user gives for the inputs of a call. Those of no floats get nothing, whatever it says.
+fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
+    let parts = gradient.apply(g, inputs)?;
+    if parts.len() != inputs.len() {
+        let msg = format!("call: {} gradients for {} inputs; there is to be one for each, in their order", parts.len(), inputs.len());
+        return Err(Error::Gradient(msg));
+    }
+    let fit = |(i, (part, input)): (usize, (UOp, &UOp))| {
+        if !input.dtype().is_float() {
+            return Ok(None);
+        }
+        if (part.shape(), part.dtype()) != (input.shape(), input.dtype()) {
+            let (has, is) = ((part.dtype(), part.shape()), (input.dtype(), input.shape()));
+            let msg = format!(
+                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be the same",
+                has.0, has.1, is.0, is.1
+            );
+            return Err(Error::Gradient(msg));
+        }
+        Ok(Some(part))
+    };
+    parts.into_iter().zip(inputs).enumerate().map(fit).collect()
 }
 
 /// A gradient for an operand of rank 0 is summed over the shape that it was repeated to. In the operand's dtype it always is.

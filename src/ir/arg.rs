@@ -1,12 +1,15 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
+use super::UOp;
 use crate::dtype::Const;
+use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The name of a device in the graph, such as `CPU` or `CUDA:1`; canonical, so that equal names are the same device.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,6 +93,51 @@ impl Hash for StorageRef {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.storage.id().hash(state);
         self.version.hash(state)
+    }
+}
+
+/// What a [`Gradient`] does: from the gradient of a value and the inputs that it was made of, the gradient of each input.
+pub type GradientFn = dyn Fn(&UOp, &[UOp]) -> Result<Vec<UOp>> + Send + Sync;
+
+/// The gradient of a `Call`. The node holds the function, so it is freed with the last graph that has it.
+#[derive(Clone)]
+pub struct Gradient {
+    id: u64,
+    function: Option<Arc<GradientFn>>,
+}
+
+impl Gradient {
+    /// A function, equal to itself alone.
+    pub fn new(function: Arc<GradientFn>) -> Gradient {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Gradient { id: NEXT.fetch_add(1, Ordering::Relaxed), function: Some(function) }
+    }
+    /// The number of a function that is not at hand, as in a graph that was read from text.
+    pub fn unknown(id: u64) -> Gradient {
+        Gradient { id, function: None }
+    }
+    /// Its number, unique for the life of the process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// The gradients of the inputs.
+    pub fn apply(&self, gradient: &UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
+        match &self.function {
+            Some(function) => function(gradient, inputs),
+            None => Err(Error::Gradient("a graph that was read from text does not have the functions of its calls".into())),
+        }
+    }
+}
+
+impl PartialEq for Gradient {
+    fn eq(&self, other: &Gradient) -> bool {
+        (self.id, self.function.is_some()) == (other.id, other.function.is_some())
+    }
+}
+impl Eq for Gradient {}
+impl Hash for Gradient {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state)
     }
 }
 
@@ -224,6 +272,8 @@ pub enum Arg {
     },
     /// The number of a `Leaf`, unique for the life of the process.
     Leaf(u64),
+    /// The gradient of a `Call`.
+    Gradient(Gradient),
     /// The target of a `Copy`.
     Device(DeviceName),
     /// A kernel argument: its position and its number of elements.

@@ -161,6 +161,7 @@ impl UOp {
                 Op::Leaf => true,
                 Op::Detach => false,
                 Op::Computed => u.src()[1].requires_grad(),
+                Op::Call => u.src()[1..].iter().any(|s| s.requires_grad()),
                 // Steps: their derivative is zero.
                 Op::Cast if !u.dtype().is_float() => false,
                 op if op.is(Group::Comparison) => false,
@@ -197,6 +198,8 @@ fn make_shape(u: &UOp) -> Dims {
             s
         }
         (Op::Sink, _) => Dims::new(),
+        // The inputs of a call have shapes of their own.
+        (Op::Call, _) => u.src()[0].shape().clone(),
         // Elementwise: operands have one shape, and rank 0 goes with any.
         _ => u.src().iter().map(|s| s.shape()).find(|s| !s.is_empty()).cloned().unwrap_or_default(),
     }

@@ -16,7 +16,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use arg::{Arg, AxisKind, DeviceName, Fold, SpecialKind, Storage, StorageRef};
+pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, SpecialKind, Storage, StorageRef};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;
 pub(crate) use idset::IdSet;

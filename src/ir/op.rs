@@ -158,6 +158,8 @@ ops! {
     ContiguousBackward(x)       [Mark];
     /// A value that has been computed, beside the graph that it came from, which gradients follow.
     Computed(x, origin)         [Mark];
+    /// A value that a function made of the inputs, whose gradient is a function of the user's: the payload.
+    Call(x; inputs)             [Mark];
 
     /// The value converted to the node's dtype; `docs/semantics.md` says how.
     Cast(x);

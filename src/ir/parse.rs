@@ -10,7 +10,7 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Op, SpecialKind, Src, UOp};
+use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -174,6 +174,7 @@ impl<'a> Line<'a> {
                 Arg::Reduce { fold, axes }
             }
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
+            Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
             Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::DefineGlobal => Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? },
             Op::DefineLocal => Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? },
@@ -422,6 +423,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Reduce => "{fold=Add axes=[0,1]}",
         Op::Contiguous => "{dims [3,4]}",
         Op::Leaf => "{leaf=3}",
+        Op::Call => "{gradient=3}",
         Op::Copy => "{device=CUDA:1}",
         Op::DefineGlobal => "{slot=0 len=12}",
         Op::DefineLocal => "{id=0 len=64}",

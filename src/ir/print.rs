@@ -177,6 +177,7 @@ impl fmt::Debug for Arg {
                 list(f, axes)?;
             }
             Arg::Leaf(id) => write!(f, "leaf={id}")?,
+            Arg::Gradient(g) => write!(f, "gradient={}", g.id())?,
             Arg::Device(d) => write!(f, "device={}", Bare(d.as_str()))?,
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,

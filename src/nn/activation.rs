@@ -96,6 +96,12 @@ pub struct PReLU {
 
 impl PReLU {
     /// So many slopes: one for all channels, or as many as there are channels.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, PReLU}};
+    /// assert_eq!(PReLU::new(1).forward(&Tensor::new([-4.0f32, 4.0])).to_vec::<f32>()?, [-1.0, 4.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(slopes: usize) -> PReLU {
         PReLU { weight: Tensor::full([slopes], 0.25f32).as_param() }
     }
@@ -133,6 +139,12 @@ pub struct Dropout {
 
 impl Dropout {
     /// Zeros with this probability. Panics if it is none.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Dropout, Layer}};
+    /// assert_eq!(Dropout::new(1.0).forward(&Tensor::ones([3])).to_vec::<f32>()?, [0.0; 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     #[track_caller]
     pub fn new(p: f64) -> Dropout {
         assert!((0.0..=1.0).contains(&p), "Dropout: {p} is no probability");
@@ -159,10 +171,20 @@ pub struct Flatten {
 
 impl Flatten {
     /// All axes but the first, which is the batch.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Flatten, Layer}};
+    /// assert_eq!(Flatten::new().forward(&Tensor::zeros([2, 3, 4])).shape(), [2, 12]);
+    /// ```
     pub fn new() -> Flatten {
         Flatten { start: 1, end: -1 }
     }
     /// The axes that become one.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Flatten, Layer}};
+    /// assert_eq!(Flatten::new().axes(0, 1).forward(&Tensor::zeros([2, 3, 4])).shape(), [6, 4]);
+    /// ```
     pub fn axes(self, start: isize, end: isize) -> Flatten {
         Flatten { start, end }
     }

@@ -34,6 +34,11 @@ pub struct MultiHeadAttention {
 
 impl MultiHeadAttention {
     /// Vectors of a size in so many heads, with biases. Panics if the size does not divide.
+    ///
+    /// ```
+    /// use picograd::nn::{Module, MultiHeadAttention};
+    /// assert_eq!(MultiHeadAttention::new(16, 4).parameters().len(), 4);
+    /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
         assert!(heads > 0 && size.is_multiple_of(heads), "MultiHeadAttention: a size of {size} does not divide into {heads} heads");
@@ -64,6 +69,11 @@ impl MultiHeadAttention {
     }
     /// Fewer heads of keys and values, each of which serves several heads of queries (Ainslie and others, 2023); the projection starts anew. Panics if
     /// the heads do not divide.
+    ///
+    /// ```
+    /// use picograd::nn::MultiHeadAttention;
+    /// assert_eq!(MultiHeadAttention::new(16, 4).kv_heads(1).in_proj_weight.shape(), [16 + 2 * 4, 16]);
+    /// ```
     #[track_caller]
     pub fn kv_heads(self, heads: usize) -> MultiHeadAttention {
         assert!(
@@ -75,20 +85,49 @@ impl MultiHeadAttention {
         MultiHeadAttention { kv_heads: heads, ..self }.with_weights(bias)
     }
     /// With or without biases.
+    ///
+    /// ```
+    /// use picograd::nn::MultiHeadAttention;
+    /// assert!(MultiHeadAttention::new(16, 4).bias(false).in_proj_bias.is_none());
+    /// ```
     pub fn bias(self, bias: bool) -> MultiHeadAttention {
         MultiHeadAttention { in_proj_bias: self.in_proj_bias.filter(|_| bias), out_proj: self.out_proj.bias(bias), ..self }
     }
     /// A place sees itself and what is before it.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+    /// let attention = MultiHeadAttention::new(4, 2).causal();
+    /// let (x, other) = (Tensor::ones([1, 2, 4]), Tensor::new([[[1.0f32; 4], [7.0; 4]]]));
+    /// let first = |x: &Tensor| attention.forward(x).to_vec::<f32>().map(|y| y[..4].to_vec());
+    /// assert_eq!(first(&x)?, first(&other)?); // the first place does not see the second
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn causal(self) -> MultiHeadAttention {
         MultiHeadAttention { causal: true, ..self }
     }
     /// In training, weights of attention are dropped with this probability.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+    /// let attention = MultiHeadAttention::new(16, 4).dropout(0.1);
+    /// assert_eq!(attention.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     pub fn dropout(self, p: f64) -> MultiHeadAttention {
         MultiHeadAttention { dropout: Dropout::new(p), ..self }
     }
 
     /// Attention of queries `[batch, length, size]` to keys and values `[batch, places, size]`. A mask of bools says what is seen, one of floats is
     /// added to the scores; it broadcasts to `[batch, heads, length, places]`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::MultiHeadAttention};
+    /// let (x, memory) = (Tensor::zeros([2, 5, 16]), Tensor::zeros([2, 7, 16]));
+    /// let attention = MultiHeadAttention::new(16, 4);
+    /// assert_eq!(attention.try_attend(&x, &memory, &memory, None)?.shape(), [2, 5, 16]);
+    /// assert!(attention.try_attend(&x, &memory, &x, None).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn try_attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         for x in [query, key, value] {
             if x.ndim() != 3 || x.size(-1) != self.size {
@@ -119,6 +158,12 @@ impl MultiHeadAttention {
         self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.shape())?)
     }
     /// [`try_attend`](Self::try_attend), with misuse as a panic.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::MultiHeadAttention};
+    /// let (x, seen) = (Tensor::zeros([2, 5, 16]), Tensor::full([5, 5], true));
+    /// assert_eq!(MultiHeadAttention::new(16, 4).attend(&x, &x, &x, Some(&seen)).shape(), [2, 5, 16]);
+    /// ```
     #[track_caller]
     pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
         or_panic(self.try_attend(query, key, value, mask))
@@ -159,6 +204,11 @@ pub struct TransformerBlock {
 impl TransformerBlock {
     /// Vectors of a size in so many heads, and a hidden size of the linear layers. Norms stand before what they serve, and the activation is a
     /// gelu.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// assert_eq!(TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize, hidden: usize) -> TransformerBlock {
         TransformerBlock {
@@ -173,28 +223,65 @@ impl TransformerBlock {
         }
     }
     /// A place sees itself and what is before it.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// let block = TransformerBlock::new(16, 4, 64).causal();
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     pub fn causal(self) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.causal(), ..self }
     }
     /// Fewer heads of keys and values; see [`MultiHeadAttention::kv_heads`].
+    ///
+    /// ```
+    /// use picograd::nn::TransformerBlock;
+    /// assert_eq!(TransformerBlock::new(16, 4, 64).kv_heads(1).self_attn.in_proj_weight.shape(), [24, 16]);
+    /// ```
     #[track_caller]
     pub fn kv_heads(self, heads: usize) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
     }
     /// In training, what attention and linear layers give is dropped with this probability, and so are weights of attention.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, Module, TransformerBlock}};
+    /// let block = TransformerBlock::new(16, 4, 64).dropout(0.1);
+    /// block.eval(); // nothing is dropped
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     pub fn dropout(self, p: f64) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.dropout(p), drop: Dropout::new(p), ..self }
     }
     /// Norms after the residuals, as in the first transformers.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// let block = TransformerBlock::new(16, 4, 64).post_norm();
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     pub fn post_norm(self) -> TransformerBlock {
         TransformerBlock { post_norm: true, ..self }
     }
     /// Another activation, such as `Tensor::relu`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// let block = TransformerBlock::new(16, 4, 64).activation(Tensor::relu);
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// ```
     pub fn activation(self, activation: fn(&Tensor) -> Tensor) -> TransformerBlock {
         TransformerBlock { activation, ..self }
     }
 
     /// The output, with a mask of what is seen; see [`MultiHeadAttention::try_attend`].
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::TransformerBlock};
+    /// let (x, seen) = (Tensor::zeros([2, 5, 16]), Tensor::full([5, 5], true).tril(0));
+    /// assert_eq!(TransformerBlock::new(16, 4, 64).try_forward_masked(&x, Some(&seen))?.shape(), [2, 5, 16]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn try_forward_masked(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let attend = |x: &Tensor| self.drop.try_forward(&self.self_attn.try_attend(x, x, x, mask)?);
         let feed = |x: &Tensor| {

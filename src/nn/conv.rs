@@ -36,6 +36,11 @@ macro_rules! convolutions {
         impl $name {
             /// From `inputs` to `outputs` channels through windows of a size, one number for all spatial axes or one for each: stride 1, no
             /// padding, one group, a bias. Panics if the kernel has a zero or another number of axes.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).weight.numel() % (3 * 8 * 5), 0);")]
+            /// ```
             #[track_caller]
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Spatial>) -> $name {
                 let kernel = or_panic(kernel.into().positive(stringify!($name), "kernel", $axes));
@@ -47,18 +52,38 @@ macro_rules! convolutions {
                 $name { weight, bias, ..self }
             }
             /// The distance between windows.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).stride(2).weight.size(-1), 5);")]
+            /// ```
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(stride), ..self }
             }
             /// Zeros around what is convolved: one number, one per axis, or `(before, after)` per axis.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).padding(2).weight.size(-1), 5);")]
+            /// ```
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 $name { how: self.how.padding(padding), ..self }
             }
             /// The distance between the elements of a window.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).dilation(2).weight.size(-1), 5);")]
+            /// ```
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(dilation), ..self }
             }
             /// The channels cut into groups that do not see each other; the weights start anew. Panics if the channels do not divide.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(4, 4, 5).groups(2).weight.size(1), 2);")]
+            /// ```
             #[track_caller]
             pub fn groups(self, groups: usize) -> $name {
                 let (inputs, outputs) = (self.inputs, self.outputs);
@@ -68,6 +93,11 @@ macro_rules! convolutions {
                 $name { how: self.how.groups(groups), groups, ..self }.started(&shape[2..], bias)
             }
             /// With or without a bias.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert!(", stringify!($name), "::new(3, 8, 5).bias(false).bias.is_none());")]
+            /// ```
             pub fn bias(self, bias: bool) -> $name {
                 $name { bias: self.bias.filter(|_| bias), ..self }
             }
@@ -119,6 +149,11 @@ macro_rules! output_padding {
     ($($name:ident)*) => { $(
         impl $name {
             /// Elements more at the end of each axis: several sizes become one by a stride, and this says which of them to go back to.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).stride(2).output_padding(1).weight.size(-1), 5);")]
+            /// ```
             pub fn output_padding(self, output_padding: impl Into<Spatial>) -> $name {
                 $name { how: self.how.output_padding(output_padding), ..self }
             }

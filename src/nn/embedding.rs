@@ -20,10 +20,22 @@ pub struct Embedding {
 
 impl Embedding {
     /// `rows` vectors of `size` numbers.
+    ///
+    /// ```
+    /// use picograd::nn::Embedding;
+    /// assert_eq!(Embedding::new(100, 16).weight.shape(), [100, 16]);
+    /// ```
     pub fn new(rows: usize, size: usize) -> Embedding {
         Embedding { weight: Tensor::randn([rows, size]).as_param(), padding: None }
     }
     /// A row that starts as zeros and is never trained, for indices that fill up. Panics if there is no such row.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::Embedding};
+    /// let table = Embedding::new(10, 2).padding_idx(0);
+    /// assert_eq!(table.forward(&Tensor::new([0])).to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     #[track_caller]
     pub fn padding_idx(self, row: usize) -> Embedding {
         let rows = self.weight.size(0);
@@ -33,6 +45,14 @@ impl Embedding {
     }
 
     /// The rows of the indices, which are integers from 0 to the number of rows. What is outside gives zeros.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::Embedding};
+    /// let table = Embedding::new(10, 2);
+    /// assert_eq!(table.try_forward(&Tensor::new([[1, 2, 3]]))?.shape(), [1, 3, 2]);
+    /// assert!(table.try_forward(&Tensor::new([1.0f32])).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn try_forward(&self, indices: &Tensor) -> Result<Tensor> {
         if !indices.dtype().is_int() {
             return Err(Error::DType { op: "Embedding", msg: format!("takes integers, and was given {}", indices.dtype()) });
@@ -46,6 +66,11 @@ impl Embedding {
         }
     }
     /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::Embedding};
+    /// assert_eq!(Embedding::new(10, 2).forward(&Tensor::new([1, 2, 3])).shape(), [3, 2]);
+    /// ```
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Tensor {
         or_panic(self.try_forward(indices))

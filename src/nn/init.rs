@@ -60,6 +60,11 @@ pub(super) fn default_weight(shape: impl Into<Sizes>, inputs: usize) -> Tensor {
 }
 
 /// Evenly over ±gain·√(6/(inputs + outputs)), after Glorot and Bengio (2010).
+///
+/// ```
+/// use picograd::nn::init;
+/// assert_eq!(init::xavier_uniform([8, 4], 1.0).shape(), [8, 4]);
+/// ```
 #[track_caller]
 pub fn xavier_uniform(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     let shape = shape.into();
@@ -69,6 +74,11 @@ pub fn xavier_uniform(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
 }
 
 /// From a normal distribution with the variance of [`xavier_uniform`].
+///
+/// ```
+/// use picograd::nn::init;
+/// assert_eq!(init::xavier_normal([8, 4], 1.0).shape(), [8, 4]);
+/// ```
 #[track_caller]
 pub fn xavier_normal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     let shape = shape.into();
@@ -77,6 +87,11 @@ pub fn xavier_normal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
 }
 
 /// Evenly over ±gain·√(3/fan), after He and others (2015).
+///
+/// ```
+/// use picograd::nn::init::{self, Fan, Gain};
+/// assert_eq!(init::kaiming_uniform([8, 4], Fan::In, Gain::Relu).shape(), [8, 4]);
+/// ```
 #[track_caller]
 pub fn kaiming_uniform(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) -> Tensor {
     let shape = shape.into();
@@ -85,6 +100,11 @@ pub fn kaiming_uniform(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) 
 }
 
 /// From a normal distribution with the standard deviation gain/√fan, after He and others (2015).
+///
+/// ```
+/// use picograd::nn::init::{self, Fan, Gain};
+/// assert_eq!(init::kaiming_normal([8, 4], Fan::Out, Gain::Relu).shape(), [8, 4]);
+/// ```
 #[track_caller]
 pub fn kaiming_normal(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) -> Tensor {
     let shape = shape.into();

@@ -23,6 +23,12 @@ pub struct Linear {
 
 impl Linear {
     /// With a bias.
+    ///
+    /// ```
+    /// use picograd::nn::Linear;
+    /// let layer = Linear::new(3, 2);
+    /// assert_eq!((layer.weight.shape(), layer.bias.unwrap().shape()), (vec![2, 3], vec![2]));
+    /// ```
     pub fn new(inputs: usize, outputs: usize) -> Linear {
         Linear {
             weight: init::default_weight([outputs, inputs], inputs).as_param(),
@@ -30,6 +36,11 @@ impl Linear {
         }
     }
     /// With or without a bias.
+    ///
+    /// ```
+    /// use picograd::nn::Linear;
+    /// assert!(Linear::new(3, 2).bias(false).bias.is_none());
+    /// ```
     pub fn bias(self, bias: bool) -> Linear {
         Linear { bias: self.bias.filter(|_| bias), ..self }
     }

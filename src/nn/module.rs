@@ -150,6 +150,13 @@ impl<'a> Visitor<'a> {
         Visitor { path: String::new(), see }
     }
     /// Goes into a part of this name and comes back.
+    ///
+    /// ```
+    /// use picograd::nn::{Linear, Module, Part, Visitor};
+    /// let mut names = Vec::new();
+    /// Visitor::new(&mut |name: &str, _: Part| names.push(name.to_string())).field("head", &Linear::new(2, 3));
+    /// assert_eq!(names, ["head.weight", "head.bias"]);
+    /// ```
     pub fn field<M: Module + ?Sized>(&mut self, name: &str, part: &M) {
         let before = self.path.len();
         if before > 0 {
@@ -160,6 +167,13 @@ impl<'a> Visitor<'a> {
         self.path.truncate(before);
     }
     /// Shows a part in the place where the visitor is.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Part, Visitor}};
+    /// let mut seen = 0;
+    /// Visitor::new(&mut |_: &str, _: Part| seen += 1).show(Part::Tensor(&Tensor::zeros([2])));
+    /// assert_eq!(seen, 1);
+    /// ```
     pub fn show(&mut self, part: Part<'_>) {
         (self.see)(&self.path, part);
     }
@@ -178,10 +192,22 @@ impl Default for Mode {
 
 impl Mode {
     /// Is the layer in training?
+    ///
+    /// ```
+    /// use picograd::nn::Mode;
+    /// assert!(Mode::default().is_training());
+    /// ```
     pub fn is_training(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
     /// Switches.
+    ///
+    /// ```
+    /// use picograd::nn::Mode;
+    /// let mode = Mode::default();
+    /// mode.set(false);
+    /// assert!(!mode.is_training());
+    /// ```
     pub fn set(&self, training: bool) {
         self.0.store(training, Ordering::Relaxed);
     }

@@ -63,6 +63,11 @@ pub struct BatchNorm {
 
 impl BatchNorm {
     /// Over so many channels, with scale and shift, an eps of 1e-5 and running statistics that go a tenth of the way with each batch.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, BatchNorm}};
+    /// assert_eq!(BatchNorm::new(2).forward(&Tensor::zeros([4, 2])).shape(), [4, 2]);
+    /// ```
     pub fn new(features: usize) -> BatchNorm {
         let mode = Mode::default();
         let (weight, bias) = (ones(features), zeros(features));
@@ -80,18 +85,43 @@ impl BatchNorm {
         none.track_running_stats(true)
     }
     /// What is added to the variance.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, BatchNorm}};
+    /// let y = BatchNorm::new(2).eps(1e-3).forward(&Tensor::zeros([4, 2]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> BatchNorm {
         BatchNorm { eps, ..self }
     }
     /// How far the running statistics go toward those of a batch; `None` makes them the plain mean over all batches.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{BatchNorm, Layer}};
+    /// let norm = BatchNorm::new(1).momentum(1.0);
+    /// norm.forward(&Tensor::new([[1.0f32], [3.0]])).realize()?;
+    /// assert_eq!(norm.running_mean.unwrap().to_vec::<f32>()?, [2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> BatchNorm {
         BatchNorm { momentum: momentum.into(), ..self }
     }
     /// With or without scale and shift.
+    ///
+    /// ```
+    /// use picograd::nn::BatchNorm;
+    /// assert!(BatchNorm::new(2).affine(false).weight.is_none());
+    /// ```
     pub fn affine(self, affine: bool) -> BatchNorm {
         BatchNorm { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
     }
     /// With or without running statistics. Without, evaluation takes those of the batch too.
+    ///
+    /// ```
+    /// use picograd::nn::BatchNorm;
+    /// assert!(BatchNorm::new(1).track_running_stats(false).running_mean.is_none());
+    /// ```
     pub fn track_running_stats(self, track: bool) -> BatchNorm {
         // Numbers in memory, not literals: the second step then runs the kernels of the first.
         let stored = |value: f32| track.then(|| Tensor::from_vec(vec![value; self.features], [self.features]));
@@ -169,20 +199,43 @@ pub struct LayerNorm {
 
 impl LayerNorm {
     /// Over the last axes, which have these sizes; with scale and shift, and an eps of 1e-5. Panics if a size is negative.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, LayerNorm}};
+    /// assert_eq!(LayerNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
+    /// ```
     #[track_caller]
     pub fn new(shape: impl Into<Sizes>) -> LayerNorm {
         let shape = or_panic(shape.into().shape("LayerNorm")).to_vec();
         LayerNorm { weight: Some(Tensor::ones(&shape).as_param()), bias: Some(Tensor::zeros(&shape).as_param()), shape, eps: 1e-5 }
     }
     /// What is added to the variance.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, LayerNorm}};
+    /// let y = LayerNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }
     }
     /// With or without scale and shift.
+    ///
+    /// ```
+    /// use picograd::nn::LayerNorm;
+    /// assert!(LayerNorm::new(2).affine(false).weight.is_none());
+    /// ```
     pub fn affine(self, affine: bool) -> LayerNorm {
         LayerNorm { weight: self.weight.filter(|_| affine), ..self }.bias(affine)
     }
     /// With or without the shift alone.
+    ///
+    /// ```
+    /// use picograd::nn::LayerNorm;
+    /// let norm = LayerNorm::new(2).bias(false);
+    /// assert!(norm.weight.is_some() && norm.bias.is_none());
+    /// ```
     pub fn bias(self, bias: bool) -> LayerNorm {
         LayerNorm { bias: self.bias.filter(|_| bias), ..self }
     }
@@ -228,14 +281,31 @@ pub struct LayerNorm2d {
 
 impl LayerNorm2d {
     /// Over so many channels, with scale and shift, and an eps of 1e-5.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
+    /// assert_eq!(LayerNorm2d::new(2).forward(&Tensor::zeros([1, 2, 3, 3])).shape(), [1, 2, 3, 3]);
+    /// ```
     pub fn new(channels: usize) -> LayerNorm2d {
         LayerNorm2d { weight: ones(channels), bias: zeros(channels), channels, eps: 1e-5 }
     }
     /// What is added to the variance.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
+    /// let y = LayerNorm2d::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3, 3]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> LayerNorm2d {
         LayerNorm2d { eps, ..self }
     }
     /// With or without scale and shift.
+    ///
+    /// ```
+    /// use picograd::nn::LayerNorm2d;
+    /// assert!(LayerNorm2d::new(2).affine(false).weight.is_none());
+    /// ```
     pub fn affine(self, affine: bool) -> LayerNorm2d {
         LayerNorm2d { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
     }
@@ -269,16 +339,33 @@ pub struct GroupNorm {
 
 impl GroupNorm {
     /// `channels` in so many groups, with scale and shift, and an eps of 1e-5. Panics if they do not divide.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, GroupNorm}};
+    /// assert_eq!(GroupNorm::new(1, 2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
+    /// ```
     #[track_caller]
     pub fn new(groups: usize, channels: usize) -> GroupNorm {
         assert!(groups > 0 && channels.is_multiple_of(groups), "GroupNorm: {channels} channels do not divide into {groups} groups");
         GroupNorm { weight: ones(channels), bias: zeros(channels), groups, channels, eps: 1e-5 }
     }
     /// What is added to the variance.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, GroupNorm}};
+    /// let y = GroupNorm::new(1, 2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }
     }
     /// With or without scale and shift.
+    ///
+    /// ```
+    /// use picograd::nn::GroupNorm;
+    /// assert!(GroupNorm::new(1, 2).affine(false).weight.is_none());
+    /// ```
     pub fn affine(self, affine: bool) -> GroupNorm {
         GroupNorm { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
     }
@@ -320,14 +407,31 @@ pub struct InstanceNorm {
 
 impl InstanceNorm {
     /// Over so many channels, with an eps of 1e-5.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, InstanceNorm}};
+    /// assert_eq!(InstanceNorm::new(2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
+    /// ```
     pub fn new(channels: usize) -> InstanceNorm {
         InstanceNorm { weight: None, bias: None, channels, eps: 1e-5 }
     }
     /// What is added to the variance.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, InstanceNorm}};
+    /// let y = InstanceNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> InstanceNorm {
         InstanceNorm { eps, ..self }
     }
     /// With or without scale and shift, which start anew.
+    ///
+    /// ```
+    /// use picograd::nn::InstanceNorm;
+    /// assert!(InstanceNorm::new(2).weight.is_none() && InstanceNorm::new(2).affine(true).weight.is_some());
+    /// ```
     pub fn affine(self, affine: bool) -> InstanceNorm {
         let n = self.channels;
         InstanceNorm { weight: ones(n).filter(|_| affine), bias: zeros(n).filter(|_| affine), ..self }
@@ -367,14 +471,31 @@ pub struct RMSNorm {
 
 impl RMSNorm {
     /// Over a last axis of this size, with a scale, and the eps of `f32`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+    /// assert_eq!(RMSNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
+    /// ```
     pub fn new(size: usize) -> RMSNorm {
         RMSNorm { weight: ones(size), size, eps: f32::EPSILON as f64 }
     }
     /// What is added to the mean square.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+    /// let y = RMSNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn eps(self, eps: f64) -> RMSNorm {
         RMSNorm { eps, ..self }
     }
     /// With or without the scale.
+    ///
+    /// ```
+    /// use picograd::nn::RMSNorm;
+    /// assert!(RMSNorm::new(2).affine(false).weight.is_none());
+    /// ```
     pub fn affine(self, affine: bool) -> RMSNorm {
         RMSNorm { weight: self.weight.filter(|_| affine), ..self }
     }

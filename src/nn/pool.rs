@@ -16,24 +16,49 @@ macro_rules! pools {
 
         impl $name {
             /// Windows of a size, side by side, without padding.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&Tensor::zeros([1, 1, 8, 8])).size(-1), 4);")]
+            /// ```
             pub fn new(kernel: impl Into<Spatial>) -> $name {
                 $name { how: Pool::new(), kernel: kernel.into() }
             }
             /// The distance between windows.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).stride(1).forward(&Tensor::zeros([1, 1, 8, 8])).size(-1), 7);")]
+            /// ```
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(widened(stride.into(), $axes)), ..self }
             }
             /// Padding around. It never wins a maximum, and counts as zeros in a mean.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).padding(1).forward(&Tensor::zeros([1, 1, 8, 8])).size(-1), 5);")]
+            /// ```
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 let padding = or_panic(padding.into().resolve(stringify!($name), $axes));
                 let all: Vec<(usize, usize)> = std::iter::repeat_n((0, 0), 2 - $axes).chain(padding).collect();
                 $name { how: self.how.padding(all.as_slice()), ..self }
             }
             /// The distance between the elements of a window.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).dilation(7).forward(&Tensor::zeros([1, 1, 8, 8])).size(-1), 1);")]
+            /// ```
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(widened(dilation.into(), $axes)), ..self }
             }
             /// Also a last window that hangs over the end.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3).ceil_mode().forward(&Tensor::zeros([1, 1, 8, 8])).size(-1), 3);")]
+            /// ```
             pub fn ceil_mode(self) -> $name {
                 $name { how: self.how.ceil_mode(), ..self }
             }
@@ -102,6 +127,11 @@ pub struct AdaptiveAvgPool2d {
 
 impl AdaptiveAvgPool2d {
     /// So many windows along both axes, or along each.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{AdaptiveAvgPool2d, Layer}};
+    /// assert_eq!(AdaptiveAvgPool2d::new([1, 2]).forward(&Tensor::zeros([1, 3, 8, 8])).shape(), [1, 3, 1, 2]);
+    /// ```
     pub fn new(sizes: impl Into<Spatial>) -> AdaptiveAvgPool2d {
         AdaptiveAvgPool2d { sizes: sizes.into() }
     }

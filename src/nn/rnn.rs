@@ -241,10 +241,20 @@ macro_rules! recurrent {
 
         impl $cell {
             /// From so many inputs to a state of so many numbers, with biases.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::{Module, ", stringify!($cell), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($cell), "::new(3, 8).parameters().len(), 4);")]
+            /// ```
             pub fn new(inputs: usize, hidden: usize) -> $cell {
                 $cell(Cell::new(stringify!($cell), $kind, inputs, hidden))
             }
             /// With or without biases.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::{Module, ", stringify!($cell), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($cell), "::new(3, 8).bias(false).parameters().len(), 2);")]
+            /// ```
             pub fn bias(mut self, bias: bool) -> $cell {
                 self.0.weights.bias = self.0.weights.bias.filter(|_| bias);
                 self
@@ -261,26 +271,56 @@ macro_rules! recurrent {
 
         impl $layer {
             /// One layer from so many inputs to a state of so many numbers, with biases, forward in time.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).forward(&Tensor::zeros([5, 4, 3])).shape(), [5, 4, 8]);")]
+            /// ```
             pub fn new(inputs: usize, hidden: usize) -> $layer {
                 $layer(Recurrent::new(stringify!($layer), $kind, inputs, hidden))
             }
             /// Layers above each other; the weights start anew.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::{Module, ", stringify!($layer), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).num_layers(2).parameters().len(), 8);")]
+            /// ```
             pub fn num_layers(self, count: usize) -> $layer {
                 $layer(self.0.num_layers(count))
             }
             /// Also backward in time, with both outputs side by side; the weights start anew.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).bidirectional().forward(&Tensor::zeros([5, 4, 3])).shape(), [5, 4, 16]);")]
+            /// ```
             pub fn bidirectional(self) -> $layer {
                 $layer(self.0.bidirectional())
             }
             /// Inputs and outputs are `[batch, length, …]`. States are not changed by this.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).batch_first().forward(&Tensor::zeros([4, 5, 3])).shape(), [4, 5, 8]);")]
+            /// ```
             pub fn batch_first(self) -> $layer {
                 $layer(Recurrent { batch_first: true, ..self.0 })
             }
             /// With or without biases.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::{Module, ", stringify!($layer), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).bias(false).parameters().len(), 2);")]
+            /// ```
             pub fn bias(self, bias: bool) -> $layer {
                 $layer(self.0.bias(bias))
             }
             /// In training, what goes from one layer to the next is dropped with this probability.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
+            #[doc = concat!("assert_eq!(", stringify!($layer), "::new(3, 8).num_layers(2).dropout(0.1).forward(&Tensor::zeros([5, 4, 3])).shape(), [5, 4, 8]);")]
+            /// ```
             pub fn dropout(self, p: f64) -> $layer {
                 $layer(Recurrent { dropout: Dropout::new(p), ..self.0 })
             }
@@ -326,10 +366,21 @@ macro_rules! one_state {
     ($($cell:ident $layer:ident;)*) => { $(
         impl $cell {
             /// The state after `[batch, inputs]`, from a state of `[batch, hidden]`, or from zeros.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::", stringify!($cell), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($cell), "::new(3, 8).try_forward(&Tensor::zeros([4, 3]), None)?.shape(), [4, 8]);")]
+            /// # Ok::<(), picograd::Error>(())
+            /// ```
             pub fn try_forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
                 Ok(self.0.forward(x, state.map(|h| (h.clone(), None)))?.0)
             }
             /// [`try_forward`](Self::try_forward), with misuse as a panic.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::", stringify!($cell), "};")]
+            #[doc = concat!("assert_eq!(", stringify!($cell), "::new(3, 8).forward(&Tensor::zeros([4, 3]), Some(&Tensor::zeros([4, 8]))).shape(), [4, 8]);")]
+            /// ```
             #[track_caller]
             pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Tensor {
                 or_panic(self.try_forward(x, state))
@@ -338,11 +389,24 @@ macro_rules! one_state {
         impl $layer {
             /// The outputs of all steps and the last state of each layer and direction, `[layers · directions, batch, hidden]`, from such a state or
             /// from zeros.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::", stringify!($layer), "};")]
+            #[doc = concat!("let (y, h) = ", stringify!($layer), "::new(3, 8).try_run(&Tensor::zeros([5, 4, 3]), None)?;")]
+            /// assert_eq!((y.shape(), h.shape()), (vec![5, 4, 8], vec![1, 4, 8]));
+            /// # Ok::<(), picograd::Error>(())
+            /// ```
             pub fn try_run(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
                 let (y, (h, _)) = self.0.forward(x, state.map(|h| (h.clone(), None)))?;
                 Ok((y, h))
             }
             /// [`try_run`](Self::try_run), with misuse as a panic.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::", stringify!($layer), "};")]
+            #[doc = concat!("let (y, h) = ", stringify!($layer), "::new(3, 8).run(&Tensor::zeros([5, 4, 3]), None);")]
+            /// assert_eq!((y.shape(), h.shape()), (vec![5, 4, 8], vec![1, 4, 8]));
+            /// ```
             #[track_caller]
             pub fn run(&self, x: &Tensor, state: Option<&Tensor>) -> (Tensor, Tensor) {
                 or_panic(self.try_run(x, state))
@@ -354,6 +418,13 @@ one_state! { RNNCell RNN; GRUCell GRU; }
 
 impl RNNCell {
     /// A relu in place of the hyperbolic tangent.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::RNNCell};
+    /// let h = RNNCell::new(3, 8).relu().forward(&Tensor::ones([4, 3]), None);
+    /// assert!(h.to_vec::<f32>()?.iter().all(|&x| x >= 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn relu(mut self) -> RNNCell {
         self.0.kind = Kind::Plain { relu: true };
         self
@@ -362,6 +433,13 @@ impl RNNCell {
 
 impl RNN {
     /// A relu in place of the hyperbolic tangent.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, RNN}};
+    /// let y = RNN::new(3, 8).relu().forward(&Tensor::ones([2, 4, 3]));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&x| x >= 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn relu(mut self) -> RNN {
         self.0.kind = Kind::Plain { relu: true };
         self
@@ -378,10 +456,24 @@ fn unwrap((h, c): State) -> (Tensor, Tensor) {
 
 impl LSTMCell {
     /// State and cell after `[batch, inputs]`, from those before, each `[batch, hidden]`, or from zeros.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::LSTMCell};
+    /// let (h, c) = LSTMCell::new(3, 8).try_forward(&Tensor::zeros([4, 3]), None)?;
+    /// assert_eq!((h.shape(), c.shape()), (vec![4, 8], vec![4, 8]));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn try_forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
         Ok(unwrap(self.0.forward(x, state.map(both))?))
     }
     /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::LSTMCell};
+    /// let (cell, x) = (LSTMCell::new(3, 8), Tensor::zeros([4, 3]));
+    /// let (h, c) = cell.forward(&x, None);
+    /// assert_eq!(cell.forward(&x, Some((&h, &c))).0.shape(), [4, 8]);
+    /// ```
     #[track_caller]
     pub fn forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, Tensor) {
         or_panic(self.try_forward(x, state))
@@ -391,11 +483,24 @@ impl LSTMCell {
 impl LSTM {
     /// The outputs of all steps, and the last state and cell of each layer and direction, `[layers · directions, batch, hidden]`, from such a pair or
     /// from zeros.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::LSTM};
+    /// let (y, (h, c)) = LSTM::new(3, 8).try_run(&Tensor::zeros([5, 4, 3]), None)?;
+    /// assert_eq!((y.shape(), h.shape(), c.shape()), (vec![5, 4, 8], vec![1, 4, 8], vec![1, 4, 8]));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn try_run(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, (Tensor, Tensor))> {
         let (y, state) = self.0.forward(x, state.map(both))?;
         Ok((y, unwrap(state)))
     }
     /// [`try_run`](Self::try_run), with misuse as a panic.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::LSTM};
+    /// let (y, (h, _)) = LSTM::new(3, 8).bidirectional().run(&Tensor::zeros([5, 4, 3]), None);
+    /// assert_eq!((y.shape(), h.shape()), (vec![5, 4, 16], vec![2, 4, 8]));
+    /// ```
     #[track_caller]
     pub fn run(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> (Tensor, (Tensor, Tensor)) {
         or_panic(self.try_run(x, state))

@@ -82,19 +82,41 @@ pub struct Sequential {
 
 impl Sequential {
     /// No layer: what comes in goes out.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, Sequential}};
+    /// assert_eq!(Sequential::new().forward(&Tensor::new([1, 2])).to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> Sequential {
         Sequential::default()
     }
     /// With one more layer, or a function of a tensor, at the end.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, Linear, Sequential}};
+    /// let net = Sequential::new().then(Linear::new(3, 2)).then(Tensor::relu);
+    /// assert_eq!(net.forward(&Tensor::zeros([4, 3])).shape(), [4, 2]);
+    /// ```
     pub fn then<Kind>(mut self, layer: impl ToLayer<Kind>) -> Sequential {
         self.layers.push(layer.to_layer());
         self
     }
     /// The number of layers.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::Linear, seq};
+    /// assert_eq!(seq![Linear::new(3, 2), Tensor::relu].len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.layers.len()
     }
     /// Is there none?
+    ///
+    /// ```
+    /// use picograd::nn::Sequential;
+    /// assert!(Sequential::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }

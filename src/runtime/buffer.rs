@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::disk::{self, Mapping};
 use super::memory::HostBuffer;
-use crate::dtype::DType;
+use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
 use std::any::Any;
@@ -82,6 +82,20 @@ impl Buffer {
             Memory::Host(h)
         };
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+    }
+
+    /// The elements of somebody else, in place where the device computes in the memory of the host, and copied elsewhere.
+    pub fn lent<T: Element>(device: &DeviceName, elements: impl AsRef<[T]> + Send + Sync + 'static) -> Result<Buffer> {
+        if !["CPU", "INTERP"].contains(&device.as_str().split(':').next().unwrap_or_default()) {
+            return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
+        }
+        let memory = HostBuffer::lent(elements);
+        Ok(Buffer::with(device, T::DTYPE, memory.len() / T::DTYPE.itemsize(), Memory::Host(memory)))
+    }
+
+    /// May kernels write to it, if nobody reads it?
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
 
     /// The bytes of a file, which stay there: see [`disk`].

@@ -8,11 +8,13 @@
 //! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes out of bounds faults at once.
 //! Blocks are not kept then, so that a use after free faults as well.
 
+use crate::dtype::{Element, as_bytes};
 use crate::error::{Error, Result};
 use std::alloc::Layout;
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The alignment of every buffer: a cache line, and the widest vector.
 pub const ALIGN: usize = 64;
@@ -44,6 +46,17 @@ pub struct HostBuffer {
     len: usize,
     block: Option<Block>,
     owner: &'static Allocator,
+    /// Whose memory it is, where it was lent: it is never written, and is let go with the buffer.
+    lender: Option<Lender>,
+}
+
+/// An owner of memory that is lent.
+struct Lender(#[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>);
+
+impl std::fmt::Debug for Lender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("lender")
+    }
 }
 
 // SAFETY: the buffer owns its memory, which is tied to no thread.
@@ -62,7 +75,21 @@ impl HostBuffer {
         global().allocate(len, true)
     }
 
-    /// The first byte. Aligned, and never null, also for an empty buffer.
+    /// The elements of somebody else, in place. They are not to be written; [`is_lent`](HostBuffer::is_lent) tells.
+    pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
+        // Behind the counter they stay where they are, whatever holds them.
+        let lender = Arc::new(elements);
+        let bytes = as_bytes::<T>((*lender).as_ref());
+        let (ptr, len) = (NonNull::from(bytes).cast(), bytes.len());
+        HostBuffer { ptr, len, block: None, owner: global(), lender: Some(Lender(lender)) }
+    }
+
+    /// Does the memory belong to somebody else, who must not see it change?
+    pub fn is_lent(&self) -> bool {
+        self.lender.is_some()
+    }
+
+    /// The first byte. Aligned, but for memory that was lent, and never null, also for an empty buffer.
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -88,6 +115,7 @@ impl HostBuffer {
 
     /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier have to be left alone meanwhile.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(!self.is_lent(), "memory that was lent is not written");
         // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract of the type.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
@@ -349,7 +377,7 @@ impl Allocator {
     fn allocate(&'static self, len: usize, zero: bool) -> Result<HostBuffer> {
         if len == 0 {
             let ptr = NonNull::without_provenance(std::num::NonZero::new(ALIGN).expect("the alignment is not zero"));
-            return Ok(HostBuffer { ptr, len, block: None, owner: self });
+            return Ok(HostBuffer { ptr, len, block: None, owner: self, lender: None });
         }
         if len > isize::MAX as usize {
             return Err(self.out_of_memory(len));
@@ -384,7 +412,7 @@ impl Allocator {
         let mut state = self.state();
         state.live += len;
         state.peak = state.peak.max(state.live);
-        Ok(HostBuffer { ptr: block.ptr, len, block: Some(block), owner: self })
+        Ok(HostBuffer { ptr: block.ptr, len, block: Some(block), owner: self, lender: None })
     }
 
     fn fresh(&self, len: usize, size: usize) -> Option<Block> {

@@ -1,18 +1,21 @@
 //! What runs kernels: devices and buffers, and for the host the C compiler, the loader of its objects, the disk cache of objects and the
-//! thread pool.
+//! thread pool; files that are written whole, and files from the network.
 
 pub mod buffer;
 pub mod cc;
 mod cpu;
 pub mod device;
 pub mod disk;
+pub(crate) mod download;
 pub mod elf;
+pub(crate) mod files;
 pub mod interp;
 mod interp_device;
 pub mod memory;
 mod null;
 pub mod objcache;
 pub mod pool;
+pub(crate) mod sha256;
 
 pub use buffer::{Buffer, Memory, Place};
 pub use device::{Device, Executable};

@@ -1,6 +1,9 @@
-//! Folders for the tests of this directory: unique, private, and removed when the test ends, passed or not.
+//! What tests stand on: folders that are unique, private, and removed when the test ends, passed or not; random numbers; a server.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A fresh folder that lives as long as the value.
@@ -41,4 +44,59 @@ impl Random {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
+}
+
+/// Can files be fetched here?
+pub(crate) fn have_curl() -> bool {
+    std::process::Command::new("curl").arg("--version").output().is_ok_and(|o| o.status.success())
+}
+
+/// A server of a few answers on this machine, one after the other: `abc`, `moved` to it, `loop` to itself, `cut` off in the middle, `empty`, and
+/// nothing else.
+pub(crate) struct Server {
+    address: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Server {
+    pub(crate) fn new() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let server = Server { address: listener.local_addr().expect("an address"), asked: Arc::default() };
+        let asked = server.asked.clone();
+        // It ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                asked.fetch_add(1, Ordering::Relaxed);
+                answer(stream);
+            }
+        });
+        server
+    }
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}/{path}", self.address)
+    }
+    /// How many requests there were.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut request = BufReader::new(&stream);
+    let mut first = String::new();
+    let _ = request.read_line(&mut first);
+    // The rest of the request is read, or closing the connection would take the answer back.
+    let mut line = String::new();
+    while request.read_line(&mut line).is_ok_and(|n| n > 2) {
+        line.clear();
+    }
+    let (status, more, body) = match first.split(' ').nth(1).unwrap_or_default() {
+        "/abc" => ("200 OK", "Content-Length: 3", "abc"),
+        "/moved" => ("302 Found", "Location: /abc\r\nContent-Length: 0", ""),
+        "/loop" => ("302 Found", "Location: /loop\r\nContent-Length: 0", ""),
+        "/cut" => ("200 OK", "Content-Length: 9", "abc"),
+        "/empty" => ("200 OK", "Content-Length: 0", ""),
+        _ => ("404 Not Found", "Content-Length: 4", "none"),
+    };
+    let _ = write!(stream, "HTTP/1.1 {status}\r\nConnection: close\r\n{more}\r\n\r\n{body}");
 }

@@ -15,26 +15,73 @@ pub struct Attention {
 
 impl Attention {
     /// Every query sees every key; scores are over the root of the key's size.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([1, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&Tensor::zeros([2, 1]), &v, Attention::new());
+    /// assert_eq!(out.to_vec::<f32>()?, [2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> Attention {
         Attention::default()
     }
     /// Bools say what is seen; floats are added to the scores. Broadcast to `[…, queries, keys]`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let seen = Tensor::new([[true, false], [true, true]]);
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().mask(&seen));
+    /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn mask(self, mask: &Tensor) -> Attention {
         Attention { mask: Some(mask.clone()), ..self }
     }
     /// A query sees the keys up to its own place.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().causal());
+    /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn causal(self) -> Attention {
         Attention { causal: true, ..self }
     }
     /// Scores times this, in place of 1/√size.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::new([[1.0f32], [9.0]]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().scale(0.0));
+    /// assert_eq!(out.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn scale(self, scale: f64) -> Attention {
         Attention { scale: Some(scale), ..self }
     }
     /// Each head of keys and values serves several heads of queries; heads are axis -3.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, kv) = (Tensor::zeros([8, 5, 4]), Tensor::zeros([2, 5, 4]));
+    /// assert_eq!(q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(), [8, 5, 4]);
+    /// ```
     pub fn grouped(self) -> Attention {
         Attention { grouped: true, ..self }
     }
     /// Each weight dropped with this probability, as [`Tensor::dropout`] does.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let x = Tensor::ones([3, 1]);
+    /// let out = x.scaled_dot_product_attention(&x, &x, Attention::new().dropout(1.0));
+    /// assert_eq!(out.to_vec::<f32>()?, [0.0; 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn dropout(self, p: f64) -> Attention {
         Attention { dropout: p, ..self }
     }

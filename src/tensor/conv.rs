@@ -105,30 +105,75 @@ impl Default for Conv {
 
 impl Conv {
     /// Stride 1, no padding, no dilation, one group, no bias.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let y = Tensor::ones([1, 1, 5]).conv2d(&Tensor::ones([1, 1, 3]), Conv::new());
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 3.0, 3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> Conv {
         Conv::default()
     }
     /// The distance between windows, for all spatial axes or for each.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().stride([2, 3])).shape(), [1, 1, 4, 3]);
+    /// ```
     pub fn stride(self, stride: impl Into<Spatial>) -> Conv {
         Conv { stride: stride.into(), ..self }
     }
     /// Zeros around: one number, one per axis, or `(before, after)` per axis.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().padding(1)).shape(), [1, 1, 9, 9]);
+    /// ```
     pub fn padding(self, padding: impl Into<Sides>) -> Conv {
         Conv { padding: padding.into(), ..self }
     }
     /// The distance between the elements of a window.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().dilation(3)).shape(), [1, 1, 3, 3]);
+    /// ```
     pub fn dilation(self, dilation: impl Into<Spatial>) -> Conv {
         Conv { dilation: dilation.into(), ..self }
     }
     /// The channels cut into groups that do not see each other.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::new([[[1.0f32], [10.0]]]), Tensor::ones([2, 1, 1]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().groups(2)).to_vec::<f32>()?, [1.0, 10.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
     /// For [`Tensor::conv_transpose2d`]: elements more at the end of each axis. A convolution with a stride gives one size for several, and this says which of them is meant.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 4, 4]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv_transpose2d(&w, Conv::new().stride(2).output_padding(1)).shape(), [1, 1, 10, 10]);
+    /// ```
     pub fn output_padding(self, output_padding: impl Into<Spatial>) -> Conv {
         Conv { output_padding: output_padding.into(), ..self }
     }
     /// A number per output channel, added.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let y = Tensor::ones([1, 1, 2]).conv2d(&Tensor::ones([1, 1, 1]), Conv::new().bias(&Tensor::new([0.5f32])));
+    /// assert_eq!(y.to_vec::<f32>()?, [1.5, 1.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn bias(self, bias: &Tensor) -> Conv {
         Conv { bias: Some(bias.clone()), ..self }
     }

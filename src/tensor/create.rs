@@ -6,8 +6,8 @@ use super::{Sizes, Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
-use crate::runtime::Buffer;
-use crate::shape::{Movement, checked_numel};
+use crate::runtime::{Buffer, download};
+use crate::shape::{Dims, Movement, checked_numel};
 use half::{bf16, f16};
 
 /// Numbers that a tensor can be made from: a number, or arrays, slices and `Vec`s of them, nested to any depth.
@@ -213,6 +213,40 @@ impl Tensor {
             filled("empty", &shape.into(), scalar_of(0f32))
         }
 
+        /// Another name of [`empty`](Self::empty): a tensor for what is overwritten as a whole. Its elements are not to be read before.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::invalids([2]);
+        /// x.assign(Tensor::new([1.0f32, 2.0]))?;
+        /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn invalids | try_invalids(shape: impl Into<Sizes>) -> Tensor {
+            Tensor::try_empty(shape)
+        }
+
+        /// A tensor over elements that are in memory already, such as a `Vec` or an `Arc<[f32]>`. They are not copied where the device computes in
+        /// the memory of the host; the tensor keeps what holds them. It never changes them: what is assigned to the tensor goes elsewhere.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// use std::sync::Arc;
+        /// let shared: Arc<[f32]> = Arc::from([1.0, 2.0, 3.0, 4.0]);
+        /// let x = Tensor::from_blob(shared.clone(), [2, 2]);
+        /// assert_eq!(x.sum(0).to_vec::<f32>()?, [4.0, 6.0]);
+        /// x.assign(0.0)?;
+        /// x.realize()?;
+        /// assert_eq!(shared[..], [1.0, 2.0, 3.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn from_blob | try_from_blob<T: Element>(data: impl AsRef<[T]> + Send + Sync + 'static, shape: impl Into<Sizes>) -> Tensor {
+            let device = default_device();
+            let buffer = Buffer::lent(&device, data)?;
+            let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
+            Tensor::from_uop(buffer.node(), device).moved(Movement::Reshape(shape))
+        }
+
         /// `start`, `start + step`, … up to but without `end`. The dtype is that of the numbers.
         ///
         /// ```
@@ -333,6 +367,29 @@ impl Tensor {
         Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
+    /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is fetched with `curl` into the folder that `PICO_DATA`
+    /// names, and only once: what is there is not asked for again. A `file://` address is the file itself.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let path = std::env::temp_dir().join(format!("doc-url-{}.bin", std::process::id()));
+    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+    /// let bytes = Tensor::from_url(&format!("file://{}", path.display()))?;
+    /// assert_eq!((bytes.device().as_str(), bytes.to_vec::<u8>()?), ("DISK", vec![1, 2, 3, 4]));
+    /// assert!(Tensor::from_url("nowhere").is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Tensor> {
+        if let Some(path) = url.strip_prefix("file://") {
+            return Tensor::from_file(path);
+        }
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(Error::Data(format!("{url:?} is no address; it begins with https://, http:// or file://")));
+        }
+        Tensor::from_file(download::cached(url, &download::data_folder()?.join("downloads"))?)
+    }
+
     /// Column minus row over the last two axes.
     fn triangle(&self, op: &'static str) -> Result<Tensor> {
         match self.dims().as_slice() {
@@ -405,13 +462,19 @@ fn filled(op: &'static str, shape: &Sizes, value: Tensor) -> Result<Tensor> {
 }
 
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {
-    let shape = shape.infer(op, &[data.len()])?;
-    let numel = checked_numel(op, &shape)?;
-    if numel != data.len() {
-        return wrong_shape(op, format!("{} elements given for shape {shape:?}, which has {numel}", data.len()));
-    }
+    let shape = given_shape(op, data.len(), shape)?;
     let device = default_device();
     Tensor::from_uop(buffer(as_bytes(data).to_vec(), T::DTYPE, &device), device).moved(Movement::Reshape(shape))
+}
+
+/// A shape for so many elements, of which one size may be left open.
+fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
+    let shape = shape.infer(op, &[len])?;
+    let numel = checked_numel(op, &shape)?;
+    if numel != len {
+        return wrong_shape(op, format!("{len} elements given for shape {shape:?}, which has {numel}"));
+    }
+    Ok(shape)
 }
 
 fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor> {

@@ -1,10 +1,11 @@
 //! Arithmetic and bits of two tensors, element by element. Operands broadcast and promote first.
 
 use super::broadcast::{Operand, Unified, cast_uop, unify};
-use super::{Tensor, wrong_dtype};
-use crate::dtype::DType;
+use super::{Tensor, wrong_dtype, wrong_shape};
+use crate::dtype::{DType, promote_weak};
 use crate::error::Result;
-use crate::ir::Op;
+use crate::ir::{Arg, Group, Op, UOp};
+use crate::verify::refuses;
 
 /// How [`Tensor::div_rounded`] makes a quotient whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +169,60 @@ pub(super) mod binary {
             return or(p.node(Op::Lt).into(), p.node(Op::Eq).into());
         }
         p.swapped().node(Op::Lt).try_bitwise_not()
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// An elementwise op of the table in `docs/ir.md` on this tensor and as many others as it takes beside. They broadcast and promote as
+        /// for the operators. What is made of such ops has methods of its own; this is for those who choose an op at run time.
+        ///
+        /// ```
+        /// use picograd::{Tensor, ir::Op};
+        /// let x = Tensor::new([4.0f32, 9.0]);
+        /// assert_eq!(x.alu(Op::Sqrt, &[]).to_vec::<f32>()?, [2.0, 3.0]);
+        /// assert_eq!(x.alu(Op::Max, &[&Tensor::new(5)]).to_vec::<f32>()?, [5.0, 9.0]);
+        /// assert!(x.try_alu(Op::Xor, &[&x]).is_err());
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn alu | try_alu(&self, op: Op, others: &[&Tensor]) -> Tensor {
+            let elementwise = [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
+            if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
+                return wrong_dtype("alu", format!("{op:?} is no elementwise op of the tensor graph"));
+            }
+            if others.len() + 1 != op.arity() {
+                return wrong_shape("alu", format!("{op:?} takes {} operands, and was given {}", op.arity(), others.len() + 1));
+            }
+            if op == Op::Where {
+                if !self.dtype().is_bool() {
+                    return wrong_dtype("alu", format!("the condition of Where is of bools, and this one is of {}", self.dtype()));
+                }
+                return self.try_where_(others[0], others[1]);
+            }
+            let operands: Vec<Operand> = std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
+            let Unified { src, dtype, device } = unify("alu", &operands)?;
+            if let Some(what) = refuses(op, dtype) {
+                return wrong_dtype("alu", format!("{op:?} takes {what}, and was given {dtype}"));
+            }
+            let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
+            Ok(Tensor::from_uop(UOp::new(op, result, src, Arg::None), device))
+        }
+    }
+
+    /// A number as the operators take it beside this tensor: a literal of this dtype, or of a higher kind where the number is of one. A tensor
+    /// stays as it is.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::new([1u8, 2]);
+    /// assert_eq!((x.ufix(3).dtype(), x.ufix(3).shape()), (DType::U8, vec![]));
+    /// assert_eq!(x.ufix(0.5).dtype(), DType::F32);
+    /// ```
+    pub fn ufix(&self, x: impl Into<Operand>) -> Tensor {
+        match x.into() {
+            Operand::Scalar(c, weak) => self.with(UOp::constant(c, promote_weak(self.dtype(), weak))),
+            Operand::Tensor(t) => t,
+        }
     }
 }
 

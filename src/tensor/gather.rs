@@ -196,7 +196,11 @@ impl Tensor {
             let part = cut(self, &index.dims(), Some(at))?;
             // Narrow floats are folded in f32 and rounded once.
             let acc = if self.is_floating_point() { sum_acc(self.dtype()) } else { self.dtype() };
-            let (old, src) = (part.try_cast(acc)?, w.src.try_cast(acc)?);
+            let (mut old, mut src) = (part.try_cast(acc)?, w.src.try_cast(acc)?);
+            if matches!(how, Scatter::Amax | Scatter::Amin) && (old.requires_grad() || src.requires_grad()) {
+                // The gradient looks for the elements that were taken.
+                (old, src) = (old.settled(), src.settled());
+            }
             let (fold, neutral) = match how {
                 Scatter::Sum | Scatter::Mean => (Fold::Add, old.literal(0)),
                 Scatter::Prod => (Fold::Mul, old.literal(1)),

@@ -3,7 +3,7 @@
 use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::autograd::{gradients, leaves};
 use crate::error::{Error, Result};
-use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -160,6 +160,13 @@ impl Tensor {
     }
 
     /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target that this tensor does not depend on.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// assert!(x.try_gradient(&[&x]).is_err());
+    /// assert!(Tensor::ones([1]).try_gradient(&[&x]).is_err());
+    /// ```
     pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         if self.numel() != 1 {
             let msg = format!(
@@ -221,28 +228,120 @@ impl Tensor {
             .collect()
     }
 
+    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad` is given the gradient of the result and the inputs,
+    /// and returns one gradient for each input, of its shape and dtype. That of an input of integers counts for nothing. The gradient has a gradient
+    /// of its own, by way of what it was made of.
+    ///
+    /// Everything that is to be trained is among the inputs: a result that depends on another parameter is an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// // Rounds, and passes gradients on as if it had not.
+    /// let round = |x: &Tensor| Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]));
+    /// let x = Tensor::new([0.4f32, 1.7]).as_param();
+    /// let y = round(&x)?;
+    /// (&y * &y).sum(..).backward();
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 4.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn call(
+        inputs: &[&Tensor],
+        forward: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+        grad: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
+        let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
+        if value.requires_grad() && !is_off() {
+            let msg = "call: the result depends on a parameter that is not among the inputs; make it one of them";
+            return Err(Error::Gradient(msg.into()));
+        }
+        if !nodes.iter().any(|u| u.requires_grad()) {
+            return Ok(value.same());
+        }
+        if !value.dtype().is_float() {
+            return wrong_dtype("call", format!("the result is of {}, and only floats have gradients", value.dtype()));
+        }
+        let (device, devices) = (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());
+        let gradient = move |g: &UOp, nodes: &[UOp]| {
+            let upstream = Tensor::from_uop(g.clone(), device.clone());
+            let inputs: Vec<Tensor> = nodes.iter().zip(&devices).map(|(u, d)| Tensor::from_uop(u.clone(), d.clone())).collect();
+            Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
+        };
+        let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
+        Ok(value.with(UOp::new(Op::Call, value.dtype(), src, Arg::Gradient(Gradient::new(Arc::new(gradient))))))
+    }
+
     /// What [`backward`](Self::backward) has added up for this parameter since the last [`set_grad`](Self::set_grad).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.grad().is_none());
+    /// w.square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn grad(&self) -> Option<Tensor> {
         lock(&self.0.grad).clone()
     }
     /// Exchanges the gradient; `None` clears it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.set_grad(Some(Tensor::new([1.0f32])));
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [1.0]);
+    /// w.set_grad(None);
+    /// assert!(w.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_grad(&self, grad: Option<Tensor>) {
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }
     /// Is it a parameter itself, as [`as_param`](Self::as_param) makes them?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.is_param() && !(&w * 2.0).is_param());
+    /// ```
     pub fn is_param(&self) -> bool {
         self.0.param.is_some()
     }
     /// Does it depend on a parameter, by way of ops that have gradients?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!((&w * 2.0).requires_grad());
+    /// assert!(!w.int().requires_grad());
+    /// ```
     pub fn requires_grad(&self) -> bool {
         self.raw().requires_grad()
     }
     /// The same value, with no gradient behind it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// (&w * w.detach()).sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn detach(&self) -> Tensor {
         self.with(self.raw().unary(Op::Detach))
     }
     /// The same value, whose gradient is stored when it is computed: a border that fusion does not cross on the way back.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.contiguous_backward().square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn contiguous_backward(&self) -> Tensor {
         let uop = self.uop();
         self.with(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))

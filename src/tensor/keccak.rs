@@ -85,8 +85,51 @@ fn permuted(mut state: Tensor) -> Result<Tensor> {
     Ok(state)
 }
 
+/// Bytes that [`Tensor::hash`] makes one digest of.
+const CHUNK: usize = 1 << 20;
+/// Bytes of a block of these: so many that the digests of a chunk are again one block.
+const BLOCK: usize = 4096;
+
 impl Tensor {
+    /// All elements as the bytes that they are stored in, little endian, along one axis.
+    fn stored_bytes(&self) -> Result<Tensor> {
+        let flat = self.try_reshape([self.numel()])?;
+        let bits = match self.element_size() {
+            1 if self.dtype().is_bool() => return flat.try_cast(DType::U8),
+            1 => return flat.try_bitcast(DType::U8),
+            2 => DType::U16,
+            4 => DType::U32,
+            _ => DType::U64,
+        };
+        let places = Tensor::try_arange(0u64, 8 * self.element_size() as u64, 8)?.try_cast(bits)?;
+        let bytes = flat.try_bitcast(bits)?.try_unsqueeze(1)?.try_rshift(&places)?.try_cast(DType::U8)?;
+        bytes.try_reshape([self.nbytes()])
+    }
+
     fallible! {
+        /// A hash of 16 bytes of the bytes that the elements are stored in. They are cut into mebibytes, the last filled up with zeros, and those into
+        /// blocks of 4096. The SHAKE128 digests of the blocks of a mebibyte, one after the other, are digested to 16 bytes of its own; those of several
+        /// mebibytes are hashed the same way again. Shape and dtype do not count, nor do zeros at the end.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1u8, 2, 3]);
+        /// assert_eq!(x.hash().shape(), [16]);
+        /// ```
+        pub fn hash | try_hash(&self) -> Tensor {
+            let mut bytes = self.stored_bytes()?;
+            loop {
+                let length = bytes.numel();
+                let chunks = length.div_ceil(CHUNK).max(1);
+                let full = bytes.moved(Movement::pad([(0, chunks * CHUNK - length)]))?;
+                let blocks = full.try_reshape([chunks * CHUNK / BLOCK, BLOCK])?.try_keccak(Keccak::Shake128)?;
+                bytes = blocks.try_reshape([chunks, BLOCK])?.try_keccak(Keccak::Shake128)?.try_reshape([chunks * 16])?;
+                if chunks == 1 {
+                    return Ok(bytes);
+                }
+            }
+        }
+
         /// The digest of the bytes along the last axis, as bytes.
         ///
         /// ```

@@ -21,6 +21,9 @@ pub enum Reduction {
     BatchMean,
 }
 
+/// The target that a loss over classes leaves out unless another is named, as in PyTorch.
+const IGNORED: i64 = -100;
+
 /// How a loss over classes runs: `CrossEntropy::new().label_smoothing(0.1).ignore_index(0)`. A [`Reduction`] stands for one with nothing else set.
 #[derive(Clone, Default)]
 pub struct CrossEntropy {
@@ -31,23 +34,62 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The mean over all elements, every class alike, nothing smoothed, nothing ignored.
+    /// The mean over all elements but those whose target is -100, every class alike, nothing smoothed.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::CrossEntropy};
+    /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
+    /// assert!((logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> CrossEntropy {
         CrossEntropy::default()
     }
     /// What becomes of the losses of the single elements.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
+    /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
+    /// let sum = CrossEntropy::new().reduction(Reduction::Sum);
+    /// assert!((logits.cross_entropy(&target, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn reduction(self, reduction: Reduction) -> CrossEntropy {
         CrossEntropy { reduction, ..self }
     }
     /// This part of each target is spread evenly over all classes (Szegedy and others, 2016).
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::CrossEntropy};
+    /// let (logits, target) = (Tensor::new([[8.0f32, 0.0]]), Tensor::new([0]));
+    /// let smooth = logits.cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5)).item::<f32>()?;
+    /// assert!((smooth - 2.0).abs() < 1e-3); // a quarter of the target is the other class
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn label_smoothing(self, part: f64) -> CrossEntropy {
         CrossEntropy { smoothing: part, ..self }
     }
-    /// Targets of this index count for nothing, and the mean is over the others.
+    /// Targets of this index count for nothing, and the mean is over the others. Without it such are targets of -100.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::CrossEntropy};
+    /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [9.0, 0.0]]), Tensor::new([0, 1]));
+    /// let loss = logits.cross_entropy(&target, CrossEntropy::new().ignore_index(1)).item::<f32>()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn ignore_index(self, index: i64) -> CrossEntropy {
         CrossEntropy { ignore: Some(index), ..self }
     }
     /// A weight per class. The mean is the weighted one.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::CrossEntropy};
+    /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [9.0, 0.0]]), Tensor::new([0, 1]));
+    /// let how = CrossEntropy::new().weight(&Tensor::new([1.0f32, 0.0]));
+    /// assert!((logits.cross_entropy(&target, how).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn weight(self, weight: &Tensor) -> CrossEntropy {
         CrossEntropy { weight: Some(weight.clone()), ..self }
     }
@@ -69,18 +111,49 @@ pub struct BinaryCrossEntropy {
 
 impl BinaryCrossEntropy {
     /// The mean over all elements, all of them alike.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::BinaryCrossEntropy};
+    /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
+    /// assert!((p.binary_crossentropy(&y, BinaryCrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> BinaryCrossEntropy {
         BinaryCrossEntropy::default()
     }
     /// What becomes of the losses of the single elements.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::{BinaryCrossEntropy, Reduction}};
+    /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
+    /// let sum = BinaryCrossEntropy::new().reduction(Reduction::Sum);
+    /// assert!((p.binary_crossentropy(&y, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn reduction(self, reduction: Reduction) -> BinaryCrossEntropy {
         BinaryCrossEntropy { reduction, ..self }
     }
     /// Factors of the losses, broadcast to them. The mean does not divide by them.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::BinaryCrossEntropy};
+    /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
+    /// let how = BinaryCrossEntropy::new().weight(&Tensor::new([4.0f32, 0.0]));
+    /// assert!((p.binary_crossentropy(&y, how).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn weight(self, weight: &Tensor) -> BinaryCrossEntropy {
         BinaryCrossEntropy { weight: Some(weight.clone()), ..self }
     }
     /// Factors of what a "yes" costs, broadcast: above 1 for more recall, below for more precision.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::BinaryCrossEntropy};
+    /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
+    /// let how = BinaryCrossEntropy::new().pos_weight(&Tensor::new([3.0f32]));
+    /// assert!((p.binary_crossentropy(&y, how).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn pos_weight(self, weight: &Tensor) -> BinaryCrossEntropy {
         BinaryCrossEntropy { pos_weight: Some(weight.clone()), ..self }
     }
@@ -95,8 +168,9 @@ impl From<Reduction> for BinaryCrossEntropy {
 impl Tensor {
     fallible! {
         /// The cross entropy of logits and a target, along axis 1 (axis 0 of a tensor with one axis). The target is either the index of a class,
-        /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. An index outside the classes
-        /// costs nothing and is not reported: values are not read here.
+        /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. Targets of -100 are left out, or
+        /// those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index outside the classes costs nothing, but counts in the mean,
+        /// and is not reported: values are not read here.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
@@ -391,7 +465,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
     }
     let picked = target.try_unsqueeze(axis as isize)?.try_eq(across(&iota(count))?)?;
     // In 64 bits, since an index that is ignored need not be one that the target's dtype has.
-    let counted = how.ignore.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
+    let ignored = how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED));
+    let counted = ignored.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
     let keep = |t: Tensor| match &counted {
         Some(c) => c.try_where_(t, 0.0),
         None => Ok(t),

@@ -131,6 +131,13 @@ struct Inner {
 
 impl Tensor {
     /// The tensor that a node computes, on a device.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor, ir::UOp};
+    /// let two = Tensor::from_uop(UOp::constant(2i64, DType::I32), Tensor::zeros([1]).device().clone());
+    /// assert_eq!(two.item::<i32>()?, 2);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
         Tensor::new_inner(uop, device, None)
     }
@@ -140,6 +147,11 @@ impl Tensor {
         tensor
     }
     /// The node that computes it now; in [`no_grad`] without what gradients would follow.
+    ///
+    /// ```
+    /// use picograd::{Tensor, ir::Op};
+    /// assert_eq!((Tensor::new([1, 2]) + 1).uop().op(), Op::Add);
+    /// ```
     pub fn uop(&self) -> UOp {
         let uop = self.raw();
         if grad::is_off() && uop.requires_grad() { uop.unary(Op::Detach) } else { uop }
@@ -154,6 +166,11 @@ impl Tensor {
         *self.0.uop.write().unwrap_or_else(|e| e.into_inner()) = uop;
     }
     /// Where it is computed and stored.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2]).to("interp").device().as_str(), "INTERP");
+    /// ```
     pub fn device(&self) -> &DeviceName {
         &self.0.device
     }
@@ -162,35 +179,76 @@ impl Tensor {
         Arc::as_ptr(&self.0) as usize
     }
     /// Sizes per axis.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).shape(), [2, 3]);
+    /// ```
     pub fn shape(&self) -> Vec<usize> {
         self.uop().shape().to_vec()
     }
     /// The type of its elements.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// assert_eq!(Tensor::new([1u8, 2]).dtype(), DType::U8);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.uop().dtype()
     }
     /// The number of axes.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).ndim(), 2);
+    /// ```
     pub fn ndim(&self) -> usize {
         self.uop().shape().len()
     }
     /// The number of elements.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).numel(), 6);
+    /// ```
     pub fn numel(&self) -> usize {
         self.uop().numel()
     }
     /// The size of an axis; a negative axis counts from the end. Panics where there is no such axis.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!((x.size(0), x.size(-1)), (2, 3));
+    /// ```
     #[track_caller]
     pub fn size(&self, axis: isize) -> usize {
         or_panic(self.dim("size", axis))
     }
     /// Bytes of one element.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).element_size(), 4);
+    /// ```
     pub fn element_size(&self) -> usize {
         self.dtype().itemsize()
     }
     /// Bytes of all elements.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).nbytes(), 24);
+    /// ```
     pub fn nbytes(&self) -> usize {
         self.numel() * self.element_size()
     }
     /// Are its elements floats?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert!(Tensor::zeros([2]).is_floating_point() && !Tensor::new([1]).is_floating_point());
+    /// ```
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }

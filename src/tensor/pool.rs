@@ -25,26 +25,71 @@ impl Default for Pool {
 
 impl Pool {
     /// A stride of the kernel's size, no padding, no dilation, only whole windows.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// assert_eq!(x.max_pool2d([1, 2], Pool::new()).to_vec::<f32>()?, [5.0, 8.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> Pool {
         Pool::default()
     }
     /// The distance between windows.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// assert_eq!(x.max_pool2d([1, 2], Pool::new().stride(1)).to_vec::<f32>()?, [5.0, 5.0, 8.0, 8.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn stride(self, stride: impl Into<Spatial>) -> Pool {
         Pool { stride: Some(stride.into()), ..self }
     }
     /// Padding around: one number, one per axis, or `(before, after)` per axis. It never wins a maximum.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// let how = Pool::new().padding([0, 1]);
+    /// assert_eq!(x.max_pool2d([1, 2], how).to_vec::<f32>()?, [1.0, 5.0, 8.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn padding(self, padding: impl Into<Sides>) -> Pool {
         Pool { padding: padding.into(), ..self }
     }
     /// The distance between the elements of a window.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// assert_eq!(x.max_pool2d([1, 2], Pool::new().dilation([1, 4])).to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn dilation(self, dilation: impl Into<Spatial>) -> Pool {
         Pool { dilation: dilation.into(), ..self }
     }
     /// Also a last window that hangs over the end.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// assert_eq!(x.max_pool2d([1, 2], Pool::new().ceil_mode()).to_vec::<f32>()?, [5.0, 8.0, 3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn ceil_mode(self) -> Pool {
         Pool { ceil: true, ..self }
     }
     /// Means over what is inside alone, not over the padding.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[1.0f32, 5.0, 2.0, 8.0, 3.0]]]);
+    /// let how = || Pool::new().padding([(0, 0), (1, 0)]);
+    /// assert_eq!(x.avg_pool2d([1, 2], how()).to_vec::<f32>()?, [0.5, 3.5, 5.5]);
+    /// assert_eq!(x.avg_pool2d([1, 2], how().exclude_padding()).to_vec::<f32>()?, [1.0, 3.5, 5.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn exclude_padding(self) -> Pool {
         Pool { count_padding: false, ..self }
     }

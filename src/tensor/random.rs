@@ -4,8 +4,9 @@
 //! two 32-bit words. The key and the first counter are a small buffer, not literals, so that a second call runs the kernel of the first.
 
 use super::create::iota;
+use super::elementwise::pair;
 use super::realize::{buffer, default_device};
-use super::{Sizes, Tensor, keepdim, wrong_shape};
+use super::{Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::ir::{DeviceName, UOp};
@@ -16,6 +17,13 @@ use std::sync::Mutex;
 static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 
 /// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are `u32`.
+///
+/// ```
+/// use picograd::{DType, ir::UOp, tensor::threefry2x32};
+/// let zero = UOp::constant(0i64, DType::U32);
+/// let [first, second] = threefry2x32([&zero, &zero], [&zero, &zero]);
+/// assert_eq!((first.dtype(), second.dtype()), (DType::U32, DType::U32));
+/// ```
 pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
     // The parity constant of the key schedule.
@@ -117,6 +125,12 @@ impl Tensor {
         *STATE.lock().unwrap_or_else(|e| e.into_inner())
     }
     /// Takes the generator to where [`rng_state`](Self::rng_state) said that it was.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// Tensor::set_rng_state((7, 0));
+    /// assert_eq!(Tensor::rng_state(), (7, 0));
+    /// ```
     pub fn set_rng_state(state: (u64, u64)) {
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
     }
@@ -132,6 +146,32 @@ impl Tensor {
             let shape = shape.into().shape("random_bits")?;
             let [word, _] = words(checked_numel("random_bits", &shape)?, &default_device())?;
             word.moved(Movement::Reshape(shape))
+        }
+
+        /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32 with 20 rounds. The lower half of a number is the
+        /// first of its two words.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
+        /// assert_eq!(bits.shape(), [3]);
+        /// assert_eq!(Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?, [0x99ba4efe_6b200159]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
+            for t in [self, key] {
+                if t.dtype() != DType::U64 {
+                    return wrong_dtype("threefry", format!("takes counters and keys of u64, and was given {}", t.dtype()));
+                }
+            }
+            let pair = pair("threefry", self.into(), key.into())?;
+            let halves = |t: &Tensor| {
+                let u = t.uop();
+                [u.cast(DType::U32), (u >> 32).cast(DType::U32)]
+            };
+            let ([k0, k1], [c0, c1]) = (halves(&pair.y), halves(&pair.x));
+            let [low, high] = threefry2x32([&k0, &k1], [&c0, &c1]).map(|w| w.cast(DType::U64));
+            Ok(pair.x.with(low | (high << 32)))
         }
 
         /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random words.
@@ -296,6 +336,13 @@ impl Tensor {
         }
 
         /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the mean stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::ones([100]).dropout(0.5).to_vec::<f32>()?;
+        /// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
             if !(0.0..=1.0).contains(&p) {
                 return wrong_shape("dropout", format!("{p} is no probability"));

@@ -128,8 +128,8 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> 
         .iter()
         .zip(nodes.iter())
         .map(|(t, node)| {
-            let reuse =
-                lock(&t.0.home).clone().filter(|s| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s));
+            let free = |s: &StorageRef| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s);
+            let reuse = lock(&t.0.home).clone().filter(|s| free(s) && Buffer::of(s).is_writable());
             Request { node: node.clone(), device: t.device().clone(), reuse }
         })
         .collect()
@@ -429,6 +429,30 @@ impl Tensor {
             };
             Ok(Tensor::from_uop(copied, device))
         }
+    }
+
+    /// Moves this handle to another device, as [`to`](Self::to) does. Other handles on the tensor stay where they are. A parameter becomes a
+    /// parameter there and takes its gradient along; an optimizer that holds the old one does not know it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let mut x = Tensor::new([1, 2]);
+    /// x.to_("interp")?;
+    /// assert_eq!((x.device().as_str(), x.to_vec::<i32>()?), ("INTERP", vec![1, 2]));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn to_(&mut self, device: &str) -> Result<()> {
+        if canonical(device)? == *self.device() {
+            return Ok(());
+        }
+        *self = if self.is_param() {
+            let param = self.detach().try_to(device)?.try_as_param()?;
+            param.set_grad(self.grad().map(|g| g.try_to(device)).transpose()?);
+            param
+        } else {
+            self.try_to(device)?
+        };
+        Ok(())
     }
 
     /// The tensor stored in row-major order when it is computed: a border that fusion does not cross.

@@ -74,17 +74,19 @@ fn elementwise(u: &UOp) -> Verdict {
             }
         }
     }
+    refuses(op, on).map_or(Ok(()), |what| Err(broken(&format!("the op is for {what}"), u)))
+}
+
+/// What an elementwise op wants its operands to be, where it has no meaning for those of a dtype.
+pub(crate) fn refuses(op: Op, on: DType) -> Option<&'static str> {
     // A power of integers is the one op of the transcendental family that they have.
-    if FLOAT_ONLY.has(op) && !(op == Op::Pow && on.is_int()) {
-        rule(on.is_float(), "the op is for floats", u)?;
+    if FLOAT_ONLY.has(op) && !on.is_float() && !(op == Op::Pow && on.is_int()) {
+        return Some("floats");
     }
-    if INT_ONLY.has(op) {
-        rule(on.is_int(), "the op is for integers", u)?;
+    if INT_ONLY.has(op) && !on.is_int() {
+        return Some("integers");
     }
-    if BITS_ONLY.has(op) {
-        rule(!on.is_float(), "the op is for integers and bools", u)?;
-    }
-    Ok(())
+    (BITS_ONLY.has(op) && on.is_float()).then_some("integers and bools")
 }
 
 /// A literal: its value is in the normal form of its dtype.

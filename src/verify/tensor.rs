@@ -50,6 +50,10 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             rule(u.src()[0].dtype() == u.src()[1].dtype(), "a computed value has the dtype of where it came from", u)?;
             same_dtype(u)
         }
+        Op::Call => {
+            rule(matches!(u.arg(), Arg::Gradient(_)) && u.dtype().is_float(), "a call has a gradient and is of floats", u)?;
+            same_dtype(u)
+        }
         Op::Sink => {
             rule(u == root, "only the root is a sink", u)?;
             rule(u.dtype() == DType::VOID, "a sink has no value", u)?;

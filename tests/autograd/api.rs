@@ -179,3 +179,75 @@ fn a_loss_that_is_kept_keeps_the_memory_that_it_was_made_of() {
     assert_eq!(vec(&loss.gradient(&[&w])[0]), [3.0, 12.0]);
     assert_eq!(vec(&w), [0.5, 1.5]);
 }
+
+#[test]
+fn a_call_has_the_gradient_of_its_user() {
+    let (x, w) = (Tensor::new([1.0f32, 2.0]).as_param(), Tensor::new([3.0f32, 5.0]).as_param());
+    // Another gradient than that of the product, so that one can be told from the other.
+    let odd = |x: &Tensor, w: &Tensor| {
+        Tensor::call(&[x, w], |x| Ok(&x[0] * &x[1]), |g, x| Ok(vec![g * x[0].square() * &x[1], g * 100.0])).unwrap()
+    };
+    let y = odd(&x, &w);
+    assert_eq!(vec(&y), [3.0, 10.0]);
+    y.sum(..).backward();
+    assert_eq!(vec(&x.grad().unwrap()), [3.0, 20.0]);
+    assert_eq!(vec(&w.grad().unwrap()), [100.0, 100.0]);
+    // What was computed in between changes nothing, and the gradient has its own: it is 24x²w.
+    let y = odd(&(&x * 2.0), &w);
+    y.realize().unwrap();
+    let dx = (&y * 3.0).sum(..).gradient(&[&x]).remove(0);
+    assert_eq!(vec(&dx), [24.0 * 3.0, 24.0 * 4.0 * 5.0]);
+    let second = dx.sum(..).gradient(&[&x, &w]);
+    assert_eq!(vec(&second[0]), [48.0 * 3.0, 48.0 * 2.0 * 5.0]);
+    assert_eq!(vec(&second[1]), [24.0, 24.0 * 4.0]);
+    assert!(!no_grad(|| odd(&x, &w)).requires_grad());
+    // A result of another shape than any input, and an input without a gradient.
+    let picked = Tensor::call(
+        &[&x, &Tensor::new([1])],
+        |x| Ok(x[0].index_select(0, &x[1]).sum(..)),
+        |g, x| Ok(vec![g.expand([2]) * 7.0, x[1].clone()]),
+    );
+    let picked = picked.unwrap();
+    assert_eq!((picked.shape(), picked.item::<f32>().unwrap()), (vec![], 2.0));
+    assert_eq!(vec(&picked.gradient(&[&x])[0]), [7.0, 7.0]);
+}
+
+#[test]
+fn a_call_that_cannot_be_differentiated_says_why() {
+    let (x, w) = (Tensor::new([1.0f32, 2.0]).as_param(), Tensor::new([3.0f32]).as_param());
+    let wrong = |grads: fn(&Tensor) -> Vec<Tensor>| {
+        let y = Tensor::call(&[&x], |x| Ok(x[0].square()), move |g, _| Ok(grads(g))).unwrap();
+        y.sum(..).try_gradient(&[&x]).unwrap_err().to_string()
+    };
+    assert!(wrong(|_| vec![]).ends_with("call: 0 gradients for 1 inputs; there is to be one for each, in their order"));
+    assert!(wrong(|g| vec![g.sum(..)]).ends_with("call: the gradient of input 0 is f32 [], and the input f32 [2]; they must be the same"));
+    assert!(wrong(|g| vec![g.double()]).contains("is f64 [2], and the input f32 [2]"));
+    let hidden = Tensor::call(&[&x], |x| Ok(&x[0] * &w), |g, _| Ok(vec![g.clone()])).err().unwrap().to_string();
+    assert!(hidden.contains("depends on a parameter that is not among the inputs"), "{hidden}");
+    let whole = Tensor::call(&[&x], |x| Ok(x[0].int()), |g, _| Ok(vec![g.clone()])).err().unwrap().to_string();
+    assert!(whole.contains("the result is of i32"), "{whole}");
+    let own = Tensor::call(&[&x], |x| x[0].try_reshape([3]), |g, _| Ok(vec![g.clone()]));
+    assert!(own.is_err());
+}
+
+#[test]
+fn a_call_is_freed_with_its_graph() {
+    let held = std::sync::Arc::new(());
+    let x = Tensor::new([1.0f32]).as_param();
+    let in_call = held.clone();
+    let y = Tensor::call(
+        &[&x],
+        |x| Ok(x[0].exp()),
+        move |g, _| {
+            let _ = &in_call;
+            Ok(vec![g.clone()])
+        },
+    );
+    let y = y.unwrap().sum(..);
+    assert_eq!(std::sync::Arc::strong_count(&held), 2);
+    y.backward();
+    y.realize().unwrap();
+    x.grad().unwrap().realize().unwrap();
+    drop(y);
+    assert_eq!(std::sync::Arc::strong_count(&held), 1, "the function went with the last node that named it");
+}

@@ -117,6 +117,7 @@ fn check_op(op: Op) -> bool {
         Op::Copy => check(&name, &|x| x[0].to("INTERP").square().to("CPU"), &[six(1)]),
         // A gradient stops here, which `api` tests.
         Op::Detach | Op::Leaf => {}
+        Op::Call => check(&name, &|x| Tensor::call(&[&x[0]], |x| Ok(x[0].square()), |g, x| Ok(vec![g * &x[0] * 2.0])).unwrap(), &[six(1)]),
         Op::Computed => {
             let x = Tensor::new([1.0f64, 2.0]).as_param();
             let h = &x * &x;

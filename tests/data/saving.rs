@@ -114,3 +114,37 @@ fn saves_that_cannot_be_say_why_and_links_are_followed() {
     assert!(safe_save(folder.file("real.npy"), &null, &[]).is_err());
     assert!(npy_load(folder.file("real.npy")).is_ok());
 }
+
+#[test]
+fn the_next_save_removes_what_a_killed_one_left() {
+    if let Some(path) = std::env::var_os("SAVE_UNTIL_KILLED_AGAIN") {
+        for n in 1.. {
+            safe_save(&path, &state(n), &[]).unwrap();
+        }
+    }
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let left = || folder.names().into_iter().filter(|n| n.ends_with(".tmp")).collect::<Vec<_>>();
+    for round in 0..200u64 {
+        let mut saver = child("saving::the_next_save_removes_what_a_killed_one_left", "SAVE_UNTIL_KILLED_AGAIN", &path).spawn().unwrap();
+        let start = Instant::now();
+        while left().is_empty() && start.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_micros(100 + round));
+        }
+        saver.kill().unwrap();
+        saver.wait().unwrap();
+        if !left().is_empty() {
+            break;
+        }
+    }
+    assert!(!left().is_empty(), "no kill came in the middle of a save");
+    // A file that was written to just now may be that of a process of another machine.
+    safe_save(&path, &state(0), &[]).unwrap();
+    assert!(!left().is_empty());
+    for name in left() {
+        let old = std::time::SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+        std::fs::File::options().write(true).open(folder.file(&name)).unwrap().set_modified(old).unwrap();
+    }
+    safe_save(&path, &state(0), &[]).unwrap();
+    assert_eq!(left(), Vec::<String>::new());
+}

@@ -3,7 +3,7 @@
 use super::fill;
 use picograd::nn::optim::{Adam, AdamW, Optimizer, SGD};
 use picograd::nn::{BatchNorm, Conv2d, Embedding, Flatten, LSTM, Layer, Linear, Module, ReLU, TransformerBlock};
-use picograd::tensor::{Pool, Reduction};
+use picograd::tensor::{Pool, Reduction, Scatter};
 use picograd::{Tensor, no_grad, seq};
 
 #[test]
@@ -48,7 +48,16 @@ fn the_gradient_of_a_maximum_over_sums_is_not_lost() {
     Tensor::realize_many(&conv.parameters().iter().collect::<Vec<_>>()).unwrap();
     conv.forward(&x).max_pool2d(2, Pool::new()).sum(..).backward();
     // Each of the 5·4·4 windows of a channel gives a gradient of one to its greatest element.
-    assert_eq!(conv.bias.as_ref().unwrap().grad().unwrap().to_vec::<f32>().unwrap(), [80.0; 4]);
+    let bias = conv.bias.as_ref().unwrap();
+    assert_eq!(bias.grad().unwrap().to_vec::<f32>().unwrap(), [80.0; 4]);
+    // And each of the 5·4 places of a channel that elements are scattered to.
+    for how in [Scatter::Amax, Scatter::Amin] {
+        bias.set_grad(None);
+        let y = conv.forward(&x).reshape([20, 64]);
+        let index = (Tensor::arange(0, 64, 1) % 4).expand([20, 64]);
+        Tensor::zeros([20, 4]).scatter_reduce(1, &index, &y, how, false).sum(..).backward();
+        assert_eq!(bias.grad().unwrap().to_vec::<f32>().unwrap(), [20.0; 4], "{how:?}");
+    }
 }
 
 #[test]

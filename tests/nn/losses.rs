@@ -32,6 +32,12 @@ fn over_classes() {
         loss(&format!("ce_probs_{name}"), |x| x[0].cross_entropy(&shared("probs"), how().weight(&weight).label_smoothing(0.2)));
         loss(&format!("nll_{name}"), |x| x[0].log_softmax(1).nll_loss(&index, how().weight(&weight).ignore_index(1)));
     }
+    let some = Tensor::new([0, -100, 1, -100, 2]);
+    for (name, reduction) in &REDUCTIONS[..3] {
+        loss(&format!("ce_default_{name}"), |x| x[0].cross_entropy(&some, *reduction));
+        let how = || CrossEntropy::new().reduction(*reduction).weight(&weight);
+        loss(&format!("nll_default_{name}"), |x| x[0].log_softmax(1).nll_loss(&some, how()));
+    }
     loss("ce_smooth", |x| x[0].cross_entropy(&index, CrossEntropy::new().label_smoothing(0.3)));
     loss("ce_one", |x| x[0].cross_entropy(&Tensor::new(2), Reduction::Mean));
     loss("ce_last", |x| x[0].sparse_categorical_crossentropy(&deep, CrossEntropy::new().ignore_index(3)));

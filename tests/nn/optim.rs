@@ -5,7 +5,7 @@ use picograd::nn::optim::*;
 use picograd::nn::state::StateDict;
 use picograd::nn::{Layer, Linear, Module};
 use picograd::tensor::Reduction;
-use picograd::{Tensor, seq};
+use picograd::{DType, Tensor, seq};
 use std::sync::LazyLock;
 
 static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim.safetensors")));
@@ -20,6 +20,83 @@ fn start() -> Vec<Tensor> {
 fn grad(name: &str, step: usize) -> Tensor {
     let all = ALL.require(&format!("grads/{name}")).unwrap();
     all.i(step)
+}
+
+/// The steps in which a parameter has no gradient, in the cases of the fixture that are uneven.
+fn is_missing(name: &str, step: usize) -> bool {
+    let steps: &[usize] = match name {
+        "w" => &[7],
+        "b" => &[0, 1, 7],
+        _ => &[3, 4, 7, 11],
+    };
+    steps.contains(&step)
+}
+
+/// Steps with the gradients of the fixture, where each parameter has its own pace.
+fn uneven_steps(range: std::ops::Range<usize>, params: &[Tensor], optimizer: &mut Optimizer) {
+    for step in range {
+        for (n, p) in NAMES.iter().zip(params).filter(|(n, _)| !is_missing(n, step)) {
+            p.set_grad(Some(grad(n, step).cast(p.dtype())));
+        }
+        optimizer.step().unwrap();
+    }
+}
+
+#[track_caller]
+fn uneven(case: &str, rule: impl Rule + 'static, dtype: DType, tolerance: f64) {
+    let params: Vec<Tensor> = start().iter().map(|p| p.detach().cast(dtype).as_param()).collect();
+    let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
+    uneven_steps(0..20, &params, &mut optimizer);
+    for (n, p) in NAMES.iter().zip(&params) {
+        close(&format!("{case}: {n}"), p, ALL.require(&format!("{case}/20/{n}")).unwrap(), tolerance);
+    }
+}
+
+#[test]
+fn parameters_count_their_own_updates() {
+    uneven("sgd_uneven", SGD::new(0.1).momentum(0.9).dampening(0.4), DType::F32, 1e-5);
+    uneven("adam_uneven", Adam::new(0.05), DType::F32, 1e-5);
+    uneven("adamw_uneven", AdamW::new(0.05).weight_decay(0.2), DType::F32, 1e-5);
+}
+
+#[test]
+fn doubles_are_updated_as_doubles() {
+    uneven("sgd_double", SGD::new(0.1).momentum(0.9).dampening(0.4), DType::F64, 1e-14);
+    uneven("adam_double", Adam::new(0.05), DType::F64, 1e-13);
+    let p = Tensor::new([0.0f64]).as_param();
+    let mut optimizer = Optimizer::new([p.clone()], SGD::new(0.1)).unwrap();
+    p.set_grad(Some(Tensor::new([1.0f64])));
+    optimizer.step().unwrap();
+    assert_eq!(p.item::<f64>().unwrap(), -0.1);
+}
+
+#[test]
+fn uneven_updates_are_saved_and_resumed() {
+    let whole = start();
+    let mut optimizer = Optimizer::new(whole.clone(), Adam::new(0.05)).unwrap();
+    uneven_steps(0..14, &whole, &mut optimizer);
+    let names: Vec<String> = optimizer.state_dict().iter().map(|(n, _)| n.clone()).filter(|n| n.starts_with("groups")).collect();
+    assert_eq!(names.len(), 2 + 3 * 2, "a rate, counts, and two numbers for each of three counts: {names:?}");
+
+    let first = start();
+    let mut optimizer = Optimizer::new(first.clone(), Adam::new(0.05)).unwrap();
+    uneven_steps(0..6, &first, &mut optimizer);
+    let file = picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
+    let second: Vec<Tensor> = first.iter().map(|p| p.detach().as_param()).collect();
+    let mut resumed = Optimizer::new(second.clone(), Adam::new(1.0)).unwrap();
+    resumed.load_state_dict(&fixture(&file)).unwrap();
+    uneven_steps(6..14, &second, &mut resumed);
+    for (x, y) in whole.iter().zip(&second) {
+        assert_eq!(x.to_bytes().unwrap(), y.to_bytes().unwrap());
+    }
+    // An even state goes into an uneven optimizer, and back.
+    let mut even = Optimizer::new(start(), Adam::new(0.05)).unwrap();
+    let state = even.state_dict();
+    assert!(state.get("groups.0.updates").is_none() && state.get("groups.0.exp_avg_part").is_some());
+    resumed.load_state_dict(&state).unwrap();
+    even.load_state_dict(&fixture(&file)).unwrap();
+    let wrong = Optimizer::new([start().remove(0)], Adam::new(0.05)).unwrap().load_state_dict(&fixture(&file)).unwrap_err().to_string();
+    assert!(wrong.contains("groups.0.updates"), "{wrong}");
 }
 
 /// Twenty steps with the gradients of the fixture, compared after the first and the last.
@@ -64,6 +141,8 @@ fn adam() {
     rule("adam", Adam::new(0.05));
     rule("adam_decay", Adam::new(0.05).betas(0.8, 0.95).eps(1e-4).weight_decay(0.1));
     rule("adamw", AdamW::new(0.05).weight_decay(0.2));
+    rule("adam_amsgrad", Adam::new(0.05).betas(0.8, 0.9).amsgrad());
+    rule("adamw_amsgrad", AdamW::new(0.05).betas(0.8, 0.9).amsgrad());
 }
 
 #[test]

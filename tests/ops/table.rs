@@ -13,16 +13,17 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop from_uop schedule schedule_many",
     ),
     ("every case here goes through it", "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param"),
-    ("gradients as such: tests/autograd", "gradient gradient_with set_grad"),
+    ("gradients as such: tests/autograd", "gradient gradient_with set_grad call"),
     (
         "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of the methods",
-        "new from_vec from_slice from_file to_vec to_rows data item",
+        "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",
     ),
-    ("a change in place: tests/assign.rs, and the examples of the methods", "assign replace empty empty_like"),
-    ("a hash, with known answers in tests/tensor/keccak.rs", "keccak"),
+    ("a change in place: tests/assign.rs, and the examples of the methods", "assign replace to_ empty empty_like invalids"),
+    ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
+    ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
         "random numbers, whose values are known answers in tests/tensor/random.rs",
-        "manual_seed random_bits randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
+        "manual_seed random_bits threefry randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
          kaiming_normal dropout rand_like randn_like rng_state set_rng_state",
     ),
 ];

@@ -4,6 +4,8 @@ use super::check;
 use half::{bf16, f16};
 use picograd::dtype::{F8E4M3, F8E5M2};
 use picograd::{DType, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn from_numbers_of_every_element_type() {
@@ -78,4 +80,51 @@ fn matrices() {
     check(&grid[0], &[2, 2], &[1, 1, 2, 2]);
     check(&grid[1], &[2, 2], &[3, 4, 3, 4]);
     check(&Tensor::new([1u8, 0]).one_hot(2), &[2, 2], &[0, 1, 1, 0]);
+}
+
+#[test]
+fn memory_of_others_is_read_in_place_and_never_written() {
+    /// Says when it is dropped.
+    struct Owner(Vec<i32>, Arc<AtomicBool>);
+    impl AsRef<[i32]> for Owner {
+        fn as_ref(&self) -> &[i32] {
+            &self.0
+        }
+    }
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+    }
+    let dropped = Arc::new(AtomicBool::new(false));
+    let x = Tensor::from_blob(Owner(vec![1, 2, 3, 4, 5, 6], dropped.clone()), [2, -1]);
+    check(&(&x * 2), &[2, 3], &[2, 4, 6, 8, 10, 12]);
+    check(&x.i(1), &[3], &[4, 5, 6]);
+    let y = x.copy();
+    drop(x);
+    assert!(!dropped.load(Ordering::Relaxed), "a tensor still reads it");
+    drop(y);
+    assert!(dropped.load(Ordering::Relaxed), "nobody reads it any more");
+
+    // What is assigned goes to memory of its own, though nobody else reads the tensor.
+    let shared: Arc<[f32]> = Arc::from([1.0, 2.0]);
+    let x = Tensor::from_blob(shared.clone(), [2]);
+    for _ in 0..3 {
+        x.assign(&x + 1.0).unwrap();
+        x.realize().unwrap();
+    }
+    check(&x, &[2], &[4f32, 5.0]);
+    assert_eq!(shared[..], [1.0, 2.0]);
+    check(&Tensor::from_blob([true, false], [2]).logical_not(), &[2], &[false, true]);
+    check(&Tensor::from_blob(Vec::<f64>::new(), [0]), &[0], &[0f64; 0]);
+    check(&Tensor::from_blob(shared, [2]).to("interp"), &[2], &[1f32, 2.0]);
+    let wrong = Tensor::try_from_blob(vec![1, 2, 3], [2]).unwrap_err().to_string();
+    assert_eq!(wrong, "from_blob: 3 elements given for shape [2], which has 2");
+}
+
+#[test]
+fn addresses() {
+    let wrong = Tensor::from_url("ftp://x").unwrap_err().to_string();
+    assert!(wrong.contains("begins with https://, http:// or file://"), "{wrong}");
+    assert!(Tensor::from_url("file:///no/such/file").is_err());
 }

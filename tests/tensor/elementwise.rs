@@ -1,6 +1,7 @@
 //! Arithmetic, comparisons, math and activations, element by element.
 
 use super::{check, close};
+use picograd::ir::Op;
 use picograd::{DType, Tensor};
 
 const NAN: f32 = f32::NAN;
@@ -200,4 +201,25 @@ fn casts() {
     check(&Tensor::new([300, -1]).cast(DType::U8), &[2], &[44u8, 255]);
     check(&Tensor::new([0f32, 0.1, NAN]).cast(DType::BOOL), &[3], &[false, true, true]);
     check(&Tensor::full([2], u64::MAX).cast(DType::F32), &[2], &[18446744073709551615f32; 2]);
+}
+
+#[test]
+fn ops_by_name() {
+    let (x, y) = (Tensor::new([[1.0f32, -4.0]]), Tensor::new([[2], [3]]));
+    check(&x.alu(Op::Add, &[&y]), &[2, 2], &[3f32, -2.0, 4.0, -1.0]);
+    check(&x.alu(Op::Lt, &[&Tensor::new(0.0f32)]), &[1, 2], &[false, true]);
+    check(&x.alu(Op::Fma, &[&x, &x]), &[1, 2], &[2f32, 12.0]);
+    check(&x.lt(0).alu(Op::Where, &[&Tensor::new(0), &y]), &[2, 2], &[2, 0, 3, 0]);
+    check(&y.alu(Op::Shl, &[&y]), &[2, 1], &[8, 24]);
+    let e = |t: &Tensor, op: Op, others: &[&Tensor]| t.try_alu(op, others).unwrap_err().to_string();
+    assert_eq!(e(&x, Op::Add, &[]), "alu: Add takes 2 operands, and was given 1");
+    assert_eq!(e(&y, Op::Sqrt, &[]), "alu: Sqrt takes floats, and was given i32");
+    assert_eq!(e(&x, Op::IDiv, &[&y]), "alu: IDiv takes integers, and was given f32");
+    assert_eq!(e(&x, Op::Where, &[&y, &y]), "alu: the condition of Where is of bools, and this one is of f32");
+    for op in [Op::Detach, Op::Cast, Op::CDiv, Op::Load, Op::Reduce] {
+        assert_eq!(e(&x, op, &[&y]), format!("alu: {op:?} is no elementwise op of the tensor graph"));
+    }
+    assert!(e(&x, Op::Add, &[&Tensor::zeros([3, 3])]).contains("do not broadcast"));
+    assert_eq!((y.ufix(true).dtype(), y.ufix(1.5).dtype(), x.ufix(2).dtype()), (DType::I32, DType::F32, DType::F32));
+    check(&Tensor::new([200u8]).ufix(300), &[], &[44u8]);
 }

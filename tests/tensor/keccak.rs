@@ -45,3 +45,11 @@ fn many_messages() {
     assert!(Tensor::new([1, 2]).try_keccak(Keccak::Sha3_256).is_err());
     assert!(Tensor::from(1u8).try_keccak(Keccak::Sha3_256).is_err());
 }
+
+/// The digests are those of the same tree of `hashlib.shake_128(block).digest(16)`, computed in Python.
+#[test]
+fn hashes_of_whole_tensors() {
+    let hash = |t: Tensor| t.hash().to_vec::<u8>().unwrap().iter().map(|b| format!("{b:02x}")).collect::<String>();
+    assert_eq!(hash(Tensor::new([1.0f32, -2.5, 3.25])), "ee19d1780282a6536533f2b41e869190");
+    assert_eq!(hash(Tensor::from_vec(message((1 << 20) + 1), [(1 << 20) + 1])), "d9d43ff5bce56703643a024a139bfb00");
+}

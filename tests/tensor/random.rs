@@ -164,3 +164,16 @@ fn a_second_call_is_the_same_graph_over_another_buffer() {
     let ops = |t: Tensor| t.uop().toposort().iter().map(|u| u.op()).collect::<Vec<_>>();
     assert_eq!(ops(Tensor::rand([3])), ops(Tensor::rand([3])));
 }
+
+/// The known answers of the Random123 library, `kat_vectors`, with the first word of each pair below.
+#[test]
+fn threefry_of_counters_and_keys() {
+    let counters = Tensor::new([0u64, u64::MAX, 0x85a308d3_243f6a88]);
+    let keys = Tensor::new([0u64, u64::MAX, 0x03707344_13198a2e]);
+    let expected = [0x99ba4efe_6b200159u64, 0xbb002be7_1cb996fc, 0x483df7a0_c4923a9c];
+    assert_eq!(values::<u64>(counters.threefry(&keys)), expected);
+    let grid = counters.reshape([3, 1]).threefry(&keys);
+    assert_eq!((grid.shape(), values::<u64>(grid)[4]), (vec![3, 3], expected[1]));
+    let wrong = Tensor::new([1i32]).try_threefry(&keys).unwrap_err().to_string();
+    assert_eq!(wrong, "threefry: takes counters and keys of u64, and was given i32");
+}

@@ -2,7 +2,7 @@
 //! dtypes: those are not the text's concern.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, AxisKind, DeviceName, Fold, Op, SpecialKind, Src, UOp};
+use crate::ir::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, UOp};
 use crate::shape::Movement;
 use smallvec::SmallVec;
 
@@ -105,6 +105,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         }
         Op::Contiguous if rng.coin() => Arg::Dims((0..rng.below(4)).map(|_| rng.size()).collect()),
         Op::Leaf => Arg::Leaf(rng.next()),
+        Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
         Op::Copy => Arg::Device(device(rng)),
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },

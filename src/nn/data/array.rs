@@ -28,25 +28,60 @@ impl Array {
     }
 
     /// An array of the elements that these bytes store, little endian.
+    ///
+    /// ```
+    /// use picograd::{DType, nn::data::Array};
+    /// assert_eq!(Array::from_bytes(vec![1, 0, 2, 0], DType::U16, &[2])?.to_vec::<u16>()?, [1, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn from_bytes(bytes: Vec<u8>, dtype: DType, shape: &[usize]) -> Result<Array> {
         elements(dtype, shape, bytes.len()).map_err(|msg| Error::Shape { op: "Array", msg })?;
         Ok(Array { dtype, shape: shape.to_vec(), bytes })
     }
 
     /// The type of its elements.
+    ///
+    /// ```
+    /// use picograd::{DType, nn::data::Array};
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.dtype(), DType::U8);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn dtype(&self) -> DType {
         self.dtype
     }
     /// Sizes per axis.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.shape(), [2, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
     /// The bytes of its elements.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.bytes(), [1, 2, 3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The elements. `T` is the Rust type of the dtype.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.to_vec::<u8>()?, [1, 2, 3, 4]);
+    /// assert!(a.to_vec::<f32>().is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype {
             return Err(Error::DType { op: "to_vec", msg: format!("an array of {} read as {}", self.dtype, T::DTYPE) });
@@ -55,22 +90,50 @@ impl Array {
     }
 
     /// The array as a tensor on the default device.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.tensor()?.to_vec::<u8>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn tensor(&self) -> Result<Tensor> {
         Tensor::try_from_bytes(&self.bytes, self.dtype, &self.shape)
     }
 
     /// The size of the first axis; an array of rank 0 has no rows.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.rows(), 2);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(0)
     }
 
     /// One place of the first axis.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.row(1)?.to_vec::<u8>()?, [3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn row(&self, i: usize) -> Result<Array> {
         self.check(i)?;
         Ok(Array { dtype: self.dtype, shape: self.shape[1..].to_vec(), bytes: self.row_bytes(i).to_vec() })
     }
 
     /// Some places of the first axis, in this order.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(a.gather(&[1, 0, 1])?.to_vec::<u8>()?, [3, 4, 1, 2, 3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn gather(&self, rows: &[usize]) -> Result<Array> {
         rows.iter().try_for_each(|i| self.check(*i))?;
         let bytes = concat(rows.iter().map(|i| self.row_bytes(*i)));
@@ -80,6 +143,13 @@ impl Array {
     }
 
     /// Arrays of one shape and dtype under a new first axis.
+    ///
+    /// ```
+    /// use picograd::nn::data::Array;
+    /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(Array::stack(&[a.row(1)?, a.row(0)?])?.to_vec::<u8>()?, [3, 4, 1, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn stack(arrays: &[Array]) -> Result<Array> {
         let Some(first) = arrays.first() else { return Err(Error::Data("stack: there is no array".into())) };
         if let Some(other) = arrays.iter().find(|a| (a.dtype, &a.shape) != (first.dtype, &first.shape)) {

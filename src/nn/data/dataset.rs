@@ -79,6 +79,13 @@ pub struct ArrayDataset(Vec<Array>);
 
 impl ArrayDataset {
     /// A dataset of these arrays, which have the same number of rows.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, Dataset};
+    /// let data = ArrayDataset::new(vec![Array::new(&[1.0f32, 2.0], &[2])?])?;
+    /// assert_eq!(data.len(), 2);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(arrays: Vec<Array>) -> Result<ArrayDataset> {
         let Some(first) = arrays.first() else { return Err(Error::Data("a dataset of no array".into())) };
         if let Some(bad) = arrays.iter().find(|a| a.shape().is_empty() || a.rows() != first.rows()) {
@@ -88,6 +95,13 @@ impl ArrayDataset {
     }
 
     /// A dataset of the values that tensors have now.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::data::{ArrayDataset, Dataset}};
+    /// let data = ArrayDataset::of_tensors(&[Tensor::zeros([3, 2]), Tensor::new([1, 2, 3])])?;
+    /// assert_eq!(data.len(), 3);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn of_tensors(tensors: &[Tensor]) -> Result<ArrayDataset> {
         Tensor::realize_many(&tensors.iter().collect::<Vec<_>>())?;
         let array = |t: &Tensor| Array::from_bytes(t.to_bytes()?, t.dtype(), &t.shape());
@@ -95,11 +109,25 @@ impl ArrayDataset {
     }
 
     /// The arrays.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset};
+    /// let data = ArrayDataset::new(vec![Array::new(&[1.0f32, 2.0], &[2])?])?;
+    /// assert_eq!(data.arrays()[0].shape(), [2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn arrays(&self) -> &[Array] {
         &self.0
     }
 
     /// All samples at once, a tensor for each array.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset};
+    /// let data = ArrayDataset::new(vec![Array::new(&[1.0f32, 2.0], &[2])?])?;
+    /// assert_eq!(data.tensors()?[0].to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         self.0.iter().map(Array::tensor).collect()
     }

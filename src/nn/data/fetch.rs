@@ -1,10 +1,10 @@
 //! Files of published sets: where they are looked for, how they are told to be the right ones, and how they are fetched.
 
-use super::sha256::sha256;
 use crate::error::{Error, Result};
+use crate::runtime::download::{data_folder, download};
+use crate::runtime::sha256::sha256;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// A published file.
 pub(super) struct Remote {
@@ -26,10 +26,9 @@ pub(super) struct Place {
 impl Place {
     /// The folder that was named, or else that of the set under `PICO_DATA`, or else under the user's cache folder.
     pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<Place> {
-        let get = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         Ok(match folder {
             Some(folder) => Place { set, folder: folder.to_path_buf(), cache: false },
-            None => Place { set, folder: cache_of(set, &get)?, cache: true },
+            None => Place { set, folder: data_folder()?.join(set), cache: true },
         })
     }
 
@@ -46,15 +45,6 @@ impl Place {
     pub(super) fn wrong(&self, msg: String) -> Error {
         Error::Format { at: self.folder.display().to_string(), msg }
     }
-}
-
-/// The folder of a set that nobody named.
-fn cache_of(set: &str, get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
-    let root = get("PICO_DATA")
-        .or_else(|| Some(get("XDG_CACHE_HOME").filter(|p| p.is_absolute())?.join("picograd-data")))
-        .or_else(|| Some(get("HOME").filter(|p| p.is_absolute())?.join(".cache/picograd-data")));
-    let none = || Error::Data(format!("{set}: neither PICO_DATA, XDG_CACHE_HOME nor HOME names a folder for its files"));
-    Ok(root.ok_or_else(none)?.join(set))
 }
 
 /// The content of a file, if it is there; it has the published checksum.
@@ -89,81 +79,42 @@ fn absent(set: &str, folder: &Path, remotes: &[Remote], why: &str) -> Error {
     ))
 }
 
-/// Fetches a file with the `curl` program: beside its place first, and to it once the checksum is right.
+/// Fetches a file, which takes its place once the checksum is right.
 fn fetch(set: &str, folder: &Path, remote: &Remote) -> Result<()> {
-    let failed = |why: String| absent(set, folder, std::slice::from_ref(remote), &why);
-    fs::create_dir_all(folder).map_err(|e| Error::Io { path: folder.to_path_buf(), msg: e.to_string() })?;
-    let part = folder.join(format!(".{}.{}.part", remote.name, std::process::id()));
     let url = format!("{}{}", remote.base, remote.name);
     eprintln!("fetching {url} ({:.1} MB)", remote.bytes as f64 / 1e6);
-    let limit = remote.bytes.to_string();
-    let run = Command::new("curl")
-        .args([
-            "--fail",
-            "--location",
-            "--silent",
-            "--show-error",
-            "--connect-timeout",
-            "20",
-            "--max-time",
-            "1800",
-            "--max-filesize",
-            &limit,
-        ])
-        .arg("--output")
-        .arg(&part)
-        .arg(&url)
-        .stdin(Stdio::null())
-        .output();
-    let outcome = match run {
-        Err(e) => Err(format!("curl, which fetches files, cannot be run ({e})")),
-        Ok(done) if !done.status.success() => Err(format!("it cannot be fetched ({})", String::from_utf8_lossy(&done.stderr).trim())),
-        Ok(_) => match fs::read(&part) {
-            Ok(bytes) if sha256(&bytes) == remote.sha256 => fs::rename(&part, folder.join(remote.name)).map_err(|e| e.to_string()),
-            Ok(bytes) => Err(format!("what was fetched, {} bytes, has another checksum", bytes.len())),
-            Err(e) => Err(e.to_string()),
-        },
+    let check = |part: &Path| match fs::read(part) {
+        Ok(bytes) if sha256(&bytes) == remote.sha256 => Ok(()),
+        Ok(bytes) => Err(format!("what was fetched, {} bytes, has another checksum", bytes.len())),
+        Err(e) => Err(e.to_string()),
     };
-    outcome.map_err(|why| {
-        let _ = fs::remove_file(&part);
-        failed(why)
-    })
+    let done = download(&url, &folder.join(remote.name), Some(remote.bytes), check);
+    done.map_err(|why| absent(set, folder, std::slice::from_ref(remote), &why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::testing::{Server, TempDir, have_curl};
 
-    #[test]
-    fn the_folder_is_the_one_that_was_named() {
-        let of = |pairs: &[(&str, &str)]| {
-            cache_of("mnist", &|n| pairs.iter().find(|p| p.0 == n).map(|p| PathBuf::from(p.1))).map(|p| p.display().to_string())
-        };
-        assert_eq!(of(&[("PICO_DATA", "sets"), ("HOME", "/h")]).unwrap(), "sets/mnist");
-        assert_eq!(of(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]).unwrap(), "/x/picograd-data/mnist");
-        assert_eq!(of(&[("HOME", "/h")]).unwrap(), "/h/.cache/picograd-data/mnist");
-        assert!(of(&[]).unwrap_err().to_string().contains("PICO_DATA"));
-    }
-
-    /// A file of the host stands for the network: curl reads `file://` too.
     #[test]
     fn a_fetched_file_is_checked_before_it_takes_its_place() {
-        let dir = crate::runtime::testing::TempDir::new("fetch");
-        let (from, to) = (dir.path().join("from"), dir.path().join("to/set"));
-        fs::create_dir(&from).unwrap();
-        fs::write(from.join("abc"), "abc").unwrap();
-        let base: &'static str = Box::leak(format!("file://{}/", from.display()).into_boxed_str());
+        let dir = TempDir::new("fetch");
+        let to = dir.path().join("to/set");
+        let base: &'static str = Box::leak(Server::new().url("").into_boxed_str());
         let right = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let good = Remote { name: "abc", base, bytes: 3, sha256: right };
         assert_eq!(get("set", &to, &good).unwrap(), None);
-        if Command::new("curl").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        if have_curl() {
             fetch("set", &to, &good).unwrap();
             assert_eq!(get("set", &to, &good).unwrap().unwrap(), b"abc");
             fs::remove_file(to.join("abc")).unwrap();
         }
         for (bad, why) in [
-            (Remote { name: "abc", base, bytes: 3, sha256: "00" }, "checksum"),
-            (Remote { name: "no", base, bytes: 3, sha256: right }, "fetched"),
+            (Remote { name: "abc", base, bytes: 3, sha256: "00" }, "what was fetched, 3 bytes, has another checksum"),
+            (Remote { name: "abc", base, bytes: 2, sha256: right }, "it cannot be fetched (curl: "),
+            (Remote { name: "no", base, bytes: 30, sha256: right }, "404"),
+            (Remote { name: "cut", base, bytes: 9, sha256: right }, "remaining"),
         ] {
             let e = fetch("set", &to, &bad).unwrap_err().to_string();
             assert!(e.contains("curl, which") || e.contains(why), "{e}");

@@ -10,6 +10,15 @@ use std::io::Read;
 use std::path::Path;
 
 /// The array of an IDX file. Whether it is gzipped is seen from its first bytes.
+///
+/// ```
+/// use picograd::nn::data::idx_load;
+/// let path = std::env::temp_dir().join(format!("doc-load-{}.idx", std::process::id()));
+/// std::fs::write(&path, [0, 0, 0x08, 1, 0, 0, 0, 3, 7, 8, 9]).unwrap(); // u8, one axis, [3]
+/// assert_eq!(idx_load(&path)?.bytes(), [7, 8, 9]);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn idx_load(path: impl AsRef<Path>) -> Result<Array> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })?;

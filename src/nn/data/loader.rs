@@ -39,6 +39,13 @@ pub struct DataLoader {
 
 impl DataLoader {
     /// Batches of `batch` samples in order, the last one perhaps smaller, made ahead by one thread.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert_eq!(DataLoader::new(data, 2)?.len(), 3);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(dataset: impl Dataset + 'static, batch: usize) -> Result<DataLoader> {
         if batch == 0 {
             return Err(Error::Data("a batch of 0 samples".into()));
@@ -48,48 +55,109 @@ impl DataLoader {
     }
 
     /// In an order that follows from the seed and the number of the epoch.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// let loader = DataLoader::new(data, 5)?.shuffle(42);
+    /// let order = |epoch| loader.epoch(epoch).next().unwrap()?[0].to_vec::<i32>();
+    /// assert_eq!(order(0)?, order(0)?);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn shuffle(mut self, seed: u64) -> DataLoader {
         self.seed = Some(seed);
         self
     }
 
     /// Whether to leave out a last batch that is not full.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert_eq!(DataLoader::new(data, 2)?.drop_last(true).len(), 2);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn drop_last(mut self, yes: bool) -> DataLoader {
         self.drop_last = yes;
         self
     }
 
     /// How many threads make batches. With none they are made when they are asked for.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert_eq!(DataLoader::new(data, 2)?.workers(0).epoch(0).count(), 3);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn workers(mut self, n: usize) -> DataLoader {
         self.workers = n;
         self
     }
 
     /// How many batches each thread may be ahead; at least one.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert_eq!(DataLoader::new(data, 2)?.prefetch(4).epoch(0).count(), 3);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn prefetch(mut self, n: usize) -> DataLoader {
         self.prefetch = n.max(1);
         self
     }
 
     /// Puts the tensors on a device other than the default.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// let batch = DataLoader::new(data, 2)?.device("interp").epoch(0).next().unwrap()?;
+    /// assert_eq!(batch[0].device().as_str(), "INTERP");
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn device(mut self, name: &str) -> DataLoader {
         self.device = Some(name.to_string());
         self
     }
 
     /// The number of batches of an epoch.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert_eq!(DataLoader::new(data, 5)?.len(), 1);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         let n = self.dataset.len();
         if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
     }
 
     /// Is there no batch?
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// assert!(!DataLoader::new(data, 5)?.is_empty());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The batches of an epoch: for each the tensors of its samples, stacked. After an error there are no more. Dropping the iterator ends
     /// its threads.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+    /// for batch in DataLoader::new(data, 5)?.epoch(0) {
+    ///     assert_eq!(batch?[0].to_vec::<i32>()?, [0, 1, 2, 3, 4]);
+    /// }
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn epoch(&self, epoch: u64) -> Batches {
         let n = self.dataset.len();
         let order = match self.seed {

@@ -8,7 +8,7 @@
 //! | `progress` | [`Progress`]: a bar on a terminal, lines in a log |
 //! | `digits`, `shapes`, `draw` | [`digits`] and [`shapes`], drawn from a seed: nothing is downloaded |
 //! | `mnist`, `cifar`, `idx` | [`mnist`], [`fashion_mnist`] and [`cifar10`] from a folder or a cache |
-//! | `fetch`, `sha256` | how published files are found, fetched and checked |
+//! | `fetch` | how published files are found, fetched and checked |
 //! | `rng` | [`Random`]: the same numbers on every machine |
 //!
 //! ```
@@ -34,7 +34,6 @@ mod loader;
 mod mnist;
 mod progress;
 mod rng;
-mod sha256;
 mod shapes;
 
 pub use array::Array;

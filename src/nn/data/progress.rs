@@ -45,6 +45,11 @@ pub struct Progress {
 
 impl Progress {
     /// Progress towards `total` steps, or, if that is 0, towards an end that is not known.
+    ///
+    /// ```
+    /// use picograd::nn::data::Progress;
+    /// Progress::new("epoch 1", 100).finish();
+    /// ```
     pub fn new(label: &str, total: u64) -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let style = match columns() {
@@ -56,12 +61,26 @@ impl Progress {
     }
 
     /// Progress in a given style, written to a given place no more often than `every`.
+    ///
+    /// ```
+    /// use picograd::nn::data::{Progress, Style};
+    /// use std::time::Duration;
+    /// let bar = Progress::with("epoch 1", 100, Style::Log, Duration::from_secs(1), Box::new(std::io::sink()));
+    /// bar.finish();
+    /// ```
     pub fn with(label: &str, total: u64, style: Style, every: Duration, out: Box<dyn Write + Send>) -> Progress {
         let (label, start) = (label.to_string(), Instant::now());
         Progress { label, total, done: 0, figures: Vec::new(), start, shown: None, every, style, out, finished: false }
     }
 
     /// Sets a figure that is shown behind the progress.
+    ///
+    /// ```
+    /// use picograd::nn::data::Progress;
+    /// let mut bar = Progress::new("epoch 1", 100);
+    /// bar.set("loss", 0.5);
+    /// bar.finish();
+    /// ```
     pub fn set(&mut self, name: &str, value: f64) {
         match self.figures.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
@@ -70,6 +89,13 @@ impl Progress {
     }
 
     /// Some steps are done.
+    ///
+    /// ```
+    /// use picograd::nn::data::Progress;
+    /// let mut bar = Progress::new("epoch 1", 100);
+    /// bar.tick(100);
+    /// bar.finish();
+    /// ```
     pub fn tick(&mut self, steps: u64) {
         self.done = self.done.saturating_add(steps);
         // A log begins with the first line that has something to say about speed.
@@ -80,6 +106,13 @@ impl Progress {
     }
 
     /// Shows the last state and ends the line.
+    ///
+    /// ```
+    /// use picograd::nn::data::Progress;
+    /// let mut bar = Progress::new("epoch 1", 100);
+    /// bar.tick(100);
+    /// bar.finish();
+    /// ```
     pub fn finish(mut self) {
         self.end();
     }

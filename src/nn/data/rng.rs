@@ -13,17 +13,35 @@ fn mix(mut z: u64) -> u64 {
 
 impl Random {
     /// The stream of a number under a seed. Streams of different numbers have nothing to do with each other.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// assert_eq!(Random::new(42, 7).bits(), Random::new(42, 7).bits());
+    /// assert_ne!(Random::new(42, 7).bits(), Random::new(42, 8).bits());
+    /// ```
     pub fn new(seed: u64, stream: u64) -> Random {
         Random(mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 
     /// 64 random bits.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// let mut random = Random::new(42, 0);
+    /// assert_ne!(random.bits(), random.bits());
+    /// ```
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number below `n`, each as likely as the others. `n` is not zero.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// let mut random = Random::new(42, 0);
+    /// assert!(random.below(6) < 6);
+    /// ```
     pub fn below(&mut self, n: usize) -> usize {
         let n = n as u64;
         // What is left over after the last whole round of `n` is drawn again.
@@ -37,17 +55,37 @@ impl Random {
     }
 
     /// A number from `low` up to `high`.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// let mut random = Random::new(42, 0);
+    /// assert!((1.0..=2.0).contains(&random.within(1.0, 2.0)));
+    /// ```
     pub fn within(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * ((self.bits() >> 40) as f32 / (1u32 << 24) as f32)
     }
 
     /// About normal, with this deviation and no more than 3.5 of it: a sum of four numbers.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// let mut random = Random::new(42, 0);
+    /// assert!(random.normal(2.0).abs() <= 7.0);
+    /// ```
     pub fn normal(&mut self, deviation: f32) -> f32 {
         let sum: f32 = (0..4).map(|_| self.within(-1.0, 1.0)).sum();
         sum * deviation * 0.866_025_4
     }
 
     /// The numbers below `n` in a random order.
+    ///
+    /// ```
+    /// use picograd::nn::data::Random;
+    /// let mut random = Random::new(42, 0);
+    /// let mut all = random.permutation(5);
+    /// all.sort();
+    /// assert_eq!(all, [0, 1, 2, 3, 4]);
+    /// ```
     pub fn permutation(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         for i in (1..n).rev() {

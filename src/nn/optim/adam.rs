@@ -12,6 +12,7 @@ struct Moments {
     betas: (f64, f64),
     eps: f64,
     weight_decay: f64,
+    amsgrad: bool,
 }
 
 impl Moments {
@@ -25,33 +26,51 @@ impl Moments {
     }
     /// The direction of a step: one running mean over the root of the other.
     fn direction(&self, now: &Update<'_>, grad: &Tensor) -> Result<Tensor> {
-        let [mean, square] = now.state else { unreachable!("two tensors of state") };
+        let [mean, square, greatest @ ..] = now.state else { unreachable!("two tensors of state, or three") };
         let [mean_part, square_part] = now.numbers else { unreachable!("two numbers") };
         let (b1, b2) = self.betas;
         mean.assign((mean * b1).try_add(grad * (1.0 - b1))?)?;
         square.assign((square * b2).try_add(grad.square() * (1.0 - b2))?)?;
-        let root = square.sqrt().try_div(square_part.sqrt())? + self.eps;
+        if let [greatest] = greatest {
+            greatest.assign(greatest.try_maximum(square)?)?;
+        }
+        let root = greatest.first().unwrap_or(square).sqrt().try_div(square_part.sqrt())? + self.eps;
         mean.try_div(mean_part)?.try_div(root)
     }
 }
 
-const STATE: &[&str] = &["exp_avg", "exp_avg_sq"];
+const STATE: &[&str] = &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 const NUMBERS: &[&str] = &["exp_avg_part", "exp_avg_sq_part"];
 
 macro_rules! settings {
     ($($name:ident)*) => { $(
         impl $name {
             /// How much stays of the running means of gradients and of their squares: 0.9 and 0.999 unless set.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).betas(0.8, 0.95).lr(), 0.1);")]
+            /// ```
             pub fn betas(mut self, mean: f64, square: f64) -> $name {
                 self.0.betas = (mean, square);
                 self
             }
             /// What is added to the root, so that nothing is divided by zero.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).eps(1e-6).lr(), 0.1);")]
+            /// ```
             pub fn eps(mut self, eps: f64) -> $name {
                 self.0.eps = eps;
                 self
             }
             /// How fast parameters go to zero by themselves.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(0.1).weight_decay(0.1).lr(), 0.1);")]
+            /// ```
             pub fn weight_decay(mut self, weight_decay: f64) -> $name {
                 self.0.weight_decay = weight_decay;
                 self
@@ -61,6 +80,24 @@ macro_rules! settings {
 }
 settings! { Adam AdamW LAMB }
 
+macro_rules! amsgrad {
+    ($($name:ident)*) => { $(
+        impl $name {
+            /// Divides by the greatest running mean of squares so far (Reddi and others, 2018), so that no step grows because gradients have become small.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "::new(1e-3).amsgrad().state().len(), 3);")]
+            /// ```
+            pub fn amsgrad(mut self) -> $name {
+                self.0.amsgrad = true;
+                self
+            }
+        }
+    )* };
+}
+amsgrad! { Adam AdamW }
+
 /// What all rules on moments answer alike.
 macro_rules! of_moments {
     () => {
@@ -68,7 +105,7 @@ macro_rules! of_moments {
             self.0.lr
         }
         fn state(&self) -> &'static [&'static str] {
-            STATE
+            if self.0.amsgrad { STATE } else { &STATE[..2] }
         }
         fn numbers(&self) -> &'static [&'static str] {
             NUMBERS
@@ -85,8 +122,18 @@ pub struct Adam(Moments);
 
 impl Adam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Adam}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Adam::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> Adam {
-        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 })
+        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false })
     }
 }
 
@@ -104,8 +151,18 @@ pub struct AdamW(Moments);
 
 impl AdamW {
     /// Betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, AdamW}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], AdamW::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> AdamW {
-        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 })
+        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false })
     }
 }
 
@@ -128,8 +185,18 @@ pub struct LAMB(Moments);
 
 impl LAMB {
     /// Betas 0.9 and 0.999, eps 1e-6, no weight decay.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LAMB}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LAMB::new(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> LAMB {
-        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0 })
+        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false })
     }
 }
 

@@ -41,6 +41,15 @@ pub fn clip_grad_norm(params: &[Tensor], max: f64) -> Result<Tensor> {
 }
 
 /// Keeps each element of each gradient between `-max` and `max`.
+///
+/// ```
+/// use picograd::{Tensor, nn::optim::clip_grad_value};
+/// let x = Tensor::new([0.0f32, 0.0]).as_param();
+/// (&x * Tensor::new([3.0f32, -0.5])).sum(..).backward();
+/// clip_grad_value(&[x.clone()], 1.0)?;
+/// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, -0.5]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn clip_grad_value(params: &[Tensor], max: f64) -> Result<()> {
     no_grad(|| {
         for p in params {

@@ -78,7 +78,8 @@ pub trait Rule: Send + Sync {
     fn lr(&self) -> f64;
     /// The names of the tensors that are kept for each parameter. They have its shape and start as zeros.
     fn state(&self) -> &'static [&'static str];
-    /// The names of the numbers that are kept for all parameters of a group. They start as zeros.
+    /// The names of the numbers that depend on how often a parameter was updated, and on nothing else. They start as zeros; parameters of a
+    /// group that were updated equally often share them.
     fn numbers(&self) -> &'static [&'static str] {
         &[]
     }
@@ -86,7 +87,7 @@ pub trait Rule: Send + Sync {
     fn check(&self, _param: &Tensor) -> Result<()> {
         Ok(())
     }
-    /// Moves the numbers on, at the start of each step.
+    /// Moves the numbers on, at the start of each update.
     fn advance(&self, _numbers: &[Tensor]) -> Result<()> {
         Ok(())
     }
@@ -114,12 +115,67 @@ struct Group {
     lr: f64,
     /// The learning rate where kernels read it: a schedule changes memory, not code.
     lr_now: Tensor,
-    numbers: Vec<Tensor>,
+    /// One for each count of updates that a parameter of the group has.
+    numbers: Vec<Numbers>,
 }
 
 struct Param {
     tensor: Tensor,
     state: Vec<Tensor>,
+    updates: u64,
+}
+
+/// What [`Rule::numbers`] names, for the parameters that were updated so often.
+#[derive(Clone)]
+struct Numbers {
+    updates: u64,
+    tensors: Vec<Tensor>,
+}
+
+impl Group {
+    /// Counts one more update for each parameter that has a gradient, and has the numbers of these counts at hand. Where all go together, as they
+    /// mostly do, these are the tensors of the step before, moved on. Returns those that have changed.
+    fn advance(&mut self) -> Result<Vec<Tensor>> {
+        let mut counts: Vec<u64> = self.params.iter().filter(|p| p.tensor.grad().is_some()).map(|p| p.updates).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let mut changed = Vec::new();
+        // From the highest on, so that a count that others come to has been left by then.
+        for count in counts.into_iter().rev() {
+            let mut stays = false;
+            for p in self.params.iter_mut().filter(|p| p.updates == count) {
+                let updated = p.tensor.grad().is_some();
+                p.updates += updated as u64;
+                stays |= !updated;
+            }
+            let at = self.numbers.iter().position(|n| n.updates == count).expect("numbers for every count");
+            let mut moved = if stays { self.numbers[at].copy() } else { self.numbers.remove(at) };
+            if self.numbers.iter().all(|n| n.updates != count + 1) {
+                self.rule.advance(&moved.tensors)?;
+                moved.updates += 1;
+                changed.extend(moved.tensors.iter().cloned());
+                self.numbers.push(moved);
+            }
+        }
+        Ok(changed)
+    }
+    fn numbers_of(&self, p: &Param) -> &[Tensor] {
+        &self.numbers.iter().find(|n| n.updates == p.updates).expect("numbers for every count").tensors
+    }
+    /// The dtype of the learning rate and the numbers: the widest that a parameter's update is computed in.
+    fn wide(&self) -> DType {
+        self.lr_now.dtype()
+    }
+}
+
+impl Numbers {
+    fn zeros(rule: &dyn Rule, updates: u64, dtype: DType, device: &DeviceName) -> Result<Numbers> {
+        Ok(Numbers { updates, tensors: rule.numbers().iter().map(|_| number(0.0, dtype, device)).collect::<Result<_>>()? })
+    }
+    /// The values in tensors of their own.
+    fn copy(&self) -> Numbers {
+        Numbers { updates: self.updates, tensors: self.tensors.iter().map(Tensor::copy).collect() }
+    }
 }
 
 /// Groups of parameters, each with the rule that updates it.
@@ -139,6 +195,15 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// One group of parameters under a rule. They are computed now, all together.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.parameters().len(), 1);
+    /// assert!(Optimizer::new([Tensor::ones([1])], SGD::new(0.25)).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<Optimizer> {
         let mut optimizer = Optimizer { groups: Vec::new() };
         optimizer.add_group(params, rule)?;
@@ -146,6 +211,15 @@ impl Optimizer {
     }
 
     /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that is in a group already, is an error.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.add_group([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
+    /// assert_eq!(optimizer.lrs(), [0.25, 0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn add_group(&mut self, params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<()> {
         let params: Vec<Tensor> = params.into_iter().collect();
         let mut known: FxHashSet<usize> = self.params().map(|p| p.tensor.id()).collect();
@@ -167,33 +241,43 @@ impl Optimizer {
             rule.check(p)?;
         }
         let device = params.first().map_or_else(Device::default_name, |p| p.device().clone());
-        let with_state = |tensor: Tensor| Ok(Param { state: rule.state().iter().map(|_| zeros(&tensor)).collect::<Result<_>>()?, tensor });
+        let with_state =
+            |tensor: Tensor| Ok(Param { state: rule.state().iter().map(|_| zeros(&tensor)).collect::<Result<_>>()?, tensor, updates: 0 });
         let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
-        let numbers = rule.numbers().iter().map(|_| number(0.0, &device)).collect::<Result<Vec<_>>>()?;
-        let (lr, lr_now) = (rule.lr(), number(rule.lr(), &device)?);
+        let dtype = if params.iter().any(|p| p.tensor.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+        let numbers = vec![Numbers::zeros(&rule, 0, dtype, &device)?];
+        let (lr, lr_now) = (rule.lr(), number(rule.lr(), dtype, &device)?);
         let group = Group { rule: Box::new(rule), params, lr, lr_now, numbers };
         let tensors = group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor]));
-        Tensor::realize_many(&tensors.chain(&group.numbers).chain([&group.lr_now]).collect::<Vec<_>>())?;
+        Tensor::realize_many(&tensors.chain(&group.numbers[0].tensors).chain([&group.lr_now]).collect::<Vec<_>>())?;
         self.groups.push(group);
         Ok(())
     }
 
     /// Updates every parameter that has a gradient, and computes it all together with the loss. The gradients are used up: after the step there
     /// are none, so that they need no memory of their own. Read them before, if they are wanted.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.5);
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn step(&mut self) -> Result<()> {
         let mut changed: Vec<Tensor> = Vec::new();
         no_grad(|| {
-            for group in &self.groups {
-                if group.params.iter().all(|p| p.tensor.grad().is_none()) {
-                    continue;
-                }
-                group.rule.advance(&group.numbers)?;
-                changed.extend(group.numbers.iter().cloned());
+            for group in &mut self.groups {
+                changed.extend(group.advance()?);
                 for p in &group.params {
                     let Some(grad) = p.tensor.grad() else { continue };
                     let wide = wide(p.tensor.dtype());
-                    let (param, grad) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?);
-                    let now = Update { param: &param, grad: &grad, lr: &group.lr_now, state: &p.state, numbers: &group.numbers };
+                    let (param, grad, lr) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
+                    let numbers = group.numbers_of(p).iter().map(|n| n.try_cast(wide)).collect::<Result<Vec<_>>>()?;
+                    let now = Update { param: &param, grad: &grad, lr: &lr, state: &p.state, numbers: &numbers };
                     p.tensor.assign(group.rule.update(&now)?)?;
                     changed.push(p.tensor.clone());
                     changed.extend(p.state.iter().cloned());
@@ -208,11 +292,29 @@ impl Optimizer {
     }
 
     /// Forgets all gradients.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.zero_grad();
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn zero_grad(&self) {
         self.params().for_each(|p| p.tensor.set_grad(None));
     }
 
     /// All parameters, group by group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.parameters()[0].to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn parameters(&self) -> Vec<Tensor> {
         self.params().map(|p| p.tensor.clone()).collect()
     }
@@ -221,56 +323,150 @@ impl Optimizer {
     }
 
     /// The learning rate of the first group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.lr(), 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn lr(&self) -> f64 {
         self.groups[0].lr
     }
     /// The learning rate of each group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// assert_eq!(optimizer.lrs(), [0.25]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn lrs(&self) -> Vec<f64> {
         self.groups.iter().map(|g| g.lr).collect()
     }
     /// Sets the learning rate of all groups.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.set_lr(0.125)?;
+    /// assert_eq!(optimizer.lr(), 0.125);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_lr(&mut self, lr: f64) -> Result<()> {
         self.set_lrs(&vec![lr; self.groups.len()])
     }
     /// Sets the learning rate of each group.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// optimizer.set_lrs(&[0.125])?;
+    /// assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
         if lrs.len() != self.groups.len() {
             return Err(Error::State(format!("optimizer: {} learning rates for {} groups", lrs.len(), self.groups.len())));
         }
         for (group, &lr) in self.groups.iter_mut().zip(lrs) {
             group.lr = lr;
-            group.lr_now.assign(number(lr, group.lr_now.device())?)?;
+            group.lr_now.assign(number(lr, group.wide(), group.lr_now.device())?)?;
         }
         Ok(())
     }
 
     /// All that a step depends on beside parameters, gradients and settings. With the state dict of the module it continues a training bit for bit.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
+    /// let state = optimizer.state_dict();
+    /// assert!(state.get("groups.0.lr").is_some() && state.get("state.0.momentum_buffer").is_some());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn state_dict(&self) -> StateDict {
-        let lrs = self.groups.iter().enumerate().map(|(i, g)| (format!("groups.{i}.lr"), exact(g.lr)));
-        lrs.chain(self.named_state().into_iter().map(|(name, t)| (name, t.detach()))).collect()
+        let mut state = StateDict::new();
+        for (i, g) in self.groups.iter().enumerate() {
+            state.insert(format!("groups.{i}.lr"), exact(g.lr));
+            if g.numbers.len() > 1 && !g.rule.numbers().is_empty() {
+                state.insert(updates_of(i), Tensor::new(g.params.iter().map(|p| p.updates).collect::<Vec<_>>()));
+            }
+        }
+        let numbers = self.groups.iter().enumerate().flat_map(|(i, g)| named_numbers(i, g.rule.as_ref(), &g.numbers));
+        numbers.chain(self.named_state()).for_each(|(name, t)| drop(state.insert(name, t.detach())));
+        state
     }
 
     /// Takes up a state. The groups, their parameters and their rules have to be those that it is from; an error names all that does not fit, and then
     /// nothing has changed.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([1.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// let mut other = Optimizer::new([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
+    /// other.load_state_dict(&optimizer.state_dict())?;
+    /// assert_eq!(other.lr(), 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let lrs: Vec<Tensor> = self.groups.iter().map(|_| exact(0.0)).collect();
         let mut targets: Vec<(String, Tensor)> = lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
         targets.extend(self.named_state());
+        let mut taken: Vec<(Vec<u64>, Vec<Numbers>)> = Vec::new();
+        for (i, g) in self.groups.iter().enumerate() {
+            let updates = match state.get(&updates_of(i)) {
+                Some(t) if t.shape() == [g.params.len()] && t.dtype() == DType::U64 => {
+                    targets.push((updates_of(i), t.copy()));
+                    t.to_vec::<u64>()?
+                }
+                // All alike, and how often is not asked: or a misfit, which is found below.
+                _ => vec![0; g.params.len()],
+            };
+            let mut counts = updates.clone();
+            counts.sort_unstable();
+            counts.dedup();
+            let of = |&count: &u64| Numbers::zeros(g.rule.as_ref(), count, g.wide(), g.lr_now.device());
+            let numbers = if counts.is_empty() { vec![of(&0)?] } else { counts.iter().map(of).collect::<Result<Vec<_>>>()? };
+            targets.extend(named_numbers(i, g.rule.as_ref(), &numbers));
+            taken.push((updates, numbers));
+        }
         state.load_into(&targets, true)?;
+        for (g, (updates, numbers)) in self.groups.iter_mut().zip(taken) {
+            g.params.iter_mut().zip(updates).for_each(|(p, n)| p.updates = n);
+            g.numbers = numbers;
+        }
         self.set_lrs(&lrs.iter().map(|t| t.item()).collect::<Result<Vec<f64>>>()?)
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
-        let mut named = Vec::new();
-        for (i, g) in self.groups.iter().enumerate() {
-            named.extend(g.rule.numbers().iter().zip(&g.numbers).map(|(name, t)| (format!("groups.{i}.{name}"), t.clone())));
-        }
         let params = self.groups.iter().flat_map(|g| g.params.iter().map(move |p| (g.rule.state(), p)));
-        for (i, (names, p)) in params.enumerate() {
-            named.extend(names.iter().zip(&p.state).map(|(name, t)| (format!("state.{i}.{name}"), t.clone())));
-        }
-        named
+        let named = params.enumerate().map(|(i, (names, p))| {
+            let name = move |(name, t): (&&str, &Tensor)| (format!("state.{i}.{name}"), t.clone());
+            names.iter().zip(&p.state).map(name)
+        });
+        named.flatten().collect()
     }
+}
+
+/// The name of how often each parameter of a group was updated, where that is not one number.
+fn updates_of(group: usize) -> String {
+    format!("groups.{group}.updates")
+}
+
+/// The numbers of a group under their names, which tell the count of updates where there are several.
+fn named_numbers(group: usize, rule: &dyn Rule, numbers: &[Numbers]) -> Vec<(String, Tensor)> {
+    let named = |n: &Numbers| {
+        let end = if numbers.len() > 1 { format!(".{}", n.updates) } else { String::new() };
+        rule.numbers().iter().zip(&n.tensors).map(|(name, t)| (format!("groups.{group}.{name}{end}"), t.clone())).collect::<Vec<_>>()
+    };
+    numbers.iter().flat_map(named).collect()
 }
 
 /// The dtype that a parameter's update is computed in.
@@ -285,8 +481,9 @@ fn zeros(param: &Tensor) -> Result<Tensor> {
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.
-fn number(value: f64, device: &DeviceName) -> Result<Tensor> {
-    Tensor::new([value as f32]).reshape(()).try_to(device.as_str())
+fn number(value: f64, dtype: DType, device: &DeviceName) -> Result<Tensor> {
+    let number = if dtype == DType::F64 { Tensor::new([value]) } else { Tensor::new([value as f32]) };
+    number.reshape(()).try_to(device.as_str())
 }
 
 /// A number with all its digits, for a state dict.

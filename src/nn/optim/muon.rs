@@ -21,22 +21,72 @@ pub struct Muon {
 
 impl Muon {
     /// Momentum 0.95 after Nesterov, weight decay 0.1, five iterations.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Muon}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> Muon {
         Muon { lr, momentum: 0.95, nesterov: true, weight_decay: 0.1, iterations: 5 }
     }
     /// How much of the last directions stays.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Muon}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).momentum(0.9))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn momentum(self, momentum: f64) -> Muon {
         Muon { momentum, ..self }
     }
     /// The gradient as it would be after the momentum's step, or as it is.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Muon}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).nesterov(false))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn nesterov(self, nesterov: bool) -> Muon {
         Muon { nesterov, ..self }
     }
     /// Each step takes `lr·weight_decay` of the parameter off.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Muon}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).weight_decay(0.0))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn weight_decay(self, weight_decay: f64) -> Muon {
         Muon { weight_decay, ..self }
     }
     /// How often the direction is brought nearer to an orthogonal matrix.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Muon}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).iterations(3))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn iterations(self, iterations: usize) -> Muon {
         Muon { iterations, ..self }
     }

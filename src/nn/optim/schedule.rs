@@ -67,6 +67,12 @@ pub struct Step {
 
 impl Step {
     /// Times `gamma` after every `every` steps; 0 counts as 1.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, Step};
+    /// let schedule = Step::new(2, 0.5);
+    /// assert!((schedule.lr(1.0, 4) - 0.25).abs() < 1e-9);
+    /// ```
     pub fn new(every: usize, gamma: f64) -> Step {
         Step { every: every.max(1), gamma }
     }
@@ -87,6 +93,12 @@ pub struct MultiStep {
 
 impl MultiStep {
     /// Times `gamma` at each of these steps.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, MultiStep};
+    /// let schedule = MultiStep::new([1, 5], 0.5);
+    /// assert!((schedule.lr(1.0, 4) - 0.5).abs() < 1e-9);
+    /// ```
     pub fn new(at: impl Into<Vec<usize>>, gamma: f64) -> MultiStep {
         MultiStep { at: at.into(), gamma }
     }
@@ -118,6 +130,12 @@ pub struct Ramp {
 
 impl Ramp {
     /// From the factor `from` at step 0 to the factor `to` after so many steps, which then stays.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, Ramp};
+    /// let schedule = Ramp::new(0.0, 1.0, 4);
+    /// assert!((schedule.lr(1.0, 1) - 0.25).abs() < 1e-9);
+    /// ```
     pub fn new(from: f64, to: f64, steps: usize) -> Ramp {
         Ramp { from, to, steps }
     }
@@ -141,10 +159,22 @@ pub struct Cosine {
 
 impl Cosine {
     /// Down to zero in so many steps.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, Cosine};
+    /// let schedule = Cosine::new(10);
+    /// assert!((schedule.lr(1.0, 5) - 0.5).abs() < 1e-9);
+    /// ```
     pub fn new(steps: usize) -> Cosine {
         Cosine { steps: steps.max(1), min: 0.0 }
     }
     /// Down to this learning rate.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, Cosine};
+    /// let schedule = Cosine::new(10).min_lr(0.1);
+    /// assert!((schedule.lr(1.0, 10) - 0.1).abs() < 1e-9);
+    /// ```
     pub fn min_lr(self, min: f64) -> Cosine {
         Cosine { min, ..self }
     }
@@ -168,22 +198,52 @@ pub struct OneCycle {
 
 impl OneCycle {
     /// So many steps in all, of which 30 % go up from 1/25 of the learning rate, and the others down to 1/10,000 of where it began, by cosines.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// let schedule = OneCycle::new(100);
+    /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
+    /// ```
     pub fn new(steps: usize) -> OneCycle {
         OneCycle { steps, rise: 0.3, start: 25.0, end: 1e4, linear: false }
     }
     /// The part of the steps that go up.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// let schedule = OneCycle::new(101).rise(0.51);
+    /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
+    /// ```
     pub fn rise(self, part: f64) -> OneCycle {
         OneCycle { rise: part, ..self }
     }
     /// The first learning rate is the greatest over this.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// let schedule = OneCycle::new(100).start_div(10.0);
+    /// assert!((schedule.lr(1.0, 0) - 0.1).abs() < 1e-9);
+    /// ```
     pub fn start_div(self, start: f64) -> OneCycle {
         OneCycle { start, ..self }
     }
     /// The last learning rate is the first over this.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// let schedule = OneCycle::new(100).start_div(10.0).end_div(2.0);
+    /// assert!((schedule.lr(1.0, 99) - 0.05).abs() < 1e-9);
+    /// ```
     pub fn end_div(self, end: f64) -> OneCycle {
         OneCycle { end, ..self }
     }
     /// By straight lines in place of cosines.
+    ///
+    /// ```
+    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// let schedule = OneCycle::new(100).linear();
+    /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
+    /// ```
     pub fn linear(self) -> OneCycle {
         OneCycle { linear: true, ..self }
     }
@@ -229,30 +289,85 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// Begins at step 0, with the learning rates that the groups have now as those that the schedule is of.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// assert_eq!((scheduler.steps(), optimizer.lr()), (0, 1.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(optimizer: &mut Optimizer, schedule: impl Schedule + 'static) -> Result<Scheduler> {
         let mut scheduler = Scheduler { schedule: Box::new(schedule), base: optimizer.lrs(), step: 0 };
         scheduler.set_step(optimizer, 0)?;
         Ok(scheduler)
     }
     /// One step on: call it after the optimizer's.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// scheduler.step(&mut optimizer)?;
+    /// scheduler.step(&mut optimizer)?;
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<()> {
         self.set_step(optimizer, self.step + 1)
     }
     /// Goes to a step at once.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// scheduler.set_step(&mut optimizer, 4)?;
+    /// assert_eq!(optimizer.lr(), 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn set_step(&mut self, optimizer: &mut Optimizer, step: usize) -> Result<()> {
         self.step = step;
         let lrs: Vec<f64> = self.base.iter().map(|&base| self.schedule.lr(base, step)).collect();
         optimizer.set_lrs(&lrs)
     }
     /// How many steps were taken.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// scheduler.step(&mut optimizer)?;
+    /// assert_eq!(scheduler.steps(), 1);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn steps(&self) -> usize {
         self.step
     }
     /// The step, and the learning rates at the beginning.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// assert!(!scheduler.state_dict().is_empty());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn state_dict(&self) -> StateDict {
         [("step", Tensor::new([self.step as i64])), ("base_lrs", Tensor::new(self.base.clone()))].into_iter().collect()
     }
     /// Takes up a state, and sets the learning rates of an optimizer of as many groups to where it was.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
+    /// let start = scheduler.state_dict();
+    /// scheduler.set_step(&mut optimizer, 4)?;
+    /// scheduler.load_state_dict(&mut optimizer, &start)?;
+    /// assert_eq!((scheduler.steps(), optimizer.lr()), (0, 1.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn load_state_dict(&mut self, optimizer: &mut Optimizer, state: &StateDict) -> Result<()> {
         let (step, base) = (Tensor::new([0i64]), Tensor::new(self.base.clone()));
         state.load_into(&[("step".into(), step.clone()), ("base_lrs".into(), base.clone())], true)?;
@@ -295,6 +410,17 @@ impl Default for Plateau {
 
 impl Plateau {
     /// A tenth of the learning rate, after more than ten steps in a row in which a loss did not get lower by a ten-thousandth of itself.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new();
+    /// for figure in [2.0; 12] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.1);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new() -> Plateau {
         Plateau {
             higher: false,
@@ -310,30 +436,107 @@ impl Plateau {
         }
     }
     /// Higher is better, as for an accuracy.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().higher_is_better().patience(0);
+    /// for figure in [0.1, 0.2, 0.3] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn higher_is_better(self) -> Plateau {
         Plateau { higher: true, best: f64::NEG_INFINITY, ..self }
     }
     /// What the learning rates are multiplied by.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).factor(0.5);
+    /// for figure in [2.0, 2.0] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn factor(self, factor: f64) -> Plateau {
         Plateau { factor, ..self }
     }
     /// How many bad steps in a row are borne.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(1);
+    /// for figure in [2.0, 2.0] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn patience(self, patience: usize) -> Plateau {
         Plateau { patience, ..self }
     }
     /// How much better counts as better, as a part of the best figure.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).factor(0.5).threshold(0.5);
+    /// for figure in [2.0, 1.5] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn threshold(self, threshold: f64) -> Plateau {
         Plateau { threshold, relative: true, ..self }
     }
     /// How much better counts as better, as it is.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).factor(0.5).absolute_threshold(1.0);
+    /// for figure in [2.0, 1.5] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn absolute_threshold(self, threshold: f64) -> Plateau {
         Plateau { threshold, relative: false, ..self }
     }
     /// How many steps after a change are not counted.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).factor(0.5).cooldown(2);
+    /// for figure in [2.0, 2.0, 2.0, 2.0] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn cooldown(self, cooldown: usize) -> Plateau {
         Plateau { cooldown, ..self }
     }
     /// No learning rate goes below this.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).min_lr(0.75);
+    /// for figure in [2.0, 2.0] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.75);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn min_lr(self, min: f64) -> Plateau {
         Plateau { min, ..self }
     }
@@ -348,6 +551,17 @@ impl Plateau {
     }
 
     /// Takes a new figure, and lowers the learning rates of an optimizer if it is time. NaN is never better.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+    /// let mut plateau = Plateau::new().patience(0).factor(0.5);
+    /// for figure in [2.0, f64::NAN] {
+    ///     plateau.step(&mut optimizer, figure)?;
+    /// }
+    /// assert_eq!(optimizer.lr(), 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn step(&mut self, optimizer: &mut Optimizer, figure: f64) -> Result<()> {
         if self.is_better(figure) {
             self.best = figure;

@@ -26,22 +26,72 @@ pub struct SGD {
 
 impl SGD {
     /// Plain descent at this learning rate.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> SGD {
         SGD { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 }
     }
     /// How much of the last step's direction stays.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(optimizer.state_dict().require("state.0.momentum_buffer")?.to_vec::<f32>()?, [2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn momentum(self, momentum: f64) -> SGD {
         SGD { momentum, ..self }
     }
     /// How much less than whole a gradient enters the momentum, after the first.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9).dampening(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.5); // the first is whole
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn dampening(self, dampening: f64) -> SGD {
         SGD { dampening, ..self }
     }
     /// The gradient as it would be after the momentum's step (Sutskever and others, 2013).
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(1.0).nesterov())?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.0); // twice the step of plain momentum
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn nesterov(self) -> SGD {
         SGD { nesterov: true, ..self }
     }
     /// This part of the parameter is added to its gradient.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).weight_decay(2.0))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn weight_decay(self, weight_decay: f64) -> SGD {
         SGD { weight_decay, ..self }
     }
@@ -101,22 +151,72 @@ pub struct LARS {
 
 impl LARS {
     /// Momentum 0.9, weight decay 1e-4, trust coefficient 0.001.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn new(lr: f64) -> LARS {
         LARS { lr, momentum: 0.9, nesterov: false, weight_decay: 1e-4, trust: 1e-3 }
     }
     /// How much of the last step's direction stays.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).momentum(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn momentum(self, momentum: f64) -> LARS {
         LARS { momentum, ..self }
     }
     /// The gradient as it would be after the momentum's step.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).nesterov())?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn nesterov(self) -> LARS {
         LARS { nesterov: true, ..self }
     }
     /// This part of the parameter is added to its gradient.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert!(x.item::<f32>()? < 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn weight_decay(self, weight_decay: f64) -> LARS {
         LARS { weight_decay, ..self }
     }
     /// The length of a step in lengths of its parameter, before the learning rate.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// let x = Tensor::new([[1.0f32]]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0).trust_coefficient(0.5))?;
+    /// x.square().sum(..).backward();
+    /// optimizer.step()?;
+    /// assert_eq!(x.item::<f32>()?, 0.5); // half of its length
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn trust_coefficient(self, trust: f64) -> LARS {
         LARS { trust, ..self }
     }

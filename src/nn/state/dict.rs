@@ -24,11 +24,23 @@ pub struct StateDict {
 
 impl StateDict {
     /// No tensors.
+    ///
+    /// ```
+    /// use picograd::nn::state::StateDict;
+    /// assert!(StateDict::new().is_empty());
+    /// ```
     pub fn new() -> StateDict {
         StateDict::default()
     }
 
     /// Puts a tensor under a name. If the name is taken, the tensor takes that place, and the one that was there is returned.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// assert!(state.insert("weight", Tensor::zeros([2])).is_none());
+    /// assert_eq!(state.insert("weight", Tensor::zeros([3])).unwrap().shape(), [2]);
+    /// ```
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) -> Option<Tensor> {
         let name = name.into();
         if let Some(&place) = self.places.get(&name) {
@@ -40,11 +52,25 @@ impl StateDict {
     }
 
     /// The tensor of a name.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// assert!(state.get("weight").is_some() && state.get("bias").is_none());
+    /// ```
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
 
     /// The tensor of a name, or an error that says which names there are.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// assert_eq!(state.require("bias").unwrap_err().to_string(), "state: there is no tensor \"bias\" among the 1: weight");
+    /// ```
     pub fn require(&self, name: &str) -> Result<&Tensor> {
         self.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.entries.iter().take(8).map(|(n, _)| n.as_str()).collect();
@@ -54,21 +80,51 @@ impl StateDict {
     }
 
     /// Names with tensors, in order.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// assert_eq!(state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["weight"]);
+    /// ```
     pub fn iter(&self) -> std::slice::Iter<'_, (String, Tensor)> {
         self.entries.iter()
     }
 
     /// The number of tensors.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// assert_eq!(state.len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Is there none?
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// assert!(!state.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Adds all tensors of another under `prefix.name`; an empty prefix adds them under their own names.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let mut all = StateDict::new();
+    /// all.extend_prefixed("body", &state);
+    /// assert!(all.get("body.weight").is_some());
+    /// ```
     pub fn extend_prefixed(&mut self, prefix: &str, other: &StateDict) {
         for (name, tensor) in other {
             self.insert(if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, tensor.clone());
@@ -92,6 +148,16 @@ impl StateDict {
 
     /// The values as they are now, which no later assignment changes. A state of a model holds its tensors themselves, so that training goes
     /// on in it; this keeps the best so far. Nothing is copied before an assignment makes it necessary.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let best = state.snapshot();
+    /// state.require("weight")?.assign(0.0)?;
+    /// assert_eq!(best.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn snapshot(&self) -> StateDict {
         self.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
@@ -101,6 +167,17 @@ impl StateDict {
     ///
     /// A tensor of another shape never fits. With `strict` the names have to be the same on both sides and the dtypes equal; without it,
     /// targets that have no value here keep theirs, values without a target are left out, and dtypes are cast.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::state::StateDict};
+    /// let mut state = StateDict::new();
+    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let target = Tensor::zeros([2]);
+    /// state.load_into(&[("weight".into(), target.clone())], true)?;
+    /// assert_eq!(target.to_vec::<f32>()?, [1.0, 2.0]);
+    /// assert!(state.load_into(&[("bias".into(), target)], true).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn load_into(&self, targets: &[(String, Tensor)], strict: bool) -> Result<()> {
         let mut wrong = Mismatch::default();
         let mut pairs: Vec<(&Tensor, &Tensor)> = Vec::new();

@@ -4,9 +4,10 @@
 //! reading a pickle runs whatever code it names.
 
 use super::zip::{self, Writer};
-use super::{StateDict, atomic, elements};
+use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::runtime::files;
 use crate::tensor::Tensor;
 use std::io::Write;
 use std::path::Path;
@@ -44,18 +45,40 @@ pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
 }
 
 /// The array of a `.npy` file that is in memory.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{npy_load_bytes, npy_to_bytes}};
+/// let file = npy_to_bytes(&Tensor::new([1i16, 2]))?;
+/// assert_eq!(npy_load_bytes(&file)?.to_vec::<i16>()?, [1, 2]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
     parse("npy", bytes)
 }
 
 /// Computes a tensor and writes it to a `.npy` file. An old file is exchanged whole, as by [`safe_save`](super::safe_save).
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{npy_load, npy_save}};
+/// let path = std::env::temp_dir().join(format!("doc-save-{}.npy", std::process::id()));
+/// npy_save(&path, &Tensor::new([1i16, 2]))?;
+/// assert_eq!(npy_load(&path)?.shape(), [2]);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let bytes = npy_to_bytes(tensor)?;
     let failed = |e: std::io::Error| Error::Io { path: path.as_ref().to_path_buf(), msg: e.to_string() };
-    atomic::write(path.as_ref(), |out| out.write_all(&bytes).map_err(failed))
+    files::write(path.as_ref(), |out| out.write_all(&bytes).map_err(failed))
 }
 
 /// What [`npy_save`] writes, in memory.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::npy_to_bytes};
+/// assert_eq!(npy_to_bytes(&Tensor::new([1i16, 2]))?[..6], *b"\x93NUMPY");
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let Some((name, _)) = NAMES.iter().find(|(_, d)| *d == dtype) else {
@@ -85,22 +108,57 @@ pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
 }
 
 /// The arrays of a `.npz` file by name, on the default device.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, npz_load, npz_save}};
+/// let path = std::env::temp_dir().join(format!("doc-load-{}.npz", std::process::id()));
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// npz_save(&path, &state, false)?;
+/// assert_eq!(npz_load(&path)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npz_load(path: impl AsRef<Path>) -> Result<StateDict> {
     unpack(&path.as_ref().display().to_string(), &read(path.as_ref())?)
 }
 
 /// The arrays of a `.npz` file that is in memory.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, npz_load_bytes, npz_to_bytes}};
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// let file = npz_to_bytes(&state, true)?;
+/// assert_eq!(npz_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npz_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     unpack("npz", bytes)
 }
 
 /// Computes tensors and writes them to a `.npz` file, deflated if asked. An old file is exchanged whole.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, npz_load, npz_save}};
+/// let path = std::env::temp_dir().join(format!("doc-save-{}.npz", std::process::id()));
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// npz_save(&path, &state, true)?;
+/// assert_eq!(npz_load(&path)?.len(), 1);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Result<()> {
     Tensor::realize_many(&state.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
-    atomic::write(path.as_ref(), |out| pack(path.as_ref(), state, compress, out))
+    files::write(path.as_ref(), |out| pack(path.as_ref(), state, compress, out))
 }
 
 /// What [`npz_save`] writes, in memory.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, npz_to_bytes}};
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// assert_eq!(npz_to_bytes(&state, false)?[..2], *b"PK");
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn npz_to_bytes(state: &StateDict, compress: bool) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     pack(Path::new("npz"), state, compress, &mut bytes)?;

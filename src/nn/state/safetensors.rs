@@ -4,10 +4,10 @@
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
 use super::json::{Reader, quoted};
-use super::{StateDict, atomic, elements};
+use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::runtime::{Buffer, disk};
+use crate::runtime::{Buffer, disk, files};
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -62,11 +62,28 @@ pub fn safe_load(path: impl AsRef<Path>) -> Result<StateDict> {
 }
 
 /// The texts that a file carries beside its tensors.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, safe_load_metadata, safe_save}};
+/// let path = std::env::temp_dir().join(format!("doc-texts-{}.safetensors", std::process::id()));
+/// safe_save(&path, &StateDict::new(), &[("epoch", "3")])?;
+/// assert_eq!(safe_load_metadata(&path)?["epoch"], "3");
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn safe_load_metadata(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>> {
     Ok(open(path.as_ref())?.1.metadata)
 }
 
 /// The tensors of a file that is in memory, on the default device.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, safe_load_bytes, safe_to_bytes}};
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// let file = safe_to_bytes(&state, &[])?;
+/// assert_eq!(safe_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     let at = "safetensors";
     let header = bytes.get(8..8 + header_len(at, bytes.get(..8), bytes.len())?).unwrap_or_default();
@@ -83,12 +100,30 @@ pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
 
 /// Computes the tensors and writes them to a file, with texts beside them. The file is exchanged whole: after an error or a kill at any
 /// moment it is the old one or the new one. Tensors that are still mapped from the old file keep its bytes.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, safe_load, safe_save}};
+/// let path = std::env::temp_dir().join(format!("doc-save-{}.safetensors", std::process::id()));
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// safe_save(&path, &state, &[])?;
+/// assert_eq!(safe_load(&path)?.len(), 1);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn safe_save(path: impl AsRef<Path>, state: &StateDict, metadata: &[(&str, &str)]) -> Result<()> {
     let plan = Layout::new(state, metadata)?;
-    atomic::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
+    files::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
 }
 
 /// What [`safe_save`] writes, in memory.
+///
+/// ```
+/// use picograd::{Tensor, nn::state::{StateDict, safe_to_bytes}};
+/// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
+/// let file = safe_to_bytes(&state, &[])?;
+/// assert_eq!(file.len() as u64 - 8 - 8, u64::from_le_bytes(file[..8].try_into().unwrap())); // a length, the header, two numbers
+/// # Ok::<(), picograd::Error>(())
+/// ```
 pub fn safe_to_bytes(state: &StateDict, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     Layout::new(state, metadata)?.write(Path::new("safetensors"), &mut bytes)?;

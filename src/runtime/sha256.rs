@@ -11,7 +11,7 @@ const K: [u32; 64] = [
 ];
 
 /// The digest of some bytes, in hexadecimal.
-pub(super) fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let mut state: [u32; 8] = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
     let (whole, rest) = bytes.as_chunks::<64>();
     whole.iter().for_each(|block| compress(&mut state, block));

@@ -1,0 +1,119 @@
+//! Files from the network: the folder that they are kept in, and how they are fetched. The `curl` program does it, so there is no network code here.
+
+use super::files::Temporary;
+use super::sha256::sha256;
+use crate::error::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder of what is fetched: `PICO_DATA`, or one in the user's cache folder.
+pub(crate) fn data_folder() -> Result<PathBuf> {
+    folder_from(&|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
+}
+
+fn folder_from(get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
+    get("PICO_DATA")
+        .or_else(|| Some(get("XDG_CACHE_HOME").filter(|p| p.is_absolute())?.join("picograd-data")))
+        .or_else(|| Some(get("HOME").filter(|p| p.is_absolute())?.join(".cache/picograd-data")))
+        .ok_or_else(|| Error::Data("neither PICO_DATA, XDG_CACHE_HOME nor HOME names a folder for what is fetched".into()))
+}
+
+/// Fetches a file: beside its place first, and to it once all of it is there and `check` has nothing against it. The error says why not.
+pub(crate) fn download(
+    url: &str,
+    target: &Path,
+    most: Option<u64>,
+    check: impl FnOnce(&Path) -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    let folder = target.parent().ok_or("its place has no folder")?;
+    fs::create_dir_all(folder).map_err(|e| format!("{} cannot be made ({e})", folder.display()))?;
+    let part = Temporary::beside(target).map_err(|e| e.to_string())?;
+    let mut curl = Command::new("curl");
+    curl.args(["--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20", "--max-time", "1800"]);
+    if let Some(most) = most {
+        curl.arg("--max-filesize").arg(most.to_string());
+    }
+    curl.arg("--output").arg(part.path()).arg("--").arg(url).stdin(Stdio::null());
+    let done = curl.output().map_err(|e| format!("curl, which fetches files, cannot be run ({e})"))?;
+    if !done.status.success() {
+        return Err(format!("it cannot be fetched ({})", String::from_utf8_lossy(&done.stderr).trim()));
+    }
+    // What has no byte leaves no file.
+    if !part.path().exists() {
+        fs::write(part.path(), []).map_err(|e| e.to_string())?;
+    }
+    check(part.path())?;
+    part.take_place().map_err(|e| e.to_string())
+}
+
+/// The file of an address, fetched into the folder unless it is there already.
+pub(crate) fn cached(url: &str, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join(sha256(url.as_bytes()));
+    if !path.exists() {
+        download(url, &path, None, |_| Ok(())).map_err(|why| Error::Data(format!("{url}: {why}")))?;
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::testing::{Server, TempDir, have_curl};
+
+    #[test]
+    fn the_folder_is_the_one_that_was_named() {
+        let of = |pairs: &[(&str, &str)]| {
+            folder_from(&|n| pairs.iter().find(|p| p.0 == n).map(|p| PathBuf::from(p.1))).map(|p| p.display().to_string())
+        };
+        assert_eq!(of(&[("PICO_DATA", "sets"), ("HOME", "/h")]).unwrap(), "sets");
+        assert_eq!(of(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]).unwrap(), "/x/picograd-data");
+        assert_eq!(of(&[("HOME", "/h")]).unwrap(), "/h/.cache/picograd-data");
+        assert!(of(&[]).unwrap_err().to_string().contains("PICO_DATA"));
+    }
+
+    #[test]
+    fn files_come_over_the_network_whole_or_not_at_all() {
+        if !have_curl() {
+            return;
+        }
+        let dir = TempDir::new("download");
+        let server = Server::new();
+        let get = |path: &str| download(&server.url(path), &dir.path().join("to/file"), None, |_| Ok(()));
+        let left = || fs::read_dir(dir.path().join("to")).unwrap().count();
+        for (path, why) in [("absent", "404"), ("cut", "remaining"), ("loop", "redirects")] {
+            let e = get(path).unwrap_err();
+            assert!(e.starts_with("it cannot be fetched (curl: ") && e.contains(why), "{path}: {e}");
+            assert_eq!(left(), 0, "{path} leaves nothing behind");
+        }
+        let refused = download("http://127.0.0.1:1/x", &dir.path().join("to/file"), None, |_| Ok(())).unwrap_err();
+        assert!(refused.contains("connect"), "{refused}");
+        let long = download(&server.url("abc"), &dir.path().join("to/file"), Some(2), |_| Ok(())).unwrap_err();
+        assert!(long.contains("Maximum file size exceeded"), "{long}");
+        let wrong = download(&server.url("abc"), &dir.path().join("to/file"), None, |_| Err("another file".into())).unwrap_err();
+        assert_eq!(wrong, "another file");
+        assert_eq!(left(), 0);
+        for path in ["abc", "moved"] {
+            get(path).unwrap();
+            assert_eq!(fs::read(dir.path().join("to/file")).unwrap(), b"abc");
+            assert_eq!(left(), 1);
+        }
+    }
+
+    #[test]
+    fn an_address_is_fetched_once() {
+        if !have_curl() {
+            return;
+        }
+        let dir = TempDir::new("cached");
+        let server = Server::new();
+        let first = cached(&server.url("abc"), dir.path()).unwrap();
+        assert_eq!(cached(&server.url("abc"), dir.path()).unwrap(), first);
+        assert_eq!(server.asked(), 1);
+        assert_ne!(cached(&server.url("moved"), dir.path()).unwrap(), first);
+        let e = cached(&server.url("absent"), dir.path()).unwrap_err().to_string();
+        assert!(e.contains("/absent: it cannot be fetched") && e.contains("404"), "{e}");
+        let empty = cached(&server.url("empty"), dir.path()).unwrap();
+        assert_eq!(fs::read(empty).unwrap(), b"");
+    }
+}
