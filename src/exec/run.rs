@@ -7,6 +7,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, UOp};
 use crate::opt::Kernel;
+use crate::runtime::buffer::zeroed;
 use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Step};
 use crate::verify;
@@ -108,7 +109,9 @@ impl ExecItem {
                 Ok(())
             }
             (ScheduleItem::Copy { to, from }, _) => match (to.buffer.place().memory, from.buffer.place().memory) {
-                (Memory::Host(_), Memory::Null) => Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into())),
+                (Memory::Host(_) | Memory::Remote(_), Memory::Null) => {
+                    Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
+                }
                 _ => Ok(()),
             },
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
@@ -153,6 +156,9 @@ impl ExecItem {
     }
 }
 
+/// Bytes that go through the host at a time between memories that it does not see. A multiple of every element's size.
+const PIECE: usize = 16 << 20;
+
 fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
     let bytes = to.len * to.dtype.itemsize();
     let (t, f) = (to.buffer.place(), from.buffer.place());
@@ -168,6 +174,31 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
             // SAFETY: the memory is at least that long, and while a copy runs nobody else reads or writes it.
             let out = unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) };
             file.read(f.offset, to.dtype, out)
+        }
+        (Memory::Host(th), Memory::Remote(r)) => {
+            assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
+            // SAFETY: as above.
+            r.read(f.offset, unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) })
+        }
+        (Memory::Remote(r), Memory::Host(fh)) => {
+            assert!(f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffer");
+            // SAFETY: the memory is at least that long, and nobody writes to it while a copy runs.
+            r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
+        }
+        (Memory::Remote(r), Memory::Remote(from)) if r.copy_from(t.offset, &**from, f.offset, bytes)? => Ok(()),
+        (Memory::Remote(r), Memory::Remote(_) | Memory::Disk(_)) => {
+            // Through the host, a piece at a time.
+            let mut piece = zeroed(bytes.min(PIECE))?;
+            for at in (0..bytes).step_by(PIECE) {
+                let piece = &mut piece[..PIECE.min(bytes - at)];
+                match f.memory {
+                    Memory::Disk(file) => file.read(f.offset + at, to.dtype, piece)?,
+                    Memory::Remote(from) => from.read(f.offset + at, piece)?,
+                    _ => {}
+                }
+                r.write(t.offset + at, piece)?;
+            }
+            Ok(())
         }
         (Memory::Disk(_), _) => Err(Error::Device("nothing is copied into a file".into())),
         (Memory::Null, _) => Ok(()),

@@ -14,10 +14,24 @@ use std::sync::{Arc, RwLock, RwLockWriteGuard};
 pub enum Memory {
     /// Of the host: the CPU and the interpreter.
     Host(HostBuffer),
+    /// Behind a driver: a GPU's, mostly.
+    Remote(Box<dyn Remote>),
     /// A file: read, never computed on.
     Disk(Mapping),
     /// None at all: the device that runs nothing.
     Null,
+}
+
+/// Memory that the host does not see. What is asked of it comes after all that was asked of its device before.
+pub trait Remote: Send + Sync {
+    /// Copies bytes from an offset on to the host, and returns when they are there.
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
+    /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Copies bytes of another memory without the host in between. `false` where there is no such way, and then nothing was done.
+    fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool>;
+    /// For a device to find its own type again.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is never read while a kernel writes.
@@ -72,15 +86,24 @@ impl Buffer {
         Ok(Buffer::with(device, dtype, len, memory))
     }
 
-    /// Memory filled with these bytes: whole elements. It needs no opened device, so that a tensor can be made before its device is found wanting.
+    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a tensor can be made before its device is found wanting.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
-        let memory = if device.as_str().starts_with("NULL") {
-            Memory::Null
-        } else {
+        let in_host = || -> Result<Memory> {
             let mut h = HostBuffer::new(bytes.len())?;
             h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-            Memory::Host(h)
+            Ok(Memory::Host(h))
         };
+        let memory = match device.as_str().split(':').next() {
+            Some("NULL") => Memory::Null,
+            Some("CPU" | "INTERP") => in_host()?,
+            _ => match Device::named(device) {
+                Ok(d) => d.allocate(bytes.len())?,
+                Err(_) => in_host()?,
+            },
+        };
+        if let Memory::Remote(r) = &memory {
+            r.write(0, bytes)?;
+        }
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }
 
@@ -170,17 +193,27 @@ impl Buffer {
             // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
             Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
             Memory::Disk(m) => {
-                // Zeroed pages cost nothing until they are written, and a length that cannot be had is an error and not an abort.
-                let mut out = Vec::new();
-                let full = |_| Error::OutOfMemory { device: "CPU".into(), asked: self.bytes(), held: super::memory::held_bytes() };
-                out.try_reserve_exact(self.bytes()).map_err(full)?;
-                out.resize(self.bytes(), 0);
+                let mut out = zeroed(self.bytes())?;
                 m.read(self.0.offset, self.0.dtype, &mut out)?;
+                Ok(out)
+            }
+            Memory::Remote(r) => {
+                let mut out = zeroed(self.bytes())?;
+                r.read(self.0.offset, &mut out)?;
                 Ok(out)
             }
             Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
         }
     }
+}
+
+/// Bytes to be filled. Zeroed pages cost nothing until they are written, and a length that cannot be had is an error and not an abort.
+pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let full = |_| Error::OutOfMemory { device: "CPU".into(), asked: bytes, held: super::memory::held_bytes() };
+    out.try_reserve_exact(bytes).map_err(full)?;
+    out.resize(bytes, 0);
+    Ok(out)
 }
 
 impl Storage for Buffer {

@@ -110,7 +110,9 @@ impl Executable for Kernel {
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let addresses = args.iter().map(|p| match p.memory {
             Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
-            Memory::Disk(_) | Memory::Null => Err(Error::Device("a CPU kernel was given memory of another device".into())),
+            Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
+                Err(Error::Device("a CPU kernel was given memory of another device".into()))
+            }
         });
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
         let start = Instant::now();

@@ -43,7 +43,9 @@ impl Executable for Kernel {
         let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
             Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(p.offset), h.len() - p.offset) }),
-            Memory::Disk(_) | Memory::Null => Err(Error::Device("the interpreter was given memory of another device".into())),
+            Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
+                Err(Error::Device("the interpreter was given memory of another device".into()))
+            }
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;
         self.0.run_with(&memory, self.0.launch(), &Options { races: cfg!(debug_assertions), vars: &[] })?;

@@ -17,7 +17,7 @@ pub mod objcache;
 pub mod pool;
 pub(crate) mod sha256;
 
-pub use buffer::{Buffer, Memory, Place};
+pub use buffer::{Buffer, Memory, Place, Remote};
 pub use device::{Device, Executable};
 
 #[cfg(test)]

@@ -336,7 +336,7 @@ fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     match place.memory {
         // SAFETY: the buffers were made for this run, and it is the only one that has them.
         Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset) }),
-        Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
+        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
     }
 }
 
