@@ -1,8 +1,9 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
 use super::counters::count;
+use crate::dtype::{DType, Scalar};
 use crate::env::{self, Config};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{self, DeviceName, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{Kernel, Opt, heuristic};
@@ -13,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A kernel that is ready to run, with what it was made from.
 pub struct Compiled {
@@ -91,7 +92,7 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     {
         return Ok(c.clone());
     }
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => f(&kernel, device.target()),
@@ -109,18 +110,78 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     {
         return Ok(c.clone());
     }
-    let c = Arc::new(compile(&kernel, device, config, optimizing)?);
+    let start = Instant::now();
+    let program = lowered(&kernel, device.target())?;
+    let lowering = start.elapsed();
+    let start = Instant::now();
+    let executable = device.compile(&program)?;
+    let times = [optimizing, lowering, start.elapsed()];
+    let c = Arc::new(finished(config, &kernel, program, executable, times));
+    keep(key, c.clone());
+    Ok(c)
+}
+
+fn keep(key: Key, c: Arc<Compiled>) {
     let mut programs = lock();
     if programs.len() >= MOST {
         programs.clear();
     }
-    programs.insert(key, c.clone());
-    Ok(c)
+    programs.insert(key, c);
+}
+
+/// A kernel that is lowered and not yet compiled.
+struct Lowered {
+    key: Key,
+    kernel: Kernel,
+    program: Program,
+    times: [Duration; 2],
+}
+
+/// Compiles those kernels that are new in one go. What is refused is for [`compiled`] to say.
+pub fn compile_together(kernels: &[&UOp], device: &Device) -> Result<()> {
+    let config = env::config()?;
+    let noopt = match CHOICE.with_borrow(Clone::clone) {
+        Choice::Default => config.noopt,
+        Choice::Nothing => true,
+        Choice::By(_) => return Ok(()),
+    };
+    let mut new: Vec<Lowered> = Vec::new();
+    for ast in kernels {
+        let key = ((*ast).clone(), device.name().clone(), noopt);
+        if lock().contains_key(&key) || new.iter().any(|n| n.key == key) {
+            continue;
+        }
+        let start = Instant::now();
+        let kernel = Kernel::new((*ast).clone());
+        let kernel = if noopt { kernel } else { heuristic(&kernel, device.target()) };
+        let optimizing = start.elapsed();
+        let program = lowered(&kernel, device.target())?;
+        new.push(Lowered { key, kernel, program, times: [optimizing, start.elapsed() - optimizing] });
+    }
+    let start = Instant::now();
+    let programs: Vec<&Program> = new.iter().map(|n| &n.program).collect();
+    if programs.len() < 2 {
+        return Ok(());
+    }
+    let Ok(made) = device.compile_many(&programs) else { return Ok(()) };
+    let each = start.elapsed() / made.len() as u32;
+    for (Lowered { key, kernel, program, times: [optimizing, lowering] }, executable) in new.into_iter().zip(made) {
+        keep(key, Arc::new(finished(config, &kernel, program, executable, [optimizing, lowering, each])));
+    }
+    Ok(())
 }
 
 /// The program of an optimised kernel, verified after each pass if the settings say so.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = env::config()?;
+    // Smaller floats than a target has are computed in f32; a larger one would lose digits there.
+    if !target.computes(DType::F64)
+        && let Some(u) = kernel.ast.toposort().iter().find(|u| u.dtype().scalar == Scalar::F64)
+    {
+        let msg =
+            format!("{} without double precision does not compute in {}; cast to f32, or use another device", target.name, DType::F64);
+        return Err(Error::DType { op: u.op().name(), msg });
+    }
     if config.debug >= 3 && !kernel.opts.is_empty() {
         let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
         eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
@@ -139,12 +200,8 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     Ok(program)
 }
 
-fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
-    let start = std::time::Instant::now();
-    let program = lowered(kernel, device.target())?;
-    let lowering = start.elapsed();
-    let start = std::time::Instant::now();
-    let executable = device.compile(&program)?;
+/// Counts a compiled kernel and shows it if that was asked for.
+fn finished(config: &Config, kernel: &Kernel, program: Program, executable: Arc<dyn Executable>, times: [Duration; 3]) -> Compiled {
     count(|c| c.compiled += 1);
     if config.debug >= 4
         && let Some(source) = executable.source()
@@ -156,7 +213,7 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
     {
         eprintln!("{}", disassembly(code));
     }
-    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times: [optimizing, lowering, start.elapsed()] })
+    Compiled { opts: kernel.opts.clone(), program, executable, times }
 }
 
 /// After each pass: print it if that was asked for, and verify it.

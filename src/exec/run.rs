@@ -1,6 +1,6 @@
 //! Runs plans: allocates, compiles, launches, copies, counts and shows.
 
-use super::compile::{Compiled, compiled};
+use super::compile::{Compiled, compile_together, compiled};
 use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
@@ -309,10 +309,27 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     Ok(Scheduled { items, outputs, plan })
 }
 
+/// Compiles the kernels of a plan together on the devices that do that in less time.
+fn compile_ahead(items: &[ScheduleItem]) -> Result<()> {
+    let kernels = || items.iter().filter_map(|i| if let ScheduleItem::Kernel { ast, device, .. } = i { Some((ast, device)) } else { None });
+    let mut seen: Vec<&DeviceName> = Vec::new();
+    for (_, name) in kernels() {
+        if !seen.contains(&name) {
+            seen.push(name);
+            let device = Device::named(name)?;
+            if device.compiles_together() {
+                compile_together(&kernels().filter(|k| k.1 == name).map(|k| k.0).collect::<Vec<_>>(), &device)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Computes requests and returns their buffers; `None` where there is no element.
 pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
+    compile_ahead(&scheduled.items)?;
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {
         item.check()?;

@@ -39,7 +39,7 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
         launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
         let locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
-        launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
+        launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {

@@ -21,6 +21,10 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
+    /// Are several programs made ready at once in less time than one after the other, and kept on disk as well?
+    fn compiles_together(&self) -> bool {
+        false
+    }
     /// Several programs made ready at once, which a device may do in less time than one after the other.
     fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
@@ -29,7 +33,7 @@ pub trait Backend: Send + Sync {
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs it on memory, slot by slot, and says how long it took.
+    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` wants times.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
@@ -48,12 +52,15 @@ pub struct Device {
     backend: Arc<dyn Backend>,
 }
 
-/// The kinds of device, best first, with what opens one.
-type Open = fn() -> Result<Arc<dyn Backend>>;
-const KINDS: [(&str, &[&str], Open); 3] = [
-    ("CPU", &["CLANG"], || Ok(Arc::new(super::cpu::Cpu::open()?))),
-    ("INTERP", &[], || Ok(Arc::new(interp_device::InterpDevice::new()))),
-    ("NULL", &[], || Ok(Arc::new(null::Null::new()))),
+/// Opens the device of a number.
+type Open = fn(usize) -> Result<Arc<dyn Backend>>;
+
+/// The kinds of device, with what opens one. The kinds of one device give it under every number.
+const KINDS: [(&str, &[&str], Open); 4] = [
+    ("CPU", &["CLANG"], |_| Ok(Arc::new(super::cpu::Cpu::open()?))),
+    ("CL", &[], |index| Ok(Arc::new(super::cl::Cl::open(index)?))),
+    ("INTERP", &[], |_| Ok(Arc::new(interp_device::InterpDevice::new()))),
+    ("NULL", &[], |_| Ok(Arc::new(null::Null::new()))),
 ];
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
@@ -64,7 +71,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("cpu:clang").unwrap().name().as_str(), "CPU");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CPU, CL, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -79,9 +86,9 @@ impl Device {
         let config = env::config()?;
         // A name that came from `DEV` as it was written has not been looked at yet.
         canonical(name.as_str())?;
-        let kind = name.as_str().split(':').next().unwrap_or_default();
+        let (kind, index) = name.as_str().split_once(':').map_or((name.as_str(), 0), |(kind, index)| (kind, index.parse().unwrap_or(0)));
         let (_, _, opener) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name.as_str()))?;
-        let device = Device { name: name.clone(), backend: opener()? };
+        let device = Device { name: name.clone(), backend: opener(index)? };
         if config.debug >= 1 {
             eprintln!("opened {name}: {}", device.backend.describe());
         }
@@ -119,6 +126,9 @@ impl Device {
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
+    }
+    pub(crate) fn compiles_together(&self) -> bool {
+        self.backend.compiles_together()
     }
     pub(crate) fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
         self.backend.compile_many(programs)

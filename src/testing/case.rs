@@ -14,12 +14,12 @@ use crate::dtype::{DType, read};
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, substitute_all, toposort};
 use crate::reference::Value;
-use crate::runtime::Buffer;
+use crate::runtime::{Buffer, Device};
 use rustc_hash::FxHashMap;
 
 /// The device of a case's inputs and outputs, whatever it will be run on.
 pub const HERE: &str = "HERE";
-/// Another device of the same kind, for copies.
+/// Another device, of the same kind if there is one, for copies.
 pub const THERE: &str = "THERE";
 
 /// A tensor graph over `Param`s, and the bytes of each.
@@ -48,7 +48,8 @@ impl Case {
 
     /// The outputs over new buffers on a device; `THERE` becomes its neighbour.
     pub fn place(&self, device: &DeviceName) -> Result<Vec<UOp>> {
-        let there = DeviceName::new(&format!("{}:1", device.as_str()));
+        let beside = format!("{}:1", device.as_str());
+        let there = DeviceName::new(if Device::get(&beside).is_ok() { &beside } else { "INTERP" });
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {

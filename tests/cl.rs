@@ -1,0 +1,106 @@
+//! The device `CL` beside its arithmetic, which the tests of results check: places in memory, order, copies and limits; and what is chosen for devices with
+//! workgroups.
+
+use picograd::exec::{self, ScheduleItem};
+use picograd::opt::{Kernel, heuristic};
+use picograd::target::Target;
+use picograd::testing::there;
+use picograd::{DType, Device, Error, Tensor};
+
+fn ramp(n: i64) -> Tensor {
+    Tensor::arange(0, n, 1)
+}
+
+/// The kernels of a tensor, as the scheduler makes them.
+fn kernels(t: &Tensor) -> Vec<Kernel> {
+    let ast = |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(Kernel::new(ast)) } else { None };
+    t.schedule().unwrap().into_iter().filter_map(ast).collect()
+}
+
+#[test]
+fn buffers_begin_anywhere() {
+    if !there("CL") {
+        return;
+    }
+    for dtype in [DType::U8, DType::F16, DType::I32, DType::F64] {
+        let x = ramp(100).cast(dtype).to("CL").realize().unwrap();
+        for start in [1, 3, 17, 64, 99] {
+            let part = x.shrink(&[(start, 100)]).realize().unwrap();
+            let got = (&part + 1).cast(DType::I32).to_vec::<i32>().unwrap();
+            assert_eq!(got, (start as i32 + 1..101).collect::<Vec<_>>(), "{dtype} from {start} on");
+            assert_eq!(part.to("CPU").cast(DType::I32).to_vec::<i32>().unwrap(), (start as i32..100).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Nothing waits for a kernel but what reads its result, and memory goes from one to the next.
+#[test]
+fn kernels_run_in_order() {
+    if !there("CL") {
+        return;
+    }
+    let mut x = Tensor::zeros([1000]).to("CL").realize().unwrap();
+    for _ in 0..50 {
+        x = (&x * 2.0 + 1.0).modulo(1021.0).realize().unwrap();
+    }
+    let expected = (0..50).fold(0.0f32, |x, _| (x * 2.0 + 1.0) % 1021.0);
+    assert_eq!(x.to_vec::<f32>().unwrap(), vec![expected; 1000]);
+}
+
+#[test]
+fn copies_between_devices() {
+    if !there("CL") {
+        return;
+    }
+    let x = ramp(1000).realize().unwrap();
+    let back = (x.to("CL") * 3).to("INTERP").realize().unwrap();
+    assert_eq!((back + 1).to("CL").to_vec::<i64>().unwrap(), (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    if !there("CL") {
+        return;
+    }
+    let e = Device::get("cl:99").unwrap_err().to_string();
+    assert!(e.contains("there is no CL:99: OpenCL has "), "{e}");
+    let e = Tensor::zeros(&[10_000_000_000_000usize][..]).to("CL").contiguous().realize().unwrap_err();
+    assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"), "{e}");
+    assert_eq!((Tensor::ones([3]).to("CL") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
+}
+
+/// In f32 it would be another number.
+#[test]
+fn no_double_precision_is_an_error() {
+    let without = Target::opencl().without_f64();
+    let x = Tensor::new([1.0f32, 2.0]).realize().unwrap();
+    let inside = (x.cast(DType::F64) / 3.0).cast(DType::F32);
+    for t in [&inside, &x.cast(DType::F64)] {
+        let e = exec::lowered(&kernels(t)[0], &without).unwrap_err().to_string();
+        assert!(e.contains("does not compute in f64"), "{e}");
+        exec::lowered(&kernels(t)[0], &Target::opencl()).unwrap();
+    }
+    exec::lowered(&kernels(&(&x + 1.0))[0], &without).unwrap();
+}
+
+fn chosen(t: &Tensor) -> String {
+    let list = kernels(t);
+    assert_eq!(list.len(), 1);
+    heuristic(&list[0], &Target::opencl()).opts.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn threads_of_workgroups() {
+    let a = |shape: &[usize]| Tensor::zeros(shape).to("NULL").contiguous().realize().unwrap();
+    // Four outputs a thread, 256 threads.
+    assert_eq!(chosen(&(a(&[1024, 4096]) + 1.0)), "UPCAST:0:4 LOCAL:0:256");
+    // Hardly anything divides it.
+    assert_eq!(chosen(&(a(&[100_003]) + 1.0)), "PADTO:0:32 LOCAL:0:192");
+    // A workgroup for a row, and for everything.
+    assert_eq!(chosen(&a(&[4096, 1000]).sum(1)), "GROUP:1:250");
+    assert_eq!(chosen(&a(&[64, 64]).sum(..)), "GROUP:0:256");
+    // Sums along columns have a thread for each.
+    assert_eq!(chosen(&a(&[512, 4096]).sum(0)), "UPCAST:0:4 LOCAL:0:256");
+    // A product has a register tile.
+    assert_eq!(chosen(&a(&[256, 512]).matmul(&a(&[512, 1024]))), "UPCAST:1:4 UPCAST:0:2 UPCAST:1:4 LOCAL:1:64 LOCAL:0:4");
+}
