@@ -104,3 +104,24 @@ fn threads_of_workgroups() {
     // A product has a register tile.
     assert_eq!(chosen(&a(&[256, 512]).matmul(&a(&[512, 1024]))), "UPCAST:1:4 UPCAST:0:2 UPCAST:1:4 LOCAL:1:64 LOCAL:0:4");
 }
+
+/// What is computed on one device and read on another is copied in between.
+#[test]
+fn devices_beside_each_other() {
+    if !there("CL") {
+        return;
+    }
+    let x = Tensor::new([1.0f32, 2.0, 3.0]).to("CL").realize().unwrap().as_param();
+    let y = x.to("INTERP");
+    let w = Tensor::new([2.0f32, 3.0, 4.0]).to("INTERP");
+    (&y * &w).sum(..).backward();
+    let g = x.grad().unwrap();
+    Tensor::realize_many(&[&y.detach(), &g]).unwrap();
+    assert_eq!((y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap()), (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0]));
+    // Equal graphs without inputs are one node, wherever they are asked for.
+    let on = |device: &str| Tensor::from_uop(Tensor::arange(0i64, 5, 1).uop(), Device::get(device).unwrap().name().clone());
+    let (a, b, c) = (on("CL"), on("INTERP"), on("INTERP") * Tensor::new([3i64; 5]).to("INTERP"));
+    Tensor::realize_many(&[&a, &b, &c]).unwrap();
+    assert_eq!((&a + &a).to_vec::<i64>().unwrap(), [0, 2, 4, 6, 8]);
+    assert_eq!(((&b + &b).to_vec::<i64>().unwrap(), c.to_vec::<i64>().unwrap()), (vec![0, 2, 4, 6, 8], vec![0, 3, 6, 9, 12]));
+}

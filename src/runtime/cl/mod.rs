@@ -147,6 +147,11 @@ fn counted(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+/// A name that drivers take. PoCL makes a path of it, and ends the process where that is longer than it has room for.
+fn short(name: &str) -> &str {
+    name.get(..64).unwrap_or(name)
+}
+
 impl Shared {
     /// Lets what is queued begin.
     fn flush(&self) -> Result<()> {
@@ -158,7 +163,7 @@ impl Shared {
 impl Cl {
     /// Several programs from one source.
     fn one_build(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        let name = |i: usize| format!("k{i}_{}", programs[i].name);
+        let name = |i: usize| format!("k{i}_{}", short(&programs[i].name));
         let source = |i: usize| Ok((self.renderer.render(&name(i), &programs[i].uops)?, "__kernel ".to_string()));
         let sources = (0..programs.len()).map(source).collect::<Result<Vec<_>>>()?;
         let built = self.shared.build(&joined(&sources), "many")?;
@@ -178,9 +183,10 @@ impl Backend for Cl {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let source = self.renderer.render(&program.name, &program.uops)?;
-        let built = self.shared.build(&source, &program.name)?;
-        Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, source, &program.name, program)?))
+        let name = short(&program.name);
+        let source = self.renderer.render(name, &program.uops)?;
+        let built = self.shared.build(&source, name)?;
+        Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, source, name, program)?))
     }
     fn compiles_together(&self) -> bool {
         true
