@@ -1,6 +1,7 @@
 //! The CPU device: C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
+use super::build::joined;
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
@@ -10,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{Clang, Renderer};
 use crate::target::Target;
-use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,21 +60,8 @@ impl Backend for Cpu {
     }
     /// One text for all: starting the compiler costs several times what a small kernel does. Such an object is not kept on disk.
     fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        let mut seen: FxHashSet<String> = FxHashSet::default();
-        let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
-        for (i, program) in programs.iter().enumerate() {
-            let name = format!("k{i}_{}", program.name);
-            let source = self.renderer.render(&name, &program.uops)?;
-            // Types and helpers stand before the kernel, one on a line, and equal names mean equal lines.
-            let start = source.find(&format!("static void {name}(")).unwrap_or(0);
-            for line in source[..start].lines().filter(|l| seen.insert(l.to_string())) {
-                prelude.push_str(line);
-                prelude.push('\n');
-            }
-            kernels.push_str(&source[start..]);
-            names.push((name, source));
-        }
-        let object = self.compiler.compile(&(prelude + &kernels), "many")?;
+        let (text, names) = joined(&self.renderer, "static", programs)?;
+        let object = self.compiler.compile(&text, "many")?;
         let code = Arc::new(Code::load(&object)?);
         names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
     }

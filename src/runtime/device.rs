@@ -25,6 +25,10 @@ pub trait Backend: Send + Sync {
     fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
+    /// Waits until everything that was asked for is done.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A compiled kernel.
@@ -48,12 +52,14 @@ pub struct Device {
     backend: Arc<dyn Backend>,
 }
 
+/// What opens the device of a number.
+type Open = fn(usize) -> Result<Arc<dyn Backend>>;
 /// The kinds of device, best first, with what opens one.
-type Open = fn() -> Result<Arc<dyn Backend>>;
-const KINDS: [(&str, &[&str], Open); 3] = [
-    ("CPU", &["CLANG"], || Ok(Arc::new(super::cpu::Cpu::open()?))),
-    ("INTERP", &[], || Ok(Arc::new(interp_device::InterpDevice::new()))),
-    ("NULL", &[], || Ok(Arc::new(null::Null::new()))),
+const KINDS: [(&str, &[&str], Open); 4] = [
+    ("CUDA", &[], |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?))),
+    ("CPU", &["CLANG"], |_| Ok(Arc::new(super::cpu::Cpu::open()?))),
+    ("INTERP", &[], |_| Ok(Arc::new(interp_device::InterpDevice::new()))),
+    ("NULL", &[], |_| Ok(Arc::new(null::Null::new()))),
 ];
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
@@ -64,7 +70,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("cpu:clang").unwrap().name().as_str(), "CPU");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -79,9 +85,11 @@ impl Device {
         let config = env::config()?;
         // A name that came from `DEV` as it was written has not been looked at yet.
         canonical(name.as_str())?;
-        let kind = name.as_str().split(':').next().unwrap_or_default();
+        let mut parts = name.as_str().split(':');
+        let kind = parts.next().unwrap_or_default();
+        let number = parts.find_map(|p| p.parse().ok()).unwrap_or(0);
         let (_, _, opener) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name.as_str()))?;
-        let device = Device { name: name.clone(), backend: opener()? };
+        let device = Device { name: name.clone(), backend: opener(number)? };
         if config.debug >= 1 {
             eprintln!("opened {name}: {}", device.backend.describe());
         }
@@ -96,6 +104,7 @@ impl Device {
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
+            None if Device::get("CUDA").is_ok() => DeviceName::new("CUDA"),
             None if cc::CCompiler::find().is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
@@ -113,6 +122,10 @@ impl Device {
     /// A line about it.
     pub fn describe(&self) -> String {
         self.backend.describe()
+    }
+    /// Waits until everything that was asked of it is done. Reading a tensor does so by itself; this is for measuring.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend.synchronize()
     }
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)

@@ -13,6 +13,7 @@ use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::lower::Program;
 use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
 use crate::reference::Value;
+use crate::runtime::device::canonical;
 use crate::runtime::interp::{self, Interp, Options};
 use crate::runtime::{Buffer, Device, Memory};
 use crate::schedule::Request;
@@ -75,7 +76,7 @@ impl FromStr for Setup {
     /// What `Display` prints, with whatever stands before the name of the device.
     fn from_str(text: &str) -> Result<Setup, Error> {
         let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
-        let device = *["INTERP", "CPU"].iter().find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
+        let device = *DEVICES.iter().find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
             Choose::Default
         } else if text.contains("without optimisations") {
@@ -93,10 +94,15 @@ impl FromStr for Setup {
     }
 }
 
-/// The setups that every case is run in.
+/// The devices that cases are run on, where they are there.
+const DEVICES: [&str; 3] = ["INTERP", "CPU", "CUDA"];
+
+/// The setups that every case is run in: on every device that is there, or on the one that `DEV` names.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
-    for device in ["INTERP", "CPU"] {
+    let named = crate::env::config().ok().and_then(|c| c.device.as_ref()).and_then(|d| canonical(d).ok());
+    let wanted = |device: &str| named.as_ref().is_none_or(|n| n.as_str() == device);
+    for device in DEVICES.into_iter().filter(|d| wanted(d) && Device::get(d).is_ok()) {
         for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
@@ -223,13 +229,17 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
 
 fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
     let device = Device::get(setup.device)?;
-    let scheduled = scheduled(case, setup, &device)?;
+    prepare_for(case, setup, &device, device.target())
+}
+
+fn prepare_for(case: &Case, setup: &Setup, device: &Device, target: &Target) -> Outcome<Prepared> {
+    let scheduled = scheduled(case, setup, device)?;
     let mut programs = Vec::new();
     for (i, item) in scheduled.items.iter().enumerate() {
         programs.push(match item {
             ScheduleItem::Kernel { ast, .. } => {
-                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?;
-                Some((kernel.opts.clone(), exec::lowered(&kernel, device.target())?))
+                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, target)?;
+                Some((kernel.opts.clone(), exec::lowered(&kernel, target)?))
             }
             ScheduleItem::Copy { .. } => None,
         });
@@ -316,7 +326,7 @@ fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::
 
 /// The programs of another device, interpreted, on memory of their own.
 fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Value>> {
-    let again = scheduled(case, setup, &Device::get(setup.device)?)?;
+    let again = scheduled(case, setup, &Device::get("INTERP")?)?;
     for (item, program) in again.items.iter().zip(&p.programs) {
         match (item, program) {
             (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
@@ -336,7 +346,7 @@ fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     match place.memory {
         // SAFETY: the buffers were made for this run, and it is the only one that has them.
         Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset) }),
-        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
+        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a buffer without memory of the host".into())),
     }
 }
 
@@ -366,6 +376,21 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
         }
     }
     Ok(())
+}
+
+/// Does a program call functions that the target has and this crate does not define?
+fn calls_functions(program: &Program, target: &Target) -> bool {
+    program.uops.iter().any(|u| target.has(u.op(), u.dtype()))
+}
+
+/// Lowers a case for a target that need not be here, interprets the programs, compares, and returns them.
+pub fn check_for(case: &Case, expected: &[Traced], choose: Choose, target: &Target) -> Outcome<Vec<Program>> {
+    guarded(|| {
+        let setup = Setup { device: "INTERP", choose, in_place: false };
+        let p = prepare_for(case, &setup, &Device::get("INTERP")?, target)?;
+        compare(expected, &run_interpreted(case, &setup, &p)?)?;
+        Ok(p.programs.into_iter().flatten().map(|(_, program)| program).collect())
+    })
 }
 
 /// Runs one case in one setup.
@@ -424,7 +449,7 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
         let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
             // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device == "CPU" { Some(run_interpreted(case, setup, &p)?) } else { None };
+            let interpreted = if setup.device != "INTERP" { Some(run_interpreted(case, setup, &p)?) } else { None };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
             }
@@ -433,7 +458,9 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
                 compare(expected, &realized(case, setup)?)?;
             }
             let got = run_compiled(case, &p, &own)?;
-            if let Some(i) = &interpreted {
+            // The interpreter takes functions of doubles from the host, where other devices have their own.
+            let own = setup.device != "CPU" && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
+            if let Some(i) = interpreted.as_ref().filter(|_| !own) {
                 compare_bits(expected, &got, i)?;
             }
             compare(expected, &got)

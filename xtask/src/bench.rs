@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let quick = match words.as_slice() {
-        ["compile"] | ["kernels"] => false,
+        ["compile"] | ["kernels"] | ["gpu"] => false,
         ["compile", "--quick"] => true,
-        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels"),
+        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels, or gpu"),
     };
     if cfg!(debug_assertions) {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
@@ -34,8 +34,8 @@ pub fn run(words: &[String]) -> ExitCode {
             Err(e) => usage(&format!("cargo cannot be run: {e}")),
         };
     }
-    if words[0] == "kernels" {
-        return match crate::kernels::figures() {
+    if words[0] != "compile" {
+        return match if words[0] == "gpu" { crate::gpu::figures() } else { crate::kernels::figures() } {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("xtask: {e}");

@@ -2,9 +2,11 @@
 
 mod bench;
 mod fuzz;
+mod gpu;
 mod ir;
 mod kernels;
 mod models;
+mod package;
 mod suite;
 
 use std::process::ExitCode;
@@ -15,6 +17,8 @@ usage: cargo xtask TASK
   test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
+  bench gpu        speed of kernels on the default device
+  package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]
                    random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
@@ -26,19 +30,24 @@ fn main() -> ExitCode {
     match task {
         "test" => suite::run(rest),
         "bench" => bench::run(rest),
-        "fuzz" => match fuzz::main(rest) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(message) => {
-                eprintln!("{message}");
-                ExitCode::FAILURE
-            }
-        },
+        "package" => ended(package::run()),
+        "fuzz" => ended(fuzz::main(rest)),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         "" => usage("a task is missing"),
         other => usage(&format!("there is no task `{other}`")),
+    }
+}
+
+fn ended(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
     }
 }
 
