@@ -158,7 +158,8 @@ impl Kernel {
         let threads: usize = of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
         let bytes = |u: &UOp| {
             let copies: usize = of_kind(&[AxisKind::Upcast]).into_iter().filter(|a| u.uses_range(a.range_id())).map(extent).product();
-            let lanes = if u.src()[1..].iter().any(|r| r.range_kind() == AxisKind::Unroll) { target.max_lanes as usize } else { 1 };
+            let most = (target.vector_bytes / 4).min(target.max_lanes as usize).max(1);
+            let lanes = if u.src()[1..].iter().any(|r| r.range_kind() == AxisKind::Unroll) { most } else { 1 };
             2 * u.dtype().itemsize().max(4) * threads * copies * lanes
         };
         let shared = |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
