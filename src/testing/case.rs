@@ -46,10 +46,9 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device; `THERE` becomes its neighbour. A GPU, which may have none, is its own.
-    pub fn place(&self, device: &DeviceName) -> Result<Vec<UOp>> {
-        let neighbour = if device.as_str().starts_with("CUDA") { "" } else { ":1" };
-        let there = DeviceName::new(&format!("{}{neighbour}", device.as_str()));
+    /// The outputs over new buffers on a device; `THERE` becomes its neighbour, or itself where it is alone.
+    pub fn place(&self, device: &DeviceName, alone: bool) -> Result<Vec<UOp>> {
+        let there = DeviceName::new(&format!("{}{}", device.as_str(), if alone { "" } else { ":1" }));
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {

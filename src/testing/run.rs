@@ -202,7 +202,8 @@ struct Prepared {
 
 /// The case on new buffers, as requests.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
-    let placed = case.place(device.name())?;
+    // Programs of one GPU do not run on another, and there may be none.
+    let placed = case.place(device.name(), setup.device == "CUDA")?;
     let inputs: Vec<StorageRef> = toposort(&placed)
         .iter()
         .filter_map(|u| match u.arg() {
