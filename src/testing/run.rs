@@ -75,7 +75,7 @@ impl FromStr for Setup {
     /// What `Display` prints, with whatever stands before the name of the device.
     fn from_str(text: &str) -> Result<Setup, Error> {
         let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
-        let device = *["INTERP", "CPU"].iter().find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
+        let device = *DEVICES.iter().chain(&["CPU"]).find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
             Choose::Default
         } else if text.contains("without optimisations") {
@@ -93,10 +93,18 @@ impl FromStr for Setup {
     }
 }
 
+/// The devices that cases are run on, where they are there. A setup may also name `CPU`, which is one of them.
+const DEVICES: [&str; 3] = ["INTERP", "CPU:CLANG", "CPU:LLVM"];
+
 /// The setups that every case is run in.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
-    for device in ["INTERP", "CPU"] {
+    for device in DEVICES {
+        if let Err(e) = Device::get(device) {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| eprintln!("skipped: {e}"));
+            continue;
+        }
         for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
@@ -424,7 +432,7 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
         let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
             // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device == "CPU" { Some(run_interpreted(case, setup, &p)?) } else { None };
+            let interpreted = if setup.device.starts_with("CPU") { Some(run_interpreted(case, setup, &p)?) } else { None };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
             }
