@@ -234,16 +234,16 @@ enum Object {
 
 impl Object {
     /// Through LLVM, or nothing where it is not here.
-    fn by_llvm(sources: &[(String, String)]) -> Option<Object> {
+    fn by_llvm(programs: &[Rendered]) -> Option<Object> {
         let llvm = llvm::Llvm::find().inspect_err(|e| eprintln!("skipped: {e}")).ok()?;
-        let load = |(name, source): &(String, String)| (name.clone(), Code::load(&llvm.compile(source, name).unwrap()).unwrap());
-        Some(Object::Loaded(sources.iter().map(load).collect()))
+        let load = |p: &Rendered| (p.name.clone(), Code::load(&llvm.compile(&p.source, &p.name).unwrap()).unwrap());
+        Some(Object::Loaded(programs.iter().map(load).collect()))
     }
-    fn by_cc(sources: &[(String, String)], dir: &Path) -> Object {
+    fn by_cc(programs: &[Rendered], dir: &Path) -> Object {
         let so = dir.join("kernels.so");
         let mut command = std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_string()));
         command.args(["-std=c11", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-w", "-shared", "-fPIC"]);
-        for (name, source) in sources {
+        for Rendered { name, source, .. } in programs {
             let file = dir.join(format!("{name}.c"));
             std::fs::write(&file, source).unwrap();
             command.arg(file);
@@ -308,33 +308,38 @@ impl Drop for TempDir {
     }
 }
 
-/// Every program of a number of lanes, and its text in a language.
-fn programs(lanes: u16, renderer: &dyn Renderer) -> (Vec<(String, Builder)>, Vec<(String, String)>) {
-    let (mut programs, mut sources) = (Vec::new(), Vec::new());
-    for t in DType::ALL {
-        let mut b = Builder::new(lanes);
-        for e in expressions(&mut b, *t) {
-            b.store(e);
+/// A program with its name and text.
+struct Rendered {
+    name: String,
+    source: String,
+    program: Builder,
+}
+
+/// A program for each dtype at a number of lanes, in a language.
+fn programs(lanes: u16, renderer: &dyn Renderer) -> Vec<Rendered> {
+    let rendered = |t: &DType| {
+        let mut program = Builder::new(lanes);
+        for e in expressions(&mut program, *t) {
+            program.store(e);
         }
-        b.finish();
+        program.finish();
         let name = format!("every_{t}");
-        sources.push((name.clone(), renderer.render(&name, &b.list).unwrap()));
-        programs.push((name, b));
-    }
-    (programs, sources)
+        Rendered { source: renderer.render(&name, &program.list).unwrap(), name, program }
+    };
+    DType::ALL.iter().map(rendered).collect()
 }
 
 fn check_c(lanes: u16) {
-    let (programs, sources) = programs(lanes, &Clang::new(Target::c(1, 64)));
+    let programs = programs(lanes, &Clang::new(Target::c(1, 64)));
     let dir = TempDir::new(&format!("lanes{lanes}"));
-    let object = Object::by_cc(&sources, &dir.0);
-    programs.iter().for_each(|(name, b)| compare(&object, name, b));
+    let object = Object::by_cc(&programs, &dir.0);
+    programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
 fn check_llvm(lanes: u16) {
-    let (programs, sources) = programs(lanes, &Llvm::new(Target::llvm(1, 64)));
-    let Some(object) = Object::by_llvm(&sources) else { return };
-    programs.iter().for_each(|(name, b)| compare(&object, name, b));
+    let programs = programs(lanes, &Llvm::new(Target::llvm(1, 64)));
+    let Some(object) = Object::by_llvm(&programs) else { return };
+    programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
 /// Runs a program and compares every element of every output with what it should be.

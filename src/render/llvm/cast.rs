@@ -32,7 +32,7 @@ impl Writer<'_> {
             return self.cast(f32s, to, &x);
         }
         if is_small(to.scalar) {
-            return self.to_small(from, to, x);
+            return self.narrow(from, to, x);
         }
         let (narrows, widens) = (to.bits() < from.bits(), to.bits() > from.bits());
         let unsigned = from.is_unsigned() || from.is_bool();
@@ -85,7 +85,9 @@ impl Writer<'_> {
     fn decode(&mut self, small: DType, x: &str) -> String {
         let (f32s, u32s) = (like(small, Scalar::F32), like(small, Scalar::U32));
         if small.scalar == Scalar::F16 {
-            return self.from_half(small, x);
+            let half = Self::half(small);
+            let x = self.define("cast", &format!("bitcast {} {x} to {half}", ty(small)));
+            return self.define("cast", &format!("fpext {half} {x} to {}", ty(f32s)));
         }
         let u = self.convert("zext", small, x, u32s);
         if small.scalar == Scalar::BF16 {
@@ -121,14 +123,8 @@ impl Writer<'_> {
         ty(like(dtype, Scalar::F32)).replace("float", "half")
     }
 
-    fn from_half(&mut self, small: DType, x: &str) -> String {
-        let half = Self::half(small);
-        let x = self.define("cast", &format!("bitcast {} {x} to {half}", ty(small)));
-        self.define("cast", &format!("fpext {half} {x} to {}", ty(like(small, Scalar::F32))))
-    }
-
     /// A number that is not small, as a small float, rounded once.
-    fn to_small(&mut self, from: DType, to: DType, x: &str) -> Text {
+    fn narrow(&mut self, from: DType, to: DType, x: &str) -> Text {
         let (f32s, f64s) = (like(from, Scalar::F32), like(from, Scalar::F64));
         Ok(match from.scalar {
             Scalar::F32 if to.scalar == Scalar::F16 => {
@@ -140,7 +136,7 @@ impl Writer<'_> {
             // Up to 16 bits an integer is exactly an f32, up to 32 bits exactly an f64.
             _ if from.bits() <= 16 => {
                 let x = self.cast(from, f32s, x)?;
-                self.to_small(f32s, to, &x)?
+                self.narrow(f32s, to, &x)?
             }
             _ if from.bits() == 32 => {
                 let x = self.cast(from, f64s, x)?;
