@@ -101,6 +101,8 @@ struct Writer<'a> {
     counted: FxHashSet<u64>,
     /// Values that are offsets.
     offsets: FxHashSet<u64>,
+    /// Offsets that addresses are not made from, because they are at a fixed distance from another, and that nothing else needs.
+    folded: FxHashSet<u64>,
     /// How many names of a kind are taken.
     taken: FxHashMap<&'static str, usize>,
 }
@@ -129,8 +131,11 @@ impl<'a> Writer<'a> {
     fn new(target: &'a Target, uops: &[UOp]) -> Writer<'a> {
         let counted = counted(uops);
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
-        let (mut offsets, mut threads) = (FxHashSet::default(), Vec::new());
+        let (mut offsets, mut folded, mut used) = (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
+        let mut threads = Vec::new();
         for u in uops {
+            // An index needs its condition and, below, what its offset comes from.
+            used.extend(u.src().iter().skip(if u.op() == Op::Index { 2 } else { 0 }).map(UOp::id));
             match (u.op(), u.arg()) {
                 (Op::Range, _) => open.push(u.id()),
                 (Op::EndRange, _) => drop(open.pop()),
@@ -140,7 +145,12 @@ impl<'a> Writer<'a> {
                         list.extend(accumulator(u).filter(|acc| !list.contains(acc)));
                     }
                 }
-                (Op::Index, _) => drop(offsets.insert(split(&u.src()[1], &counted).0.id())),
+                (Op::Index, _) => {
+                    let (idx, base) = (u.src()[1].id(), split(&u.src()[1], &counted).0.id());
+                    offsets.insert(base);
+                    used.insert(base);
+                    folded.insert(idx);
+                }
                 (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, extent }) => {
                     let dim = *dim as usize;
                     threads.resize(threads.len().max(dim + 1), 1);
@@ -149,6 +159,7 @@ impl<'a> Writer<'a> {
                 _ => {}
             }
         }
+        folded.retain(|id| !used.contains(id));
         Writer {
             target,
             lines: Vec::new(),
@@ -163,6 +174,7 @@ impl<'a> Writer<'a> {
             changed,
             counted,
             offsets,
+            folded,
             taken: FxHashMap::default(),
         }
     }
@@ -291,6 +303,7 @@ impl<'a> Writer<'a> {
                 let text = self.pick(u, picked)?;
                 self.value(u, text);
             }
+            (op, _) if op.is_alu() && self.folded.contains(&u.id()) => {}
             (op, _) if op.is_alu() => {
                 let text = self.alu(u)?;
                 self.value(u, text);
@@ -310,11 +323,12 @@ impl<'a> Writer<'a> {
         if dim + 1 < self.threads.len() {
             text = self.define("alu", &format!("urem i64 {text}, {}", self.threads[dim]));
         }
-        let name = format!("%tidx{dim}");
-        let shorten = if u.dtype().bits() == 64 { "add i64 0," } else { "trunc i64" };
-        let to = if u.dtype().bits() == 64 { String::new() } else { format!(" to {}", ty(u.dtype())) };
-        self.line(format!("{name} = {shorten} {text}{to} ; {}", self.threads[dim]));
-        self.value(u, name);
+        if u.dtype().bits() < 64 {
+            let name = format!("%tidx{dim}");
+            self.line(format!("{name} = trunc i64 {text} to {} ; {}", ty(u.dtype()), self.threads[dim]));
+            text = name;
+        }
+        self.value(u, text);
     }
 
     /// A loop is tested at its end; one that may have no turn stands in a guarded region.
