@@ -6,27 +6,23 @@
 //! would replace it.
 
 use crate::error::{Error, Result};
+use crate::runtime::build::{build, create_unique, first_lines, keep_source, unique};
 use crate::runtime::elf::Code;
 use crate::runtime::objcache::{self, Cache, Key};
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A kernel takes 30 to 300 ms; a compiler that takes a minute will not come back.
 const LIMIT: Duration = Duration::from_secs(60);
 /// For the compiler to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
-/// How much of what the compiler says goes into an error.
-const MESSAGE_LINES: usize = 12;
 const MOST_OUTPUT: u64 = 256 << 20;
-/// How many refused sources are kept in the cache folder.
-const KEEP_FAILED: usize = 50;
 
 /// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less time.
 const NAMES: [&str; 9] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
@@ -138,18 +134,7 @@ impl CCompiler {
     }
 
     fn build_with(&self, src: &str, name: &str, cache: &Cache) -> Result<Code> {
-        let key = self.key(src);
-        if let Some(object) = cache.get(key) {
-            match Code::load(&object) {
-                Ok(code) => return Ok(code),
-                // Whole, yet not loadable: perhaps from a compiler that changed under the same version. Made anew it may be good.
-                Err(_) => cache.remove(key),
-            }
-        }
-        let object = self.compile_within(src, name, LIMIT, cache)?;
-        let code = Code::load(&object)?;
-        cache.put(key, &object);
-        Ok(code)
+        build(cache, self.key(src), || self.compile_within(src, name, LIMIT, cache))
     }
 
     /// The cache key of the object that this text gives: compiler, flags, CPU and text.
@@ -162,7 +147,7 @@ impl CCompiler {
     fn compile_within(&self, src: &str, name: &str, limit: Duration, cache: &Cache) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
             let msg = format!("kernel {name}: {} {why}", self.path.display());
-            Error::Compile { msg, source_at: keep_source(src, name, cache.dir()) }
+            Error::Compile { msg, source_at: keep_source(src, name, ".c", cache.dir()) }
         })
     }
 
@@ -292,58 +277,6 @@ fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     }
     // An empty part would mean the current folder, which is no place to take programs from.
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
-}
-
-fn first_lines(text: &str) -> String {
-    let mut lines: Vec<&str> = text.lines().take(MESSAGE_LINES + 1).collect();
-    if lines.len() > MESSAGE_LINES {
-        lines[MESSAGE_LINES] = "…";
-    }
-    // What a compiler quotes from a source must not steer a terminal.
-    lines.join("\n").chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
-}
-
-/// Keeps a source that was refused, for a look. `None` where it can be written nowhere.
-fn keep_source(src: &str, name: &str, cache: Option<&Path>) -> Option<PathBuf> {
-    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect();
-    let in_cache = cache.and_then(|dir| {
-        let dir = dir.join("failed");
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).ok()?;
-        make_room(&dir);
-        let file = dir.join(format!("{name}-{}.c", Key::of(&[src.as_bytes()])));
-        fs::write(&file, src).ok()?;
-        Some(file)
-    });
-    in_cache.or_else(|| {
-        let (mut file, path) = create_unique(&std::env::temp_dir(), &format!("picograd-{name}"), ".c").ok()?;
-        file.write_all(src.as_bytes()).ok()?;
-        Some(path)
-    })
-}
-
-/// Deletes the oldest refused sources where there are many.
-fn make_room(dir: &Path) {
-    let Ok(list) = fs::read_dir(dir) else { return };
-    let mut files: Vec<_> = list.flatten().filter_map(|f| Some((f.metadata().ok()?.modified().ok()?, f.path()))).collect();
-    if files.len() >= KEEP_FAILED {
-        files.sort();
-        for (_, path) in &files[..=files.len() - KEEP_FAILED] {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-/// A part of a file name that no other process or thread uses.
-fn unique() -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.subsec_nanos());
-    format!("{}-{}-{nanos:08x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn create_unique(dir: &Path, stem: &str, ending: &str) -> std::io::Result<(File, PathBuf)> {
-    let path = dir.join(format!("{stem}-{}{ending}", unique()));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    Ok((file, path))
 }
 
 /// A private folder, removed with all that is in it. Only its owner can enter, so nobody can put another file where gcc writes.

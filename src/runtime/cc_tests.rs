@@ -1,6 +1,7 @@
 //! Tests of the C compiler as a child: what is found, what it is told, and what happens when it refuses, is missing, or hangs.
 
 use super::*;
+use crate::runtime::build::KEEP_FAILED;
 use crate::runtime::testing::TempDir;
 
 const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, long n)
@@ -80,7 +81,7 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     fs::remove_file(at).unwrap();
     // Not without end.
     for i in 0..KEEP_FAILED + 20 {
-        keep_source(&format!("{i}"), "k", Some(tmp.path())).unwrap();
+        keep_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
     }
     assert_eq!(fs::read_dir(tmp.path().join("failed")).unwrap().count(), KEEP_FAILED);
 }

@@ -1,14 +1,15 @@
-//! The CPU device: C through clang or cc, loaded into memory, run on a pool of threads.
+//! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
+use super::llvm::Llvm;
 use super::memory::HostBuffer;
 use super::pool;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
-use crate::render::{Clang, Renderer};
+use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -16,15 +17,27 @@ use std::time::{Duration, Instant};
 
 /// The device.
 pub struct Cpu {
-    compiler: &'static CCompiler,
-    renderer: Clang,
+    compiler: Compiler,
+    renderer: Box<dyn Renderer>,
+}
+
+/// What makes machine code of a text.
+enum Compiler {
+    C(&'static CCompiler),
+    Llvm(&'static Llvm),
 }
 
 impl Cpu {
-    /// Finds a compiler.
-    pub fn open() -> Result<Cpu> {
-        let compiler = CCompiler::find()?;
-        Ok(Cpu { compiler, renderer: Clang::new(Target::c(pool::threads(), vector_bytes())) })
+    /// Through C, where there is a compiler.
+    pub fn clang() -> Result<Cpu> {
+        let compiler = Compiler::C(CCompiler::find()?);
+        Ok(Cpu { compiler, renderer: Box::new(Clang::new(Target::c(pool::threads(), vector_bytes()))) })
+    }
+
+    /// Through LLVM, where there is a library.
+    pub fn llvm() -> Result<Cpu> {
+        let compiler = Compiler::Llvm(Llvm::find()?);
+        Ok(Cpu { compiler, renderer: Box::new(render::Llvm::new(Target::llvm(pool::threads(), vector_bytes()))) })
     }
 }
 
@@ -48,18 +61,42 @@ impl Backend for Cpu {
     }
     fn describe(&self) -> String {
         let target = self.target();
-        format!("{} with {} threads, vectors of {} bytes", self.compiler.version, target.threads, target.vector_bytes)
+        let compiler = match self.compiler {
+            Compiler::C(c) => c.version.clone(),
+            Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
+        };
+        format!("{compiler} with {} threads, vectors of {} bytes", target.threads, target.vector_bytes)
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let source = self.renderer.render(&program.name, &program.uops)?;
-        let code = Arc::new(self.compiler.build(&source, &program.name)?);
-        Ok(Arc::new(kernel(source, &program.name, &code)?))
+        let code = match self.compiler {
+            Compiler::C(c) => c.build(&source, &program.name)?,
+            Compiler::Llvm(l) => l.build(&source, &program.name)?,
+        };
+        Ok(Arc::new(kernel(source, &program.name, &Arc::new(code))?))
     }
-    /// One text for all: starting the compiler costs several times what a small kernel does. Such an object is not kept on disk.
+    /// Such objects are not kept on disk.
     fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+        match self.compiler {
+            Compiler::C(c) => self.compile_together(c, programs),
+            Compiler::Llvm(l) => {
+                let one = |program: &&Program| {
+                    let source = self.renderer.render(&program.name, &program.uops)?;
+                    let code = Arc::new(Code::load(&l.compile(&source, &program.name)?)?);
+                    Ok(Arc::new(kernel(source, &program.name, &code)?) as Arc<dyn Executable>)
+                };
+                programs.iter().map(one).collect()
+            }
+        }
+    }
+}
+
+impl Cpu {
+    /// One text for all: starting the compiler costs several times what a small kernel does.
+    fn compile_together(&self, compiler: &CCompiler, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
         let mut seen: FxHashSet<String> = FxHashSet::default();
         let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
         for (i, program) in programs.iter().enumerate() {
@@ -74,7 +111,7 @@ impl Backend for Cpu {
             kernels.push_str(&source[start..]);
             names.push((name, source));
         }
-        let object = self.compiler.compile(&(prelude + &kernels), "many")?;
+        let object = compiler.compile(&(prelude + &kernels), "many")?;
         let code = Arc::new(Code::load(&object)?);
         names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
     }

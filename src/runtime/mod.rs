@@ -1,7 +1,8 @@
-//! What runs kernels: devices and buffers, and for the host the C compiler, the loader of its objects, the disk cache of objects and the
+//! What runs kernels: devices and buffers, and for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the
 //! thread pool; files that are written whole, and files from the network.
 
 pub mod buffer;
+mod build;
 pub mod cc;
 mod cpu;
 pub mod device;
@@ -11,6 +12,7 @@ pub mod elf;
 pub(crate) mod files;
 pub mod interp;
 mod interp_device;
+pub mod llvm;
 pub mod memory;
 mod null;
 pub mod objcache;

@@ -9,7 +9,8 @@ use picograd::{Device, Tensor};
 
 /// Every device that computes and is there. A new kind of device joins by being in the registry.
 pub fn devices() -> Vec<String> {
-    let there = Device::list().into_iter().filter(|(name, found)| name != "NULL" && found.is_ok());
+    let computes = Device::list().into_iter().filter(|(name, _)| name != "NULL");
+    let there = computes.filter(|(name, found)| found.as_ref().inspect_err(|e| eprintln!("skipped on {name}: {e}")).is_ok());
     there.map(|(name, _)| name).collect()
 }
 

@@ -17,16 +17,20 @@ use std::time::{Duration, Instant};
 pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let quick = match words.as_slice() {
-        ["compile"] | ["kernels"] => false,
+        ["compile"] | ["kernels"] | ["kernel_compile"] => false,
         ["compile", "--quick"] => true,
-        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels"),
+        _ => {
+            return usage(
+                "bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels, or kernel_compile",
+            );
+        }
     };
     if cfg!(debug_assertions) {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
         args.extend(&words);
         let mut cargo = suite::cargo(&args);
-        if words[0] == "kernels" {
-            cargo.env("DEV", "NULL");
+        if words[0] != "compile" {
+            cargo.env("DEV", "NULL").env("PICO_CACHE", "off");
         }
         return match cargo.status() {
             Ok(status) if status.success() => ExitCode::SUCCESS,
@@ -34,8 +38,9 @@ pub fn run(words: &[String]) -> ExitCode {
             Err(e) => usage(&format!("cargo cannot be run: {e}")),
         };
     }
-    if words[0] == "kernels" {
-        return match crate::kernels::figures() {
+    if words[0] != "compile" {
+        let figures = if words[0] == "kernels" { crate::kernels::figures() } else { crate::kernel_compile::figures() };
+        return match figures {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("xtask: {e}");

@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod ir;
+mod kernel_compile;
 mod kernels;
 mod models;
 mod suite;
@@ -15,6 +16,8 @@ usage: cargo xtask TASK
   test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
+  bench kernel_compile
+                   time from a linear program to machine code, through LLVM and through C
   fuzz [--seconds N] [--seed S]
                    random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
