@@ -13,6 +13,7 @@ use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The device.
@@ -71,49 +72,61 @@ impl Backend for Cpu {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let source = self.renderer.render(&program.name, &program.uops)?;
-        let code = match self.compiler {
-            Compiler::C(c) => c.build(&source, &program.name)?,
-            Compiler::Llvm(l) => l.build(&source, &program.name)?,
-        };
-        Ok(Arc::new(kernel(source, &program.name, &Arc::new(code))?))
+        Ok(self.compile_together(&[program], true)?.swap_remove(0))
     }
-    /// Such objects are not kept on disk.
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        match self.compiler {
-            Compiler::C(c) => self.compile_together(c, programs),
-            Compiler::Llvm(l) => {
-                let one = |program: &&Program| {
-                    let source = self.renderer.render(&program.name, &program.uops)?;
-                    let code = Arc::new(Code::load(&l.compile(&source, &program.name)?)?);
-                    Ok(Arc::new(kernel(source, &program.name, &code)?) as Arc<dyn Executable>)
-                };
-                programs.iter().map(one).collect()
-            }
-        }
+    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        let threads = self.target().threads.max(1);
+        // Starting a C compiler costs several times what a small kernel does; LLVM is here already.
+        let at_once = match self.compiler {
+            Compiler::C(_) => programs.len().div_ceil(threads).clamp(1, MOST_TOGETHER),
+            Compiler::Llvm(_) => 1,
+        };
+        let parts: Vec<&[&Program]> = programs.chunks(at_once).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < parts.len()));
+            mine.map(|i| (i, self.compile_together(parts[i], keep))).collect::<Vec<_>>()
+        };
+        let mut done: Vec<(usize, Result<Vec<_>>)> = std::thread::scope(|s| {
+            let others: Vec<_> = (1..threads.min(parts.len())).map(|_| s.spawn(work)).collect();
+            let mine = work();
+            mine.into_iter().chain(others.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))).collect()
+        });
+        done.sort_by_key(|d| d.0);
+        Ok(done.into_iter().map(|d| d.1).collect::<Result<Vec<_>>>()?.concat())
     }
 }
 
+/// More kernels than this are not given to one C compiler.
+const MOST_TOGETHER: usize = 32;
+
 impl Cpu {
-    /// One text for all: starting the compiler costs several times what a small kernel does.
-    fn compile_together(&self, compiler: &CCompiler, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+    /// The kernels of one text.
+    fn compile_together(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         let mut seen: FxHashSet<String> = FxHashSet::default();
-        let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
+        let (mut text, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
         for (i, program) in programs.iter().enumerate() {
-            let name = format!("k{i}_{}", program.name);
+            let name = if programs.len() == 1 { program.name.clone() } else { format!("k{i}_{}", program.name) };
             let source = self.renderer.render(&name, &program.uops)?;
             // Types and helpers stand before the kernel, one on a line, and equal names mean equal lines.
-            let start = source.find(&format!("static void {name}(")).unwrap_or(0);
+            let start = if programs.len() == 1 { 0 } else { source.find(&format!("static void {name}(")).unwrap_or(0) };
             for line in source[..start].lines().filter(|l| seen.insert(l.to_string())) {
-                prelude.push_str(line);
-                prelude.push('\n');
+                text.push_str(line);
+                text.push('\n');
             }
             kernels.push_str(&source[start..]);
-            names.push((name, source));
+            names.push((source.replace(&name, &program.name), name));
         }
-        let object = compiler.compile(&(prelude + &kernels), "many")?;
-        let code = Arc::new(Code::load(&object)?);
-        names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
+        text.push_str(&kernels);
+        let name = if names.len() == 1 { &names[0].1 } else { "many" };
+        let code = match self.compiler {
+            Compiler::C(c) if keep => c.build(&text, name)?,
+            Compiler::C(c) => Code::load(&c.compile(&text, name)?)?,
+            Compiler::Llvm(l) if keep => l.build(&text, name)?,
+            Compiler::Llvm(l) => Code::load(&l.compile(&text, name)?)?,
+        };
+        let code = Arc::new(code);
+        names.into_iter().map(|(source, name)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
     }
 }
 

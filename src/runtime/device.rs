@@ -22,8 +22,9 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Several programs made ready at once, which a device may do in less time than one after the other.
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+    /// Several programs made ready at once, which a device may do in less time than one after the other. `keep` says whether they go into the cache on
+    /// disk.
+    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
 }
@@ -125,8 +126,8 @@ impl Device {
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
     }
-    pub(crate) fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        self.backend.compile_many(programs)
+    pub(crate) fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        self.backend.compile_many(programs, keep)
     }
 
     /// Every kind of device with every renderer: its name, and what it is or why it is not there.

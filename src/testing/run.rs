@@ -413,12 +413,12 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
             }
         };
         let programs: Vec<&Program> = places.iter().map(program).collect();
-        match guarded(|| Ok(device.compile_many(&programs)?)) {
+        match guarded(|| Ok(device.compile_many(&programs, false)?)) {
             Ok(list) => executables.extend(places.iter().copied().zip(list)),
             // Whose fault it is shows one by one.
             Err(_) => {
                 for (place, program) in places.iter().zip(programs) {
-                    match guarded(|| Ok(device.compile_many(&[program])?)) {
+                    match guarded(|| Ok(device.compile_many(&[program], false)?)) {
                         Ok(list) => executables.extend(std::iter::once(*place).zip(list)),
                         Err(e) => drop(refused.insert(place.0, e)),
                     }
