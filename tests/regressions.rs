@@ -1,5 +1,6 @@
 //! Graphs that were compiled wrong once, each as small as it could be made. `tests/random_graphs.rs` found them.
 
+use picograd::Tensor;
 use picograd::opt::Opt;
 use picograd::testing::{Case, Choose, Setup, check, setups};
 
@@ -236,4 +237,18 @@ fn copy_of_a_literal() {
         %4 = Add f32 %3, %2
         %5 = Sink void %4, 2.0:f32";
     agrees(text, &[]);
+}
+
+/// A tensor made of nothing, asked for on two devices and used on both: each has its own.
+#[test]
+fn ones_on_two_devices() {
+    let (here, there) = (Tensor::ones([6]), Tensor::ones([6]).to("INTERP:1"));
+    let x = Tensor::from_vec(vec![1.0f32, 2., 3., 4., 5., 6.], [6]).to("INTERP").realize().unwrap();
+    let here = here.to("INTERP");
+    let y = (&x * &Tensor::ones([6]).to("INTERP")).contiguous();
+    Tensor::realize_many(&[&here, &there, &y]).unwrap();
+    assert_eq!(here.to_vec::<f32>().unwrap(), [1.0; 6]);
+    assert_eq!(there.to_vec::<f32>().unwrap(), [1.0; 6]);
+    assert_eq!(there.device().as_str(), "INTERP:1");
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
 }

@@ -95,7 +95,10 @@ impl ExecItem {
     /// Would it run? Buffers must be as long as the program takes them to be, and a copy needs something to copy.
     pub fn check(&self) -> Result<()> {
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, .. }, Some(c)) => {
+            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
+                if let Some(b) = buffers.iter().find(|b| b.buffer.device_name() != device) {
+                    return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));
+                }
                 if buffers.len() != c.program.args.len() {
                     return Err(Error::Device(format!("{} buffers for a kernel that takes {}", buffers.len(), c.program.args.len())));
                 }

@@ -7,6 +7,41 @@ use crate::opt::extent;
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
+/// Parts from which on they are folded in two rounds.
+const TWO_ROUNDS: usize = 64;
+
+/// A number as a product of two that are near each other, as far as powers of two divide it.
+fn halves(n: usize) -> (usize, usize) {
+    let mut a = 1;
+    while a * a * 2 <= n && n.is_multiple_of(a * 2) {
+        a *= 2;
+    }
+    (a, n / a)
+}
+
+/// Each thread puts its part into local memory at its place, and after a barrier folds the parts that `others` says, over `ranges`.
+#[expect(clippy::too_many_arguments, reason = "they are all of one step")]
+fn fold_parts(
+    u: &UOp,
+    part: &UOp,
+    after: Option<UOp>,
+    place: &dyn Fn(&FxHashMap<u32, UOp>) -> UOp,
+    others: &[(u32, UOp)],
+    ranges: &[UOp],
+    id: u32,
+    threads: usize,
+) -> UOp {
+    let lanes = part.dtype().lanes as i64;
+    let local = UOp::new(Op::DefineLocal, part.dtype().scalar(), Src::new(), Arg::Local { id, len: threads * lanes as usize });
+    let index = |i: UOp| UOp::new(Op::Index, local.dtype(), [local.clone(), simplify(&(i * lanes))].to_src(), Arg::None);
+    let mut put: Src = [index(place(&FxHashMap::default())), part.clone()].to_src();
+    put.extend(after);
+    let put = UOp::new(Op::Store, DType::VOID, put, Arg::None);
+    let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
+    let got = UOp::new(Op::Load, part.dtype(), [index(place(&others.iter().cloned().collect())), all].to_src(), Arg::None);
+    UOp::new(Op::Reduce, u.dtype(), std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(), u.arg().clone())
+}
+
 /// The pass.
 pub fn share_reduces(ast: &UOp) -> UOp {
     let order = ast.toposort();
@@ -35,30 +70,32 @@ pub fn share_reduces(ast: &UOp) -> UOp {
             Op::Reduce if u.src()[1..].iter().any(|r| groups.contains(r)) => {
                 let own: Src = std::iter::once(src[0].clone()).chain(src[1..].iter().filter(|r| !groups.contains(r)).cloned()).collect();
                 let part = if own.len() == 1 { src[0].clone() } else { u.with_src(own) };
-                let lanes = part.dtype().lanes as i64;
-                let local = UOp::new(
-                    Op::DefineLocal,
-                    part.dtype().scalar(),
-                    Src::new(),
-                    Arg::Local { id: next_local, len: count * lanes as usize },
-                );
-                next_local += 1;
-                let index = |i: UOp| UOp::new(Op::Index, local.dtype(), [local.clone(), simplify(&(i * lanes))].to_src(), Arg::None);
+                let shared: Vec<&UOp> = u.src()[1..].iter().filter(|r| groups.contains(r)).collect();
+                let mut range = |size: usize| -> UOp {
+                    next_range += 1;
+                    UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
+                };
                 // The first barrier keeps a new part from overwriting one that another thread has still to read in an earlier round.
                 let ready = UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None);
-                let put = UOp::new(Op::Store, DType::VOID, [index(place(&FxHashMap::default())), part.clone(), ready].to_src(), Arg::None);
-                let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-                let mut closing: Src = Src::new();
-                let mut others: FxHashMap<u32, UOp> = FxHashMap::default();
-                for g in u.src()[1..].iter().filter(|r| groups.contains(r)) {
-                    let r = UOp::range(extent(g) as i64, next_range, AxisKind::Reduce);
-                    next_range += 1;
-                    others.insert(g.range_id(), r.clone());
-                    closing.push(r);
+                match shared.as_slice() {
+                    [g] if extent(g) >= TWO_ROUNDS && halves(extent(g)).0 > 1 => {
+                        // First each thread folds every so many-th part, then all fold what the first so many threads have.
+                        let (count_first, count_last) = halves(extent(g));
+                        let r = range(count_first);
+                        let other = &r * count_last as i64 + *g % count_last as i64;
+                        let first = fold_parts(u, &part, Some(ready), &place, &[(g.range_id(), other)], &[r], next_local, count);
+                        let r = range(count_last);
+                        let last = fold_parts(u, &first, None, &place, &[(g.range_id(), r.clone())], &[r], next_local + 1, count);
+                        next_local += 2;
+                        last
+                    }
+                    _ => {
+                        let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
+                        let others: Vec<(u32, UOp)> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                        next_local += 1;
+                        fold_parts(u, &part, Some(ready), &place, &others, &ranges, next_local - 1, count)
+                    }
                 }
-                let got = UOp::new(Op::Load, part.dtype(), [index(place(&others)), all].to_src(), Arg::None);
-                let src: Src = std::iter::once(got).chain(closing).collect();
-                UOp::new(Op::Reduce, u.dtype(), src, u.arg().clone())
             }
             // Every thread of a group has the result; one of them stores it.
             Op::Store if ast.src().contains(u) => {
@@ -72,7 +109,7 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                 let mut src = src.clone();
                 src[0] = src[0].with_src(place);
                 // Thread positions are open to the end of the kernel.
-                src.extend(groups.iter().cloned());
+                src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
                 u.with_src(src)
             }
             _ => u.with_src(src),

@@ -1,5 +1,6 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
+use super::grid::grid;
 use super::{Kernel, Opt, OptOp, extent, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
@@ -14,18 +15,11 @@ const GUARDED_LANE: f64 = 6.0;
 
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
+    if target.grid {
+        return grid(kernel, target);
+    }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    if target.grid {
-        // Workgroup threads along the fastest axis.
-        if let Some(axis) = fastest_output(&k) {
-            let size = extent(&k.axes()[axis]);
-            if let Some(amount) = [32, 16, 8, 4].into_iter().find(|a| size.is_multiple_of(*a) && size > *a) {
-                try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
-            }
-        }
-        return k;
-    }
     if let Some(tiled) = tile(&k, target) {
         k = tiled;
         threads(&mut k, target);
@@ -147,7 +141,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     Some(k)
 }
 
-fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
+pub(super) fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
     match k.apply(&opt, target) {
         Ok(next) => {
             *k = next;
@@ -174,7 +168,7 @@ fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
 }
 
 /// The output axis with stride one in every store.
-fn fastest_output(k: &Kernel) -> Option<usize> {
+pub(super) fn fastest_output(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
     (0..axes.len()).find(|&i| {
         matches!(axes[i].range_kind(), AxisKind::Global | AxisKind::Loop)
@@ -183,7 +177,7 @@ fn fastest_output(k: &Kernel) -> Option<usize> {
 }
 
 /// A reduce axis with stride one in some load.
-fn fastest_reduce(k: &Kernel) -> Option<usize> {
+pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
     let order = k.ast.toposort();
     (0..axes.len()).find(|&i| {

@@ -1,7 +1,7 @@
 //! What the renderers ask of programs and dtypes alike: how small floats are laid out and held, and which integers cannot overflow.
 
 use crate::dtype::Scalar;
-use crate::ir::{Op, UOp};
+use crate::ir::{Op, UOp, dtype_bounds};
 use rustc_hash::FxHashSet;
 
 /// The type that holds a scalar: small floats are held as their bits.
@@ -46,7 +46,7 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
     for u in uops {
         let counter = matches!(u.op(), Op::Range | Op::Special);
-        if counter || (u.op().is_alu() && u.src().iter().all(|s| is_pure(&pure, s))) {
+        if counter || (u.op().is_alu() && !wraps(u) && u.src().iter().all(|s| is_pure(&pure, s))) {
             pure.insert(u.id());
         }
     }
@@ -61,6 +61,22 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
         found.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
     }
     found
+}
+
+/// Can a sum or product of integers leave its dtype? The user's own arithmetic on counters may, and wraps then.
+fn wraps(u: &UOp) -> bool {
+    let [x, y] = u.src() else { return false };
+    if !u.dtype().is_int() {
+        return false;
+    }
+    let ((a, b), (c, d)) = (x.bounds(), y.bounds());
+    let all = dtype_bounds(u.dtype());
+    let leaves = |v: i128| v < all.0 || v > all.1;
+    match u.op() {
+        Op::Add => leaves(a.saturating_add(c)) || leaves(b.saturating_add(d)),
+        Op::Mul => [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)].into_iter().any(leaves),
+        _ => false,
+    }
 }
 
 /// Can it be the name of a function?

@@ -1,8 +1,11 @@
-//! What the compilers of the CPU share: objects from the cache or made anew, and the sources that were refused.
+//! What the compilers share: objects from the cache or made anew, several kernels in one text, and the sources that were refused.
 
 use super::elf::Code;
 use super::objcache::{Cache, Key};
 use crate::error::Result;
+use crate::lower::Program;
+use crate::render::Renderer;
+use rustc_hash::FxHashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -27,6 +30,25 @@ pub(super) fn build(cache: &Cache, key: Key, compile: impl FnOnce() -> Result<Ve
     let code = Code::load(&object)?;
     cache.put(key, &object);
     Ok(code)
+}
+
+/// Several kernels as one text, and for each its name in it and its own text. A kernel's lines begin with `start`; before them stand types and
+/// helpers, one on a line, and equal names mean equal lines.
+pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]) -> Result<(String, Vec<(String, String)>)> {
+    let mut seen: FxHashSet<String> = FxHashSet::default();
+    let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
+    for (i, program) in programs.iter().enumerate() {
+        let name = format!("k{i}_{}", program.name);
+        let source = renderer.render(&name, &program.uops)?;
+        let own = source.find(&format!("{start} void ")).unwrap_or(0);
+        for line in source[..own].lines().filter(|l| seen.insert(l.to_string())) {
+            prelude.push_str(line);
+            prelude.push('\n');
+        }
+        kernels.push_str(&source[own..]);
+        names.push((name, source));
+    }
+    Ok((prelude + &kernels, names))
 }
 
 /// The first lines of what a compiler says.

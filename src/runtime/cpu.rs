@@ -1,6 +1,7 @@
 //! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
+use super::build::joined;
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
@@ -11,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
-use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -88,7 +88,9 @@ impl Backend for Cpu {
             mine.map(|i| (i, self.compile_together(parts[i], keep))).collect::<Vec<_>>()
         };
         let mut done: Vec<(usize, Result<Vec<_>>)> = std::thread::scope(|s| {
-            let others: Vec<_> = (1..threads.min(parts.len())).map(|_| s.spawn(work)).collect();
+            // Where the system has no more threads, those that there are do it all.
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(s, work).ok();
+            let others: Vec<_> = (1..threads.min(parts.len())).map_while(spawn).collect();
             let mine = work();
             mine.into_iter().chain(others.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))).collect()
         });
@@ -103,22 +105,14 @@ const MOST_TOGETHER: usize = 32;
 impl Cpu {
     /// The kernels of one text.
     fn compile_together(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let mut seen: FxHashSet<String> = FxHashSet::default();
-        let (mut text, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
-        for (i, program) in programs.iter().enumerate() {
-            let name = if programs.len() == 1 { program.name.clone() } else { format!("k{i}_{}", program.name) };
-            let source = self.renderer.render(&name, &program.uops)?;
-            // Types and helpers stand before the kernel, one on a line, and equal names mean equal lines.
-            let start = if programs.len() == 1 { 0 } else { source.find(&format!("static void {name}(")).unwrap_or(0) };
-            for line in source[..start].lines().filter(|l| seen.insert(l.to_string())) {
-                text.push_str(line);
-                text.push('\n');
+        let (text, names) = match programs {
+            [one] => {
+                let source = self.renderer.render(&one.name, &one.uops)?;
+                (source.clone(), vec![(one.name.clone(), source)])
             }
-            kernels.push_str(&source[start..]);
-            names.push((source.replace(&name, &program.name), name));
-        }
-        text.push_str(&kernels);
-        let name = if names.len() == 1 { &names[0].1 } else { "many" };
+            _ => joined(&*self.renderer, "static", programs)?,
+        };
+        let name = if names.len() == 1 { &names[0].0 } else { "many" };
         let code = match self.compiler {
             Compiler::C(c) if keep => c.build(&text, name)?,
             Compiler::C(c) => Code::load(&c.compile(&text, name)?)?,
@@ -126,7 +120,7 @@ impl Cpu {
             Compiler::Llvm(l) => Code::load(&l.compile(&text, name)?)?,
         };
         let code = Arc::new(code);
-        names.into_iter().map(|(source, name)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
+        names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
     }
 }
 

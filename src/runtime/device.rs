@@ -27,6 +27,10 @@ pub trait Backend: Send + Sync {
     fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
+    /// Waits until everything that was asked for is done.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A compiled kernel.
@@ -50,13 +54,14 @@ pub struct Device {
     backend: Arc<dyn Backend>,
 }
 
-/// What opens a device.
-type Open = fn() -> Result<Arc<dyn Backend>>;
+/// What opens the device of a number.
+type Open = fn(usize) -> Result<Arc<dyn Backend>>;
 /// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
-const KINDS: [(&str, &[(&str, Open)]); 3] = [
-    ("CPU", &[("LLVM", || Ok(Arc::new(Cpu::llvm()?))), ("CLANG", || Ok(Arc::new(Cpu::clang()?)))]),
-    ("INTERP", &[("", || Ok(Arc::new(interp_device::InterpDevice::new())))]),
-    ("NULL", &[("", || Ok(Arc::new(null::Null::new())))]),
+const KINDS: [(&str, &[(&str, Open)]); 4] = [
+    ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
+    ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
+    ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
+    ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
 ];
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
@@ -68,7 +73,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -84,8 +89,8 @@ impl Device {
         // A name that came from `DEV` as it was written has not been looked at yet.
         let parts = Parts::of(name.as_str())?;
         let backend = match parts.renderer {
-            Some((_, opener)) => opener()?,
-            None => default_renderer(parts.kind, parts.renderers)?.1()?,
+            Some((_, opener)) => opener(parts.index)?,
+            None => default_renderer(parts.kind, parts.renderers)?.1(parts.index)?,
         };
         let device = Device { name: name.clone(), backend };
         if config.debug >= 1 {
@@ -102,7 +107,8 @@ impl Device {
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
-            None if default_renderer(KINDS[0].0, KINDS[0].1).is_ok() => DeviceName::new("CPU"),
+            None if Device::get("CUDA").is_ok() => DeviceName::new("CUDA"),
+            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind, cpu.renderers)).is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
         NAME.get_or_init(choose).clone()
@@ -119,6 +125,10 @@ impl Device {
     /// A line about it.
     pub fn describe(&self) -> String {
         self.backend.describe()
+    }
+    /// Waits until everything that was asked of it is done. Reading a tensor does so by itself; this is for measuring.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend.synchronize()
     }
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)
@@ -189,7 +199,7 @@ fn default_renderer(kind: &str, renderers: &'static [(&'static str, Open)]) -> R
     }
     let mut missing = Vec::new();
     for (renderer, opener) in renderers {
-        match opener() {
+        match opener(0) {
             Ok(_) => return Ok((*renderer, *opener)),
             Err(why) => missing.push(format!("{kind}:{renderer}: {why}")),
         }

@@ -1,10 +1,11 @@
-//! What runs kernels: devices and buffers, and for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the
-//! thread pool; files that are written whole, and files from the network.
+//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the thread
+//! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
 
 pub mod buffer;
 mod build;
 pub mod cc;
 mod cpu;
+pub mod cuda;
 pub mod device;
 pub mod disk;
 pub(crate) mod download;
@@ -12,6 +13,7 @@ pub mod elf;
 pub(crate) mod files;
 pub mod interp;
 mod interp_device;
+mod library;
 pub mod llvm;
 pub mod memory;
 mod null;

@@ -19,7 +19,7 @@ pub use prepare::PREPARE;
 pub use sums::SUMS;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, ToSrc, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
-    let outputs = prepare::prepare(outputs);
+    let outputs = apart(prepare::prepare(outputs), devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, devices);
@@ -199,6 +199,26 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
     Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
+}
+
+/// Outputs that are made of nothing are the same node on every device. Where there are several devices, each gets a node of its own, so that no
+/// kernel reads what another device has stored.
+fn apart(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
+    let placed = |u: &UOp| matches!(u.arg(), Arg::Param { .. } | Arg::Device(_));
+    let elsewhere = |u: &UOp| match u.arg() {
+        Arg::Param { device, .. } | Arg::Device(device) => *device != devices[0],
+        _ => false,
+    };
+    if devices.iter().all(|d| *d == devices[0]) && !toposort(outputs.iter()).iter().any(elsewhere) {
+        return outputs;
+    }
+    let own = |(o, d): (UOp, &DeviceName)| {
+        if o.numel() == 0 || o.toposort().iter().any(placed) {
+            return o;
+        }
+        UOp::new(Op::Contiguous, o.dtype(), [o].to_src(), Arg::Device(d.clone()))
+    };
+    outputs.into_iter().zip(devices).map(own).collect()
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.

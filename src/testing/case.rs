@@ -46,9 +46,10 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device; `THERE` becomes its neighbour.
+    /// The outputs over new buffers on a device; `THERE` becomes its neighbour. A GPU, which may have none, is its own.
     pub fn place(&self, device: &DeviceName) -> Result<Vec<UOp>> {
-        let there = DeviceName::new(&format!("{}:1", device.as_str()));
+        let neighbour = if device.as_str().starts_with("CUDA") { "" } else { ":1" };
+        let there = DeviceName::new(&format!("{}{neighbour}", device.as_str()));
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {

@@ -29,5 +29,5 @@ pub use campaign::{Campaign, Found};
 pub use case::Case;
 pub use graph::{makes, random_case};
 pub use rng::Rng;
-pub use run::{Choose, Failure, Setup, Tally, check, check_all, setups};
+pub use run::{Choose, Failure, Setup, Tally, check, check_all, check_for, setups};
 pub use shrink::{Report, shrink};

@@ -13,6 +13,7 @@ use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::lower::Program;
 use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
 use crate::reference::Value;
+use crate::runtime::device::canonical;
 use crate::runtime::interp::{self, Interp, Options};
 use crate::runtime::{Buffer, Device, Memory};
 use crate::schedule::Request;
@@ -94,17 +95,19 @@ impl FromStr for Setup {
 }
 
 /// The devices that cases are run on, where they are there. A setup may also name `CPU`, which is one of them.
-const DEVICES: [&str; 3] = ["INTERP", "CPU:CLANG", "CPU:LLVM"];
+const DEVICES: [&str; 4] = ["INTERP", "CPU:CLANG", "CPU:LLVM", "CUDA"];
 
 static SKIPPED: Once = Once::new();
 
-/// The setups that every case is run in.
+/// The setups that every case is run in: on every device that is there, or on the one that `DEV` names.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
     let there = |device: &str| Device::get(device).inspect_err(|e| SKIPPED.call_once(|| eprintln!("skipped on {device}: {e}"))).is_ok();
-    for device in DEVICES {
-        // The C compiler takes most of the time, so where LLVM is it gets every fourth case.
-        let skip = device == "CPU:CLANG" && seed % 8 > 1 && there("CPU:LLVM");
+    let named = crate::env::config().ok().and_then(|c| c.device.as_ref()).and_then(|d| canonical(d).ok());
+    let wanted = |device: &str| named.as_ref().is_none_or(|n| canonical(device).is_ok_and(|d| d == *n));
+    for device in DEVICES.into_iter().filter(|d| wanted(d)) {
+        // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless it is asked for.
+        let skip = device == "CPU:CLANG" && named.is_none() && seed % 8 > 1 && there("CPU:LLVM");
         if skip || !there(device) {
             continue;
         }
@@ -234,13 +237,17 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
 
 fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
     let device = Device::get(setup.device)?;
-    let scheduled = scheduled(case, setup, &device)?;
+    prepare_for(case, setup, &device, device.target())
+}
+
+fn prepare_for(case: &Case, setup: &Setup, device: &Device, target: &Target) -> Outcome<Prepared> {
+    let scheduled = scheduled(case, setup, device)?;
     let mut programs = Vec::new();
     for (i, item) in scheduled.items.iter().enumerate() {
         programs.push(match item {
             ScheduleItem::Kernel { ast, .. } => {
-                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?;
-                Some((kernel.opts.clone(), exec::lowered(&kernel, device.target())?))
+                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, target)?;
+                Some((kernel.opts.clone(), exec::lowered(&kernel, target)?))
             }
             ScheduleItem::Copy { .. } => None,
         });
@@ -327,7 +334,7 @@ fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::
 
 /// The programs of another device, interpreted, on memory of their own.
 fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Value>> {
-    let again = scheduled(case, setup, &Device::get(setup.device)?)?;
+    let again = scheduled(case, setup, &Device::get("INTERP")?)?;
     for (item, program) in again.items.iter().zip(&p.programs) {
         match (item, program) {
             (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
@@ -347,7 +354,7 @@ fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     match place.memory {
         // SAFETY: the buffers were made for this run, and it is the only one that has them.
         Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset) }),
-        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a CPU buffer without memory".into())),
+        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a buffer without memory of the host".into())),
     }
 }
 
@@ -377,6 +384,21 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
         }
     }
     Ok(())
+}
+
+/// Does a program call functions that the target has and this crate does not define?
+fn calls_functions(program: &Program, target: &Target) -> bool {
+    program.uops.iter().any(|u| target.has(u.op(), u.dtype()))
+}
+
+/// Lowers a case for a target that need not be here, interprets the programs, compares, and returns them.
+pub fn check_for(case: &Case, expected: &[Traced], choose: Choose, target: &Target) -> Outcome<Vec<Program>> {
+    guarded(|| {
+        let setup = Setup { device: "INTERP", choose, in_place: false };
+        let p = prepare_for(case, &setup, &Device::get("INTERP")?, target)?;
+        compare(expected, &run_interpreted(case, &setup, &p)?)?;
+        Ok(p.programs.into_iter().flatten().map(|(_, program)| program).collect())
+    })
 }
 
 /// Runs one case in one setup.
@@ -435,7 +457,7 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
         let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
             // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device.starts_with("CPU") { Some(run_interpreted(case, setup, &p)?) } else { None };
+            let interpreted = if setup.device != "INTERP" { Some(run_interpreted(case, setup, &p)?) } else { None };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
             }
@@ -444,7 +466,9 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
                 compare(expected, &realized(case, setup)?)?;
             }
             let got = run_compiled(case, &p, &own)?;
-            if let Some(i) = &interpreted {
+            // The interpreter takes functions of doubles from the host, where other devices have their own.
+            let own = setup.device != "CPU" && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
+            if let Some(i) = interpreted.as_ref().filter(|_| !own) {
                 compare_bits(expected, &got, i)?;
             }
             compare(expected, &got)

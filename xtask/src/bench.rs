@@ -19,12 +19,12 @@ pub fn run(words: &[String]) -> ExitCode {
     const PARTS: [&str; 3] = ["ir", "gpt2", "resnet50"];
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
-        Some((&("kernels" | "kernel_compile"), rest)) => rest.is_empty(),
+        Some((&("kernels" | "kernel_compile" | "gpu"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile, or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
+            "bench takes the name of a suite: kernels, kernel_compile, gpu, or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
         );
     }
     let quick = words.contains(&"--quick");
@@ -43,7 +43,11 @@ pub fn run(words: &[String]) -> ExitCode {
         };
     }
     if words[0] != "compile" {
-        let figures = if words[0] == "kernels" { crate::kernels::figures() } else { crate::kernel_compile::figures() };
+        let figures = match words[0] {
+            "kernels" => crate::kernels::figures(),
+            "gpu" => crate::gpu::figures(),
+            _ => crate::kernel_compile::figures(),
+        };
         return match figures {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {

@@ -61,6 +61,18 @@ struct Machine(Handle);
 // SAFETY: it belongs to no thread; whoever has it is the only one.
 unsafe impl Send for Machine {}
 
+/// A machine in use; it is idle again afterwards.
+struct Lent<'a> {
+    machine: Machine,
+    idle: &'a Mutex<Vec<Machine>>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(Machine(self.machine.0));
+    }
+}
+
 type Object = std::result::Result<Vec<u8>, String>;
 
 thread_local! {
@@ -203,7 +215,7 @@ impl Llvm {
         let mut said = Said { api, errors: Vec::new() };
         let length = ir.len();
         let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
-        let machine = self.machine()?;
+        let machine = Lent { machine: self.machine()?, idle: &self.idle };
         // SAFETY: handles go only to the functions that take them and are alive; the module is dropped before its context, and `said` after both. The text
         // ends in a null byte, as the reader wants it, and is copied. What is written to are variables of ours.
         let object = unsafe {
@@ -224,7 +236,7 @@ impl Llvm {
             }
             let mut buffer = null_mut();
             error = null_mut();
-            if (api.LLVMTargetMachineEmitToMemoryBuffer)(machine.0, module.0, OBJECT_FILE, &mut error, &mut buffer) != 0 {
+            if (api.LLVMTargetMachineEmitToMemoryBuffer)(machine.machine.0, module.0, OBJECT_FILE, &mut error, &mut buffer) != 0 {
                 return Err(format!("makes no code: {}", api.take(error)));
             }
             let buffer = Owned(buffer, api.LLVMDisposeMemoryBuffer);
@@ -233,7 +245,6 @@ impl Llvm {
         if !said.errors.is_empty() {
             return Err(format!("says: {}", said.errors.join("\n")));
         }
-        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(machine);
         Ok(object)
     }
 
