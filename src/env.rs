@@ -23,7 +23,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEV",
         takes: "DEVICE[:RENDERER][:NUMBER]",
-        doc: "The default device, such as `CUDA`, `CUDA:1`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the best that works.",
+        doc: "The default device, such as `CUDA`, `CUDA:1`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },

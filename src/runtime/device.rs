@@ -100,14 +100,13 @@ impl Device {
         Ok(device)
     }
 
-    /// The device that tensors are made on when none is named: `DEV`, or the best that works. A `DEV` that does not exist is kept as it was
+    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the interpreter where it has no compiler. A `DEV` that does not exist is kept as it was
     /// written; the first thing that is computed on it gives the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
-            None if Device::get("CUDA").is_ok() => DeviceName::new("CUDA"),
             None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind, cpu.renderers)).is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
