@@ -167,7 +167,7 @@ fn readers_of_what_was_written_in_place() {
         %4 = Reduce i32 %0 {fold=Max axes=[0]}
         %5 = Sink void %2, %3, %4";
     let case = Case::parse(text).unwrap();
-    for device in ["INTERP", "CPU"] {
+    for device in ["INTERP", "CPU", "CPU:CLANG"] {
         check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true }).unwrap();
     }
 }

@@ -9,11 +9,11 @@ use crate::opt::{Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
 use crate::verify;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A kernel that is ready to run, with what it was made from.
 pub struct Compiled {
@@ -77,9 +77,15 @@ pub fn clear_programs() {
     lock().clear();
 }
 
-/// The program of a kernel on a device, compiled now if it was not before.
-pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
-    let config = env::config()?;
+/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and how long choosing them took.
+struct Chosen {
+    key: Key,
+    kernel: Kernel,
+    time: Duration,
+}
+
+/// The program that is there already, or what is to be compiled.
+fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Arc<Compiled>, Chosen> {
     let choice = CHOICE.with_borrow(Clone::clone);
     let plain = match &choice {
         Choice::Default => Some(config.noopt),
@@ -91,14 +97,14 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     {
         return Ok(c.clone());
     }
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => f(&kernel, device.target()),
         (_, Some(true)) => kernel,
         _ => heuristic(&kernel, device.target()),
     };
-    let optimizing = start.elapsed();
+    let time = start.elapsed();
     // A kernel that was optimised by hand is its own key: the optimised graph says all.
     let key = match plain {
         Some(noopt) => (ast.clone(), device.name().clone(), noopt),
@@ -109,13 +115,62 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     {
         return Ok(c.clone());
     }
-    let c = Arc::new(compile(&kernel, device, config, optimizing)?);
+    Err(Chosen { key, kernel, time })
+}
+
+fn keep(key: Key, c: &Arc<Compiled>) {
     let mut programs = lock();
     if programs.len() >= MOST {
         programs.clear();
     }
     programs.insert(key, c.clone());
+}
+
+/// The program of a kernel on a device, compiled now if it was not before.
+pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
+    let config = env::config()?;
+    let Chosen { key, kernel, time } = match choose(ast, device, config) {
+        Ok(c) => return Ok(c),
+        Err(chosen) => chosen,
+    };
+    let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
     Ok(c)
+}
+
+/// Compiles kernels together where that takes less time than one after the other. What does not compile so is left to [`compiled`], which says why.
+pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>) -> Result<()> {
+    let config = env::config()?;
+    // Who wants to see the code wants to see that of one kernel.
+    if config.debug >= 4 {
+        return Ok(());
+    }
+    let mut fresh: Vec<(Device, Chosen, Program, Duration)> = Vec::new();
+    let mut seen: FxHashSet<Key> = FxHashSet::default();
+    for (ast, name) in kernels {
+        let device = Device::named(name)?;
+        let Err(chosen) = choose(ast, &device, config) else { continue };
+        if !seen.insert(chosen.key.clone()) {
+            continue;
+        }
+        let start = Instant::now();
+        let program = lowered(&chosen.kernel, device.target())?;
+        fresh.push((device, chosen, program, start.elapsed()));
+    }
+    while let Some((device, ..)) = fresh.first() {
+        let device = device.clone();
+        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.name() == device.name());
+        fresh = rest;
+        let start = Instant::now();
+        let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };
+        let each = start.elapsed() / list.len() as u32;
+        count(|c| c.compiled += list.len() as u64);
+        for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
+            let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
+            keep(chosen.key, &Arc::new(c));
+        }
+    }
+    Ok(())
 }
 
 /// The program of an optimised kernel, verified after each pass if the settings say so.
@@ -140,10 +195,10 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
 }
 
 fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let executable = device.compile(&program)?;
     count(|c| c.compiled += 1);
     if config.debug >= 4

@@ -1,6 +1,6 @@
 //! Runs plans: allocates, compiles, launches, copies, counts and shows.
 
-use super::compile::{Compiled, compiled};
+use super::compile::{Compiled, compile_together, compiled};
 use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
@@ -316,6 +316,10 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
 pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
+    compile_together(scheduled.items.iter().filter_map(|i| match i {
+        ScheduleItem::Kernel { ast, device, .. } => Some((ast, device)),
+        ScheduleItem::Copy { .. } => None,
+    }))?;
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {
         item.check()?;

@@ -41,7 +41,7 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
         let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
         // Threads that are neighbours should load what lies side by side.
-        let accesses = vector::accesses(ast);
+        let (accesses, _) = vector::accesses(ast);
         locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
         launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
     }

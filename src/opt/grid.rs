@@ -210,7 +210,7 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
 fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
     let mut k = kernel.clone();
     let body = main.src()[0].toposort();
-    let all = vector::accesses(&k.ast);
+    let (all, _) = vector::accesses(&k.ast);
     let loads: Vec<&UOp> = all.iter().map(|a| &a.node).filter(|u| u.op() == Op::Load && body.contains(u)).collect();
     let column = k.axes()[fastest_output(&k)?].clone();
     let without = |r: &UOp| loads.iter().any(|l| !l.uses_range(r.range_id()));

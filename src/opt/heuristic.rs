@@ -8,8 +8,10 @@ use crate::target::Target;
 /// Kernels below this many operations are not worth waking threads for.
 const WORTH_THREADS: usize = 32_768;
 
-/// A lane that is loaded on its own and put into a vector, in loads of whole vectors. Measured on a convolution.
-const LANE: f64 = 6.0;
+/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
+const LANE: f64 = 2.0;
+/// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
+const GUARDED_LANE: f64 = 6.0;
 
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
@@ -76,7 +78,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
         return None;
     }
-    let all = vector::accesses(&k.ast);
+    let (all, _) = vector::accesses(&k.ast);
     let body = main.src()[0].toposort();
     let loads: Vec<&vector::Access> = all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
@@ -93,11 +95,14 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
         let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
-        if !all.iter().any(|a| a.runs_along(v) && (a.times > 1.0 || a.node.op() == Op::Store)) {
-            continue;
-        }
         // Lanes that are loaded one by one must also be put together.
-        let parts: Vec<f64> = loads.iter().map(|a| a.parts(v, lanes) as f64).map(|n| if n > 1.0 { n * LANE } else { 1.0 }).collect();
+        let parts: Vec<f64> = loads
+            .iter()
+            .map(|a| match a.parts(v, lanes) {
+                1 => 1.0,
+                n => n as f64 * if a.is_guarded(v) { GUARDED_LANE } else { LANE },
+            })
+            .collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,

@@ -1,4 +1,4 @@
-//! What runs kernels: devices and buffers; for the host the C compiler, the loader of its objects, the disk cache of objects and the thread
+//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the thread
 //! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
 
 pub mod buffer;
@@ -14,6 +14,7 @@ pub(crate) mod files;
 pub mod interp;
 mod interp_device;
 mod library;
+pub mod llvm;
 pub mod memory;
 mod null;
 pub mod objcache;

@@ -76,7 +76,7 @@ impl FromStr for Setup {
     /// What `Display` prints, with whatever stands before the name of the device.
     fn from_str(text: &str) -> Result<Setup, Error> {
         let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
-        let device = *DEVICES.iter().find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
+        let device = *DEVICES.iter().chain(&["CPU"]).find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
             Choose::Default
         } else if text.contains("without optimisations") {
@@ -94,15 +94,23 @@ impl FromStr for Setup {
     }
 }
 
-/// The devices that cases are run on, where they are there.
-const DEVICES: [&str; 3] = ["INTERP", "CPU", "CUDA"];
+/// The devices that cases are run on, where they are there. A setup may also name `CPU`, which is one of them.
+const DEVICES: [&str; 4] = ["INTERP", "CPU:CLANG", "CPU:LLVM", "CUDA"];
+
+static SKIPPED: Once = Once::new();
 
 /// The setups that every case is run in: on every device that is there, or on the one that `DEV` names.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
+    let there = |device: &str| Device::get(device).inspect_err(|e| SKIPPED.call_once(|| eprintln!("skipped on {device}: {e}"))).is_ok();
     let named = crate::env::config().ok().and_then(|c| c.device.as_ref()).and_then(|d| canonical(d).ok());
-    let wanted = |device: &str| named.as_ref().is_none_or(|n| n.as_str() == device);
-    for device in DEVICES.into_iter().filter(|d| wanted(d) && Device::get(d).is_ok()) {
+    let wanted = |device: &str| named.as_ref().is_none_or(|n| canonical(device).is_ok_and(|d| d == *n));
+    for device in DEVICES.into_iter().filter(|d| wanted(d)) {
+        // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless it is asked for.
+        let skip = device == "CPU:CLANG" && named.is_none() && seed % 8 > 1 && there("CPU:LLVM");
+        if skip || !there(device) {
+            continue;
+        }
         for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
@@ -428,12 +436,12 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
             }
         };
         let programs: Vec<&Program> = places.iter().map(program).collect();
-        match guarded(|| Ok(device.compile_many(&programs)?)) {
+        match guarded(|| Ok(device.compile_many(&programs, false)?)) {
             Ok(list) => executables.extend(places.iter().copied().zip(list)),
             // Whose fault it is shows one by one.
             Err(_) => {
                 for (place, program) in places.iter().zip(programs) {
-                    match guarded(|| Ok(device.compile_many(&[program])?)) {
+                    match guarded(|| Ok(device.compile_many(&[program], false)?)) {
                         Ok(list) => executables.extend(std::iter::once(*place).zip(list)),
                         Err(e) => drop(refused.insert(place.0, e)),
                     }

@@ -14,7 +14,8 @@ pub fn devices() -> Vec<String> {
     if let Some(dev) = &picograd::env::config().unwrap().device {
         return vec![Device::get(dev).unwrap().name().to_string()];
     }
-    let there = Device::list().into_iter().filter(|(name, found)| name != "NULL" && found.is_ok());
+    let computes = Device::list().into_iter().filter(|(name, _)| name != "NULL");
+    let there = computes.filter(|(name, found)| found.as_ref().inspect_err(|e| eprintln!("skipped on {name}: {e}")).is_ok());
     there.map(|(name, _)| name).collect()
 }
 

@@ -4,6 +4,7 @@ mod bench;
 mod fuzz;
 mod gpu;
 mod ir;
+mod kernel_compile;
 mod kernels;
 mod models;
 mod package;
@@ -17,6 +18,8 @@ usage: cargo xtask TASK
   test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
+  bench kernel_compile
+                   time from a linear program to machine code, through LLVM and through C
   bench gpu        speed of kernels on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]

@@ -80,7 +80,7 @@ impl Backend for CudaDevice {
         Ok(Arc::new(Kernel::new(&self.builder, &module, name, source, plain)?))
     }
     /// One text for all: the start of NVRTC takes as long as several small kernels. Such code is not kept on disk.
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         let (text, names) = joined(&self.renderer, KERNEL, programs)?;
         let module = self.builder.load(&self.builder.nvrtc.compile(&text, "many", &self.builder.arch)?, "many")?;
         let kernel = |((name, source), program): ((String, String), &&Program)| -> Result<Arc<dyn Executable>> {
