@@ -252,3 +252,13 @@ fn ones_on_two_devices() {
     assert_eq!(there.device().as_str(), "INTERP:1");
     assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
 }
+
+/// Integers of the user's that wrap on their way to a place: they are not the compiler's own, which never do.
+#[test]
+fn places_by_integers_that_wrap() {
+    let places = (Tensor::arange(0, 100_000, 1) * 100_003).bitwise_and(511);
+    let table = Tensor::arange(0, 512, 1) * 3;
+    let got = table.gather(0, &places).to_vec::<i32>().unwrap();
+    let expected = |i: i32| (i.wrapping_mul(100_003) & 511) * 3;
+    assert!(got.iter().enumerate().all(|(i, v)| *v == expected(i as i32)));
+}
