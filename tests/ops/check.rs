@@ -292,12 +292,12 @@ pub fn check(cases: &[Case], every_dtype: bool) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The tensors of a group that a device with a compiler runs, not computed, on the device that runs nothing.
+/// The tensors of a group that a device with a compiler runs, not computed. They are on the interpreter, because some can only be made from values.
 pub fn tensors(cases: &[Case], every_dtype: bool) -> Vec<Tensor> {
     let all = blocks();
     let mut tensors = Vec::new();
-    for (dtype, layout, backward, case, block) in jobs(cases, &all, every_dtype, "NULL") {
-        let pending = prepare(case, block, dtype, backward, layout, "NULL").unwrap_or_else(|e| panic!("{e}"));
+    for (dtype, layout, backward, case, block) in jobs(cases, &all, every_dtype, "CUDA") {
+        let pending = prepare(case, block, dtype, backward, layout, "INTERP").unwrap_or_else(|e| panic!("{e}"));
         tensors.extend(pending.into_iter().map(|p| p.got).filter(|t| t.numel() > 0));
     }
     tensors
