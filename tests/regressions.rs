@@ -262,3 +262,19 @@ fn places_by_integers_that_wrap() {
     let expected = |i: i32| (i.wrapping_mul(100_003) & 511) * 3;
     assert!(got.iter().enumerate().all(|(i, v)| *v == expected(i as i32)));
 }
+
+/// A choice under the opposite of its own condition.
+#[test]
+fn opposite_conditions() {
+    let text = "
+        ; input 0: f32 0000000000000000
+        ; input 1: f32 0000c0be000000be
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Param f32 {slot=1 len=2 device=HERE}
+        %2 = Lt bool %0, %1
+        %3 = Lt bool %1, %0
+        %4 = Where f32 %3, %0, %1
+        %5 = Where f32 %2, %4, %1
+        %6 = Sink void %5, %5";
+    agrees(text, &[]);
+}

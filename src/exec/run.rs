@@ -96,7 +96,10 @@ impl ExecItem {
     pub fn check(&self) -> Result<()> {
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                if let Some(b) = buffers.iter().find(|b| b.buffer.device_name() != device) {
+                // Devices of the host see each other's memory, and NULL looks at none.
+                let sees_host = |d: &DeviceName| matches!(d.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"));
+                let foreign = |d: &DeviceName| d != device && !(sees_host(d) && sees_host(device));
+                if let Some(b) = buffers.iter().find(|b| foreign(b.buffer.device_name())) {
                     return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));
                 }
                 if buffers.len() != c.program.args.len() {

@@ -49,15 +49,15 @@ impl Library {
 
 /// Declares functions of a library once: the struct of their addresses, and how they are looked up.
 macro_rules! functions {
-    ($(#[$doc:meta])* $api:ident: $($name:ident($($arg:ty),*) -> $result:ty;)*) => {
+    ($(#[$doc:meta])* $api:ident: $($name:ident($($arg:ty),*) $(-> $result:ty)?;)*) => {
         $(#[$doc])*
         #[allow(non_snake_case)]
-        pub(super) struct $api { $(pub $name: unsafe extern "C" fn($($arg),*) -> $result,)* }
+        pub(super) struct $api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
 
         impl $api {
             fn load(library: &$crate::runtime::library::Library) -> Result<$api, String> {
                 // SAFETY: the types are those of the library's headers.
-                Ok(unsafe { $api { $($name: std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) -> $result>(
+                Ok(unsafe { $api { $($name: std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
                     library.need(stringify!($name))?),)* } })
             }
         }

@@ -335,7 +335,7 @@ fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::
 
 /// The programs of another device, interpreted, on memory of their own.
 fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Value>> {
-    let again = scheduled(case, setup, &Device::get("INTERP")?)?;
+    let again = scheduled(case, setup, &Device::get(setup.device)?)?;
     for (item, program) in again.items.iter().zip(&p.programs) {
         match (item, program) {
             (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
@@ -458,7 +458,7 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
         let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
             // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device != "INTERP" { Some(run_interpreted(case, setup, &p)?) } else { None };
+            let interpreted = if setup.device.starts_with("CPU") { Some(run_interpreted(case, setup, &p)?) } else { None };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
             }

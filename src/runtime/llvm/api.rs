@@ -1,7 +1,7 @@
 //! LLVM's C functions, from a shared library that is looked for at run time: nothing of LLVM is needed to build.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use crate::runtime::library::{Library, functions};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 
 /// Something of LLVM's.
@@ -11,24 +11,9 @@ pub(super) type OnFatal = extern "C" fn(*const c_char);
 /// Called with each remark about a module, and with what was given for it.
 pub(super) type OnDiagnostic = extern "C" fn(Handle, *mut c_void);
 
-/// Declares the functions once: the struct of their addresses, and how they are looked up.
-macro_rules! functions {
-    ($($name:ident($($arg:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions that are used, under LLVM's own names.
-        #[allow(non_snake_case)]
-        pub(super) struct Api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
-
-        impl Api {
-            fn load(library: &Library) -> Result<Api, String> {
-                // SAFETY: the types are those of LLVM's headers, which have not changed from 15 to 21.
-                Ok(unsafe { Api { $($name: std::mem::transmute::<Handle, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
-                    library.need(stringify!($name))?),)* } })
-            }
-        }
-    };
-}
-
 functions! {
+    /// The functions that are used, under LLVM's own names. Their types have not changed from 15 to 21.
+    Api:
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
@@ -58,8 +43,8 @@ impl Api {
     /// Opens a library and says its version and file. One that is too old is refused with the reason.
     pub fn open(name: &str) -> Result<(Api, String, PathBuf), String> {
         let library = Library::open(name)?;
-        let version = library.version()?;
-        Ok((Api::load(&library)?, version, library.path().unwrap_or_else(|| name.into())))
+        let version = version(&library)?;
+        Ok((Api::load(&library)?, version, library.path("LLVMContextCreate").unwrap_or_else(|| name.into())))
     }
 
     /// Takes a text over and frees it.
@@ -76,64 +61,22 @@ impl Api {
     }
 }
 
-/// An open library. It stays open for the life of the process.
-struct Library(Handle);
-
-impl Library {
-    fn open(name: &str) -> Result<Library, String> {
-        let file = CString::new(name).map_err(|_| "a name with a null byte".to_string())?;
-        // SAFETY: the name ends in a null byte. What LLVM runs when it is opened only sets up its own tables.
-        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        if !handle.is_null() {
-            return Ok(Library(handle));
-        }
-        // SAFETY: the text is valid until the next call of its family on this thread, and is copied before.
-        let why = unsafe { libc::dlerror() };
-        // SAFETY: as above; it ends in a null byte.
-        Err(if why.is_null() { "it cannot be opened".into() } else { unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned() })
-    }
-
-    fn find(&self, name: &str) -> Option<Handle> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: the library is open and the name ends in a null byte.
-        Some(unsafe { libc::dlsym(self.0, name.as_ptr()) }).filter(|p| !p.is_null())
-    }
-
-    fn need(&self, name: &str) -> Result<Handle, String> {
-        self.find(name).ok_or_else(|| format!("it has no {name}"))
-    }
-
-    /// The file that a function of it came from.
-    fn path(&self) -> Option<PathBuf> {
-        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        let function = self.find("LLVMContextCreate")?;
-        // SAFETY: the address is of a loaded library, and the call writes the one struct; a file name ends in a null byte and stays as long as the library.
-        unsafe {
-            if libc::dladdr(function, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
-                return None;
-            }
-            let name = CStr::from_ptr((*info.as_ptr()).dli_fname);
-            Some(Path::new(std::ffi::OsStr::from_bytes(name.to_bytes())).to_path_buf())
-        }
-    }
-
-    /// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new pointers.
-    fn version(&self) -> Result<String, String> {
-        let Some(ask) = self.find("LLVMGetVersion") else {
-            self.need("LLVMContextCreate")?;
-            return match self.find("LLVMContextSetOpaquePointers") {
-                Some(_) => Ok("15".into()),
-                None => Err("it is LLVM 14 or older, and 15 is the oldest that will do".into()),
-            };
+/// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new pointers.
+fn version(library: &Library) -> Result<String, String> {
+    let Ok(ask) = library.need("LLVMGetVersion") else {
+        library.need("LLVMContextCreate")?;
+        return match library.need("LLVMContextSetOpaquePointers") {
+            Ok(_) => Ok("15".into()),
+            Err(_) => Err("it is LLVM 14 or older, and 15 is the oldest that will do".into()),
         };
-        let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
-        // SAFETY: the function writes three numbers, and is there.
-        unsafe {
-            let ask = std::mem::transmute::<Handle, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint)>(ask);
-            ask(&mut major, &mut minor, &mut patch);
-        }
-        Ok(format!("{major}.{minor}.{patch}"))
+    };
+    let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
+    // SAFETY: the function writes three numbers, and is there.
+    unsafe {
+        let ask = std::mem::transmute::<Handle, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint)>(ask);
+        ask(&mut major, &mut minor, &mut patch);
     }
+    Ok(format!("{major}.{minor}.{patch}"))
 }
 
 const NEWEST: u32 = 21;
