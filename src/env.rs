@@ -22,8 +22,8 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEV",
-        takes: "DEVICE[:RENDERER]",
-        doc: "The default device, such as `CPU`, `CPU:CLANG`, `CL`, `CL:1`, `INTERP` or `NULL`. Without it the best that works. Tests of results run on it.",
+        takes: "DEVICE[:RENDERER][:NUMBER]",
+        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU. Tests of results run on it.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
@@ -33,7 +33,17 @@ pub const VARIABLES: &[Variable] = &[
         doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, guard, decompose or linearize.",
     },
     Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
-    Variable { name: "CC", takes: "a program", doc: "The C compiler of the CPU device. Without it clang if there is one, else cc or gcc." },
+    Variable {
+        name: "PICO_LLVM",
+        takes: "a file, or `off`",
+        doc: "The shared library of LLVM, 15 or later, of `CPU:LLVM`. Without it the newest from 21 to 15 that is found.",
+    },
+    Variable { name: "CC", takes: "a program", doc: "The C compiler of `CPU:CLANG`. Without it clang if there is one, else cc or gcc." },
+    Variable {
+        name: "PICO_NVRTC",
+        takes: "a file, or `off`",
+        doc: "The shared library of NVRTC, the compiler of `CUDA`. Without it what the system finds, then CUDA's folders, then Python's packages.",
+    },
     Variable {
         name: "PICO_CACHE",
         takes: "a folder, or `off`",

@@ -66,6 +66,10 @@ impl Target {
             native: DOUBLE_MATH,
         }
     }
+    /// LLVM's language, for the same machine as C.
+    pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
+        Target { name: "LLVM", ..Target::c(threads, vector_bytes) }
+    }
     /// The interpreter: it has everything, so that every optimisation can be checked on it.
     pub const fn interp() -> Target {
         Target {

@@ -47,7 +47,7 @@ fn operations_name_themselves_and_what_they_were_given() {
 #[test]
 fn devices_that_do_not_exist() {
     says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
-    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "FORTRAN", "CLANG"]);
+    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "FORTRAN", "LLVM, CLANG"]);
     says(Device::get("").map(|_| ()), &["known are"]);
     says(ramp(&[2]).try_to("abacus"), &["abacus", "CPU"]);
     let (x, y) = (ramp(&[2]), ramp(&[2]).to("INTERP"));
@@ -75,7 +75,7 @@ fn settings_say_what_they_take() {
 /// Ten terabytes are an error where they are asked for, and nothing is left behind by it.
 #[test]
 fn more_memory_than_there_is() {
-    for device in ["INTERP", "CPU"] {
+    for device in ["INTERP", "CPU:LLVM", "CPU:CLANG"] {
         if Device::get(device).is_err() {
             continue;
         }
@@ -146,7 +146,7 @@ fn a_compiler_that_fails() {
         .unwrap();
     std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
     let cache = folder.0.join("cache");
-    let said = child(&[("CC", cc.as_os_str()), ("DEV", text("CPU")), ("PICO_CACHE", cache.as_os_str())]);
+    let said = child(&[("CC", cc.as_os_str()), ("DEV", text("CPU:CLANG")), ("PICO_CACHE", cache.as_os_str())]);
     has(&said, &["error: compile", "the glue is wet", "exit code 1", "the source is kept at "]);
     let place = said.split("the source is kept at ").nth(1).and_then(|s| s.lines().next()).unwrap();
     has(&std::fs::read_to_string(place).unwrap(), &["_entry"]);
@@ -156,12 +156,19 @@ fn a_compiler_that_fails() {
 fn a_compiler_that_is_not_there() {
     let folder = Folder::new("path");
     let empty = folder.0.as_os_str();
-    let said = child(&[("PATH", empty), ("DEV", text("CPU"))]);
+    let said = child(&[("PATH", empty), ("DEV", text("CPU:CLANG"))]);
     has(&said, &["error: compile: no C compiler found", "install", "CC", "DEV=INTERP"]);
-    let said = child(&[("CC", text("/no/such/compiler")), ("DEV", text("CPU"))]);
+    let said = child(&[("CC", text("/no/such/compiler")), ("DEV", text("CPU:CLANG"))]);
     has(&said, &["error: compile: CC=/no/such/compiler", "there is no program", "install"]);
+    let said = child(&[("PICO_LLVM", text("/no/such/library")), ("DEV", text("CPU:LLVM"))]);
+    has(&said, &["error: device: PICO_LLVM=/no/such/library: ", "install", "DEV=INTERP"]);
+    let neither = [("PATH", empty), ("PICO_LLVM", text("off"))];
+    has(
+        &child(&[neither[0], neither[1], ("DEV", text("CPU"))]),
+        &["CPU:LLVM: ", "PICO_LLVM turns LLVM off", "CPU:CLANG: ", "no C compiler found"],
+    );
     // Without a wish for a device there is one that needs no compiler.
-    has(&child(&[("PATH", empty)]), &["on INTERP: [1.0, 3.0, 5.0]"]);
+    has(&child(&neither), &["on INTERP: [1.0, 3.0, 5.0]"]);
 }
 
 #[test]
@@ -172,8 +179,8 @@ fn variables_that_make_no_sense() {
         ("PRINT_AFTER", "lunch", &["environment: PRINT_AFTER=lunch"]),
         ("THREADS", "-1", &["environment: THREADS=-1"]),
         ("GUARD", "2", &["environment: GUARD=2"]),
-        ("DEV", "ABACUS", &["device", "ABACUS", "CPU, CL, INTERP, NULL"]),
-        ("DEV", ":::", &["device", "CPU, CL, INTERP, NULL"]),
+        ("DEV", "ABACUS", &["device", "ABACUS", "CUDA, CPU, CL, INTERP, NULL"]),
+        ("DEV", ":::", &["device", "CUDA, CPU, CL, INTERP, NULL"]),
         ("DEV", "CPU:FORTRAN", &["device", "FORTRAN"]),
         ("DEV", "../../etc", &["device"]),
     ];

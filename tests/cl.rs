@@ -1,8 +1,7 @@
-//! The device `CL` beside its arithmetic, which the tests of results check: places in memory, order, copies and limits; and what is chosen for devices with
-//! workgroups.
+//! The device `CL` beside its arithmetic, which the tests of results check: places in memory, order, copies and limits.
 
 use picograd::exec::{self, ScheduleItem};
-use picograd::opt::{Kernel, heuristic};
+use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::testing::there;
 use picograd::{DType, Device, Error, Tensor};
@@ -81,28 +80,6 @@ fn no_double_precision_is_an_error() {
         exec::lowered(&kernels(t)[0], &Target::opencl()).unwrap();
     }
     exec::lowered(&kernels(&(&x + 1.0))[0], &without).unwrap();
-}
-
-fn chosen(t: &Tensor) -> String {
-    let list = kernels(t);
-    assert_eq!(list.len(), 1);
-    heuristic(&list[0], &Target::opencl()).opts.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn threads_of_workgroups() {
-    let a = |shape: &[usize]| Tensor::zeros(shape).to("NULL").contiguous().realize().unwrap();
-    // Four outputs a thread, 256 threads.
-    assert_eq!(chosen(&(a(&[1024, 4096]) + 1.0)), "UPCAST:0:4 LOCAL:0:256");
-    // Hardly anything divides it.
-    assert_eq!(chosen(&(a(&[100_003]) + 1.0)), "PADTO:0:32 LOCAL:0:192");
-    // A workgroup for a row, and for everything.
-    assert_eq!(chosen(&a(&[4096, 1000]).sum(1)), "GROUP:1:250");
-    assert_eq!(chosen(&a(&[64, 64]).sum(..)), "GROUP:0:256");
-    // Sums along columns have a thread for each.
-    assert_eq!(chosen(&a(&[512, 4096]).sum(0)), "UPCAST:0:4 LOCAL:0:256");
-    // A product has a register tile.
-    assert_eq!(chosen(&a(&[256, 512]).matmul(&a(&[512, 1024]))), "UPCAST:1:4 UPCAST:0:2 UPCAST:1:4 LOCAL:1:64 LOCAL:0:4");
 }
 
 /// What is computed on one device and read on another is copied in between.

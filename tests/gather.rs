@@ -1,5 +1,7 @@
 //! A gather costs what it reads: the sum over all places, of which a comparison lets one through, has no loop left.
 
+mod common;
+
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Fold, Op};
 use picograd::{DType, Tensor};
@@ -74,8 +76,8 @@ fn places_of_narrow_integers() {
 fn a_sum_under_a_condition_on_itself() {
     for shape in [[3, 4], [5, 7], [8, 16]] {
         let x = (Tensor::arange(0, (shape[0] * shape[1]) as i64, 1).cast(DType::F32) - 10.0).reshape(shape).realize().unwrap();
-        for device in ["CPU", "INTERP"] {
-            let s = x.to(device).sum(1);
+        for device in common::devices() {
+            let s = x.to(&device).sum(1);
             let got = s.gt(0.0).where_(&s, 0.0).sum(0).item::<f32>().unwrap();
             let want: f32 = x.to_vec::<f32>().unwrap().chunks(shape[1]).map(|r| r.iter().sum::<f32>().max(0.0)).sum();
             assert_eq!(got, want, "{shape:?} on {device}");

@@ -1,5 +1,6 @@
 //! Interning from many threads: equal structure is one node while anybody holds it, and nothing is left once nobody does.
 
+use picograd::Tensor;
 use picograd::dtype::DType;
 use picograd::ir::{Op, UOp};
 use std::sync::{Barrier, Mutex, MutexGuard};
@@ -86,4 +87,18 @@ fn unlike_nodes_are_unlike() {
     assert_ne!(&x + 1i32, &x * 1i32);
     assert_ne!(UOp::constant(0.0, DType::F32), UOp::constant(-0.0, DType::F32));
     assert_eq!(UOp::constant(f64::NAN, DType::F32), UOp::constant(-f64::NAN, DType::F32));
+}
+
+/// Each function holds the tensor before it, so that the last one holds them all.
+#[test]
+fn a_long_chain_of_calls_is_dropped_without_recursion() {
+    let _turn = alone();
+    let before = UOp::live();
+    let mut x = Tensor::new([1.0f32]).as_param();
+    for _ in 0..20_000 {
+        let held = x.clone();
+        x = Tensor::call(&[&x], |x| Ok(&x[0] + 1.0), move |g, _| Ok(vec![g * &held])).unwrap();
+    }
+    drop(x);
+    assert_eq!(UOp::live(), before);
 }

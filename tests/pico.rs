@@ -36,10 +36,17 @@ fn unknown_words_end_with_two() {
 #[test]
 fn devices_are_listed_with_what_to_do() {
     let (code, out, _) = run(&mut pico(&["devices"]));
-    assert!(code == Some(0) && ["CPU", "INTERP", "NULL"].iter().all(|d| out.contains(d)) && out.contains("\n* is used"), "{out}");
+    assert!(
+        code == Some(0) && ["CPU:LLVM", "CPU:CLANG", "INTERP", "NULL"].iter().all(|d| out.contains(d)) && out.contains("\n* is used"),
+        "{out}"
+    );
     // Without a compiler the reason and the way out stand below the name.
-    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_CACHE", "off"));
-    assert!(code == Some(0) && out.contains("CPU      not there: ") && out.contains("install") && out.contains("* INTERP"), "{out}");
+    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "/no/such/file").env("PICO_CACHE", "off"));
+    assert!(code == Some(0) && out.contains("CPU:LLVM   not there: ") && out.contains("CPU:CLANG  not there: "), "{out}");
+    assert!(out.contains("install") && out.contains("* INTERP"), "{out}");
+    // The renderer that `DEV` names is what plain CPU means.
+    let (_, out, _) = run(pico(&["devices"]).env("DEV", "CPU:CLANG"));
+    assert!(out.contains("* CPU:CLANG") && out.contains("  CPU:LLVM"), "{out}");
     let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
     assert!(code == Some(0) && out.contains("DEV=ABACUS asks for"), "{out}");
 }

@@ -1,5 +1,6 @@
 //! Graphs that were compiled wrong once, each as small as it could be made. `tests/random_graphs.rs` found them.
 
+use picograd::Tensor;
 use picograd::opt::Opt;
 use picograd::testing::{Case, Choose, Setup, check, setups};
 
@@ -166,7 +167,7 @@ fn readers_of_what_was_written_in_place() {
         %4 = Reduce i32 %0 {fold=Max axes=[0]}
         %5 = Sink void %2, %3, %4";
     let case = Case::parse(text).unwrap();
-    for device in ["INTERP", "CPU"] {
+    for device in ["INTERP", "CPU", "CPU:CLANG"] {
         check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true }).unwrap();
     }
 }
@@ -235,5 +236,45 @@ fn copy_of_a_literal() {
         %3 = Mul f32 %0, 2.0:f32
         %4 = Add f32 %3, %2
         %5 = Sink void %4, 2.0:f32";
+    agrees(text, &[]);
+}
+
+/// A tensor made of nothing, asked for on two devices and used on both: each has its own.
+#[test]
+fn ones_on_two_devices() {
+    let (here, there) = (Tensor::ones([6]), Tensor::ones([6]).to("INTERP:1"));
+    let x = Tensor::from_vec(vec![1.0f32, 2., 3., 4., 5., 6.], [6]).to("INTERP").realize().unwrap();
+    let here = here.to("INTERP");
+    let y = (&x * &Tensor::ones([6]).to("INTERP")).contiguous();
+    Tensor::realize_many(&[&here, &there, &y]).unwrap();
+    assert_eq!(here.to_vec::<f32>().unwrap(), [1.0; 6]);
+    assert_eq!(there.to_vec::<f32>().unwrap(), [1.0; 6]);
+    assert_eq!(there.device().as_str(), "INTERP:1");
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
+}
+
+/// Integers of the user's that wrap on their way to a place: they are not the compiler's own, which never do.
+#[test]
+fn places_by_integers_that_wrap() {
+    let places = (Tensor::arange(0, 100_000, 1) * 100_003).bitwise_and(511);
+    let table = Tensor::arange(0, 512, 1) * 3;
+    let got = table.gather(0, &places).to_vec::<i32>().unwrap();
+    let expected = |i: i32| (i.wrapping_mul(100_003) & 511) * 3;
+    assert!(got.iter().enumerate().all(|(i, v)| *v == expected(i as i32)));
+}
+
+/// A choice under the opposite of its own condition.
+#[test]
+fn opposite_conditions() {
+    let text = "
+        ; input 0: f32 0000000000000000
+        ; input 1: f32 0000c0be000000be
+        %0 = Param f32 {slot=0 len=2 device=HERE}
+        %1 = Param f32 {slot=1 len=2 device=HERE}
+        %2 = Lt bool %0, %1
+        %3 = Lt bool %1, %0
+        %4 = Where f32 %3, %0, %1
+        %5 = Where f32 %2, %4, %1
+        %6 = Sink void %5, %5";
     agrees(text, &[]);
 }

@@ -3,7 +3,7 @@
 use picograd::dtype::{Const, DType};
 use picograd::error::Error;
 use picograd::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use picograd::render::{Clang, Cuda, Metal, OpenCl, Renderer};
+use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer};
 use picograd::target::Target;
 use smallvec::smallvec;
 use std::path::Path;
@@ -320,6 +320,10 @@ fn c_text() {
     check("c", &Clang::new(Target::c(8, 64)));
 }
 #[test]
+fn llvm_text() {
+    check("llvm", &Llvm::new(Target::llvm(8, 64)));
+}
+#[test]
 fn opencl_text() {
     check("opencl", &OpenCl::new());
 }
@@ -340,21 +344,24 @@ fn the_unsupported_is_an_error() {
     let double = UOp::constant(1.5, DType::F64);
     let grid = UOp::new(Op::Special, DType::I32, smallvec![], Arg::Special { kind: SpecialKind::Group, dim: 0, extent: 4 });
     let c = Clang::new(Target::c(1, 64));
-    let cases: [(&dyn Renderer, UOp, &str); 8] = [
-        (&c, x.unary(Op::Exp), "Exp"),
-        (&c, &half + &half, "Add"),
-        (&c, int(7) / 2, "IDiv"),
-        (&c, grid, "Special"),
-        (&c, UOp::new(Op::Assign, DType::F32, smallvec![x.clone(), x.clone()], Arg::None), "Assign"),
-        (&c, UOp::new(Op::Store, DType::VOID, smallvec![x.clone(), x.clone()], Arg::None), "Store"),
-        (&Metal::new(), &double + &double, "Add"),
-        (&c, -(&x * &x), "Mul"),
+    let llvm = Llvm::new(Target::llvm(1, 64));
+    let nodes = [
+        (x.unary(Op::Exp), "Exp"),
+        (&half + &half, "Add"),
+        (int(7) / 2, "IDiv"),
+        (grid, "Special"),
+        (UOp::new(Op::Assign, DType::F32, smallvec![x.clone(), x.clone()], Arg::None), "Assign"),
+        (UOp::new(Op::Store, DType::VOID, smallvec![x.clone(), x.clone()], Arg::None), "Store"),
+        (-(&x * &x), "Mul"),
     ];
+    let both = nodes.into_iter().flat_map(|(node, op)| [(&c as &dyn Renderer, node.clone(), op), (&llvm, node, op)]);
+    let metal = Metal::new();
+    let cases = both.chain([(&metal as &dyn Renderer, &double + &double, "Add")]);
     for (renderer, node, op) in cases {
         match renderer.render("kernel", std::slice::from_ref(&node)) {
             Err(Error::Compile { msg, .. }) => assert!(msg.contains(op), "{msg}"),
             other => panic!("{node:?} gave {other:?}"),
         }
     }
-    assert!(c.render("not a name", &[]).is_err());
+    assert!(c.render("not a name", &[]).is_err() && llvm.render("", &[]).is_err());
 }

@@ -1,5 +1,7 @@
 //! Views past 2³¹ elements: indices become 64 bits wide exactly when they must.
 
+mod common;
+
 use picograd::dtype::DType;
 use picograd::exec::{self, Choice, ScheduleItem};
 use picograd::ir::{Op, UOp};
@@ -31,8 +33,9 @@ fn three_billion_elements() {
         let got = huge.shrink(&[(start, start + 7)]).to_vec::<i32>().unwrap();
         assert_eq!(got, expected, "from {start}");
     }
-    // Positions themselves past 32 bits, on both devices and with no optimisation.
-    for device in ["INTERP", "CPU"] {
+    // Positions themselves past 32 bits, on every device and with no optimisation.
+    for device in common::devices() {
+        let device = device.as_str();
         let at = Tensor::arange(0i64, 3_000_000_000, 1).to(device).shrink(&[(2_999_999_990, 2_999_999_999)]);
         let got = exec::with_choice(Choice::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
         assert_eq!(got, (2_999_999_990..2_999_999_999i64).map(|i| i * 2).collect::<Vec<_>>(), "{device}");

@@ -3,6 +3,7 @@
 //! In come words; out come lines for people. A closed pipe ends it quietly; a command that it does not know ends it with code 2.
 
 use picograd::Device;
+use picograd::runtime::device::canonical;
 use picograd::runtime::objcache;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -58,18 +59,18 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
     let default = Device::default_name();
     let list = Device::list();
     for (name, found) in &list {
-        let mark = if *name == default.as_str() { "*" } else { " " };
+        let mark = if canonical(name).is_ok_and(|n| n == default) { "*" } else { " " };
         match found {
-            Ok(what) => writeln!(out, "{mark} {name:8} {what}")?,
+            Ok(what) => writeln!(out, "{mark} {name:10} {what}")?,
             Err(why) => {
                 let why = why.to_string();
                 let mut lines = why.lines();
-                writeln!(out, "{mark} {name:8} not there: {}", lines.next().unwrap_or_default())?;
-                lines.try_for_each(|l| writeln!(out, "           {l}"))?;
+                writeln!(out, "{mark} {name:10} not there: {}", lines.next().unwrap_or_default())?;
+                lines.try_for_each(|l| writeln!(out, "             {l}"))?;
             }
         }
     }
-    if list.iter().any(|(name, _)| *name == default.as_str()) {
+    if list.iter().any(|(name, _)| canonical(name).is_ok_and(|n| n == default)) {
         writeln!(out, "\n* is used where a program names none; DEV=<name> chooses another.")
     } else {
         let set = std::env::var("DEV").unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::opt::{Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
 use crate::verify;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -78,9 +78,15 @@ pub fn clear_programs() {
     lock().clear();
 }
 
-/// The program of a kernel on a device, compiled now if it was not before.
-pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
-    let config = env::config()?;
+/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and how long choosing them took.
+struct Chosen {
+    key: Key,
+    kernel: Kernel,
+    time: Duration,
+}
+
+/// The program that is there already, or what is to be compiled.
+fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Arc<Compiled>, Chosen> {
     let choice = CHOICE.with_borrow(Clone::clone);
     let plain = match &choice {
         Choice::Default => Some(config.noopt),
@@ -99,7 +105,7 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         (_, Some(true)) => kernel,
         _ => heuristic(&kernel, device.target()),
     };
-    let optimizing = start.elapsed();
+    let time = start.elapsed();
     // A kernel that was optimised by hand is its own key: the optimised graph says all.
     let key = match plain {
         Some(noopt) => (ast.clone(), device.name().clone(), noopt),
@@ -110,63 +116,60 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     {
         return Ok(c.clone());
     }
-    let start = Instant::now();
-    let program = lowered(&kernel, device.target())?;
-    let lowering = start.elapsed();
-    let start = Instant::now();
-    let executable = device.compile(&program)?;
-    let times = [optimizing, lowering, start.elapsed()];
-    let c = Arc::new(finished(config, &kernel, program, executable, times));
-    keep(key, c.clone());
-    Ok(c)
+    Err(Chosen { key, kernel, time })
 }
 
-fn keep(key: Key, c: Arc<Compiled>) {
+fn keep(key: Key, c: &Arc<Compiled>) {
     let mut programs = lock();
     if programs.len() >= MOST {
         programs.clear();
     }
-    programs.insert(key, c);
+    programs.insert(key, c.clone());
 }
 
-/// A kernel that is lowered and not yet compiled.
-struct Lowered {
-    key: Key,
-    kernel: Kernel,
-    program: Program,
-    times: [Duration; 2],
-}
-
-/// Compiles those kernels that are new in one go. What is refused is for [`compiled`] to say.
-pub fn compile_together(kernels: &[&UOp], device: &Device) -> Result<()> {
+/// The program of a kernel on a device, compiled now if it was not before.
+pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
-    let noopt = match CHOICE.with_borrow(Clone::clone) {
-        Choice::Default => config.noopt,
-        Choice::Nothing => true,
-        Choice::By(_) => return Ok(()),
+    let Chosen { key, kernel, time } = match choose(ast, device, config) {
+        Ok(c) => return Ok(c),
+        Err(chosen) => chosen,
     };
-    let mut new: Vec<Lowered> = Vec::new();
-    for ast in kernels {
-        let key = ((*ast).clone(), device.name().clone(), noopt);
-        if lock().contains_key(&key) || new.iter().any(|n| n.key == key) {
+    let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// Compiles kernels together where that takes less time than one after the other. What does not compile so is left to [`compiled`], which says why.
+pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>) -> Result<()> {
+    let config = env::config()?;
+    // Who wants to see the code wants to see that of one kernel.
+    if config.debug >= 4 {
+        return Ok(());
+    }
+    let mut fresh: Vec<(Device, Chosen, Program, Duration)> = Vec::new();
+    let mut seen: FxHashSet<Key> = FxHashSet::default();
+    for (ast, name) in kernels {
+        let device = Device::named(name)?;
+        let Err(chosen) = choose(ast, &device, config) else { continue };
+        if !seen.insert(chosen.key.clone()) {
             continue;
         }
         let start = Instant::now();
-        let kernel = Kernel::new((*ast).clone());
-        let kernel = if noopt { kernel } else { heuristic(&kernel, device.target()) };
-        let optimizing = start.elapsed();
-        let program = lowered(&kernel, device.target())?;
-        new.push(Lowered { key, kernel, program, times: [optimizing, start.elapsed() - optimizing] });
+        let program = lowered(&chosen.kernel, device.target())?;
+        fresh.push((device, chosen, program, start.elapsed()));
     }
-    let start = Instant::now();
-    let programs: Vec<&Program> = new.iter().map(|n| &n.program).collect();
-    if programs.len() < 2 {
-        return Ok(());
-    }
-    let Ok(made) = device.compile_many(&programs) else { return Ok(()) };
-    let each = start.elapsed() / made.len() as u32;
-    for (Lowered { key, kernel, program, times: [optimizing, lowering] }, executable) in new.into_iter().zip(made) {
-        keep(key, Arc::new(finished(config, &kernel, program, executable, [optimizing, lowering, each])));
+    while let Some((device, ..)) = fresh.first() {
+        let device = device.clone();
+        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.name() == device.name());
+        fresh = rest;
+        let start = Instant::now();
+        let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };
+        let each = start.elapsed() / list.len() as u32;
+        count(|c| c.compiled += list.len() as u64);
+        for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
+            let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
+            keep(chosen.key, &Arc::new(c));
+        }
     }
     Ok(())
 }
@@ -200,8 +203,12 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     Ok(program)
 }
 
-/// Counts a compiled kernel and shows it if that was asked for.
-fn finished(config: &Config, kernel: &Kernel, program: Program, executable: Arc<dyn Executable>, times: [Duration; 3]) -> Compiled {
+fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
+    let start = Instant::now();
+    let program = lowered(kernel, device.target())?;
+    let lowering = start.elapsed();
+    let start = Instant::now();
+    let executable = device.compile(&program)?;
     count(|c| c.compiled += 1);
     if config.debug >= 4
         && let Some(source) = executable.source()
@@ -213,7 +220,7 @@ fn finished(config: &Config, kernel: &Kernel, program: Program, executable: Arc<
     {
         eprintln!("{}", disassembly(code));
     }
-    Compiled { opts: kernel.opts.clone(), program, executable, times }
+    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times: [optimizing, lowering, start.elapsed()] })
 }
 
 /// After each pass: print it if that was asked for, and verify it.

@@ -95,7 +95,13 @@ impl ExecItem {
     /// Would it run? Buffers must be as long as the program takes them to be, and a copy needs something to copy.
     pub fn check(&self) -> Result<()> {
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, .. }, Some(c)) => {
+            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
+                // Devices of the host see each other's memory, and NULL looks at none.
+                let sees_host = |d: &DeviceName| matches!(d.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"));
+                let foreign = |d: &DeviceName| d != device && !(sees_host(d) && sees_host(device));
+                if let Some(b) = buffers.iter().find(|b| foreign(b.buffer.device_name())) {
+                    return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));
+                }
                 if buffers.len() != c.program.args.len() {
                     return Err(Error::Device(format!("{} buffers for a kernel that takes {}", buffers.len(), c.program.args.len())));
                 }
@@ -309,27 +315,14 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     Ok(Scheduled { items, outputs, plan })
 }
 
-/// Compiles the kernels of a plan together on the devices that do that in less time.
-fn compile_ahead(items: &[ScheduleItem]) -> Result<()> {
-    let kernels = || items.iter().filter_map(|i| if let ScheduleItem::Kernel { ast, device, .. } = i { Some((ast, device)) } else { None });
-    let mut seen: Vec<&DeviceName> = Vec::new();
-    for (_, name) in kernels() {
-        if !seen.contains(&name) {
-            seen.push(name);
-            let device = Device::named(name)?;
-            if device.compiles_together() {
-                compile_together(&kernels().filter(|k| k.1 == name).map(|k| k.0).collect::<Vec<_>>(), &device)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Computes requests and returns their buffers; `None` where there is no element.
 pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
-    compile_ahead(&scheduled.items)?;
+    compile_together(scheduled.items.iter().filter_map(|i| match i {
+        ScheduleItem::Kernel { ast, device, .. } => Some((ast, device)),
+        ScheduleItem::Copy { .. } => None,
+    }))?;
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {
         item.check()?;

@@ -261,14 +261,14 @@ pub enum Arg {
         /// Elements.
         len: usize,
     },
-    /// The change of shape of a movement op.
-    Movement(Movement),
+    /// The change of shape of a movement op. It has many bytes, and the nodes of a kernel have none.
+    Movement(Box<Movement>),
     /// A reduce: over `axes` in the tensor graph; in a kernel the ranges are operands and `axes` is empty.
     Reduce {
         /// How two values become one.
         fold: Fold,
         /// Axes, ascending.
-        axes: SmallVec<[usize; 4]>,
+        axes: SmallVec<[usize; 2]>,
     },
     /// The number of a `Leaf`, unique for the life of the process.
     Leaf(u64),
@@ -311,7 +311,7 @@ pub enum Arg {
     /// Picked lanes.
     Lanes(SmallVec<[u16; 4]>),
     /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
-    Dims(Dims),
+    Dims(Box<Dims>),
     /// A kernel's name.
     Name(Arc<str>),
 }

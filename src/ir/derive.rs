@@ -16,19 +16,29 @@ pub type Bounds = (i128, i128);
 #[derive(Default)]
 pub(super) struct Facts {
     /// In a box because it has many bytes and the nodes of a kernel have none.
-    shape: OnceLock<Box<Dims>>,
-    bounds: OnceLock<Bounds>,
+    tensor: OnceLock<Box<TensorFacts>>,
+    /// The bits of both, read by the dtype.
+    bounds: OnceLock<(u64, u64)>,
     ranges: OnceLock<RangeSet>,
-    view: OnceLock<Box<(UOp, ShapeTracker)>>,
-    requires_grad: OnceLock<bool>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
     settled: AtomicU32,
 }
 
+/// What is kept on a node of the tensor graph.
+#[derive(Default)]
+struct TensorFacts {
+    shape: OnceLock<Dims>,
+    view: OnceLock<(UOp, ShapeTracker)>,
+    requires_grad: OnceLock<bool>,
+}
+
 impl Facts {
+    fn tensor(&self) -> &TensorFacts {
+        self.tensor.get_or_init(Box::default)
+    }
     /// Takes out the node that the view is of.
     pub(super) fn take_view(&mut self) -> Option<UOp> {
-        self.view.take().map(|v| v.0)
+        self.tensor.get_mut()?.view.take().map(|v| v.0)
     }
 }
 
@@ -108,14 +118,14 @@ fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T)
 impl UOp {
     /// The shape in the tensor graph; `[]` for what has none.
     pub fn shape(&self) -> &Dims {
-        fill::<Box<Dims>>(self, |n| &n.facts.shape, |u| Box::new(make_shape(u)))
+        fill(self, |n| &n.facts.tensor().shape, make_shape)
     }
     /// For a movement op: the node under all movement ops, and how its elements are seen from here.
     pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
         let mut chain = Vec::new();
         let mut u = self;
         while let Some(m) = u.arg().movement() {
-            if u.node().facts.view.get().is_some() {
+            if u.node().facts.tensor().view.get().is_some() {
                 break;
             }
             chain.push((u, m));
@@ -123,14 +133,14 @@ impl UOp {
         }
         while let Some((v, m)) = chain.pop() {
             let under = &v.src()[0];
-            let (base, seen) = match under.node().facts.view.get() {
+            let (base, seen) = match under.node().facts.tensor().view.get() {
                 Some(b) => (b.0.clone(), b.1.clone()),
                 None => (under.clone(), ShapeTracker::new(under.shape())),
             };
             let seen = seen.apply(m).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"));
-            let _ = v.node().facts.view.set(Box::new((base, seen)));
+            let _ = v.node().facts.tensor().view.set((base, seen));
         }
-        self.node().facts.view.get().map(|b| &**b)
+        self.node().facts.tensor().view.get()
     }
     /// The number of elements in the tensor graph.
     pub fn numel(&self) -> usize {
@@ -138,7 +148,17 @@ impl UOp {
     }
     /// Inclusive bounds of an integer or bool value; for floats everything.
     pub fn bounds(&self) -> Bounds {
-        *fill(self, |n| &n.facts.bounds, make_bounds)
+        let dtype = self.dtype();
+        if dtype.is_float() || dtype == DType::VOID {
+            return EVERYTHING;
+        }
+        // Every integer has 64 bits at most.
+        let bits = |u: &UOp| {
+            let (lo, hi) = make_bounds(u);
+            (lo as u64, hi as u64)
+        };
+        let (lo, hi) = *fill(self, |n| &n.facts.bounds, bits);
+        if dtype.scalar == Scalar::U64 { (lo.into(), hi.into()) } else { ((lo as i64).into(), (hi as i64).into()) }
     }
     /// The least value that an integer can have.
     pub fn vmin(&self) -> i128 {
@@ -156,7 +176,7 @@ impl UOp {
     pub fn requires_grad(&self) -> bool {
         *fill(
             self,
-            |n| &n.facts.requires_grad,
+            |n| &n.facts.tensor().requires_grad,
             |u| match u.op() {
                 Op::Leaf => true,
                 Op::Detach => false,

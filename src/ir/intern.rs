@@ -22,8 +22,8 @@ pub type Src = SmallVec<[UOp; 3]>;
 /// What a handle points at. The fields are in this order so that what a walk reads stands together.
 #[repr(C)]
 pub(super) struct Node {
-    /// How many handles there are. It goes from 0 to 1 when the node is made, from 1 to 0 under the lock of its part of the table, and in no other
-    /// place from or to 0: whoever finds the node in the table finds it alive.
+    /// How many handles there are. It goes from 1 to 0 under the lock of the node's part of the table, and in no other place: whoever finds the node in
+    /// the table finds it alive.
     handles: AtomicU64,
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -148,11 +148,45 @@ impl Drop for UOp {
     }
 }
 
-/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is. Operands that only this node held go here too, one
-/// after the other, instead of by nested drops.
+thread_local! {
+    /// Nodes whose last handle went while [`free`] was under way on this thread: a payload may hold a closure of the user's, and that a tensor.
+    static WAITING: RefCell<Option<Vec<NonNull<Node>>>> = const { RefCell::new(None) };
+}
+
+/// Ends a walk of [`free`], also where the user's code panics.
+struct Walk;
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        let _ = WAITING.try_with(|w| w.borrow_mut().take());
+    }
+}
+
+/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is. What only this node held goes here too, one after the
+/// other, instead of by nested drops.
 fn free(last: NonNull<Node>) {
+    let under_way = WAITING.try_with(|w| {
+        let mut waiting = w.borrow_mut();
+        match &mut *waiting {
+            Some(list) => list.push(last),
+            None => *waiting = Some(Vec::new()),
+        }
+        waiting.as_ref().is_some_and(|list| !list.is_empty())
+    });
+    if under_way == Ok(true) {
+        return;
+    }
+    let _walk = under_way.is_ok().then_some(Walk);
     let mut stack: SmallVec<[NonNull<Node>; 8]> = smallvec::smallvec![last];
-    while let Some(node) = stack.pop() {
+    loop {
+        let Some(node) = stack.pop() else {
+            let more = WAITING.try_with(|w| w.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default();
+            if more.is_empty() {
+                return;
+            }
+            stack.extend(more);
+            continue;
+        };
         {
             // SAFETY: the handle has not been given up.
             let n = unsafe { node.as_ref() };

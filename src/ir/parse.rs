@@ -162,7 +162,7 @@ impl<'a> Line<'a> {
             Op::Reshape | Op::Expand | Op::Permute | Op::Pad | Op::Shrink | Op::Flip => {
                 let m = self.movement(op)?;
                 m.apply_shape(src[0].shape()).map_err(|e| e.to_string())?;
-                Arg::Movement(m)
+                Arg::Movement(Box::new(m))
             }
             Op::Reduce => {
                 let fold = self.one_of("fold", &[Fold::Add, Fold::Mul, Fold::Max, Fold::Min])?;
@@ -171,7 +171,7 @@ impl<'a> Line<'a> {
                 if axes.iter().any(|a| *a >= rank) || axes.windows(2).any(|w| w[0] >= w[1]) {
                     return Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {rank}"));
                 }
-                Arg::Reduce { fold, axes }
+                Arg::Reduce { fold, axes: axes.into_iter().collect() }
             }
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
@@ -202,7 +202,7 @@ impl<'a> Line<'a> {
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
             Op::Sink | Op::Contiguous => {
                 self.keyword("dims")?;
-                Arg::Dims(self.axes(Line::number)?)
+                Arg::Dims(Box::new(self.axes(Line::number)?))
             }
             // `sample` is empty for every other op, and then `payload` does not come here.
             _ => Arg::None,

@@ -165,7 +165,7 @@ impl fmt::Debug for Arg {
             Arg::Iota { len } => write!(f, "len={len}")?,
             Arg::Movement(m) => {
                 write!(f, "{} ", m.name())?;
-                match m {
+                match &**m {
                     Movement::Reshape(d) | Movement::Expand(d) | Movement::Permute(d) => list(f, d)?,
                     Movement::Pad(p) | Movement::Shrink(p) => list(f, p.iter().map(|(a, b)| format!("({a},{b})")))?,
                     Movement::Flip(flags) => list(f, flags)?,
@@ -190,7 +190,7 @@ impl fmt::Debug for Arg {
             }
             Arg::Dims(dims) => {
                 f.write_str("dims ")?;
-                list(f, dims)?;
+                list(f, dims.iter())?;
             }
             Arg::Name(name) => write!(f, "name={}", Quoted(name))?,
         }

@@ -182,11 +182,11 @@ impl UOp {
             Movement::Shrink(_) => Op::Shrink,
             Movement::Flip(_) => Op::Flip,
         };
-        UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(m))
+        UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(Box::new(m)))
     }
     /// A fold over axes of the tensor graph, ascending; they stay with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
-        let axes: SmallVec<[usize; 4]> = axes.into_iter().collect();
+        let axes: SmallVec<[usize; 2]> = axes.into_iter().collect();
         if axes.is_empty() {
             return self.clone();
         }

@@ -1,11 +1,11 @@
 //! Makes copies and vectors of what the optimizer marked. After this pass there is no range of kind Upcast or Unroll.
 //!
-//! One such range of a nest may become vector lanes: where loads or stores run contiguously along it and no value depends on two of them.
+//! One such range of a nest may become vector lanes: where that saves accesses or operations, and no value depends on two of them.
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, eval};
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
 use crate::opt::vector::{self, step};
 use crate::symbolic::simplify;
@@ -200,10 +200,20 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
                 let body = splat(old(0));
                 let rest: Src = std::iter::once(body.clone()).chain(u.src()[1..].iter().filter(|s| *s != r).cloned()).collect();
-                if rest.len() == 1 {
-                    started(*fold, across(*fold, &body))
+                // Threads that share a reduce pass on one value each, not a vector.
+                let (groups, own): (Vec<UOp>, Vec<UOp>) = rest[1..].iter().cloned().partition(|r| r.range_kind() == AxisKind::Group);
+                let value = if own.is_empty() {
+                    across(*fold, &body)
                 } else {
-                    across(*fold, &UOp::new(Op::Reduce, u.dtype().vec(n), rest, u.arg().clone()))
+                    across(
+                        *fold,
+                        &UOp::new(Op::Reduce, u.dtype().vec(n), std::iter::once(body).chain(own).collect::<Src>(), u.arg().clone()),
+                    )
+                };
+                match groups.as_slice() {
+                    [] if rest.len() == 1 => started(*fold, value),
+                    [] => value,
+                    _ => UOp::new(Op::Reduce, u.dtype(), std::iter::once(value).chain(groups).collect::<Src>(), u.arg().clone()),
                 }
             }
             Op::Reduce if wide => {
@@ -274,6 +284,5 @@ fn across(fold: Fold, v: &UOp) -> UOp {
         let half = lanes.len() / 2;
         lanes = (0..half).map(|i| lanes[i].binary(fold.op(), &lanes[i + half])).collect();
     }
-    debug_assert!(eval::fold(fold, v.dtype(), fold.identity(v.dtype()), fold.identity(v.dtype())) == fold.identity(v.dtype()));
     lanes.swap_remove(0)
 }

@@ -7,6 +7,45 @@ use crate::opt::extent;
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
+/// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the same time.
+const EACH_ROUND: usize = 8;
+
+/// The rounds in which so many parts become one: how many each thread folds at a time.
+fn rounds(mut parts: usize) -> Vec<usize> {
+    let mut rounds = Vec::new();
+    while parts > 2 * EACH_ROUND
+        && let Some(n) = (2..=EACH_ROUND).rev().find(|n| parts.is_multiple_of(*n))
+    {
+        rounds.push(n);
+        parts /= n;
+    }
+    rounds.push(parts);
+    rounds
+}
+
+/// Each thread puts its part into local memory at its place, and after a barrier folds the parts that `others` says, over `ranges`.
+#[expect(clippy::too_many_arguments, reason = "they are all of one step")]
+fn fold_parts(
+    u: &UOp,
+    part: &UOp,
+    after: Option<UOp>,
+    place: &dyn Fn(&FxHashMap<u32, UOp>) -> UOp,
+    others: &[(u32, UOp)],
+    ranges: &[UOp],
+    id: u32,
+    threads: usize,
+) -> UOp {
+    let lanes = part.dtype().lanes as i64;
+    let local = UOp::new(Op::DefineLocal, part.dtype().scalar(), Src::new(), Arg::Local { id, len: threads * lanes as usize });
+    let index = |i: UOp| UOp::new(Op::Index, local.dtype(), [local.clone(), simplify(&(i * lanes))].to_src(), Arg::None);
+    let mut put: Src = [index(place(&FxHashMap::default())), part.clone()].to_src();
+    put.extend(after);
+    let put = UOp::new(Op::Store, DType::VOID, put, Arg::None);
+    let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
+    let got = UOp::new(Op::Load, part.dtype(), [index(place(&others.iter().cloned().collect())), all].to_src(), Arg::None);
+    UOp::new(Op::Reduce, u.dtype(), std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(), u.arg().clone())
+}
+
 /// The pass.
 pub fn share_reduces(ast: &UOp) -> UOp {
     let order = ast.toposort();
@@ -35,30 +74,32 @@ pub fn share_reduces(ast: &UOp) -> UOp {
             Op::Reduce if u.src()[1..].iter().any(|r| groups.contains(r)) => {
                 let own: Src = std::iter::once(src[0].clone()).chain(src[1..].iter().filter(|r| !groups.contains(r)).cloned()).collect();
                 let part = if own.len() == 1 { src[0].clone() } else { u.with_src(own) };
-                let lanes = part.dtype().lanes as i64;
-                let local = UOp::new(
-                    Op::DefineLocal,
-                    part.dtype().scalar(),
-                    Src::new(),
-                    Arg::Local { id: next_local, len: count * lanes as usize },
-                );
-                next_local += 1;
-                let index = |i: UOp| UOp::new(Op::Index, local.dtype(), [local.clone(), simplify(&(i * lanes))].to_src(), Arg::None);
+                let shared: Vec<&UOp> = u.src()[1..].iter().filter(|r| groups.contains(r)).collect();
+                let mut range = |size: usize| -> UOp {
+                    next_range += 1;
+                    UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
+                };
                 // The first barrier keeps a new part from overwriting one that another thread has still to read in an earlier round.
                 let ready = UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None);
-                let put = UOp::new(Op::Store, DType::VOID, [index(place(&FxHashMap::default())), part.clone(), ready].to_src(), Arg::None);
-                let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-                let mut closing: Src = Src::new();
-                let mut others: FxHashMap<u32, UOp> = FxHashMap::default();
-                for g in u.src()[1..].iter().filter(|r| groups.contains(r)) {
-                    let r = UOp::range(extent(g) as i64, next_range, AxisKind::Reduce);
-                    next_range += 1;
-                    others.insert(g.range_id(), r.clone());
-                    closing.push(r);
+                let mut after = Some(ready);
+                let mut value = part;
+                if let [g] = shared.as_slice() {
+                    // After each round as many threads hold different values as there are parts left; the others hold the same again.
+                    let mut left = extent(g);
+                    for n in rounds(left) {
+                        left /= n;
+                        let r = range(n);
+                        let other = &r * left as i64 + *g % left as i64;
+                        value = fold_parts(u, &value, after.take(), &place, &[(g.range_id(), other)], &[r], next_local, count);
+                        next_local += 1;
+                    }
+                } else {
+                    let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
+                    let others: Vec<(u32, UOp)> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                    value = fold_parts(u, &value, after, &place, &others, &ranges, next_local, count);
+                    next_local += 1;
                 }
-                let got = UOp::new(Op::Load, part.dtype(), [index(place(&others)), all].to_src(), Arg::None);
-                let src: Src = std::iter::once(got).chain(closing).collect();
-                UOp::new(Op::Reduce, u.dtype(), src, u.arg().clone())
+                value
             }
             // Every thread of a group has the result; one of them stores it.
             Op::Store if ast.src().contains(u) => {
@@ -72,7 +113,7 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                 let mut src = src.clone();
                 src[0] = src[0].with_src(place);
                 // Thread positions are open to the end of the kernel.
-                src.extend(groups.iter().cloned());
+                src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
                 u.with_src(src)
             }
             _ => u.with_src(src),

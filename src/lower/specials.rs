@@ -4,6 +4,7 @@
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
 use crate::opt::extent;
+use crate::opt::vector::{self, Access};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -38,7 +39,10 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     if target.grid {
         let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
         launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
-        let locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
+        let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
+        // Threads that are neighbours should load what lies side by side.
+        let (accesses, _) = vector::accesses(ast);
+        locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
         launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
@@ -49,6 +53,15 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
     (simplify(&ast.substitute(&map)), launch)
+}
+
+/// How far apart in memory neighbours of a range are, in the accesses that happen most often.
+fn stride(accesses: &[Access], r: &UOp) -> i64 {
+    let using =
+        || accesses.iter().filter(|a| a.node.src()[0].src()[0].op() == Op::DefineGlobal && a.node.src()[0].uses_range(r.range_id()));
+    let most = using().map(|a| a.times).fold(0.0, f64::max);
+    let steps = using().filter(|a| a.times == most).filter_map(|a| vector::step(&a.node.src()[0].src()[1], r));
+    steps.map(i64::abs).filter(|s| *s > 0).min().unwrap_or(i64::MAX)
 }
 
 fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {

@@ -11,6 +11,9 @@ use rustc_hash::FxHashMap;
 /// Most values that upcasts and unrolls together may make of one.
 const MOST_COPIES: usize = 1024;
 
+/// Rounds in which the parts of a shared reduce are folded, at most: eight parts at a time of a thousand.
+const ROUNDS: usize = 4;
+
 impl Kernel {
     /// The kernel after one optimisation, or why it does not apply.
     pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
@@ -49,11 +52,12 @@ impl Kernel {
                     return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
                 }
                 divides("an amount")?;
-                if product(&[AxisKind::Upcast, AxisKind::Unroll]) * amount > MOST_COPIES {
+                let kind = if opt.op == OptOp::Upcast { AxisKind::Upcast } else { AxisKind::Unroll };
+                let ast = self.split(r, amount, kind, false);
+                if copies(&ast) > MOST_COPIES {
                     return refuse(format!("more than {MOST_COPIES} copies"));
                 }
-                let kind = if opt.op == OptOp::Upcast { AxisKind::Upcast } else { AxisKind::Unroll };
-                done(self.split(r, amount, kind, false), self.locals)
+                done(ast, self.locals)
             }
             OptOp::Local | OptOp::Group | OptOp::GroupTop => {
                 let local = opt.op == OptOp::Local;
@@ -67,12 +71,16 @@ impl Kernel {
                     return refuse("a thread of the group could read what another has written: the kernel is in place".into());
                 }
                 divides("an amount")?;
+                let top = opt.op == OptOp::GroupTop;
+                if let Some(g) = self.free_group(r, amount) {
+                    return done(self.split_to(r, g, top), self.locals);
+                }
                 let threads = product(&[AxisKind::Local, AxisKind::Group]) * amount;
                 if threads > target.local_max {
                     return refuse(format!("{threads} threads are more than {}", target.local_max));
                 }
                 let kind = if local { AxisKind::Local } else { AxisKind::Group };
-                done(self.split(r, amount, kind, opt.op == OptOp::GroupTop), self.locals)
+                done(self.split(r, amount, kind, top), self.locals)
             }
             OptOp::Thread => {
                 if !output || target.threads < 2 || amount > target.threads {
@@ -111,9 +119,13 @@ impl Kernel {
 
     /// Cuts a range: `outer * amount + inner`, or with `top` `inner * (size / amount) + outer`, where `inner` has the new kind.
     fn split(&self, r: &UOp, amount: usize, kind: AxisKind, top: bool) -> UOp {
-        let size = extent(r);
         let next = self.ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
-        let inner = UOp::range(amount as i64, next, kind);
+        self.split_to(r, UOp::range(amount as i64, next, kind), top)
+    }
+
+    /// Cuts a range so that its inner part is this one.
+    fn split_to(&self, r: &UOp, inner: UOp, top: bool) -> UOp {
+        let (size, amount, kind) = (extent(r), extent(&inner), inner.range_kind());
         let rest = size / amount;
         if rest == 1 {
             return replace_range(&self.ast, r, &inner, std::slice::from_ref(&inner));
@@ -125,23 +137,49 @@ impl Kernel {
         replace_range(&self.ast, r, &value, &order)
     }
 
+    /// Threads that share a reduce of as many parts, and have nothing to do where this range is open: its part can be theirs.
+    fn free_group(&self, r: &UOp, amount: usize) -> Option<UOp> {
+        let order = self.ast.toposort();
+        let both = |g: &UOp| order.iter().any(|u| touches(u, r) && touches(u, g));
+        self.axes().into_iter().find(|g| g.range_kind() == AxisKind::Group && extent(g) == amount && !both(g))
+    }
+
     /// Does the kernel read a buffer that it writes?
     fn in_place(&self) -> bool {
         let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
         self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    /// Shared reduces keep a part for each thread and each copy in local memory.
+    /// Shared reduces keep a part for each thread and each copy in local memory, in each round.
     fn fits_local(&self, target: &Target) -> bool {
         let axes = self.axes();
-        if !axes.iter().any(|a| a.range_kind() == AxisKind::Group) {
+        let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> { axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect() };
+        let groups = of_kind(&[AxisKind::Group]);
+        if groups.is_empty() {
             return true;
         }
-        let kept = [AxisKind::Local, AxisKind::Group, AxisKind::Upcast, AxisKind::Unroll];
-        let copies: usize = axes.iter().filter(|a| kept.contains(&a.range_kind())).map(extent).product();
-        let bytes: usize = self.ast.toposort().iter().filter(|u| u.op() == Op::Reduce).map(|u| u.dtype().itemsize().max(4) * copies).sum();
-        bytes <= target.local_bytes
+        let threads: usize = of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
+        let bytes = |u: &UOp| {
+            let copies: usize = of_kind(&[AxisKind::Upcast]).into_iter().filter(|a| u.uses_range(a.range_id())).map(extent).product();
+            ROUNDS * u.dtype().itemsize().max(4) * threads * copies
+        };
+        let shared = |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
+        self.ast.toposort().iter().filter(shared).map(bytes).sum::<usize>() <= target.local_bytes
     }
+}
+
+/// Is the range open in a node, or closed by it?
+fn touches(u: &UOp, r: &UOp) -> bool {
+    u.uses_range(r.range_id()) || u.src().iter().skip(closing(u)).any(|s| s == r)
+}
+
+/// The most values that upcasts and unrolls make of one.
+fn copies(ast: &UOp) -> usize {
+    let order = ast.toposort();
+    let marked: Vec<&UOp> =
+        order.iter().filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)).collect();
+    let of = |u: &UOp| marked.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul);
+    order.iter().map(of).max().unwrap_or(1)
 }
 
 /// The closing list of a store or reduce: operands from here on are ranges, not values.

@@ -1,5 +1,6 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
+use super::grid::grid;
 use super::{Kernel, Opt, OptOp, extent, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
@@ -7,26 +8,18 @@ use crate::target::Target;
 /// Kernels below this many operations are not worth waking threads for.
 const WORTH_THREADS: usize = 32_768;
 
-/// A lane that is loaded on its own and put into a vector, in loads of whole vectors. Measured on a convolution.
-const LANE: f64 = 6.0;
-
-/// Threads of a workgroup that are aimed for: enough to hide what loads take, few enough for every device.
-const WORKGROUP: usize = 256;
-
-/// Fewer outputs than this leave most of a GPU idle, so threads share the steps of each.
-const FEW_OUTPUTS: usize = 2048;
-
-/// Reduces with fewer steps than this are left to one thread.
-const WORTH_GROUP: usize = 16;
+/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
+const LANE: f64 = 2.0;
+/// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
+const GUARDED_LANE: f64 = 6.0;
 
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
+    if target.grid {
+        return grid(kernel, target);
+    }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    if target.grid {
-        on_grid(&mut k, target);
-        return k;
-    }
     if let Some(tiled) = tile(&k, target) {
         k = tiled;
         threads(&mut k, target);
@@ -64,77 +57,6 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
-/// For a target with workgroups: threads share the steps of reduces along rows, and of those with few outputs; other products get a register tile, and
-/// whatever else stores along an axis four outputs a thread. What is left of the outputs is shared by the threads of a workgroup.
-fn on_grid(k: &mut Kernel, target: &Target) {
-    let outputs = size(k, false);
-    let along_rows = |axis: usize| !loads_along(k, &k.axes()[axis]);
-    let shared = outputs < FEW_OUTPUTS || fastest_output(k).is_none_or(along_rows);
-    if !(shared && group(k, target)) {
-        if let Some(tiled) = tile(k, target) {
-            *k = tiled;
-        } else if let Some(axis) = fastest_output(k).filter(|axis| extent(&k.axes()[*axis]).is_multiple_of(4)) {
-            try_apply(k, Opt::new(OptOp::Upcast, axis, 4), target);
-        }
-    }
-    locals(k, target);
-}
-
-/// Threads of a workgroup take the steps of all reduces in turn, along the axis in which memory runs. `false` where there is no such axis.
-fn group(k: &mut Kernel, target: &Target) -> bool {
-    let axes = k.axes();
-    let order = k.ast.toposort();
-    let reduces = || order.iter().filter(|u| u.op() == Op::Reduce);
-    let longest = || (0..axes.len()).filter(|i| axes[*i].range_kind() == AxisKind::Reduce).max_by_key(|i| extent(&axes[*i]));
-    let Some(axis) = fastest_reduce(k).or_else(longest) else { return false };
-    // A reduce without the axis would be computed by every thread.
-    if !reduces().all(|u| u.src()[1..].contains(&axes[axis])) || size(k, true) < WORTH_GROUP {
-        return false;
-    }
-    let amount = largest_divisor(extent(&axes[axis]), WORKGROUP.min(target.local_max));
-    amount >= 8 && try_apply(k, Opt::new(OptOp::Group, axis, amount), target)
-}
-
-/// Output axes become threads of a workgroup, the one in which stores run first.
-fn locals(k: &mut Kernel, target: &Target) {
-    let most = WORKGROUP.min(target.local_max);
-    if let Some(axis) = fastest_output(k) {
-        let n = extent(&k.axes()[axis]);
-        // A length that hardly anything divides is rounded up, and what is past its end is guarded.
-        if n > most && largest_divisor(n, most) < 16 {
-            try_apply(k, Opt::new(OptOp::PadTo, axis, 32), target);
-        }
-    }
-    let is_output = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop);
-    let first = fastest_output(k).map(|axis| k.axes()[axis].range_id());
-    let mut ids: Vec<u32> = k.axes().iter().rev().filter(|r| is_output(r)).map(|r| r.range_id()).collect();
-    ids.sort_by_key(|id| Some(*id) != first);
-    for id in ids {
-        let axes = k.axes();
-        let threads: usize = axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).map(extent).product();
-        let Some(axis) = axes.iter().position(|r| r.range_id() == id && is_output(r)) else { continue };
-        let amount = largest_divisor(extent(&axes[axis]), most / threads.max(1));
-        if amount > 1 {
-            try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
-        }
-    }
-}
-
-/// The product of the sizes of all output axes, or of all reduce axes.
-fn size(k: &Kernel, reduce: bool) -> usize {
-    k.axes().iter().filter(|r| r.range_kind().is_reduce() == reduce).map(extent).fold(1usize, usize::saturating_mul)
-}
-
-/// The largest number up to `most` that divides.
-fn largest_divisor(size: usize, most: usize) -> usize {
-    (1..=most.min(size)).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
-}
-
-/// Does some load run along the range?
-fn loads_along(k: &Kernel, r: &UOp) -> bool {
-    k.ast.toposort().iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
-}
-
 /// The axes of a register tile, by range number, with how much of each is in it.
 struct Tile {
     /// The axis of the vector lanes and their number.
@@ -156,7 +78,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
         return None;
     }
-    let all = vector::accesses(&k.ast);
+    let (all, _) = vector::accesses(&k.ast);
     let body = main.src()[0].toposort();
     let loads: Vec<&vector::Access> = all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
@@ -173,11 +95,14 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
         let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
-        if !all.iter().any(|a| a.runs_along(v) && (a.times > 1.0 || a.node.op() == Op::Store)) {
-            continue;
-        }
         // Lanes that are loaded one by one must also be put together.
-        let parts: Vec<f64> = loads.iter().map(|a| a.parts(v, lanes) as f64).map(|n| if n > 1.0 { n * LANE } else { 1.0 }).collect();
+        let parts: Vec<f64> = loads
+            .iter()
+            .map(|a| match a.parts(v, lanes) {
+                1 => 1.0,
+                n => n as f64 * if a.is_guarded(v) { GUARDED_LANE } else { LANE },
+            })
+            .collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
@@ -216,7 +141,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     Some(k)
 }
 
-fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
+pub(super) fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
     match k.apply(&opt, target) {
         Ok(next) => {
             *k = next;
@@ -243,7 +168,7 @@ fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
 }
 
 /// The output axis with stride one in every store.
-fn fastest_output(k: &Kernel) -> Option<usize> {
+pub(super) fn fastest_output(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
     (0..axes.len()).find(|&i| {
         matches!(axes[i].range_kind(), AxisKind::Global | AxisKind::Loop)
@@ -252,14 +177,21 @@ fn fastest_output(k: &Kernel) -> Option<usize> {
 }
 
 /// A reduce axis with stride one in some load.
-fn fastest_reduce(k: &Kernel) -> Option<usize> {
+pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
-    (0..axes.len()).find(|&i| axes[i].range_kind() == AxisKind::Reduce && loads_along(k, &axes[i]))
+    let order = k.ast.toposort();
+    (0..axes.len()).find(|&i| {
+        axes[i].range_kind() == AxisKind::Reduce
+            && order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1))
+    })
 }
 
 /// Divides the outermost output axis that can be divided.
 fn threads(k: &mut Kernel, target: &Target) {
-    let work = size(k, false).saturating_mul(size(k, true));
+    let size = |reduce: bool| -> usize {
+        k.axes().iter().filter(|r| r.range_kind().is_reduce() == reduce).map(extent).fold(1usize, usize::saturating_mul)
+    };
+    let work = size(false).saturating_mul(size(true));
     if target.threads < 2 || work < WORTH_THREADS {
         return;
     }

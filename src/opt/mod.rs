@@ -2,6 +2,7 @@
 //! gives it another kind, and nothing else. One that does not fit is an error value, never a panic.
 
 mod apply;
+mod grid;
 mod heuristic;
 pub mod vector;
 

@@ -97,7 +97,7 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce::reduce(src[0], *fold, axes),
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
         (op, _) if op.is(Group::Mark) => src[0].clone(),
-        (_, Arg::Movement(m)) => match m {
+        (_, Arg::Movement(m)) => match &**m {
             Movement::Reshape(shape) => movement::reshape(src[0], shape),
             Movement::Expand(shape) => movement::expand(src[0], shape),
             Movement::Permute(axes) => movement::permute(src[0], axes),

@@ -37,7 +37,7 @@ fn iota(len: usize) -> UOp {
 }
 
 fn moved(u: &UOp, op: Op, m: Movement) -> UOp {
-    UOp::new(op, u.dtype(), [u.clone()].to_src(), Arg::Movement(m))
+    UOp::new(op, u.dtype(), [u.clone()].to_src(), Arg::Movement(Box::new(m)))
 }
 
 fn grid(rows: usize, cols: usize) -> UOp {

@@ -13,12 +13,15 @@
 //! **Invariant:** the text depends on the structure of the program alone, so equal programs give equal text in every process.
 
 mod cstyle;
+mod facts;
+mod llvm;
 
 use crate::error::Result;
 use crate::ir::UOp;
 use crate::target::Target;
 
 pub use cstyle::{Clang, Cuda, Metal, OpenCl};
+pub use llvm::Llvm;
 
 /// Turns a linear program into the source text of one language.
 pub trait Renderer: Send + Sync {

@@ -88,21 +88,16 @@ impl Buffer {
 
     /// Memory filled with these bytes: whole elements. It needs no device that works, so that a tensor can be made before its device is found wanting.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
-        let in_host = || -> Result<Memory> {
-            let mut h = HostBuffer::new(bytes.len())?;
-            h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-            Ok(Memory::Host(h))
-        };
-        let memory = match device.as_str().split(':').next() {
+        let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
+        let mut memory = match device.as_str().split(':').next() {
             Some("NULL") => Memory::Null,
             Some("CPU" | "INTERP") => in_host()?,
-            _ => match Device::named(device) {
-                Ok(d) => d.allocate(bytes.len())?,
-                Err(_) => in_host()?,
-            },
+            _ => Device::named(device).map_or_else(|_| in_host(), |d| d.allocate(bytes.len()))?,
         };
-        if let Memory::Remote(r) = &memory {
-            r.write(0, bytes)?;
+        match &mut memory {
+            Memory::Host(h) => h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes),
+            Memory::Remote(r) => r.write(0, bytes)?,
+            Memory::Disk(_) | Memory::Null => {}
         }
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }

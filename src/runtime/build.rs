@@ -1,8 +1,10 @@
-//! What the compilers of the CPU share: objects from the cache or made anew, and the sources that were refused.
+//! What the compilers share: objects from the cache or made anew, several kernels in one text, and the sources that were refused.
 
 use super::elf::Code;
 use super::objcache::{Cache, Key};
 use crate::error::Result;
+use crate::lower::Program;
+use crate::render::Renderer;
 use rustc_hash::FxHashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
@@ -30,20 +32,28 @@ pub(super) fn build(cache: &Cache, key: Key, compile: impl FnOnce() -> Result<Ve
     Ok(code)
 }
 
-/// One source of many, each with what its kernel starts with: that and all that follows is kept. Types and helpers stand before it, one on a line, and equal
-/// names mean equal lines, so each is kept once.
-pub(super) fn joined(sources: &[(String, String)]) -> String {
-    let mut seen: FxHashSet<&str> = FxHashSet::default();
-    let (mut prelude, mut kernels) = (String::new(), String::new());
-    for (source, start) in sources {
-        let at = source.find(start).unwrap_or(0);
-        for line in source[..at].lines().filter(|l| seen.insert(l)) {
+/// Several kernels as one text, and for each its name in it and its own text. A kernel's lines begin with `start`; before them stand types and
+/// helpers, one on a line, and equal names mean equal lines.
+pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]) -> Result<(String, Vec<(String, String)>)> {
+    let mut seen: FxHashSet<String> = FxHashSet::default();
+    let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
+    for (i, program) in programs.iter().enumerate() {
+        let name = format!("k{i}_{}", short(&program.name));
+        let source = renderer.render(&name, &program.uops)?;
+        let own = source.find(start).unwrap_or(0);
+        for line in source[..own].lines().filter(|l| seen.insert(l.to_string())) {
             prelude.push_str(line);
             prelude.push('\n');
         }
-        kernels.push_str(&source[at..]);
+        kernels.push_str(&source[own..]);
+        names.push((name, source));
     }
-    prelude + &kernels
+    Ok((prelude + &kernels, names))
+}
+
+/// A name that drivers take. PoCL makes a path of it, and ends the process where that is longer than it has room for.
+pub(super) fn short(name: &str) -> &str {
+    name.get(..64).unwrap_or(name)
 }
 
 /// The first lines of what a compiler says.

@@ -1,30 +1,44 @@
-//! The CPU device: C through clang or cc, loaded into memory, run on a pool of threads.
+//! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
 use super::build::joined;
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
+use super::llvm::Llvm;
 use super::memory::HostBuffer;
 use super::pool;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
-use crate::render::{Clang, Renderer};
+use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The device.
 pub struct Cpu {
-    compiler: &'static CCompiler,
-    renderer: Clang,
+    compiler: Compiler,
+    renderer: Box<dyn Renderer>,
+}
+
+/// What makes machine code of a text.
+enum Compiler {
+    C(&'static CCompiler),
+    Llvm(&'static Llvm),
 }
 
 impl Cpu {
-    /// Finds a compiler.
-    pub fn open() -> Result<Cpu> {
-        let compiler = CCompiler::find()?;
-        Ok(Cpu { compiler, renderer: Clang::new(Target::c(pool::threads(), vector_bytes())) })
+    /// Through C, where there is a compiler.
+    pub fn clang() -> Result<Cpu> {
+        let compiler = Compiler::C(CCompiler::find()?);
+        Ok(Cpu { compiler, renderer: Box::new(Clang::new(Target::c(pool::threads(), vector_bytes()))) })
+    }
+
+    /// Through LLVM, where there is a library.
+    pub fn llvm() -> Result<Cpu> {
+        let compiler = Compiler::Llvm(Llvm::find()?);
+        Ok(Cpu { compiler, renderer: Box::new(render::Llvm::new(Target::llvm(pool::threads(), vector_bytes()))) })
     }
 }
 
@@ -48,26 +62,65 @@ impl Backend for Cpu {
     }
     fn describe(&self) -> String {
         let target = self.target();
-        format!("{} with {} threads, vectors of {} bytes", self.compiler.version, target.threads, target.vector_bytes)
+        let compiler = match self.compiler {
+            Compiler::C(c) => c.version.clone(),
+            Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
+        };
+        format!("{compiler} with {} threads, vectors of {} bytes", target.threads, target.vector_bytes)
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let source = self.renderer.render(&program.name, &program.uops)?;
-        let code = Arc::new(self.compiler.build(&source, &program.name)?);
-        Ok(Arc::new(kernel(source, &program.name, &code)?))
+        Ok(self.compile_together(&[program], true)?.swap_remove(0))
     }
-    /// One text for all: starting the compiler costs several times what a small kernel does. Such an object is not kept on disk.
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        let name = |i: usize| format!("k{i}_{}", programs[i].name);
-        let source = |i: usize| Ok((self.renderer.render(&name(i), &programs[i].uops)?, format!("static void {}(", name(i))));
-        let sources = (0..programs.len()).map(source).collect::<Result<Vec<_>>>()?;
-        let object = self.compiler.compile(&joined(&sources), "many")?;
-        let code = Arc::new(Code::load(&object)?);
-        let made =
-            sources.into_iter().enumerate().map(|(i, (source, _))| Ok(Arc::new(kernel(source, &name(i), &code)?) as Arc<dyn Executable>));
-        made.collect()
+    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        let threads = self.target().threads.max(1);
+        // Starting a C compiler costs several times what a small kernel does; LLVM is here already.
+        let at_once = match self.compiler {
+            Compiler::C(_) => programs.len().div_ceil(threads).clamp(1, MOST_TOGETHER),
+            Compiler::Llvm(_) => 1,
+        };
+        let parts: Vec<&[&Program]> = programs.chunks(at_once).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < parts.len()));
+            mine.map(|i| (i, self.compile_together(parts[i], keep))).collect::<Vec<_>>()
+        };
+        let mut done: Vec<(usize, Result<Vec<_>>)> = std::thread::scope(|s| {
+            // Where the system has no more threads, those that there are do it all.
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(s, work).ok();
+            let others: Vec<_> = (1..threads.min(parts.len())).map_while(spawn).collect();
+            let mine = work();
+            mine.into_iter().chain(others.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))).collect()
+        });
+        done.sort_by_key(|d| d.0);
+        Ok(done.into_iter().map(|d| d.1).collect::<Result<Vec<_>>>()?.concat())
+    }
+}
+
+/// More kernels than this are not given to one C compiler.
+const MOST_TOGETHER: usize = 32;
+
+impl Cpu {
+    /// The kernels of one text.
+    fn compile_together(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        let (text, names) = match programs {
+            [one] => {
+                let source = self.renderer.render(&one.name, &one.uops)?;
+                (source.clone(), vec![(one.name.clone(), source)])
+            }
+            _ => joined(&*self.renderer, "static void ", programs)?,
+        };
+        let name = if names.len() == 1 { &names[0].0 } else { "many" };
+        let code = match self.compiler {
+            Compiler::C(c) if keep => c.build(&text, name)?,
+            Compiler::C(c) => Code::load(&c.compile(&text, name)?)?,
+            Compiler::Llvm(l) if keep => l.build(&text, name)?,
+            Compiler::Llvm(l) => Code::load(&l.compile(&text, name)?)?,
+        };
+        let code = Arc::new(code);
+        names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
     }
 }
 

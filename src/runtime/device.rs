@@ -1,7 +1,8 @@
 //! The registry of devices: names, what is there, what is not and why. A device is opened when it is first asked for.
 
 use super::buffer::{Memory, Place};
-use super::{cc, interp_device, null};
+use super::cpu::Cpu;
+use super::{interp_device, null};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -21,13 +22,14 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Are several programs made ready at once in less time than one after the other, and kept on disk as well?
-    fn compiles_together(&self) -> bool {
-        false
-    }
-    /// Several programs made ready at once, which a device may do in less time than one after the other.
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+    /// Several programs made ready at once, which a device may do in less time than one after the other. `keep` says whether they go into the cache on
+    /// disk.
+    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
+    }
+    /// Waits until everything that was asked for is done.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -52,26 +54,27 @@ pub struct Device {
     backend: Arc<dyn Backend>,
 }
 
-/// Opens the device of a number.
+/// What opens the device of a number.
 type Open = fn(usize) -> Result<Arc<dyn Backend>>;
-
-/// The kinds of device, with what opens one. The kinds of one device give it under every number.
-const KINDS: [(&str, &[&str], Open); 4] = [
-    ("CPU", &["CLANG"], |_| Ok(Arc::new(super::cpu::Cpu::open()?))),
-    ("CL", &[], |index| Ok(Arc::new(super::cl::Cl::open(index)?))),
-    ("INTERP", &[], |_| Ok(Arc::new(interp_device::InterpDevice::new()))),
-    ("NULL", &[], |_| Ok(Arc::new(null::Null::new()))),
+/// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
+const KINDS: [(&str, &[(&str, Open)]); 5] = [
+    ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
+    ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
+    ("CL", &[("", |n| Ok(Arc::new(super::cl::Cl::open(n)?)))]),
+    ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
+    ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
 ];
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
 
 impl Device {
-    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `interp` …: opened, under its canonical name.
+    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `interp` …: opened, under its canonical name. `cpu` alone is the renderer that `DEV` names,
+    /// or the best that works.
     ///
     /// ```
     /// use picograd::Device;
-    /// assert_eq!(Device::get("cpu:clang").unwrap().name().as_str(), "CPU");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CPU, CL, INTERP, NULL"));
+    /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -85,10 +88,12 @@ impl Device {
         }
         let config = env::config()?;
         // A name that came from `DEV` as it was written has not been looked at yet.
-        canonical(name.as_str())?;
-        let (kind, index) = name.as_str().split_once(':').map_or((name.as_str(), 0), |(kind, index)| (kind, index.parse().unwrap_or(0)));
-        let (_, _, opener) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name.as_str()))?;
-        let device = Device { name: name.clone(), backend: opener(index)? };
+        let parts = Parts::of(name.as_str())?;
+        let backend = match parts.renderer {
+            Some((_, opener)) => opener(parts.index)?,
+            None => default_renderer(parts.kind, parts.renderers)?.1(parts.index)?,
+        };
+        let device = Device { name: name.clone(), backend };
         if config.debug >= 1 {
             eprintln!("opened {name}: {}", device.backend.describe());
         }
@@ -96,14 +101,14 @@ impl Device {
         Ok(device)
     }
 
-    /// The device that tensors are made on when none is named: `DEV`, or the best that works. A `DEV` that does not exist is kept as it was
+    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the interpreter where it has no compiler. A `DEV` that does not exist is kept as it was
     /// written; the first thing that is computed on it gives the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
-            None if cc::CCompiler::find().is_ok() => DeviceName::new("CPU"),
+            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind, cpu.renderers)).is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
         NAME.get_or_init(choose).clone()
@@ -121,22 +126,25 @@ impl Device {
     pub fn describe(&self) -> String {
         self.backend.describe()
     }
+    /// Waits until everything that was asked of it is done. Reading a tensor does so by itself; this is for measuring.
+    pub fn synchronize(&self) -> Result<()> {
+        self.backend.synchronize()
+    }
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
     }
-    pub(crate) fn compiles_together(&self) -> bool {
-        self.backend.compiles_together()
-    }
-    pub(crate) fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        self.backend.compile_many(programs)
+    pub(crate) fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        self.backend.compile_many(programs, keep)
     }
 
-    /// Every kind of device: its name, and what it is or why it is not there.
+    /// Every kind of device with every renderer: its name, and what it is or why it is not there.
     pub fn list() -> Vec<(String, Result<String>)> {
-        KINDS.iter().map(|(name, _, _)| (name.to_string(), Device::get(name).map(|d| d.describe()))).collect()
+        let name = |kind: &str, renderer: &str| if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") };
+        let all = KINDS.iter().flat_map(|(kind, renderers)| renderers.iter().map(|(renderer, _)| name(kind, renderer)));
+        all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
     }
 }
 
@@ -149,22 +157,69 @@ fn unknown(name: &str) -> Error {
     Error::Device(format!("there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")", known.join(", ")))
 }
 
-/// `KIND`, or `KIND:n` for n > 0. A renderer in the name is checked and, being the kind's default, left out.
-pub fn canonical(name: &str) -> Result<DeviceName> {
-    let upper = name.trim().to_ascii_uppercase();
-    let mut parts = upper.split(':');
-    let kind = parts.next().unwrap_or_default();
-    let (kind, renderers, _) = KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name))?;
-    let mut index = 0usize;
-    for part in parts {
-        if let Ok(n) = part.parse::<usize>() {
-            index = n;
-        } else if !renderers.contains(&part) {
-            let has = if renderers.is_empty() { "none".to_string() } else { renderers.join(", ") };
-            return Err(Error::Device(format!("{name:?}: {kind} has no renderer {part:?}; it has {has}")));
+/// A name taken apart.
+struct Parts {
+    kind: &'static str,
+    renderers: &'static [(&'static str, Open)],
+    renderer: Option<(&'static str, Open)>,
+    index: usize,
+}
+
+impl Parts {
+    fn of(name: &str) -> Result<Parts> {
+        let upper = name.trim().to_ascii_uppercase();
+        let mut parts = upper.split(':');
+        let kind = parts.next().unwrap_or_default();
+        let (kind, renderers) = *KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name))?;
+        let mut found = Parts { kind, renderers, renderer: None, index: 0 };
+        for part in parts {
+            if let Ok(n) = part.parse::<usize>() {
+                found.index = n;
+                continue;
+            }
+            let named = renderers.iter().find(|r| r.0 == part && !part.is_empty());
+            found.renderer = Some(*named.ok_or_else(|| {
+                let has: Vec<&str> = renderers.iter().map(|r| r.0).filter(|r| !r.is_empty()).collect();
+                let has = if has.is_empty() { "none".to_string() } else { has.join(", ") };
+                Error::Device(format!("{name:?}: {kind} has no renderer {part:?}; it has {has}"))
+            })?);
+        }
+        Ok(found)
+    }
+}
+
+/// The renderer of a kind where its name has none: what `DEV` names, or the first that works.
+fn default_renderer(kind: &str, renderers: &'static [(&'static str, Open)]) -> Result<(&'static str, Open)> {
+    let wanted = env::config()?.device.as_ref().and_then(|dev| Parts::of(dev).ok());
+    if let Some(renderer) = wanted.filter(|w| w.kind == kind).and_then(|w| w.renderer) {
+        return Ok(renderer);
+    }
+    if let [one] = renderers {
+        return Ok(*one);
+    }
+    let mut missing = Vec::new();
+    for (renderer, opener) in renderers {
+        match opener(0) {
+            Ok(_) => return Ok((*renderer, *opener)),
+            Err(why) => missing.push(format!("{kind}:{renderer}: {why}")),
         }
     }
-    Ok(DeviceName::new(&if index == 0 { kind.to_string() } else { format!("{kind}:{index}") }))
+    Err(Error::Device(missing.join("\n")))
+}
+
+/// `KIND`, with `:RENDERER` where it is not the kind's default and `:n` for n > 0. So a device has one name.
+pub fn canonical(name: &str) -> Result<DeviceName> {
+    let parts = Parts::of(name)?;
+    let mut text = parts.kind.to_string();
+    if let Some((renderer, _)) = parts.renderer
+        && !default_renderer(parts.kind, parts.renderers).is_ok_and(|r| r.0 == renderer)
+    {
+        text += &format!(":{renderer}");
+    }
+    if parts.index > 0 {
+        text += &format!(":{}", parts.index);
+    }
+    Ok(DeviceName::new(&text))
 }
 
 impl std::fmt::Debug for Device {

@@ -28,9 +28,11 @@ pub(crate) fn download(
 ) -> std::result::Result<(), String> {
     let folder = target.parent().ok_or("its place has no folder")?;
     fs::create_dir_all(folder).map_err(|e| format!("{} cannot be made ({e})", folder.display()))?;
-    let part = Temporary::beside(target).map_err(|e| e.to_string())?;
+    let (part, _) = Temporary::beside(target).map_err(|e| e.to_string())?;
     let mut curl = Command::new("curl");
-    curl.args(["--fail", "--location", "--silent", "--show-error", "--connect-timeout", "20", "--max-time", "1800"]);
+    // An address is meant as it is written. What stands still for a minute is given up.
+    curl.args(["--fail", "--location", "--silent", "--show-error", "--globoff", "--connect-timeout", "20"]);
+    curl.args(["--speed-limit", "1", "--speed-time", "60"]);
     if let Some(most) = most {
         curl.arg("--max-filesize").arg(most.to_string());
     }
@@ -38,10 +40,6 @@ pub(crate) fn download(
     let done = curl.output().map_err(|e| format!("curl, which fetches files, cannot be run ({e})"))?;
     if !done.status.success() {
         return Err(format!("it cannot be fetched ({})", String::from_utf8_lossy(&done.stderr).trim()));
-    }
-    // What has no byte leaves no file.
-    if !part.path().exists() {
-        fs::write(part.path(), []).map_err(|e| e.to_string())?;
     }
     check(part.path())?;
     part.take_place().map_err(|e| e.to_string())

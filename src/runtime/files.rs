@@ -1,36 +1,37 @@
 //! Files that are written whole or not at all: into a temporary file beside the old one, which a rename then puts in its place.
 //!
 //! Whenever the process is killed, the file is the old one or the new one. What a kill can leave behind is the temporary file, whose name is
-//! `.NAME.PROCESS.NUMBER.tmp`; the next file that is written to the same place removes it.
+//! `.NAME.PROCESS.UNIQUE.tmp`; the next file that is written to the same place removes it.
 
+use super::build::unique;
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a temporary file was not written to when its process counts as gone, on a system that does not say which processes there are.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The same where it does: a folder may be shared with another machine, whose processes are not known here.
-const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
 
-/// The name of a file that is yet to take its place; what is there is removed unless it has.
+/// A file that is yet to take its place; it is removed unless it has.
 pub(crate) struct Temporary {
     path: PathBuf,
     target: PathBuf,
 }
 
 impl Temporary {
-    /// A name beside the target that nobody else uses. What processes that are gone have left there is removed.
-    pub(crate) fn beside(target: &Path) -> io::Result<Temporary> {
+    /// A new file beside the target. What processes that are gone have left there is removed.
+    pub(crate) fn beside(target: &Path) -> io::Result<(Temporary, File)> {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
         let folder = folder_of(target);
         remove_left(folder, &name);
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Temporary { path: folder.join(format!(".{name}.{}.{nth}.tmp", std::process::id())), target: target.to_path_buf() })
+        // Processes of other machines may have the same number.
+        let path = folder.join(format!(".{name}.{}.{}.tmp", std::process::id(), unique()));
+        let file = File::options().write(true).create_new(true).open(&path)?;
+        Ok((Temporary { path, target: target.to_path_buf() }, file))
     }
     /// Where to write.
     pub(crate) fn path(&self) -> &Path {
@@ -60,12 +61,10 @@ fn remove_left(folder: &Path, name: &str) {
         let file = entry.file_name();
         let number = |s: &str| s.parse::<u32>().ok();
         let process = file.to_str().and_then(|f| f.strip_prefix('.')?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".tmp"));
-        let Some((process, _)) = process.and_then(|rest| rest.split_once('.')).and_then(|(p, nth)| Some((number(p)?, number(nth)?))) else {
-            continue;
-        };
+        let Some(process) = process.and_then(|rest| number(rest.split_once('.')?.0)) else { continue };
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok()).unwrap_or_default();
         let known = cfg!(target_os = "linux") && Path::new("/proc/self").exists();
-        let gone = if known { age > MINUTE && !Path::new(&format!("/proc/{process}")).exists() } else { age > DAY };
+        let gone = if known { age > HOUR && !Path::new(&format!("/proc/{process}")).exists() } else { age > DAY };
         if gone {
             let _ = fs::remove_file(entry.path());
         }
@@ -77,8 +76,7 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<
     let failed = |e: io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
     // Behind a link it is the file that is exchanged, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let temporary = Temporary::beside(&target).map_err(failed)?;
-    let file = File::options().write(true).create_new(true).open(temporary.path()).map_err(failed)?;
+    let (temporary, file) = Temporary::beside(&target).map_err(failed)?;
     if let Ok(old) = fs::metadata(&target) {
         file.set_permissions(old.permissions()).map_err(failed)?;
     }

@@ -1,15 +1,18 @@
-//! Shared libraries that are looked for at run time, so that nothing of them is needed to build. In comes a name; out come addresses of functions.
+//! Shared libraries that are opened at run time, so that nothing of them is needed to build. One that is missing, or lacks a function, is an
+//! answer and not a panic.
 
 use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// An open library. It stays open for the life of the process.
 pub(super) struct Library(*mut c_void);
 
 impl Library {
-    /// Opens a library: by its path, or by a name that the system looks for. The reason where that fails.
+    /// Opens a library by the name that the system looks for, or by its path.
     pub fn open(name: &str) -> Result<Library, String> {
         let file = CString::new(name).map_err(|_| "a name with a null byte".to_string())?;
-        // SAFETY: the name ends in a null byte. What the libraries that are asked for here run when they are opened only sets up their own tables.
+        // SAFETY: the name ends in a null byte. What the libraries of drivers and compilers run when they are opened only sets up themselves.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(Library(handle));
@@ -21,30 +24,40 @@ impl Library {
     }
 
     /// The address of a function.
-    pub fn find(&self, name: &str) -> Option<*mut c_void> {
-        let name = CString::new(name).ok()?;
+    pub fn need(&self, name: &str) -> Result<*mut c_void, String> {
+        let text = CString::new(name).map_err(|_| "a name with a null byte".to_string())?;
         // SAFETY: the library is open and the name ends in a null byte.
-        Some(unsafe { libc::dlsym(self.0, name.as_ptr()) }).filter(|p| !p.is_null())
+        let address = unsafe { libc::dlsym(self.0, text.as_ptr()) };
+        if address.is_null() { Err(format!("it has no {name}")) } else { Ok(address) }
     }
 
-    /// The address of a function that has to be there.
-    pub fn need(&self, name: &str) -> Result<*mut c_void, String> {
-        self.find(name).ok_or_else(|| format!("it has no {name}"))
+    /// The file that a function of it came from.
+    pub fn path(&self, function: &str) -> Option<PathBuf> {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        let address = self.need(function).ok()?;
+        // SAFETY: the address is of a loaded library, and the call writes the one struct; a file name ends in a null byte and stays as long as
+        // the library.
+        unsafe {
+            if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
+                return None;
+            }
+            let name = CStr::from_ptr((*info.as_ptr()).dli_fname);
+            Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+        }
     }
 }
 
-/// Declares the functions of a library once: the struct of their addresses, named `Api`, and how they are looked up. The types are those of the
-/// library's headers.
+/// Declares functions of a library once: the struct of their addresses, and how they are looked up.
 macro_rules! functions {
-    ($($name:ident($($arg:ty),* $(,)?) $(-> $result:ty)?;)*) => {
-        /// The functions that are used, under the library's own names.
+    ($(#[$doc:meta])* $api:ident: $($name:ident($($arg:ty),*) $(-> $result:ty)?;)*) => {
+        $(#[$doc])*
         #[allow(non_snake_case)]
-        pub(super) struct Api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
+        pub(super) struct $api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
 
-        impl Api {
-            fn load(library: &$crate::runtime::library::Library) -> Result<Api, String> {
-                // SAFETY: a function of this name has this type in every version of the library.
-                Ok(unsafe { Api { $($name: std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
+        impl $api {
+            fn load(library: &$crate::runtime::library::Library) -> Result<$api, String> {
+                // SAFETY: the types are those of the library's headers.
+                Ok(unsafe { $api { $($name: std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
                     library.need(stringify!($name))?),)* } })
             }
         }

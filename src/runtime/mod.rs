@@ -1,5 +1,5 @@
-//! What runs kernels: devices and buffers, and for the host the C compiler, the loader of its objects, the disk cache of objects and the
-//! thread pool; drivers behind libraries that are opened at run time; files that are written whole, and files from the network.
+//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the thread
+//! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
 
 mod blocks;
 pub mod buffer;
@@ -7,6 +7,7 @@ mod build;
 pub mod cc;
 mod cl;
 mod cpu;
+pub mod cuda;
 pub mod device;
 pub mod disk;
 pub(crate) mod download;
@@ -15,6 +16,7 @@ pub(crate) mod files;
 pub mod interp;
 mod interp_device;
 mod library;
+pub mod llvm;
 pub mod memory;
 mod null;
 pub mod objcache;

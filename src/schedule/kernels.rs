@@ -237,7 +237,7 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
 }
 
 rules! {
-    /// Rules on the values of kernels whose ranges have no final numbers yet.
+    /// Rules on the values of kernels, whose ranges are numbered anew after them.
     pub JOIN |u, _cx: ()| {
         reduce_join: Reduce(..) => join_reduce(u);
     }

@@ -75,7 +75,7 @@ fn full(u: &UOp, value: Const) -> UOp {
 }
 
 fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
-    let mut all: SmallVec<[usize; 4]> = axes(u).iter().chain(axes(x)).copied().collect();
+    let mut all: SmallVec<[usize; 2]> = axes(u).iter().chain(axes(x)).copied().collect();
     all.sort_unstable();
     all.dedup();
     UOp::new(Op::Reduce, u.dtype(), [y.clone()].to_src(), Arg::Reduce { fold: fold(u), axes: all })
@@ -99,7 +99,7 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let mut cut = x.shape().clone();
     cut[axis] = size / pieces;
     cut.insert(axis, pieces);
-    let inner: SmallVec<[usize; 4]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
+    let inner: SmallVec<[usize; 2]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
     let partial = UOp::new(Op::Reduce, u.dtype(), [x.moved(Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
     let whole = UOp::new(Op::Reduce, u.dtype(), [stored].to_src(), Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] });

@@ -165,7 +165,7 @@ fn weight(order: &[UOp]) -> (usize, usize) {
 /// The term of a sum that stands alone, and what it is if the sum is `value`.
 fn solve(sum: &UOp, value: &UOp) -> Option<(UOp, UOp)> {
     let l = Linear::of(sum).filter(Linear::fits)?;
-    let (term, k) = l.terms.iter().find(|(t, k)| k.abs() == 1 && t.op() == Op::Range)?.clone();
+    let (term, k) = l.terms.iter().find(|(t, k)| matches!(k, 1 | -1) && t.op() == Op::Range)?.clone();
     let mut rest = l.clone();
     rest.add_term(&term, -k)?;
     rest.settle();

@@ -163,7 +163,8 @@ impl Tensor {
     }
     /// Exchanges the node, for every handle on this tensor.
     fn set_uop(&self, uop: UOp) {
-        *self.0.uop.write().unwrap_or_else(|e| e.into_inner()) = uop;
+        // The old graph goes after the lock: it may hold what the user's code drops.
+        let _old = std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
     }
     /// Where it is computed and stored.
     ///

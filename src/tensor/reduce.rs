@@ -4,7 +4,7 @@ use super::create::iota;
 use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
-use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
+use crate::ir::{Arg, Fold, Op};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashSet;
 
@@ -201,7 +201,7 @@ impl Tensor {
             self.same()
         } else {
             let uop = self.uop();
-            self.with(UOp::new(Op::Reduce, uop.dtype(), [uop.clone()].to_src(), Arg::Reduce { fold, axes: axes.clone() }))
+            self.with(uop.reduced(fold, axes.iter().copied()))
         };
         if keep {
             return Ok(folded);

@@ -14,12 +14,12 @@ use crate::dtype::{DType, read};
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, substitute_all, toposort};
 use crate::reference::Value;
-use crate::runtime::{Buffer, Device};
+use crate::runtime::Buffer;
 use rustc_hash::FxHashMap;
 
 /// The device of a case's inputs and outputs, whatever it will be run on.
 pub const HERE: &str = "HERE";
-/// Another device, of the same kind if there is one, for copies.
+/// Another device, for copies.
 pub const THERE: &str = "THERE";
 
 /// A tensor graph over `Param`s, and the bytes of each.
@@ -46,10 +46,8 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device; `THERE` becomes its neighbour.
-    pub fn place(&self, device: &DeviceName) -> Result<Vec<UOp>> {
-        let beside = format!("{}:1", device.as_str());
-        let there = DeviceName::new(if Device::get(&beside).is_ok() { &beside } else { "INTERP" });
+    /// The outputs over new buffers on a device, with another in the place of `THERE`.
+    pub fn place(&self, device: &DeviceName, there: &DeviceName) -> Result<Vec<UOp>> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {

@@ -32,5 +32,5 @@ pub use case::Case;
 pub use devices::{devices, graphs, is_required, is_slow, there};
 pub use graph::{makes, random_case};
 pub use rng::Rng;
-pub use run::{Choose, Failure, Setup, Tally, check, check_all, setups};
+pub use run::{Choose, Failure, Setup, Tally, check, check_all, check_for, setups};
 pub use shrink::{Report, shrink};

@@ -177,7 +177,12 @@ fn simpler(u: &UOp) -> Vec<UOp> {
         } else if s.shape() == u.shape() && u.op() != Op::Cast {
             list.push(s.cast(u.dtype()));
         } else if s.dtype() == u.dtype() && s.numel() == u.numel() && u.op() != Op::Reshape {
-            list.push(UOp::new(Op::Reshape, u.dtype(), [s.clone()].to_src(), Arg::Movement(Movement::Reshape(u.shape().clone()))));
+            list.push(UOp::new(
+                Op::Reshape,
+                u.dtype(),
+                [s.clone()].to_src(),
+                Arg::Movement(Box::new(Movement::Reshape(u.shape().clone()))),
+            ));
         }
     }
     if !matches!(u.op(), Op::Const | Op::Param) && u.dtype() != crate::dtype::DType::VOID {
@@ -189,8 +194,8 @@ fn simpler(u: &UOp) -> Vec<UOp> {
             && u.op() != Op::Reshape
         {
             let ones: Dims = u.shape().iter().map(|_| 1).collect();
-            let r = UOp::new(Op::Reshape, u.dtype(), [literal].to_src(), Arg::Movement(Movement::Reshape(ones)));
-            list.push(UOp::new(Op::Expand, u.dtype(), [r].to_src(), Arg::Movement(Movement::Expand(u.shape().clone()))));
+            let r = UOp::new(Op::Reshape, u.dtype(), [literal].to_src(), Arg::Movement(Box::new(Movement::Reshape(ones))));
+            list.push(UOp::new(Op::Expand, u.dtype(), [r].to_src(), Arg::Movement(Box::new(Movement::Expand(u.shape().clone())))));
         }
     }
     list
@@ -218,7 +223,7 @@ fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
             }
             Arg::Iota { len } => u.with_arg(Arg::Iota { len: size(len) }),
             Arg::Movement(m) => {
-                let m = match m {
+                let m = match &**m {
                     Movement::Reshape(d) => Movement::Reshape(d.iter().map(size).collect()),
                     Movement::Expand(d) => Movement::Expand(d.iter().map(size).collect()),
                     Movement::Shrink(r) => {
@@ -228,7 +233,7 @@ fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
                     other => other.clone(),
                 };
                 m.apply_shape(src[0].shape()).ok()?;
-                UOp::new(u.op(), u.dtype(), src, Arg::Movement(m))
+                UOp::new(u.op(), u.dtype(), src, Arg::Movement(Box::new(m)))
             }
             _ => {
                 let mut shapes = src.iter().map(|s| s.shape()).filter(|s| !s.is_empty());

@@ -41,7 +41,7 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             let mut data = tainted(&order, of_data);
             if u.op() == Op::Index && i == 0 {
                 let clamps = |n: &UOp| matches!(n.op(), Op::Max | Op::Min) && n.src().iter().any(|s| s.op() == Op::Const);
-                order = crate::ir::toposort_until([root], |n| of_data(n) || (clamps(n) && data.contains(&n.id())));
+                order = crate::ir::toposort_until([root], |n| of_data(n) || clamps(n));
                 data.clear();
             }
             for n in order.iter().filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n)) {

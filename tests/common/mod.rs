@@ -3,13 +3,15 @@
 
 use picograd::dtype::{Const, DType, write};
 use picograd::ir::UOp;
+use picograd::lower::Program;
 use picograd::reference::{self, Value};
 use picograd::runtime::Buffer;
+use picograd::runtime::cuda::Nvrtc;
 use picograd::{Device, Tensor};
 
 /// The devices under test.
 pub fn devices() -> Vec<String> {
-    picograd::testing::devices().iter().map(|d| d.to_string()).collect()
+    picograd::testing::devices().iter().map(|d| Device::get(d).unwrap().name().to_string()).collect()
 }
 
 /// Values as the bytes of a buffer.
@@ -48,4 +50,27 @@ pub fn computed(t: &Tensor) -> Vec<Const> {
 pub fn differences(expected: &[Const], got: &[Const]) -> Vec<(usize, Const, Const)> {
     assert_eq!(expected.len(), got.len(), "the number of elements");
     expected.iter().zip(got).enumerate().filter(|(_, (e, g))| e != g).map(|(i, (e, g))| (i, *e, *g)).take(4).collect()
+}
+
+/// The compiler of CUDA, or nothing and a line that says why. `PICO_REQUIRE=NVRTC` makes it a failure.
+pub fn nvrtc() -> Option<&'static Nvrtc> {
+    let required = std::env::var("PICO_REQUIRE").is_ok_and(|v| v.split(',').any(|w| w == "NVRTC"));
+    match Nvrtc::find() {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(e) if required => panic!("PICO_REQUIRE asks for NVRTC: {e}"),
+        Err(e) => {
+            eprintln!("skipped: {e}");
+            None
+        }
+    }
+}
+
+/// Compiles programs that were lowered for CUDA, a hundred in one text, where there is a compiler.
+pub fn compile_for_cuda(programs: &[Program]) {
+    let Some(nvrtc) = nvrtc() else { return };
+    let start = std::time::Instant::now();
+    for part in programs.chunks(100) {
+        nvrtc.check(&part.iter().collect::<Vec<_>>(), "sm_90").unwrap();
+    }
+    eprintln!("NVRTC {} compiled {} kernels in {:.1} s", nvrtc.version, programs.len(), start.elapsed().as_secs_f64());
 }

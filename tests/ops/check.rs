@@ -235,43 +235,52 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
     }
 }
 
-/// Every case of a group. The interpreter, which has no compiler to wait for, runs all of it. Other devices run everything forward in `f32`, and the first shape of
-/// each case also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to compile run the first shape in these three.
+/// What a case is run as: dtype, layout, with gradients or not.
+type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
+
+/// What is run on a device. The interpreter, which has no compiler to wait for, runs all of it. Other devices run everything forward in `f32`, and the first shape
+/// of each case also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to compile run the first shape in these three.
+fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for case in cases {
+        let mine: Vec<&Block> = all.iter().filter(|b| b.name == case.name).collect();
+        assert!(!mine.is_empty(), "the fixture has no {}", case.name);
+        for block in &mine {
+            let first = mine.iter().find(|b| b.kind == block.kind).is_some_and(|b| std::ptr::eq(*b, *block));
+            let dtypes = runs(case, block);
+            assert!(!dtypes.is_empty(), "{} runs in no dtype", block.label());
+            for (dtype, backward) in dtypes {
+                let common = matches!(dtype, DType::F32 | DType::I32 | DType::BOOL);
+                let long = block.kind != Kind::Fixed && block.inputs.iter().any(|(_, a)| a.data.len() > 1);
+                if device == "INTERP" {
+                    jobs.push((dtype, Layout::Plain, backward, case, block));
+                    if common && long {
+                        jobs.push((dtype, Layout::Turned, backward, case, block));
+                    }
+                } else if is_slow(device) {
+                    if first && common {
+                        jobs.push((dtype, Layout::Plain, backward, case, block));
+                    }
+                } else if dtype == DType::F32 {
+                    jobs.push((dtype, Layout::Plain, backward && first, case, block));
+                    if first && long {
+                        jobs.push((dtype, Layout::Turned, false, case, block));
+                    }
+                } else if first && (common || every_dtype) {
+                    jobs.push((dtype, Layout::Plain, false, case, block));
+                }
+            }
+        }
+    }
+    jobs
+}
+
+/// Every case of a group.
 pub fn check(cases: &[Case], every_dtype: bool) {
     let all = blocks();
     let mut wrong = Vec::new();
     for device in devices() {
-        let mut jobs: Vec<(DType, Layout, bool, &Case, &Block)> = Vec::new();
-        for case in cases {
-            let mine: Vec<&Block> = all.iter().filter(|b| b.name == case.name).collect();
-            assert!(!mine.is_empty(), "the fixture has no {}", case.name);
-            for block in &mine {
-                let first = mine.iter().find(|b| b.kind == block.kind).is_some_and(|b| std::ptr::eq(*b, *block));
-                let dtypes = runs(case, block);
-                assert!(!dtypes.is_empty(), "{} runs in no dtype", block.label());
-                for (dtype, backward) in dtypes {
-                    let common = matches!(dtype, DType::F32 | DType::I32 | DType::BOOL);
-                    let long = block.kind != Kind::Fixed && block.inputs.iter().any(|(_, a)| a.data.len() > 1);
-                    if device == "INTERP" {
-                        jobs.push((dtype, Layout::Plain, backward, case, block));
-                        if common && long {
-                            jobs.push((dtype, Layout::Turned, backward, case, block));
-                        }
-                    } else if is_slow(&device) {
-                        if first && common {
-                            jobs.push((dtype, Layout::Plain, backward, case, block));
-                        }
-                    } else if dtype == DType::F32 {
-                        jobs.push((dtype, Layout::Plain, backward && first, case, block));
-                        if first && long {
-                            jobs.push((dtype, Layout::Turned, false, case, block));
-                        }
-                    } else if first && (common || every_dtype) {
-                        jobs.push((dtype, Layout::Plain, false, case, block));
-                    }
-                }
-            }
-        }
+        let jobs = jobs(cases, &all, every_dtype, &device);
         for &dtype in DType::ALL {
             for layout in [Layout::Plain, Layout::Turned] {
                 let mut pending = Vec::new();
@@ -286,4 +295,15 @@ pub fn check(cases: &[Case], every_dtype: bool) {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The tensors of a group that a device with a compiler runs, not computed. They are on the interpreter, because some can only be made from values.
+pub fn tensors(cases: &[Case], every_dtype: bool) -> Vec<Tensor> {
+    let all = blocks();
+    let mut tensors = Vec::new();
+    for (dtype, layout, backward, case, block) in jobs(cases, &all, every_dtype, "CUDA") {
+        let pending = prepare(case, block, dtype, backward, layout, "INTERP").unwrap_or_else(|e| panic!("{e}"));
+        tensors.extend(pending.into_iter().map(|p| p.got).filter(|t| t.numel() > 0));
+    }
+    tensors
 }

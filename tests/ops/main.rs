@@ -5,6 +5,7 @@ mod cases;
 mod check;
 #[path = "../common/mod.rs"]
 mod common;
+mod cuda;
 mod differences;
 mod elementwise;
 mod fixture;

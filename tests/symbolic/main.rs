@@ -86,6 +86,16 @@ fn an_index_under_a_mask_is_right_where_the_mask_holds() {
     }
 }
 
+/// The least coefficient that there is has no absolute value.
+#[test]
+fn a_mask_over_a_sum_with_the_least_coefficient() {
+    let (v, r) = (range(2, 0), range(4, 1));
+    let valid = (&(&v * i64::MIN) + &r).ge(2);
+    let index = &r / 2;
+    let under = simplify_under(&index, &valid);
+    assert!(same_value(&mut Rng(1), &index, &under, Some(&valid), 40) > 1);
+}
+
 #[test]
 fn a_linear_form_keeps_the_value() {
     for seed in seeds(&[12]) {

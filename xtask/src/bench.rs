@@ -16,17 +16,25 @@ use std::time::{Duration, Instant};
 /// Runs a suite of figures. A debug build starts the release build of itself.
 pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let quick = match words.as_slice() {
-        ["compile"] | ["kernels"] => false,
-        ["compile", "--quick"] => true,
-        _ => return usage("bench takes the name of a suite: compile, and perhaps --quick for one run of each; or kernels"),
+    const PARTS: [&str; 3] = ["ir", "gpt2", "resnet50"];
+    let known = match words.split_first() {
+        Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
+        Some((&("kernels" | "kernel_compile" | "gpu"), rest)) => rest.is_empty(),
+        _ => false,
     };
+    if !known {
+        return usage(
+            "bench takes the name of a suite: kernels, kernel_compile, gpu, or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
+        );
+    }
+    let quick = words.contains(&"--quick");
+    let wanted = |part: &str| words.contains(&part) || !words.iter().any(|w| PARTS.contains(w));
     if cfg!(debug_assertions) {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
         args.extend(&words);
         let mut cargo = suite::cargo(&args);
-        if words[0] == "kernels" {
-            cargo.env("DEV", "NULL");
+        if words[0] != "compile" {
+            cargo.env("DEV", "NULL").env("PICO_CACHE", "off");
         }
         return match cargo.status() {
             Ok(status) if status.success() => ExitCode::SUCCESS,
@@ -34,8 +42,13 @@ pub fn run(words: &[String]) -> ExitCode {
             Err(e) => usage(&format!("cargo cannot be run: {e}")),
         };
     }
-    if words[0] == "kernels" {
-        return match crate::kernels::figures() {
+    if words[0] != "compile" {
+        let figures = match words[0] {
+            "kernels" => crate::kernels::figures(),
+            "gpu" => crate::gpu::figures(),
+            _ => crate::kernel_compile::figures(),
+        };
+        return match figures {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("xtask: {e}");
@@ -43,13 +56,19 @@ pub fn run(words: &[String]) -> ExitCode {
             }
         };
     }
-    ir::figures();
-    model("gpt2", models::gpt2, quick, |f| match f.name.as_str() {
-        // The prefill of 64 tokens, embedding included.
-        "gpt2_kernels" => f.peer("tinygrad 0.14", 198.0),
-        _ => f,
-    });
-    model("resnet50", models::resnet50, quick, |f| f);
+    if wanted("ir") {
+        ir::figures();
+    }
+    if wanted("gpt2") {
+        model("gpt2", models::gpt2, quick, |f| match f.name.as_str() {
+            // The prefill of 64 tokens, embedding included.
+            "gpt2_kernels" => f.peer("tinygrad 0.14", 198.0),
+            _ => f,
+        });
+    }
+    if wanted("resnet50") {
+        model("resnet50", models::resnet50, quick, |f| f);
+    }
     ExitCode::SUCCESS
 }
 

@@ -59,6 +59,19 @@ fn mnist() -> Sequential {
     ]
 }
 
+/// The loss of that network over a batch, and its gradients.
+pub fn mnist_gradients() -> Result<Vec<Tensor>> {
+    let net = mnist();
+    let (x, y) =
+        (Tensor::zeros([512, 1, 28, 28]).contiguous().realize()?, Tensor::zeros([512]).cast(picograd::DType::I32).contiguous().realize()?);
+    let parameters = net.parameters();
+    Tensor::realize_many(&parameters.iter().collect::<Vec<_>>())?;
+    let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
+    let mut all = loss.gradient(&parameters.iter().collect::<Vec<_>>());
+    all.push(loss);
+    Ok(all)
+}
+
 fn figure(name: &str, kernels: u64, limit: u32, peer: u32) {
     let figure = Figure::in_suite("kernels", name, kernels as f64, "kernels").with("limit", limit.into());
     let figure = if peer > 0 { figure.peer(PEER, peer.into()) } else { figure };

@@ -2,9 +2,12 @@
 
 mod bench;
 mod fuzz;
+mod gpu;
 mod ir;
+mod kernel_compile;
 mod kernels;
 mod models;
+mod package;
 mod suite;
 
 use std::process::ExitCode;
@@ -16,6 +19,10 @@ usage: cargo xtask TASK
                    with DEV=<device> only the tests of results, on that device
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
+  bench kernel_compile
+                   time from a linear program to machine code, through LLVM and through C
+  bench gpu        speed of kernels on the default device
+  package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]
                    random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
@@ -27,19 +34,24 @@ fn main() -> ExitCode {
     match task {
         "test" => suite::run(rest),
         "bench" => bench::run(rest),
-        "fuzz" => match fuzz::main(rest) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(message) => {
-                eprintln!("{message}");
-                ExitCode::FAILURE
-            }
-        },
+        "package" => ended(package::run()),
+        "fuzz" => ended(fuzz::main(rest)),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         "" => usage("a task is missing"),
         other => usage(&format!("there is no task `{other}`")),
+    }
+}
+
+fn ended(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -14,7 +14,7 @@ fn param(slot: usize, len: usize) -> UOp {
 
 #[test]
 fn a_graph_prints_one_node_per_line() {
-    let x = UOp::new(Op::Reshape, DType::F32, [param(0, 6)].to_src(), Arg::Movement(Movement::reshape([2, 3])));
+    let x = UOp::new(Op::Reshape, DType::F32, [param(0, 6)].to_src(), Arg::Movement(Box::new(Movement::reshape([2, 3]))));
     let y = (&x + 0.1f32) * &x;
     let r = UOp::new(Op::Reduce, DType::F32, [y].to_src(), Arg::Reduce { fold: Fold::Add, axes: [0, 1].into_iter().collect() });
     let expected = "\

@@ -96,14 +96,14 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         _ if op.is(crate::ir::Group::Movement) => {
             let m = movement(rng, op, src[0].shape());
             m.apply_shape(src[0].shape()).ok()?;
-            Arg::Movement(m)
+            Arg::Movement(Box::new(m))
         }
         Op::Reduce => {
             let rank = src[0].shape().len();
             let axes = (0..rank).filter(|_| rng.coin()).collect();
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
-        Op::Contiguous if rng.coin() => Arg::Dims((0..rng.below(4)).map(|_| rng.size()).collect()),
+        Op::Contiguous if rng.coin() => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
         Op::Leaf => Arg::Leaf(rng.next()),
         Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
         Op::Copy => Arg::Device(device(rng)),
@@ -122,7 +122,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         }
         Op::Sink => match rng.below(3) {
             0 => Arg::Name(name(rng).into()),
-            1 => Arg::Dims((0..rng.below(4)).map(|_| rng.size()).collect()),
+            1 => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
             _ => Arg::None,
         },
         _ => Arg::None,

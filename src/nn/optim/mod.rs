@@ -142,20 +142,19 @@ impl Group {
         let mut changed = Vec::new();
         // From the highest on, so that a count that others come to has been left by then.
         for count in counts.into_iter().rev() {
-            let mut stays = false;
-            for p in self.params.iter_mut().filter(|p| p.updates == count) {
-                let updated = p.tensor.grad().is_some();
-                p.updates += updated as u64;
-                stays |= !updated;
-            }
+            let of_count = |p: &&mut Param| p.updates == count;
+            let stays = self.params.iter().any(|p| p.updates == count && p.tensor.grad().is_none());
             let at = self.numbers.iter().position(|n| n.updates == count).expect("numbers for every count");
-            let mut moved = if stays { self.numbers[at].copy() } else { self.numbers.remove(at) };
             if self.numbers.iter().all(|n| n.updates != count + 1) {
-                self.rule.advance(&moved.tensors)?;
-                moved.updates += 1;
-                changed.extend(moved.tensors.iter().cloned());
-                self.numbers.push(moved);
+                let tensors = if stays { self.numbers[at].copy().tensors } else { self.numbers[at].tensors.clone() };
+                self.rule.advance(&tensors)?;
+                changed.extend(tensors.iter().cloned());
+                self.numbers.push(Numbers { updates: count + 1, tensors });
             }
+            if !stays {
+                self.numbers.remove(at);
+            }
+            self.params.iter_mut().filter(of_count).filter(|p| p.tensor.grad().is_some()).for_each(|p| p.updates += 1);
         }
         Ok(changed)
     }

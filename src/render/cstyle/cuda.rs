@@ -9,17 +9,22 @@ use crate::ir::{Op, SpecialKind, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
-/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes.
+/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes, unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     target: Target,
     arch: String,
+    aligned: bool,
 }
 
 impl Cuda {
     /// For an architecture such as `sm_90`.
     pub fn new(arch: &str) -> Cuda {
-        Cuda { target: Target::cuda(), arch: arch.to_string() }
+        Cuda { target: Target::cuda(), arch: arch.to_string(), aligned: true }
+    }
+    /// For buffers that may start at any element: vectors are read and written lane by lane.
+    pub fn unaligned(self) -> Cuda {
+        Cuda { aligned: false, ..self }
     }
     /// The architecture that the text is to be compiled for.
     pub fn arch(&self) -> &str {
@@ -87,10 +92,10 @@ impl Dialect for Cuda {
     }
 
     fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
-        load_aligned(place, dtype, &self.vector_type(cx, dtype)?)
+        load_aligned(place, dtype, &self.vector_type(cx, dtype)?).filter(|_| self.aligned)
     }
     fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
-        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value)
+        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value).filter(|_| self.aligned)
     }
     fn vector_alu(&self, _: &mut Cx, _: &Alu) -> Option<std::result::Result<Operand, String>> {
         // The vector types are plain structs, without operators.
@@ -108,6 +113,19 @@ impl Dialect for Cuda {
             (Scalar::U64, _) => format!("__longlong_as_double((long long)({value}))"),
             _ => format!("__longlong_as_double({value})"),
         }
+    }
+    /// The assembler of CUDA 13 makes a choice between -0.0 and a whole number one of integers, and loses the sign. It does not where bits are chosen.
+    fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, values: [&str; 2]) -> String {
+        let bits = match scalar {
+            Scalar::F32 => Scalar::I32,
+            Scalar::F64 => Scalar::I64,
+            _ => return format!("({condition}?{}:{})", values[0], values[1]),
+        };
+        if !values.iter().any(|v| matches!(*v, "-0.0f" | "-0.0")) {
+            return format!("({condition}?{}:{})", values[0], values[1]);
+        }
+        let [x, y] = values.map(|v| self.reinterpret(cx, v, scalar, bits));
+        self.reinterpret(cx, &format!("{condition}?{x}:{y}"), bits, scalar)
     }
     fn half(&self) -> [Option<&'static str>; 2] {
         [
@@ -131,8 +149,11 @@ impl Dialect for Cuda {
     }
     fn kernel(&self, prelude: &str, k: &Kernel) -> String {
         let cx = Cx::new(self);
-        let params: Vec<String> =
-            k.args.iter().map(|(slot, dtype, _)| format!("{}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        let param = |(slot, dtype, stored): &(usize, DType, bool)| {
+            let element = cx.element_type(*dtype).unwrap_or_default();
+            format!("{}{element}* __restrict__ data{slot}", if *stored { "" } else { "const " })
+        };
+        let params: Vec<String> = k.args.iter().map(param).collect();
         let uses = |word: &str| prelude.contains(word) || k.body.contains(word);
         let mut head = String::new();
         if uses("INFINITY") {

@@ -6,6 +6,8 @@ use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, SpecialKind};
 use crate::target::Target;
 
+pub(super) use crate::render::facts::{is_small, storage};
+
 /// Text, or why there is none. The walker adds the node to the reason and makes an [`Error`](crate::error::Error) of it.
 pub(super) type Text = Result<String, String>;
 
@@ -107,6 +109,10 @@ pub(super) trait Dialect: Send + Sync {
 
     /// The bits of a scalar as another type of the same width, where one of the two is `float` or `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
+    /// One of two scalars.
+    fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
+        format!("({condition}?{x}:{y})")
+    }
     /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter than integer arithmetic.
     fn half(&self) -> [Option<&'static str>; 2] {
         [None, None]
@@ -121,21 +127,6 @@ pub(super) trait Dialect: Send + Sync {
     }
     /// The whole source: prelude, kernel, and what calls it.
     fn kernel(&self, prelude: &str, kernel: &Kernel) -> String;
-}
-
-/// The type that holds a scalar: small floats are held as their bits.
-pub(super) fn storage(scalar: Scalar) -> Scalar {
-    match scalar {
-        Scalar::F16 | Scalar::BF16 => Scalar::U16,
-        Scalar::F8E4M3 | Scalar::F8E5M2 => Scalar::U8,
-        Scalar::Index => Scalar::I64,
-        s => s,
-    }
-}
-
-/// Is it a float that is held as bits and converted by helper functions?
-pub(super) fn is_small(scalar: Scalar) -> bool {
-    matches!(scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2)
 }
 
 /// The position of a width in the tables of types.

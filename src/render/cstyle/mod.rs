@@ -26,6 +26,7 @@ use self::value::Operand;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::render::facts::is_identifier;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
@@ -40,8 +41,7 @@ const MAX_INLINE: usize = 80;
 /// The text of a program.
 fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
     let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", dialect.target().name), source_at: None };
-    let identifier = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit());
-    if name.is_empty() || !identifier {
+    if !is_identifier(name) {
         return Err(refuse(format!("{name:?} is not a name for a function")));
     }
     let mut walker = Walker::new(dialect, uops);

@@ -2,6 +2,7 @@
 
 use crate::dtype::Const;
 use crate::ir::{Op, UOp};
+use crate::render::facts::counted;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The decisions, by node id.
@@ -42,9 +43,8 @@ pub(super) fn value_operands(u: &UOp) -> Vec<UOp> {
 
 impl Plan {
     pub fn new(uops: &[UOp]) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { index: counted(uops), ..Plan::default() };
         plan.find_inline(uops);
-        plan.find_index(uops);
         for u in uops.iter().filter(|u| u.op() == Op::Store) {
             plan.stored.extend(u.src()[0].src().first().map(UOp::id));
         }
@@ -84,26 +84,6 @@ impl Plan {
             } else if !reads && last_use.contains_key(&u.id()) && (is_negation(u) || (u.op() == Op::Gep && u.dtype().lanes == 1)) {
                 self.short.insert(u.id());
             }
-        }
-    }
-
-    fn find_index(&mut self, uops: &[UOp]) {
-        let mut pure: FxHashSet<u64> = FxHashSet::default();
-        let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
-        for u in uops {
-            let counter = matches!(u.op(), Op::Range | Op::Special);
-            if counter || (u.op().is_alu() && u.src().iter().all(|s| is_pure(&pure, s))) {
-                pure.insert(u.id());
-            }
-        }
-        for u in uops.iter().rev() {
-            let serves = match u.op() {
-                Op::Index => u.src()[1..].to_vec(),
-                Op::If | Op::Range => u.src().to_vec(),
-                _ if self.index.contains(&u.id()) => u.src().to_vec(),
-                _ => continue,
-            };
-            self.index.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
         }
     }
 }

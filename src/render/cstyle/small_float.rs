@@ -4,26 +4,7 @@
 use super::dialect::{Text, storage};
 use super::prelude::Cx;
 use crate::dtype::{Const, DType, Scalar};
-
-/// The layout of a small float.
-struct Layout {
-    mantissa: u32,
-    bias: u32,
-    bits: u32,
-    /// The code that overflow goes to: infinity, or the NaN of a layout that has none. Larger codes are NaNs.
-    over: u64,
-    has_inf: bool,
-}
-
-fn layout(scalar: Scalar) -> Layout {
-    match scalar {
-        Scalar::F16 => Layout { mantissa: 10, bias: 15, bits: 16, over: 0x7c00, has_inf: true },
-        Scalar::BF16 => Layout { mantissa: 7, bias: 127, bits: 16, over: 0x7f80, has_inf: true },
-        Scalar::F8E4M3 => Layout { mantissa: 3, bias: 7, bits: 8, over: 0x7f, has_inf: false },
-        Scalar::F8E5M2 => Layout { mantissa: 2, bias: 15, bits: 8, over: 0x7c, has_inf: true },
-        _ => unreachable!("{scalar} is not a small float"),
-    }
-}
+use crate::render::facts::layout;
 
 /// The words that differ between a function of scalars and the same function of vectors.
 struct Kit {

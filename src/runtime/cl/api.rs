@@ -14,6 +14,8 @@ type Status = i32;
 type Nobody = *const c_void;
 
 functions! {
+    /// The functions that are used, under the library's own names.
+    Api:
     clGetPlatformIDs(u32, *mut Handle, *mut u32) -> Status;
     clGetPlatformInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clGetDeviceIDs(Handle, u64, u32, *mut Handle, *mut u32) -> Status;

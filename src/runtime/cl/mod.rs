@@ -10,7 +10,7 @@ mod memory;
 use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::Pool;
 use super::buffer::Memory;
-use super::build::joined;
+use super::build::{joined, short};
 use super::device::{Backend, Executable};
 use crate::env;
 use crate::error::{Error, Result};
@@ -147,11 +147,6 @@ fn counted(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// A name that drivers take. PoCL makes a path of it, and ends the process where that is longer than it has room for.
-fn short(name: &str) -> &str {
-    name.get(..64).unwrap_or(name)
-}
-
 impl Shared {
     /// Lets what is queued begin.
     fn flush(&self) -> Result<()> {
@@ -163,12 +158,13 @@ impl Shared {
 impl Cl {
     /// Several programs from one source.
     fn one_build(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        let name = |i: usize| format!("k{i}_{}", short(&programs[i].name));
-        let source = |i: usize| Ok((self.renderer.render(&name(i), &programs[i].uops)?, "__kernel ".to_string()));
-        let sources = (0..programs.len()).map(source).collect::<Result<Vec<_>>>()?;
-        let built = self.shared.build(&joined(&sources), "many")?;
-        let kernel = |(i, (source, _))| kernel::Kernel::new(&self.shared, &built, source, &name(i), programs[i]);
-        sources.into_iter().enumerate().map(|k| Ok(Arc::new(kernel(k)?) as Arc<dyn Executable>)).collect()
+        let (source, kernels) = joined(&self.renderer, "__kernel ", programs)?;
+        let built = self.shared.build(&source, "many")?;
+        let mut made: Vec<Arc<dyn Executable>> = Vec::new();
+        for ((name, source), program) in kernels.into_iter().zip(programs) {
+            made.push(Arc::new(kernel::Kernel::new(&self.shared, &built, source, &name, program)?));
+        }
+        Ok(made)
     }
 }
 
@@ -188,10 +184,7 @@ impl Backend for Cl {
         let built = self.shared.build(&source, name)?;
         Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, source, name, program)?))
     }
-    fn compiles_together(&self) -> bool {
-        true
-    }
-    fn compile_many(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
+    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         let mut made = Vec::new();
         for part in programs.chunks(TOGETHER) {
             match self.one_build(part) {

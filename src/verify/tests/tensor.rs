@@ -10,7 +10,7 @@ fn param(slot: usize, len: usize, dtype: DType) -> UOp {
     node(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: DeviceName::new("CPU") })
 }
 fn moved(x: &UOp, op: Op, m: Movement) -> UOp {
-    node(op, x.dtype(), [x.clone()].to_src(), Arg::Movement(m))
+    node(op, x.dtype(), [x.clone()].to_src(), Arg::Movement(Box::new(m)))
 }
 fn reduce(x: &UOp, axes: &[usize]) -> UOp {
     node(Op::Reduce, x.dtype(), [x.clone()].to_src(), Arg::Reduce { fold: Fold::Add, axes: axes.into() })

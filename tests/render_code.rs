@@ -1,9 +1,10 @@
-//! What the rendered C computes, against the one definition of every op: each op on each dtype at several numbers of lanes, over values with all the edges,
-//! bit by bit. One C file per number of lanes holds all of it.
+//! What rendered C and LLVM compute, against the one definition of every op: each op on each dtype at several numbers of lanes, over values with all the edges,
+//! bit by bit.
 
 use picograd::dtype::{self, Const, DType, Scalar};
 use picograd::ir::{Arg, AxisKind, Op, UOp, eval};
-use picograd::render::{Clang, Renderer};
+use picograd::render::{Clang, Llvm, Renderer};
+use picograd::runtime::{elf::Code, llvm};
 use picograd::target::Target;
 use smallvec::smallvec;
 use std::ffi::{CString, c_long, c_void};
@@ -224,15 +225,25 @@ fn expect(u: &UOp, leaves: &[(UOp, usize)], inputs: &[Vec<Const>], base: usize, 
     eval::alu(u.op(), u.dtype(), from, &args)
 }
 
-/// A shared object made of several C files, one per kernel.
-struct Object(*mut c_void);
+/// The machine code of several kernels.
+enum Object {
+    /// A shared object made of C files.
+    Shared(*mut c_void),
+    Loaded(Vec<(String, Code)>),
+}
 
 impl Object {
-    fn compile(sources: &[(String, String)], dir: &Path) -> Object {
+    /// Through LLVM, or nothing where it is not here.
+    fn by_llvm(programs: &[Rendered]) -> Option<Object> {
+        let llvm = llvm::Llvm::find().inspect_err(|e| eprintln!("skipped: {e}")).ok()?;
+        let load = |p: &Rendered| (p.name.clone(), Code::load(&llvm.compile(&p.source, &p.name).unwrap()).unwrap());
+        Some(Object::Loaded(programs.iter().map(load).collect()))
+    }
+    fn by_cc(programs: &[Rendered], dir: &Path) -> Object {
         let so = dir.join("kernels.so");
         let mut command = std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_string()));
         command.args(["-std=c11", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-w", "-shared", "-fPIC"]);
-        for (name, source) in sources {
+        for Rendered { name, source, .. } in programs {
             let file = dir.join(format!("{name}.c"));
             std::fs::write(&file, source).unwrap();
             command.arg(file);
@@ -243,15 +254,28 @@ impl Object {
         // SAFETY: the object was just made from our own source and runs nothing when it is opened.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null());
-        Object(handle)
+        Object::Shared(handle)
+    }
+    fn entry(&self, name: &str) -> *const c_void {
+        let entry = format!("{name}_entry");
+        match self {
+            Object::Shared(handle) => {
+                let symbol = CString::new(entry).unwrap();
+                // SAFETY: the handle is open and the name ends in a null byte.
+                unsafe { libc::dlsym(*handle, symbol.as_ptr()) }
+            }
+            Object::Loaded(list) => {
+                let code = &list.iter().find(|(n, _)| n == name).unwrap().1;
+                code.symbol(&entry).map_or(std::ptr::null(), |p| p.cast())
+            }
+        }
     }
     fn call(&self, name: &str, bufs: &mut [Vec<u8>]) {
         let pointers: Vec<*mut c_void> = bufs.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-        let symbol = CString::new(format!("{name}_entry")).unwrap();
+        let entry = self.entry(name);
+        assert!(!entry.is_null());
         // SAFETY: the entry has this type by the renderer's contract, and every buffer holds as many elements as the kernel touches.
         unsafe {
-            let entry = libc::dlsym(self.0, symbol.as_ptr());
-            assert!(!entry.is_null());
             let entry: extern "C" fn(*const *mut c_void, c_long) = std::mem::transmute(entry);
             entry(pointers.as_ptr(), 0);
         }
@@ -260,8 +284,10 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the handle is open, and no function of the object is running.
-        unsafe { libc::dlclose(self.0) };
+        if let Object::Shared(handle) = self {
+            // SAFETY: the handle is open, and no function of the object is running.
+            unsafe { libc::dlclose(*handle) };
+        }
     }
 }
 
@@ -282,24 +308,38 @@ impl Drop for TempDir {
     }
 }
 
-fn check(lanes: u16) {
-    let mut programs = Vec::new();
-    let mut sources = Vec::new();
-    for t in DType::ALL {
-        let mut b = Builder::new(lanes);
-        for e in expressions(&mut b, *t) {
-            b.store(e);
+/// A program with its name and text.
+struct Rendered {
+    name: String,
+    source: String,
+    program: Builder,
+}
+
+/// A program for each dtype at a number of lanes, in a language.
+fn programs(lanes: u16, renderer: &dyn Renderer) -> Vec<Rendered> {
+    let rendered = |t: &DType| {
+        let mut program = Builder::new(lanes);
+        for e in expressions(&mut program, *t) {
+            program.store(e);
         }
-        b.finish();
+        program.finish();
         let name = format!("every_{t}");
-        sources.push((name.clone(), Clang::new(Target::c(1, 64)).render(&name, &b.list).unwrap()));
-        programs.push((name, b));
-    }
+        Rendered { source: renderer.render(&name, &program.list).unwrap(), name, program }
+    };
+    DType::ALL.iter().map(rendered).collect()
+}
+
+fn check_c(lanes: u16) {
+    let programs = programs(lanes, &Clang::new(Target::c(1, 64)));
     let dir = TempDir::new(&format!("lanes{lanes}"));
-    let object = Object::compile(&sources, &dir.0);
-    for (name, b) in programs {
-        compare(&object, &name, &b);
-    }
+    let object = Object::by_cc(&programs, &dir.0);
+    programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
+}
+
+fn check_llvm(lanes: u16) {
+    let programs = programs(lanes, &Llvm::new(Target::llvm(1, 64)));
+    let Some(object) = Object::by_llvm(&programs) else { return };
+    programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
 /// Runs a program and compares every element of every output with what it should be.
@@ -341,25 +381,31 @@ fn compare(object: &Object, name: &str, b: &Builder) {
 
 #[test]
 fn c_computes_every_op_on_scalars() {
-    check(1);
+    check_c(1);
 }
 #[test]
 fn c_computes_every_op_on_2_lanes() {
-    check(2);
+    check_c(2);
 }
 #[test]
 fn c_computes_every_op_on_3_lanes() {
-    check(3);
+    check_c(3);
 }
 #[test]
 fn c_computes_every_op_on_4_lanes() {
-    check(4);
+    check_c(4);
 }
 #[test]
 fn c_computes_every_op_on_8_lanes() {
-    check(8);
+    check_c(8);
 }
 #[test]
 fn c_computes_every_op_on_16_lanes() {
-    check(16);
+    check_c(16);
+}
+#[test]
+fn llvm_computes_every_op() {
+    for lanes in [1, 2, 3, 4, 8, 16] {
+        check_llvm(lanes);
+    }
 }

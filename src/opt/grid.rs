@@ -1,0 +1,248 @@
+//! The heuristic for targets with workgroups. The shapes are those that were measured to be best on an H200, as far as opts can say them:
+//!
+//! | kernel | shape |
+//! |---|---|
+//! | elementwise | a vector of 16 bytes for each thread, workgroups of 256 |
+//! | a reduce of rows that lie in memory one after the other | a workgroup shares a row; what is computed from the row again stays in registers |
+//! | products | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16 |
+//! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
+
+use super::heuristic::{fastest_output, fastest_reduce, try_apply};
+use super::{Kernel, Opt, OptOp, extent, vector};
+use crate::ir::{AxisKind, Op, UOp};
+use crate::target::Target;
+
+/// Threads of a workgroup, where there is a choice.
+const WORKGROUP: usize = 256;
+/// Most threads that share a row: with more, too few workgroups fit beside each other.
+const ROW: usize = 512;
+/// Threads that run in step; fewer than this are not worth a workgroup of their own.
+const WARP: usize = 32;
+/// Vectors that a thread keeps of a row in registers, at most.
+const KEPT: usize = 16;
+/// Steps of a reduce whose loads are on their way together.
+const UNROLLED: usize = 8;
+/// Outputs below which threads are so few that most of a GPU would idle.
+const MANY: usize = 1 << 15;
+
+/// Good optimisations for a kernel.
+pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
+    let mut k = kernel.clone();
+    let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
+    let steps = |u: &UOp| -> usize { u.src()[1..].iter().map(extent).fold(1, usize::saturating_mul) };
+    let Some(main) = reduces.iter().max_by_key(|u| steps(u)) else {
+        elementwise(&mut k, target);
+        return k;
+    };
+    if let Some(tiled) = tile(&k, main, target) {
+        return tiled;
+    }
+    if let Some(shared) = rows(&k, &reduces, target) {
+        return shared;
+    }
+    if outputs(&k) < MANY && steps(main) >= 2 * WARP {
+        few(&mut k, main, target);
+    } else {
+        local(&mut k, WORKGROUP, target);
+    }
+    if let Some(axis) = fastest_reduce(&k).or_else(|| longest_reduce(&k)) {
+        unroll(&mut k, axis, UNROLLED, target);
+    }
+    k
+}
+
+/// Few outputs: threads share each of them. Where outputs lie beside each other in what is loaded, a workgroup has some of them, so that its loads do too.
+fn few(k: &mut Kernel, main: &UOp, target: &Target) {
+    let body = main.src()[0].toposort();
+    let beside = |r: &UOp| body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+    if let Some(axis) = fastest_output(k)
+        && beside(&k.axes()[axis])
+        && let Some(amount) = divisor(extent(&k.axes()[axis]), WARP)
+    {
+        try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
+    }
+    if let Some(axis) = longest_reduce(k)
+        && let Some(amount) = divisor(extent(&k.axes()[axis]), ROW.max(target.local_max / 2) / threads(k))
+    {
+        try_apply(k, Opt::new(OptOp::Group, axis, amount), target);
+    }
+}
+
+/// Several steps of a reduce at a time, so that their loads are on their way together.
+fn unroll(k: &mut Kernel, axis: usize, most: usize, target: &Target) {
+    if let Some(amount) = divisor(extent(&k.axes()[axis]), most) {
+        try_apply(k, Opt::new(OptOp::Unroll, axis, amount), target);
+    }
+}
+
+/// The largest power of two up to `most` that divides, if that is 2 or more.
+fn divisor(size: usize, most: usize) -> Option<usize> {
+    let mut a = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+    while a >= 2 && !size.is_multiple_of(a) {
+        a /= 2;
+    }
+    (a >= 2).then_some(a)
+}
+
+fn is_output(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
+}
+
+/// Outputs that are computed by threads of their own.
+fn outputs(k: &Kernel) -> usize {
+    k.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul)
+}
+
+/// Threads of a workgroup so far.
+fn threads(k: &Kernel) -> usize {
+    k.axes().iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).map(extent).product()
+}
+
+fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
+    k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
+}
+
+/// A vector for each thread along the axis in which stores are contiguous.
+fn upcast(k: &mut Kernel, target: &Target) {
+    let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
+    if let Some(axis) = fastest_output(k)
+        && let Some(amount) = divisor(extent(&k.axes()[axis]), lanes.max(1))
+    {
+        try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
+    }
+}
+
+fn elementwise(k: &mut Kernel, target: &Target) {
+    upcast(k, target);
+    local(k, WORKGROUP, target);
+}
+
+/// Threads of a workgroup, innermost axis first. An axis that no number of threads divides is made longer, if it is long.
+fn local(k: &mut Kernel, most: usize, target: &Target) {
+    let inner: Vec<UOp> = k.axes().into_iter().filter(is_output).rev().collect();
+    for r in inner {
+        let room = most / threads(k).min(most);
+        let Some(axis) = axis_of(k, &r) else { continue };
+        let size = extent(&r);
+        let mut amount = divisor(size, room);
+        if amount.unwrap_or(1) < WARP.min(room) && size > 2 * WARP && room >= WARP {
+            let pad = room.min(size / 2).next_power_of_two() / 2;
+            if try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
+                amount = Some(pad);
+            }
+        }
+        if let Some(amount) = amount {
+            try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
+        }
+        if threads(k) * 2 > most {
+            return;
+        }
+    }
+}
+
+/// The reduce axis with the most steps.
+fn longest_reduce(k: &Kernel) -> Option<usize> {
+    let axes = k.axes();
+    (0..axes.len()).filter(|&i| axes[i].range_kind() == AxisKind::Reduce).max_by_key(|&i| extent(&axes[i]))
+}
+
+/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same threads, and so is the output if it is as long.
+fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
+    let len = extent(&kernel.axes()[fastest_reduce(kernel)?]);
+    // Other reduces have to be of the same row, or short.
+    let along: Vec<UOp> = reduces.iter().filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len).map(|u| u.src()[1].clone()).collect();
+    if along.is_empty() || reduces.iter().any(|u| !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64) {
+        return None;
+    }
+    let lanes = divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize)).unwrap_or(1);
+    let vectors = len / lanes;
+    let wanted = (vectors / 2).clamp(WARP, ROW).min(vectors.next_power_of_two());
+    let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
+    // A row that does not divide well is made longer.
+    let share = divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
+    let padding = if vectors.is_multiple_of(share) { 1 } else { share };
+    let kept = vectors.div_ceil(share);
+    let mut k = kernel.clone();
+    // An output axis that the reduces do not depend on runs along the row again.
+    let again = k.axes().into_iter().find(|r| is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id())));
+    if again.is_none() && vectors < WARP / 4 {
+        return None;
+    }
+    // A row that is too long for registers is computed from anew by each of several workgroups.
+    let in_registers = again.is_some() && kept <= KEPT;
+    let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
+        if amount < 2 {
+            return Some(());
+        }
+        // What is left of an axis keeps its number.
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+        Some(())
+    };
+    let mut seen: Vec<UOp> = Vec::new();
+    for r in &along {
+        if seen.contains(r) {
+            continue;
+        }
+        seen.push(r.clone());
+        apply(OptOp::Unroll, r, lanes)?;
+        apply(OptOp::PadTo, r, padding)?;
+        apply(OptOp::Group, r, share)?;
+        apply(OptOp::Unroll, r, if in_registers { kept } else { divisor(kept, 4).unwrap_or(1) })?;
+    }
+    if let Some(r) = &again {
+        apply(OptOp::Upcast, r, lanes)?;
+        apply(OptOp::PadTo, r, padding)?;
+        apply(OptOp::Local, r, share)?;
+        apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
+    }
+    // Several short rows in one workgroup.
+    if share < WORKGROUP / 2
+        && let Some(r) = k.axes().into_iter().rfind(is_output)
+        && let (Some(axis), Some(amount)) = (axis_of(&k, &r), divisor(extent(&r), WORKGROUP / 2 / share))
+    {
+        try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
+    }
+    Some(k)
+}
+
+/// A register tile: two output axes, each of which some load does without, so that what is loaded serves a row or a column of the tile.
+fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+    let mut k = kernel.clone();
+    let body = main.src()[0].toposort();
+    let (all, _) = vector::accesses(&k.ast);
+    let loads: Vec<&UOp> = all.iter().map(|a| &a.node).filter(|u| u.op() == Op::Load && body.contains(u)).collect();
+    let column = k.axes()[fastest_output(&k)?].clone();
+    let without = |r: &UOp| loads.iter().any(|l| !l.uses_range(r.range_id()));
+    let shared = |r: &UOp| main.uses_range(r.range_id()) && without(r);
+    if !shared(&column) {
+        return None;
+    }
+    let row = k.axes().into_iter().filter(|r| is_output(r) && *r != column && shared(r)).max_by_key(extent)?;
+    if extent(&row) < 8 || extent(&column) < 8 {
+        return None;
+    }
+    // Copies only as long as there are threads enough.
+    let most = match outputs(&k) {
+        n if n >= MANY * 128 => 8,
+        n if n >= MANY * 16 => 4,
+        n if n >= MANY * 4 => 2,
+        _ => 1,
+    };
+    for r in [&column, &row] {
+        if let Some(amount) = divisor(extent(r), most) {
+            let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+            try_apply(&mut k, Opt::new(OptOp::Upcast, axis, amount), target);
+        }
+    }
+    for r in [&column, &row] {
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id() && is_output(x))?;
+        if let Some(amount) = divisor(extent(&k.axes()[axis]), 16) {
+            try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
+        }
+    }
+    if let Some(axis) = longest_reduce(&k) {
+        unroll(&mut k, axis, 4, target);
+    }
+    Some(k)
+}

@@ -1,0 +1,85 @@
+//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held, and which integers cannot overflow.
+
+use crate::dtype::Scalar;
+use crate::ir::{Op, UOp, dtype_bounds};
+use rustc_hash::FxHashSet;
+
+/// The type that holds a scalar: small floats are held as their bits.
+pub(super) fn storage(scalar: Scalar) -> Scalar {
+    match scalar {
+        Scalar::F16 | Scalar::BF16 => Scalar::U16,
+        Scalar::F8E4M3 | Scalar::F8E5M2 => Scalar::U8,
+        Scalar::Index => Scalar::I64,
+        s => s,
+    }
+}
+
+/// Is it a float that is held as bits and converted by integer arithmetic?
+pub(super) fn is_small(scalar: Scalar) -> bool {
+    matches!(scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2)
+}
+
+/// The layout of a small float.
+pub(super) struct Layout {
+    pub mantissa: u32,
+    pub bias: u32,
+    pub bits: u32,
+    /// The code that overflow goes to: infinity, or the NaN of a layout that has none. Larger codes are NaNs.
+    pub over: u64,
+    pub has_inf: bool,
+}
+
+/// The layout of a small float.
+pub(super) fn layout(scalar: Scalar) -> Layout {
+    match scalar {
+        Scalar::F16 => Layout { mantissa: 10, bias: 15, bits: 16, over: 0x7c00, has_inf: true },
+        Scalar::BF16 => Layout { mantissa: 7, bias: 127, bits: 16, over: 0x7f80, has_inf: true },
+        Scalar::F8E4M3 => Layout { mantissa: 3, bias: 7, bits: 8, over: 0x7f, has_inf: false },
+        Scalar::F8E5M2 => Layout { mantissa: 2, bias: 15, bits: 8, over: 0x7c, has_inf: true },
+        _ => unreachable!("{scalar} is not a small float"),
+    }
+}
+
+/// The ids of integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
+pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
+    let mut pure: FxHashSet<u64> = FxHashSet::default();
+    let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
+    for u in uops {
+        let counter = matches!(u.op(), Op::Range | Op::Special);
+        if counter || (u.op().is_alu() && !wraps(u) && u.src().iter().all(|s| is_pure(&pure, s))) {
+            pure.insert(u.id());
+        }
+    }
+    let mut found: FxHashSet<u64> = FxHashSet::default();
+    for u in uops.iter().rev() {
+        let serves = match u.op() {
+            Op::Index => u.src()[1..].to_vec(),
+            Op::If | Op::Range => u.src().to_vec(),
+            _ if found.contains(&u.id()) => u.src().to_vec(),
+            _ => continue,
+        };
+        found.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
+    }
+    found
+}
+
+/// Can a sum or product of integers leave its dtype? The user's own arithmetic on counters may, and wraps then.
+fn wraps(u: &UOp) -> bool {
+    let [x, y] = u.src() else { return false };
+    if !u.dtype().is_int() {
+        return false;
+    }
+    let ((a, b), (c, d)) = (x.bounds(), y.bounds());
+    let all = dtype_bounds(u.dtype());
+    let leaves = |v: i128| v < all.0 || v > all.1;
+    match u.op() {
+        Op::Add => leaves(a.saturating_add(c)) || leaves(b.saturating_add(d)),
+        Op::Mul => [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)].into_iter().any(leaves),
+        _ => false,
+    }
+}
+
+/// Can it be the name of a function?
+pub(super) fn is_identifier(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
+}

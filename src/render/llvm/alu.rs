@@ -1,0 +1,157 @@
+//! Elementwise ops as instructions. Scalars and vectors are alike.
+
+use super::text::{literal, suffix, ty};
+use super::{Text, Writer};
+use crate::dtype::{Const, DType};
+use crate::ir::{Group, Op, UOp};
+use crate::render::facts::is_small;
+
+impl Writer<'_> {
+    /// An instruction with two operands of one type.
+    pub(super) fn two(&mut self, instruction: &str, dtype: DType, x: &str, y: &str) -> String {
+        self.define("alu", &format!("{instruction} {} {x}, {y}", ty(dtype)))
+    }
+
+    /// Each lane of `x` or `y` by the condition, which has as many lanes.
+    pub(super) fn select(&mut self, kind: &'static str, dtype: DType, condition: &str, x: &str, y: &str) -> String {
+        let (bools, ty) = (ty(DType::BOOL.vec(dtype.lanes)), ty(dtype));
+        self.define(kind, &format!("select {bools} {condition}, {ty} {x}, {ty} {y}"))
+    }
+
+    /// A call of one of LLVM's own functions, whose arguments are all of one type.
+    pub(super) fn intrinsic(&mut self, name: &str, dtype: DType, args: &[String]) -> String {
+        let ty = ty(dtype);
+        self.call(&format!("llvm.{name}.{}", suffix(dtype)), &ty, args.iter().map(|a| (ty.clone(), a.clone())).collect())
+    }
+
+    /// A call of a function, which is declared at the end.
+    pub(super) fn call(&mut self, name: &str, result: &str, args: Vec<(String, String)>) -> String {
+        let types: Vec<&str> = args.iter().map(|(ty, _)| ty.as_str()).collect();
+        self.declared.insert(format!("{result} @{name}({})", types.join(", ")));
+        let args: Vec<String> = args.iter().map(|(ty, x)| format!("{ty} {x}")).collect();
+        self.define("alu", &format!("call {result} @{name}({})", args.join(", ")))
+    }
+
+    pub(super) fn alu(&mut self, u: &UOp) -> Text {
+        let (op, dtype, src) = (u.op(), u.dtype(), u.src());
+        let from = if op == Op::Where { dtype } else { src[0].dtype() };
+        if src.iter().any(|s| s.dtype().lanes != dtype.lanes) {
+            return Err("the operands differ in lanes".to_string());
+        }
+        let x = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
+        match op {
+            Op::Detach => return Ok(x[0].clone()),
+            Op::Cast => return self.cast(from, dtype, &x[0]),
+            Op::Bitcast => return self.bitcast(from, dtype, &x[0]),
+            Op::Where => return Ok(self.select("alu", dtype, &x[0], &x[1], &x[2])),
+            _ => {}
+        }
+        if is_small(from.scalar) || is_small(dtype.scalar) {
+            return Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"));
+        }
+        if op.is(Group::Comparison) {
+            return Ok(self.compare(op, from, &x[0], &x[1]));
+        }
+        if dtype.is_bool() {
+            let instruction = match op {
+                Op::Add | Op::Or | Op::Max => "or",
+                Op::Mul | Op::And | Op::Min => "and",
+                Op::Xor => "xor",
+                _ => return Err(format!("{op:?} is not an op on bools")),
+            };
+            return Ok(self.two(instruction, dtype, &x[0], &x[1]));
+        }
+        if dtype.is_float() { self.float(u, &x) } else { self.integer(u, &x) }
+    }
+
+    fn compare(&mut self, op: Op, from: DType, x: &str, y: &str) -> String {
+        let signed = from.is_signed_int();
+        let instruction = match op {
+            Op::Lt if from.is_float() => "fcmp olt",
+            Op::Eq if from.is_float() => "fcmp oeq",
+            Op::Ne if from.is_float() => "fcmp une",
+            Op::Lt if signed => "icmp slt",
+            Op::Lt => "icmp ult",
+            Op::Eq => "icmp eq",
+            _ => "icmp ne",
+        };
+        self.two(instruction, from, x, y)
+    }
+
+    fn float(&mut self, u: &UOp, x: &[String]) -> Text {
+        let (op, dtype) = (u.op(), u.dtype());
+        let minus_one = |s: &UOp| s.as_const() == Some(Const::Float(-1.0));
+        Ok(match op {
+            Op::Mul if u.src().iter().any(minus_one) => {
+                let other = minus_one(&u.src()[0]) as usize;
+                self.define("alu", &format!("fneg {} {}", ty(dtype), x[other]))
+            }
+            Op::Add => self.two("fadd", dtype, &x[0], &x[1]),
+            Op::Mul => self.two("fmul", dtype, &x[0], &x[1]),
+            Op::Div => self.two("fdiv", dtype, &x[0], &x[1]),
+            Op::Max | Op::Min => {
+                // A literal comes first: it is no NaN, or both are, so the test for NaN goes away.
+                let literal_last = u.src()[1].as_const().is_some();
+                let (x, y) = if literal_last { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+                let better = self.two(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
+                let mut chosen = self.select("alu", dtype, &better, x, y);
+                if !literal_last || matches!(u.src()[1].as_const(), Some(Const::Float(v)) if v.is_nan()) {
+                    let nan = self.two("fcmp uno", dtype, x, x);
+                    chosen = self.select("alu", dtype, &nan, x, &chosen);
+                }
+                // Adding +0 makes a zero result +0.
+                self.two("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
+            }
+            Op::Fma | Op::Sqrt | Op::Trunc => self.intrinsic(&op.name().to_lowercase(), dtype, x),
+            _ if self.target.has(op, dtype.scalar()) => self.library(op, dtype, x),
+            _ => return Err(format!("{} has no {op:?} on {}; it has to be decomposed", self.target.name, dtype.scalar)),
+        })
+    }
+
+    /// A function of the C library, on each lane. They are native for f64 alone.
+    fn library(&mut self, op: Op, dtype: DType, x: &[String]) -> String {
+        let (name, one, whole) = (op.name().to_lowercase(), ty(dtype.scalar()), ty(dtype));
+        if dtype.lanes == 1 {
+            return self.call(&name, &one, x.iter().map(|x| (one.clone(), x.clone())).collect());
+        }
+        let mut result = "poison".to_string();
+        for lane in 0..dtype.lanes {
+            let args = x.iter().map(|x| (one.clone(), self.define("lane", &format!("extractelement {whole} {x}, i32 {lane}"))));
+            let args = args.collect();
+            let value = self.call(&name, &one, args);
+            result = self.define("vec", &format!("insertelement {whole} {result}, {one} {value}, i32 {lane}"));
+        }
+        result
+    }
+
+    fn integer(&mut self, u: &UOp, x: &[String]) -> Text {
+        let (op, dtype) = (u.op(), u.dtype());
+        let unsigned = dtype.is_unsigned();
+        let choose = |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
+        let wrap = if self.counted.contains(&u.id()) && !unsigned { " nsw" } else { "" };
+        let instruction = match op {
+            Op::Add => format!("add{wrap}"),
+            Op::Mul => format!("mul{wrap}"),
+            Op::CDiv => choose("sdiv", "udiv").to_string(),
+            Op::CMod => choose("srem", "urem").to_string(),
+            Op::And | Op::Or | Op::Xor => op.name().to_lowercase(),
+            Op::Shl | Op::Shr => {
+                // A count past the width has no result, even where that is not used, so only its low bits are taken.
+                let mask = i64::from(dtype.bits()) - 1;
+                let count = match u.src()[1].as_const() {
+                    Some(Const::Int(v)) => literal(Const::Int(v & mask), dtype),
+                    _ => self.two("and", dtype, &x[1], &literal(Const::Int(mask), dtype)),
+                };
+                let instruction = if op == Op::Shl { "shl" } else { choose("ashr", "lshr") };
+                return Ok(self.two(instruction, dtype, &x[0], &count));
+            }
+            Op::Max | Op::Min => {
+                let test = if op == Op::Max { choose("icmp sgt", "icmp ugt") } else { choose("icmp slt", "icmp ult") };
+                let better = self.two(test, dtype, &x[0], &x[1]);
+                return Ok(self.select("alu", dtype, &better, &x[0], &x[1]));
+            }
+            _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+        };
+        Ok(self.two(&instruction, dtype, &x[0], &x[1]))
+    }
+}

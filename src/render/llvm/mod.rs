@@ -1,0 +1,525 @@
+//! LLVM's language, as text. In comes the list of UOps, out comes a module with one kernel.
+//!
+//! Every value is a name that is set once. Accumulators are no memory: a loop or a guarded region that changes one has a phi for it, so the text needs no
+//! optimisation before machine code is made of it. What comes out is for LLVM 15 and later, where pointers have no type.
+//!
+//! No instruction has a fast-math flag: one rounding per op, as in C with `-ffp-contract=off`.
+
+mod alu;
+mod cast;
+mod text;
+
+use self::text::{lanes, literal, memory_type, ty};
+use super::Renderer;
+use super::facts::{counted, is_identifier};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::target::Target;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Text, or why there is none. The node is added to the reason where it becomes an [`Error`].
+type Text = std::result::Result<String, String>;
+
+/// Renders LLVM's language: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that takes the buffers in slot order.
+#[derive(Clone, Debug)]
+pub struct Llvm {
+    target: Target,
+}
+
+impl Llvm {
+    /// For a target made by [`Target::llvm`].
+    pub const fn new(target: Target) -> Llvm {
+        Llvm { target }
+    }
+}
+
+impl Renderer for Llvm {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+        let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", self.target.name), source_at: None };
+        if !is_identifier(name) {
+            return Err(refuse(format!("{name:?} is not a name for a function")));
+        }
+        let mut writer = Writer::new(&self.target, uops);
+        for u in uops {
+            writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
+        }
+        match writer.open.last() {
+            Some(region) => Err(refuse(format!("{:?} is never closed", region.opened))),
+            None => Ok(writer.finish(name)),
+        }
+    }
+}
+
+/// What is known in a region, and ends with it.
+#[derive(Default)]
+struct Scope {
+    values: FxHashMap<u64, String>,
+    /// Offsets as 64 bits.
+    wide: FxHashMap<u64, String>,
+    /// Addresses, by buffer and offset.
+    places: FxHashMap<(u64, u64), String>,
+}
+
+/// An open loop or guarded region.
+struct Region {
+    opened: UOp,
+    scope: Scope,
+    /// The label of a loop's body, or of what follows a guarded region.
+    label: String,
+    /// The block that the region was entered from, and what accumulators held there.
+    from: String,
+    before: Vec<(u32, String)>,
+    /// Of a loop: the lines of its phis, and the accumulator that each is of; none for the counter.
+    phis: Vec<(usize, Option<u32>)>,
+    /// Is there a guarded region around a loop, because it may have no turn?
+    guarded: bool,
+}
+
+struct Writer<'a> {
+    target: &'a Target,
+    lines: Vec<String>,
+    /// Declarations of functions, and of local memory.
+    declared: BTreeSet<String>,
+    locals: String,
+    args: Vec<usize>,
+    /// Extents of the thread number's dimensions.
+    threads: Vec<usize>,
+    scope: Scope,
+    open: Vec<Region>,
+    /// The block that is being written.
+    block: String,
+    /// What each accumulator holds now, by number, and its dtype.
+    accs: BTreeMap<u32, (String, DType)>,
+    /// The accumulators that each loop changes.
+    changed: FxHashMap<u64, Vec<u32>>,
+    /// Integers that do not overflow.
+    counted: FxHashSet<u64>,
+    /// Values that are offsets.
+    offsets: FxHashSet<u64>,
+    /// Offsets that addresses are not made from, because they are at a fixed distance from another, and that nothing else needs.
+    folded: FxHashSet<u64>,
+    /// How many names of a kind are taken.
+    taken: FxHashMap<&'static str, usize>,
+}
+
+/// The number of the accumulator behind a chain of assignments.
+fn accumulator(u: &UOp) -> Option<u32> {
+    match (u.op(), u.arg()) {
+        (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
+        (Op::Assign, _) => accumulator(&u.src()[0]),
+        _ => None,
+    }
+}
+
+/// An offset as one that is in the list and a distance in elements from it.
+fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
+    match (idx.op(), idx.src()) {
+        (Op::Add, [x, by]) if counted.contains(&idx.id()) && x.as_const().is_none() => match by.as_int() {
+            Some(by) => (x, by),
+            None => (idx, 0),
+        },
+        _ => (idx, 0),
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn new(target: &'a Target, uops: &[UOp]) -> Writer<'a> {
+        let counted = counted(uops);
+        let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
+        let (mut offsets, mut folded, mut used) = (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
+        let mut threads = Vec::new();
+        for u in uops {
+            // An index needs its condition and, below, what its offset comes from.
+            used.extend(u.src().iter().skip(if u.op() == Op::Index { 2 } else { 0 }).map(UOp::id));
+            match (u.op(), u.arg()) {
+                (Op::Range, _) => open.push(u.id()),
+                (Op::EndRange, _) => drop(open.pop()),
+                (Op::Assign, _) => {
+                    for range in &open {
+                        let list = changed.entry(*range).or_default();
+                        list.extend(accumulator(u).filter(|acc| !list.contains(acc)));
+                    }
+                }
+                (Op::Index, _) => {
+                    let (idx, base) = (u.src()[1].id(), split(&u.src()[1], &counted).0.id());
+                    offsets.insert(base);
+                    used.insert(base);
+                    folded.insert(idx);
+                }
+                (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, extent }) => {
+                    let dim = *dim as usize;
+                    threads.resize(threads.len().max(dim + 1), 1);
+                    threads[dim] = *extent;
+                }
+                _ => {}
+            }
+        }
+        folded.retain(|id| !used.contains(id));
+        Writer {
+            target,
+            lines: Vec::new(),
+            declared: BTreeSet::new(),
+            locals: String::new(),
+            args: Vec::new(),
+            threads,
+            scope: Scope::default(),
+            open: Vec::new(),
+            block: "entry".to_string(),
+            accs: BTreeMap::new(),
+            changed,
+            counted,
+            offsets,
+            folded,
+            taken: FxHashMap::default(),
+        }
+    }
+
+    fn finish(mut self, name: &str) -> String {
+        self.args.sort_unstable();
+        let mut params: Vec<String> = self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
+        let mut given: Vec<String> = self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
+        if !self.threads.is_empty() {
+            params.push("i64 %tidx".to_string());
+            given.push("i64 %tidx".to_string());
+        }
+        let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
+        let newline = if body.is_empty() { "" } else { "\n" };
+        let mut out = format!("define internal void @{name}({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.locals);
+        out += &format!("define void @{name}_entry(ptr %bufs, i64 %tidx) #0 {{\n");
+        for slot in &self.args {
+            out +=
+                &format!("  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load ptr, ptr %slot{slot}, align 8\n");
+        }
+        out += &format!("  call void @{name}({given})\n  ret void\n}}\n");
+        for line in &self.declared {
+            out += &format!("declare {line}\n");
+        }
+        // Left to itself LLVM keeps to 256 bits on some CPUs that have 512.
+        let width = self.target.vector_bytes * 8;
+        let width = if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
+        out + &format!("attributes #0 = {{ nounwind{width} }}\n")
+    }
+
+    fn fresh(&mut self, kind: &'static str) -> String {
+        let taken = self.taken.entry(kind).or_default();
+        *taken += 1;
+        format!("{kind}{}", *taken - 1)
+    }
+
+    fn line(&mut self, text: String) {
+        self.lines.push(format!("  {text}"));
+    }
+
+    /// Gives the result of an instruction a name of a kind.
+    fn define(&mut self, kind: &'static str, instruction: &str) -> String {
+        let name = format!("%{}", self.fresh(kind));
+        self.line(format!("{name} = {instruction}"));
+        name
+    }
+
+    fn begin(&mut self, label: String) {
+        self.lines.push(format!("{label}:"));
+        self.block = label;
+    }
+
+    fn innermost(&mut self) -> &mut Scope {
+        self.open.last_mut().map_or(&mut self.scope, |r| &mut r.scope)
+    }
+
+    /// What some scope knows, the innermost first.
+    fn known(&self, get: impl Fn(&Scope) -> Option<&String>) -> Option<String> {
+        self.open.iter().rev().map(|r| &r.scope).chain([&self.scope]).find_map(get).cloned()
+    }
+
+    /// Remembers the text of a value, and an offset also as 64 bits.
+    fn value(&mut self, u: &UOp, text: String) {
+        if self.offsets.contains(&u.id()) && u.dtype().bits() < 64 {
+            let extend = if u.dtype().is_unsigned() { "zext" } else { "sext" };
+            let wide = self.define("wide", &format!("{extend} {} {text} to i64", ty(u.dtype())));
+            self.innermost().wide.insert(u.id(), wide);
+        }
+        self.innermost().values.insert(u.id(), text);
+    }
+
+    fn text(&self, u: &UOp) -> Text {
+        if let Some(value) = u.as_const() {
+            return if u.dtype() == DType::VOID { Err("a void has no value".to_string()) } else { Ok(literal(value, u.dtype())) };
+        }
+        let found = match accumulator(u) {
+            Some(acc) => self.accs.get(&acc).map(|(text, _)| text.clone()),
+            None => self.known(|s| s.values.get(&u.id())),
+        };
+        found.ok_or_else(|| format!("its operand {u:?} does not stand before it, or stands in a block that is closed"))
+    }
+
+    /// One item of the program.
+    fn item(&mut self, u: &UOp) -> std::result::Result<(), String> {
+        let src = u.src();
+        match (u.op(), u.arg()) {
+            // A workgroup is one thread here, so it need not wait for itself.
+            (Op::Const | Op::Index | Op::Sink | Op::Barrier, _) => {}
+            (Op::DefineGlobal, Arg::Global { slot, .. }) => {
+                self.args.push(*slot);
+                self.value(u, format!("%data{slot}"));
+            }
+            (Op::DefineLocal, Arg::Local { id, len }) => {
+                self.locals += &format!("  %temp{id} = alloca [{len} x {}], align 64\n", memory_type(u.dtype()));
+                self.scope.values.insert(u.id(), format!("%temp{id}"));
+            }
+            (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => self.position(u, *dim as usize),
+            (Op::Special, Arg::Special { kind, dim, .. }) => return Err(format!("there is no {}{dim}", kind.prefix())),
+            (Op::Range, Arg::Range { .. }) => self.open_loop(u)?,
+            (Op::EndRange, _) => self.close_loop(&src[0])?,
+            (Op::If, _) => {
+                let condition = self.text(&src[0])?;
+                self.open_guarded(u, &condition);
+            }
+            (Op::EndIf, _) => self.close_guarded(&src[0])?,
+            (Op::DefineAcc, Arg::Acc(number)) => {
+                let init = self.text(&src[0])?;
+                self.accs.insert(*number, (init, u.dtype()));
+            }
+            (Op::Assign, _) => {
+                let acc = accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", src[0]))?;
+                let value = self.text(&src[1])?;
+                let held = self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
+                held.0 = value;
+            }
+            (Op::Load, _) => {
+                let text = self.load(u)?;
+                self.value(u, text);
+            }
+            (Op::Store, _) => self.store(u)?,
+            (Op::Vectorize, _) => {
+                let text = self.vectorize(u)?;
+                self.value(u, text);
+            }
+            (Op::Gep, Arg::Lanes(picked)) => {
+                let text = self.pick(u, picked)?;
+                self.value(u, text);
+            }
+            (op, _) if op.is_alu() && self.folded.contains(&u.id()) => {}
+            (op, _) if op.is_alu() => {
+                let text = self.alu(u)?;
+                self.value(u, text);
+            }
+            _ => return Err("it does not belong in a linear program".to_string()),
+        }
+        Ok(())
+    }
+
+    /// One number counts through all dimensions of the threads, the first one fastest.
+    fn position(&mut self, u: &UOp, dim: usize) {
+        let stride: usize = self.threads[..dim].iter().product();
+        let mut text = "%tidx".to_string();
+        if stride > 1 {
+            text = self.define("alu", &format!("udiv i64 {text}, {stride}"));
+        }
+        if dim + 1 < self.threads.len() {
+            text = self.define("alu", &format!("urem i64 {text}, {}", self.threads[dim]));
+        }
+        if u.dtype().bits() < 64 {
+            let name = format!("%tidx{dim}");
+            self.line(format!("{name} = trunc i64 {text} to {} ; {}", ty(u.dtype()), self.threads[dim]));
+            text = name;
+        }
+        self.value(u, text);
+    }
+
+    /// A loop is tested at its end; one that may have no turn stands in a guarded region.
+    fn open_loop(&mut self, u: &UOp) -> std::result::Result<(), String> {
+        let guarded = u.src()[0].vmin() < 1;
+        if guarded {
+            let extent = self.text(&u.src()[0])?;
+            let any = self.define("alu", &format!("icmp sgt {} {extent}, 0", ty(u.dtype())));
+            self.open_guarded(u, &any);
+        }
+        let Arg::Range { id, .. } = u.arg() else { return Err("it has no number".to_string()) };
+        let (label, from) = (self.fresh("loop"), self.block.clone());
+        self.line(format!("br label %{label}"));
+        self.begin(label.clone());
+        let name = format!("%ridx{id}");
+        let mut phis = vec![(self.lines.len(), None)];
+        self.line(format!("{name} = phi {} [ 0, %{from} ]", ty(u.dtype())));
+        for acc in self.changed.get(&u.id()).cloned().unwrap_or_default() {
+            // One that is defined inside is set anew in each turn.
+            let Some((before, dtype)) = self.accs.get(&acc).cloned() else { continue };
+            phis.push((self.lines.len(), Some(acc)));
+            let inside = self.define("acc", &format!("phi {} [ {before}, %{from} ]", ty(dtype)));
+            self.accs.insert(acc, (inside, dtype));
+        }
+        self.open.push(Region { opened: u.clone(), scope: Scope::default(), label, from, before: Vec::new(), phis, guarded });
+        self.value(u, name);
+        Ok(())
+    }
+
+    fn close_loop(&mut self, range: &UOp) -> std::result::Result<(), String> {
+        let extent = self.text(&range.src()[0])?;
+        let Some(region) = self.open.pop_if(|r| r.opened == *range && !r.phis.is_empty()) else {
+            return Err(format!("{range:?} is not what was opened last"));
+        };
+        let (ty, counter) = (ty(range.dtype()), region.scope.values[&range.id()].clone());
+        let next = self.define("next", &format!("add nsw {ty} {counter}, 1"));
+        let more = self.define("more", &format!("icmp slt {ty} {next}, {extent}"));
+        let after = self.fresh("end");
+        self.line(format!("br i1 {more}, label %{}, label %{after}", region.label));
+        for (line, acc) in region.phis {
+            let value = acc.map_or(&next, |acc| &self.accs[&acc].0);
+            self.lines[line] += &format!(", [ {value}, %{} ]", self.block);
+        }
+        self.begin(after);
+        if region.guarded { self.close_guarded(range) } else { Ok(()) }
+    }
+
+    fn open_guarded(&mut self, u: &UOp, condition: &str) {
+        let (inside, label) = (self.fresh("then"), self.fresh("endif"));
+        self.line(format!("br i1 {condition}, label %{inside}, label %{label}"));
+        let before = self.accs.iter().map(|(acc, (value, _))| (*acc, value.clone())).collect();
+        let from = std::mem::take(&mut self.block);
+        self.open.push(Region { opened: u.clone(), scope: Scope::default(), label, from, before, phis: Vec::new(), guarded: false });
+        self.begin(inside);
+    }
+
+    fn close_guarded(&mut self, opened: &UOp) -> std::result::Result<(), String> {
+        let Some(region) = self.open.pop_if(|r| r.opened == *opened && r.phis.is_empty()) else {
+            return Err(format!("{opened:?} is not what was opened last"));
+        };
+        self.line(format!("br label %{}", region.label));
+        let inside = self.block.clone();
+        self.begin(region.label);
+        for (acc, before) in region.before {
+            let (value, dtype) = self.accs[&acc].clone();
+            if value != before {
+                let merged = self.define("acc", &format!("phi {} [ {before}, %{} ], [ {value}, %{inside} ]", ty(dtype), region.from));
+                self.accs.insert(acc, (merged, dtype));
+            }
+        }
+        Ok(())
+    }
+
+    /// The address of an element.
+    fn address(&mut self, index: &UOp) -> Text {
+        if index.op() != Op::Index {
+            return Err(format!("its address is not an index but {index:?}"));
+        }
+        let (buffer, idx) = (&index.src()[0], &index.src()[1]);
+        let (base, element) = (self.text(buffer)?, memory_type(buffer.dtype()));
+        if let Some(at) = idx.as_int() {
+            return Ok(if at == 0 { base } else { self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {at}")) });
+        }
+        let (offset, by) = split(idx, &self.counted);
+        let key = (buffer.id(), offset.id());
+        let start = match self.known(|s| s.places.get(&key)) {
+            Some(place) => place,
+            None => {
+                let narrow = self.text(offset)?;
+                let wide = self.known(|s| s.wide.get(&offset.id())).unwrap_or(narrow);
+                let place = self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {wide}"));
+                self.innermost().places.insert(key, place.clone());
+                place
+            }
+        };
+        Ok(if by == 0 { start } else { self.define("ptr", &format!("getelementptr {element}, ptr {start}, i64 {by}")) })
+    }
+
+    /// A guarded load reads the buffer's first elements where it is not valid, and drops them: there is no branch, and memory is never left.
+    fn load(&mut self, u: &UOp) -> Text {
+        let (index, dtype) = (&u.src()[0], u.dtype());
+        let mut place = self.address(index)?;
+        let guard = match (index.src().get(2), u.src().get(1)) {
+            (None, _) => None,
+            (Some(_), None) => return Err("its index is guarded, but there is no value for where it is not valid".to_string()),
+            (Some(valid), Some(alt)) => Some((self.text(valid)?, self.text(alt)?)),
+        };
+        if let Some((valid, alt)) = &guard {
+            // A buffer shorter than the load is never validly read.
+            if let Arg::Global { len, .. } | Arg::Local { len, .. } = index.src()[0].arg()
+                && *len < dtype.lanes as usize
+            {
+                return Ok(alt.clone());
+            }
+            let base = self.text(&index.src()[0])?;
+            place = self.define("ptr", &format!("select i1 {valid}, ptr {place}, ptr {base}"));
+        }
+        let (held, align) = (memory_type(dtype), dtype.scalar().itemsize());
+        let mut value = self.define("val", &format!("load {held}, ptr {place}, align {align}"));
+        if dtype.is_bool() {
+            let zero = literal(0.into(), DType::U8.vec(dtype.lanes));
+            value = self.define("val", &format!("icmp ne {held} {value}, {zero}"));
+        }
+        match guard {
+            None => Ok(value),
+            Some((valid, alt)) => {
+                let every = self.splat(&valid, DType::BOOL.vec(dtype.lanes));
+                Ok(self.select("val", dtype, &every, &value, &alt))
+            }
+        }
+    }
+
+    fn store(&mut self, u: &UOp) -> std::result::Result<(), String> {
+        let (index, dtype) = (&u.src()[0], u.src()[1].dtype());
+        let place = self.address(index)?;
+        let mut value = self.text(&u.src()[1])?;
+        if dtype.is_bool() {
+            value = self.define("cast", &format!("zext {} {value} to {}", ty(dtype), memory_type(dtype)));
+        }
+        self.line(format!("store {} {value}, ptr {place}, align {}", memory_type(dtype), dtype.scalar().itemsize()));
+        Ok(())
+    }
+
+    /// A scalar in every lane.
+    fn splat(&mut self, x: &str, dtype: DType) -> String {
+        if dtype.lanes == 1 {
+            return x.to_string();
+        }
+        let (whole, one) = (ty(dtype), ty(dtype.scalar()));
+        let first = self.define("vec", &format!("insertelement {whole} poison, {one} {x}, i32 0"));
+        let picked = ty(DType::I32.vec(dtype.lanes));
+        self.define("vec", &format!("shufflevector {whole} {first}, {whole} poison, {picked} zeroinitializer"))
+    }
+
+    fn vectorize(&mut self, u: &UOp) -> Text {
+        let (src, dtype) = (u.src(), u.dtype());
+        if src.len() != dtype.lanes as usize {
+            return Err(format!("{} lanes from {} scalars", dtype.lanes, src.len()));
+        }
+        let texts = src.iter().map(|s| self.text(s)).collect::<std::result::Result<Vec<_>, _>>()?;
+        if src.len() > 1 && src.iter().all(|s| s.as_const().is_some()) {
+            return Ok(lanes(&texts, dtype));
+        }
+        if src.iter().all(|s| *s == src[0]) {
+            return Ok(self.splat(&texts[0], dtype));
+        }
+        let (whole, one) = (ty(dtype), ty(dtype.scalar()));
+        let mut vector = "poison".to_string();
+        for (i, x) in texts.iter().enumerate() {
+            vector = self.define("vec", &format!("insertelement {whole} {vector}, {one} {x}, i32 {i}"));
+        }
+        Ok(vector)
+    }
+
+    fn pick(&mut self, u: &UOp, picked: &[u16]) -> Text {
+        let (x, dtype) = (&u.src()[0], u.dtype());
+        if picked.len() != dtype.lanes as usize {
+            return Err(format!("{} lanes are picked", picked.len()));
+        }
+        if let Some(past) = picked.iter().find(|l| **l >= x.dtype().lanes) {
+            return Err(format!("there is no lane {past} in {x:?}"));
+        }
+        let (text, whole) = (self.text(x)?, ty(x.dtype()));
+        Ok(match (x.dtype().lanes, picked) {
+            (1, _) => self.splat(&text, dtype),
+            (_, [lane]) => self.define("lane", &format!("extractelement {whole} {text}, i32 {lane}")),
+            _ => {
+                let places = DType::I32.vec(dtype.lanes);
+                let mask = lanes(&picked.iter().map(u16::to_string).collect::<Vec<_>>(), places);
+                self.define("lane", &format!("shufflevector {whole} {text}, {whole} poison, {} {mask}", ty(places)))
+            }
+        })
+    }
+}

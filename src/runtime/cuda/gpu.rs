@@ -1,0 +1,205 @@
+//! One GPU: its context, and its stream, in which everything that is asked of it happens in order.
+
+use super::driver::{Driver, Handle, number};
+use super::memory::Staging;
+use crate::error::{Error, Result};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+/// Bytes of freed memory that the driver keeps for the next allocations; more goes back when the stream is waited for.
+const KEEP: u64 = 8 << 30;
+
+/// An opened GPU.
+pub(super) struct Gpu {
+    pub driver: &'static Driver,
+    /// `CUDA`, or `CUDA:1`.
+    pub name: String,
+    pub number: c_int,
+    pub context: Handle,
+    pub stream: Handle,
+    /// The driver's pool of memory, where the GPU has one.
+    pub pool: Option<Handle>,
+    /// Bytes that buffers hold.
+    pub held: AtomicUsize,
+    pub staging: Mutex<Option<Staging>>,
+    /// A point that other GPUs wait for.
+    pub mark: Event,
+    /// The kernel that was started last: what a failure that shows later is likely of.
+    last: Mutex<Arc<str>>,
+    /// Why nothing works here any more.
+    lost: OnceLock<String>,
+    /// Two events around a kernel, for its time.
+    timer: Mutex<Option<[Event; 2]>>,
+}
+
+// SAFETY: the handles are the driver's, which lets every thread use them.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+/// A point in a stream. It lives as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct Event(pub Handle);
+// SAFETY: the handle is the driver's, which lets every thread use it.
+unsafe impl Send for Event {}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Gpu {
+    /// Opens the GPU of a number.
+    pub fn open(driver: &'static Driver, index: usize) -> Result<Gpu> {
+        let name = if index == 0 { "CUDA".to_string() } else { format!("CUDA:{index}") };
+        let fail = |what: &str, code: c_int| Error::Device(format!("{name}: {what}: {}", driver.explain(code)));
+        let mut count = 0;
+        // SAFETY: writes one number. Where that fails it stays 0.
+        unsafe { (driver.cuDeviceGetCount)(&mut count) };
+        if index >= count as usize {
+            return Err(Error::Device(format!("there is no {name}: the number of NVIDIA GPUs here is {count}, and the first is CUDA:0")));
+        }
+        let (mut number, mut context) = (0, null_mut());
+        // SAFETY: each call writes one value; the number is of a GPU that is there.
+        let code = unsafe {
+            match (driver.cuDeviceGet)(&mut number, index as c_int) {
+                0 => (driver.cuDevicePrimaryCtxRetain)(&mut context, number),
+                code => code,
+            }
+        };
+        if code != 0 {
+            return Err(fail("it cannot be opened", code));
+        }
+        let mut gpu = Gpu {
+            driver,
+            name: name.clone(),
+            number,
+            context,
+            stream: null_mut(),
+            pool: None,
+            held: AtomicUsize::new(0),
+            staging: Mutex::default(),
+            mark: Event(null_mut()),
+            last: Mutex::new("none".into()),
+            lost: OnceLock::new(),
+            timer: Mutex::default(),
+        };
+        let mut stream = null_mut();
+        // SAFETY: writes one handle.
+        gpu.call("a stream", |d| unsafe { (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING) })?;
+        gpu.stream = stream;
+        gpu.mark = gpu.event(number::EVENT_DISABLE_TIMING)?;
+        if gpu.attribute(number::POOLS_SUPPORTED) == 1 {
+            let (mut pool, mut keep) = (null_mut(), KEEP);
+            // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which this attribute is.
+            gpu.call("the pool of memory", |d| unsafe {
+                match (d.cuDeviceGetDefaultMemPool)(&mut pool, gpu.number) {
+                    0 => (d.cuMemPoolSetAttribute)(pool, number::RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>()),
+                    code => code,
+                }
+            })?;
+            gpu.pool = Some(pool);
+        }
+        Ok(gpu)
+    }
+
+    /// A number that the driver knows of the GPU; 0 where it does not.
+    pub fn attribute(&self, which: c_int) -> c_int {
+        let mut value = 0;
+        // SAFETY: writes one number.
+        unsafe { (self.driver.cuDeviceGetAttribute)(&mut value, which, self.number) };
+        value
+    }
+
+    /// What the GPU is called.
+    pub fn model(&self) -> String {
+        let mut name = [0u8; 128];
+        // SAFETY: writes a text that ends in a null byte into as many bytes as are said.
+        unsafe { (self.driver.cuDeviceGetName)(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, self.number) };
+        String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
+    }
+
+    /// Bytes of its memory.
+    pub fn total(&self) -> usize {
+        let mut bytes = 0;
+        // SAFETY: writes one number.
+        unsafe { (self.driver.cuDeviceTotalMem_v2)(&mut bytes, self.number) };
+        bytes
+    }
+
+    /// Asks something of the driver in the context of this GPU, and says the driver's code.
+    pub fn ask(&self, f: impl FnOnce(&Driver) -> c_int) -> Result<c_int> {
+        if let Some(why) = self.lost.get() {
+            return Err(Error::Device(why.clone()));
+        }
+        // SAFETY: the context is retained for the life of the process.
+        let code = match unsafe { (self.driver.cuCtxSetCurrent)(self.context) } {
+            0 => f(self.driver),
+            code => code,
+        };
+        if number::FATAL.contains(&code) {
+            let (name, last) = (&self.name, lock(&self.last).clone());
+            let why = format!(
+                "{name} is lost to this process: {}\nthe kernel that was started last: {last}; DEBUG=2 waits for each kernel, and so names the right one",
+                self.driver.explain(code)
+            );
+            return Err(Error::Device(self.lost.get_or_init(|| why).clone()));
+        }
+        Ok(code)
+    }
+
+    /// Asks something that has to be done.
+    pub fn call(&self, what: &str, f: impl FnOnce(&Driver) -> c_int) -> Result<()> {
+        match self.ask(f)? {
+            0 => Ok(()),
+            code => Err(Error::Device(format!("{}: {what}: {}", self.name, self.driver.explain(code)))),
+        }
+    }
+
+    /// Waits for everything that was asked for.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as the process.
+        self.call("waiting", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
+    }
+
+    /// A new point of the stream, not yet set.
+    pub fn event(&self, flags: u32) -> Result<Event> {
+        let mut event = null_mut();
+        // SAFETY: writes one handle.
+        self.call("an event", |d| unsafe { (d.cuEventCreate)(&mut event, flags) })?;
+        Ok(Event(event))
+    }
+
+    /// Sets a point behind everything that was asked for.
+    pub fn record(&self, event: Event) -> Result<()> {
+        // SAFETY: both handles live as long as the process.
+        self.call("an event", |d| unsafe { (d.cuEventRecord)(event.0, self.stream) })
+    }
+
+    /// Notes the kernel that is started next.
+    pub fn note(&self, kernel: &Arc<str>) {
+        *lock(&self.last) = kernel.clone();
+    }
+
+    /// Runs something between two points of the stream, waits for it, and says the time between them.
+    pub fn timed(&self, f: impl FnOnce() -> Result<()>) -> Result<std::time::Duration> {
+        let mut timer = lock(&self.timer);
+        if timer.is_none() {
+            *timer = Some([self.event(0)?, self.event(0)?]);
+        }
+        let [start, end] = timer.expect("made above");
+        self.record(start)?;
+        f()?;
+        self.record(end)?;
+        let mut ms = 0.0;
+        // SAFETY: both points were set; the second call writes one number.
+        self.call("waiting for a kernel", |d| unsafe {
+            match (d.cuEventSynchronize)(end.0) {
+                0 => (d.cuEventElapsedTime)(&mut ms, start.0, end.0),
+                code => code,
+            }
+        })?;
+        Ok(std::time::Duration::from_secs_f64(f64::from(ms) / 1e3))
+    }
+}

@@ -1,0 +1,105 @@
+//! Kernels for CUDA without a GPU: what lowering makes for its target is interpreted and compared, and what the renderer makes of that is compiled by
+//! NVRTC where it is found.
+
+mod common;
+
+use picograd::Tensor;
+use picograd::exec::{self, ScheduleItem};
+use picograd::lower::Program;
+use picograd::opt::{Kernel, heuristic};
+use picograd::render::{Cuda, Renderer};
+use picograd::target::Target;
+use picograd::testing::{Choose, check_for, random_case};
+
+#[test]
+fn random_graphs_are_right_and_compile() {
+    let mut programs: Vec<Program> = Vec::new();
+    for seed in 0..300 {
+        let case = random_case(seed);
+        let expected = case.expected();
+        for choose in [Choose::Default, Choose::Random(seed)] {
+            let made = check_for(&case, &expected, choose.clone(), &Target::cuda());
+            programs.extend(made.unwrap_or_else(|e| panic!("seed {seed}, {choose:?}: {e}\n{}", case.text())));
+        }
+    }
+    common::compile_for_cuda(&programs);
+}
+
+/// The optimisations and programs of the kernels of a tensor.
+fn kernels(t: &Tensor) -> Vec<(String, Program)> {
+    let of = |item: &ScheduleItem| {
+        let ScheduleItem::Kernel { ast, .. } = item else { panic!("only kernels are expected") };
+        let k = heuristic(&Kernel::new(ast.clone()), &Target::cuda());
+        let opts: Vec<String> = k.opts.iter().map(|o| o.to_string()).collect();
+        (opts.join(" "), exec::lowered(&k, &Target::cuda()).unwrap())
+    };
+    t.schedule().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
+    let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
+    let (a, b) = (x(&[4096, 4096]), x(&[4096, 4096]));
+    let (odd, short) = (x(&[1001, 1003]), x(&[4096, 64]));
+    let row = "UNROLL:3:4 GROUP:3:512 UNROLL:4:2 UNROLL:3:4 GROUP:3:512 UNROLL:3:2 UPCAST:1:4 LOCAL:1:512 UPCAST:1:2";
+    // What is computed, the name of its first kernel, the optimisations, and how the threads of a workgroup lie.
+    let cases = [
+        ((&a * &b + 1.5).relu(), "E_16384_256_4", "UPCAST:0:4 LOCAL:0:256", [256, 1, 1]),
+        (&odd + 1.0, "E_7844_128", "PADTO:0:128 LOCAL:0:128", [128, 1, 1]),
+        (a.softmax(-1), "r_4096_512_2_4_2_4_2_4", row, [512, 1, 1]),
+        (a.layernorm(-1, 1e-5), "r_4096_512_2_4_2_4_2_4", row, [512, 1, 1]),
+        (short.softmax(-1), "r_512_8_16_4_4_4", "UNROLL:3:4 GROUP:3:16 UNROLL:3:4 GROUP:3:16 UPCAST:1:4 LOCAL:1:16 LOCAL:0:8", [16, 8, 1]),
+        (
+            odd.softmax(-1),
+            "r_1001_256_4_4_4",
+            "PADTO:3:256 GROUP:3:256 UNROLL:4:4 PADTO:3:256 GROUP:3:256 UNROLL:3:4 PADTO:1:256 LOCAL:1:256 UPCAST:1:4",
+            [256, 1, 1],
+        ),
+        (a.sum(1), "r_4096_512_2_4", "UNROLL:1:4 GROUP:1:512 UNROLL:2:2", [512, 1, 1]),
+        (a.sum(0), "r_128_32_16_32_8", "LOCAL:0:32 GROUP:2:16 UNROLL:3:8", [32, 16, 1]),
+        (a.sum(..), "r_256_512_8_2_8", "GROUP:1:512 UNROLL:3:8", [512, 1, 1]),
+        (a.matmul(&b), "r_32_32_16_16_1024_8_8_4", "UPCAST:1:8 UPCAST:0:8 LOCAL:1:16 LOCAL:0:16 UNROLL:4:4", [16, 16, 1]),
+    ];
+    let mut programs = Vec::new();
+    for (t, name, opts, local) in cases {
+        let found = kernels(&t);
+        assert_eq!((found[0].1.name.as_str(), found[0].0.as_str(), found[0].1.launch.local), (name, opts, local));
+        programs.extend(found.into_iter().map(|f| f.1));
+    }
+    common::compile_for_cuda(&programs);
+}
+
+/// What workgroups share, on rows of all sorts of lengths: the interpreter has the same optimisations, and checks that no two threads meet in memory.
+#[test]
+fn shared_rows_are_right() {
+    for (rows, len) in [(3, 5), (2, 64), (5, 96), (2, 250), (3, 257), (2, 1024)] {
+        let values: Vec<f32> = (0..rows * len).map(|i| ((i * 37 + 11) % 101) as f32 / 25.0).collect();
+        let x = Tensor::from_vec(values.clone(), [rows, len]).to("INTERP").realize().unwrap();
+        let (softmax, sums, norm) = (x.softmax(-1), x.sum(1), x.layernorm(-1, 1e-5));
+        let got = [&softmax, &sums, &norm].map(|t| t.to_vec::<f32>().unwrap());
+        for (i, row) in values.chunks(len).enumerate() {
+            let row: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
+            let sum: f64 = row.iter().sum();
+            let exps: f64 = row.iter().map(|v| v.exp()).sum();
+            let mean = sum / len as f64;
+            let deviation = (row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / len as f64 + 1e-5).sqrt();
+            let near = |got: f32, expected: f64| (f64::from(got) - expected).abs() <= 2e-5 * expected.abs().max(1e-2);
+            assert!(near(got[1][i], sum), "sum of row {i} of {rows} × {len}: {} and not {sum}", got[1][i]);
+            for (j, v) in row.iter().enumerate() {
+                let (s, n) = (v.exp() / exps, (v - mean) / deviation);
+                let (s_got, n_got) = (got[0][i * len + j], got[2][i * len + j]);
+                assert!(near(s_got, s) && near(n_got, n), "[{i}, {j}] of {rows} × {len}: {s_got}, {n_got} and not {s}, {n}");
+            }
+        }
+    }
+}
+
+/// A sign that the assembler would lose: see the renderer.
+#[test]
+fn a_choice_of_minus_zero_is_one_of_bits() {
+    let mask = Tensor::new([true, false]).to("NULL").realize().unwrap();
+    let t = mask.where_(Tensor::full([2], -1.0f32).to("NULL"), Tensor::full([2], -0.0f32).to("NULL"));
+    let program = &kernels(&t)[0].1;
+    let text = Cuda::new("sm_90").render(&program.name, &program.uops).unwrap();
+    assert!(text.contains("__float_as_int(-0.0f)"), "{text}");
+}

@@ -1,0 +1,33 @@
+//! The kernels of the operations, compiled for CUDA without a GPU.
+
+use crate::{check, common, elementwise, folds, losses, movement, products};
+use picograd::Tensor;
+use picograd::exec::{self, ScheduleItem};
+use picograd::ir::UOp;
+use picograd::lower::Program;
+use picograd::opt::{Kernel, heuristic};
+use picograd::target::Target;
+use std::collections::HashSet;
+
+#[test]
+fn every_kernel_compiles_for_cuda() {
+    if common::nvrtc().is_none() {
+        return;
+    }
+    let groups =
+        [(elementwise::CASES, true), (folds::CASES, false), (movement::CASES, false), (products::CASES, false), (losses::CASES, false)];
+    let mut seen: HashSet<UOp> = HashSet::new();
+    let mut programs: Vec<Program> = Vec::new();
+    for (cases, every_dtype) in groups {
+        for part in check::tensors(cases, every_dtype).chunks(100) {
+            for item in Tensor::schedule_many(&part.iter().collect::<Vec<_>>()).unwrap() {
+                if let ScheduleItem::Kernel { ast, .. } = item
+                    && seen.insert(ast.clone())
+                {
+                    programs.push(exec::lowered(&heuristic(&Kernel::new(ast), &Target::cuda()), &Target::cuda()).unwrap());
+                }
+            }
+        }
+    }
+    common::compile_for_cuda(&programs);
+}
