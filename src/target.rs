@@ -34,6 +34,7 @@ const INTS: [Scalar; 9] =
     [Scalar::Bool, Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64, Scalar::U8, Scalar::U16, Scalar::U32, Scalar::U64];
 const WITH_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32, Scalar::F64];
 const WITHOUT_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32];
+const WITHOUT_64_BITS: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[5], INTS[6], INTS[7], Scalar::F32];
 
 /// The double-precision functions of the C library, OpenCL and CUDA.
 const DOUBLE_MATH: &[(Op, Scalar)] = &[
@@ -134,6 +135,27 @@ impl Target {
             native: &[],
         }
     }
+    /// WGSL, on an adapter with 64-bit integers and the least limits that WebGPU allows. A longer grid than a dimension of it takes is folded
+    /// by the renderer.
+    pub const fn wgsl() -> Target {
+        Target {
+            name: "WGSL",
+            grid: true,
+            threads: 1,
+            vector_bytes: 16,
+            max_lanes: 4,
+            grid_max: [u32::MAX as usize, 65535, 65535],
+            local_max: 256,
+            local_dims: [256, 256, 64],
+            local_bytes: 16 << 10,
+            arithmetic: WITHOUT_F64,
+            native: &[],
+        }
+    }
+    /// The same on a device without 64-bit integers and floats.
+    pub const fn without_64_bits(self) -> Target {
+        Target { arithmetic: WITHOUT_64_BITS, native: &[], ..self }
+    }
     /// The same on a device without double precision.
     pub const fn without_f64(self) -> Target {
         Target { arithmetic: WITHOUT_F64, native: &[], ..self }
@@ -141,6 +163,11 @@ impl Target {
     /// Does the language compute with this dtype itself?
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
+    }
+    /// Is there nothing that the language could compute this dtype in? Floats narrower than f32 are computed in f32; f64 and the integers of 64 bits would
+    /// lose digits in anything else.
+    pub fn lacks(&self, dtype: DType) -> bool {
+        matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }
     /// Does the language have this transcendental op at this dtype?
     pub fn has(&self, op: Op, dtype: DType) -> bool {

@@ -22,6 +22,9 @@ fn run(first: u64, count: u64) -> Found {
         start.elapsed().as_secs_f64()
     );
     eprintln!("optimisations applied: {:?}", t.opts);
+    for (device, n) in &t.left_out {
+        eprintln!("{n} of {} runs left out on {device}, which does not compute in a dtype of theirs", t.cases);
+    }
     for r in &found.reports {
         eprintln!("\n{r}");
     }

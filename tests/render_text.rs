@@ -3,7 +3,7 @@
 use picograd::dtype::{Const, DType};
 use picograd::error::Error;
 use picograd::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer};
+use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::target::Target;
 use smallvec::smallvec;
 use std::path::Path;
@@ -334,6 +334,36 @@ fn cuda_text() {
 #[test]
 fn metal_text() {
     check("metal", &Metal::new());
+}
+#[test]
+fn wgsl_text() {
+    check("wgsl", &Wgsl::new());
+}
+
+/// What is rendered is WGSL: the parser and the checks of the library that runs it take every case, also of buffers in pieces and of folded grids.
+#[cfg(feature = "webgpu")]
+#[test]
+fn wgsl_is_valid() {
+    use wgpu::naga::{front::wgsl, valid};
+    let small = Wgsl::with(Target::wgsl(), 64, true);
+    let renderers = [Wgsl::new(), small];
+    let long = |gpu: bool| {
+        let mut p = Program::default();
+        let out = p.arg(DType::U8, 0, 300_000);
+        let (x, y) = (p.special(SpecialKind::Group, 0, 100_000), p.special(SpecialKind::Group, 1, 3));
+        assert!(gpu);
+        let at = p.add(&x * 3 + &y);
+        p.store(&out, &at, &UOp::constant(1i64, DType::U8));
+        p.0
+    };
+    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>)]) {
+        for renderer in &renderers {
+            let text = renderer.render(name, &build(true)).unwrap();
+            let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
+            let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::SHADER_INT64);
+            validator.validate(&module).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
+        }
+    }
 }
 
 /// What has no words in a language is an error that names the node.

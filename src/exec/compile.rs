@@ -1,7 +1,7 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
 use super::counters::count;
-use crate::dtype::{DType, Scalar};
+use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
 use crate::ir::{self, DeviceName, UOp};
@@ -177,12 +177,11 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
 /// The program of an optimised kernel, verified after each pass if the settings say so.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = env::config()?;
-    // Smaller floats than a target has are computed in f32; a larger one would lose digits there.
-    if !target.computes(DType::F64)
-        && let Some(u) = kernel.ast.toposort().iter().find(|u| u.dtype().scalar == Scalar::F64)
-    {
-        let msg =
-            format!("{} without double precision does not compute in {}; cast to f32, or use another device", target.name, DType::F64);
+    // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in anything else.
+    if let Some(u) = kernel.ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
+        let scalar = u.dtype().scalar();
+        let less = if scalar.is_float() { DType::F32 } else { DType::I32 };
+        let msg = format!("{} on this device does not compute in {scalar}; cast to {less}, or use another device", target.name);
         return Err(Error::DType { op: u.op().name(), msg });
     }
     if config.debug >= 3 && !kernel.opts.is_empty() {

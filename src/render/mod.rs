@@ -15,6 +15,7 @@
 mod cstyle;
 mod facts;
 mod llvm;
+mod wgsl;
 
 use crate::error::Result;
 use crate::ir::UOp;
@@ -22,6 +23,7 @@ use crate::target::Target;
 
 pub use cstyle::{Clang, Cuda, Metal, OpenCl};
 pub use llvm::Llvm;
+pub use wgsl::Wgsl;
 
 /// Turns a linear program into the source text of one language.
 pub trait Renderer: Send + Sync {

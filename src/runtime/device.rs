@@ -57,13 +57,25 @@ pub struct Device {
 /// What opens the device of a number.
 type Open = fn(usize) -> Result<Arc<dyn Backend>>;
 /// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
-const KINDS: [(&str, &[(&str, Open)]); 5] = [
+const KINDS: [(&str, &[(&str, Open)]); 6] = [
     ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
     ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
     ("CL", &[("", |n| Ok(Arc::new(super::cl::Cl::open(n)?)))]),
+    ("WEBGPU", &[("", webgpu)]),
     ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
     ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
 ];
+
+#[cfg(feature = "webgpu")]
+fn webgpu(index: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(super::webgpu::WebGpu::open(index)?))
+}
+/// The crate behind it is larger than all others together, so it is there for those who ask for it.
+#[cfg(not(feature = "webgpu"))]
+fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
+    let how = "build it with `--features webgpu`, as in `cargo run --release --features webgpu --bin pico -- devices`";
+    Err(Error::Device(format!("this program was built without WebGPU; {how}")))
+}
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
 
@@ -74,7 +86,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, WEBGPU, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)

@@ -22,6 +22,8 @@ mod null;
 pub mod objcache;
 pub mod pool;
 pub(crate) mod sha256;
+#[cfg(feature = "webgpu")]
+mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
 pub use device::{Device, Executable};

@@ -2,10 +2,12 @@
 
 use super::bounds::Traced;
 use super::case::Case;
+use super::devices::lacks;
 use super::graph::random_case;
 use super::run::{Failure, Setup, Tally, check_all, setups};
 use super::shrink::{Report, shrink};
 use crate::exec;
+use crate::ir::toposort;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +78,13 @@ impl Campaign {
         let plans: Vec<Vec<Setup>> = seeds.iter().map(|s| setups(*s)).collect();
         let mut work: Vec<(&Case, &[Traced], &Setup)> = Vec::new();
         let mut whose = Vec::new();
+        let mut left_out = BTreeMap::new();
         for i in 0..cases.len() {
             for setup in &plans[i] {
+                if lacks(setup.device, toposort(&cases[i].outputs).iter().map(|u| u.dtype())) {
+                    *left_out.entry(setup.device).or_default() += 1;
+                    continue;
+                }
                 work.push((&cases[i], &expected[i], setup));
                 whose.push(i);
             }
@@ -92,7 +99,7 @@ impl Campaign {
         {
             let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
             cases.iter().zip(&expected).for_each(|(c, e)| found.tally.add(c, e));
-            found.tally.join(&Tally { opts, ..Tally::default() });
+            found.tally.join(&Tally { opts, left_out, ..Tally::default() });
             let mut blamed: Vec<usize> = Vec::new();
             for ((result, i), w) in results.into_iter().zip(&whose).zip(&work) {
                 let Err(failure) = result else { continue };

@@ -1,6 +1,7 @@
 //! The devices that results are tested on: what `DEV` names, or else those of the host. One that is not there is left out, and that is said;
 //! one that `PICO_REQUIRE` names has to be there.
 
+use crate::dtype::DType;
 use crate::env;
 use crate::ir::DeviceName;
 use crate::runtime::Device;
@@ -34,13 +35,29 @@ pub fn is_required(device: &str) -> bool {
     required.split(',').map(str::trim).any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(&kind(device)))
 }
 
-/// Does a device take so long to compile that it gets a part of the work? PoCL takes some 0.1 s for a kernel.
+/// Does a device take so long to compile that it gets a part of the work? PoCL takes some 0.1 s for a kernel, lavapipe 0.02 s.
 pub fn is_slow(device: &str) -> bool {
-    kind(device) == "CL"
+    ["CL", "WEBGPU"].contains(&kind(device).as_str())
+}
+
+/// Is there a dtype among these that the device does not compute in, as it says itself? What needs one is left out on it, and the test says how often.
+pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
+    let Ok(device) = Device::get(device) else { return false };
+    dtypes.into_iter().any(|d| device.target().lacks(d))
 }
 
 fn kind(device: &str) -> String {
     device.split(':').next().unwrap_or_default().trim().to_ascii_uppercase()
+}
+
+/// Does the default device not compute in one of these dtypes? Then that is said, and a test of them is left out.
+pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
+    let device = Device::default_name();
+    let spared = lacks(device.as_str(), dtypes.iter().copied());
+    if spared {
+        eprintln!("left out on {device}, which does not compute in {dtypes:?}: {test}");
+    }
+    spared
 }
 
 /// Another device, for copies: of the same kind where they share programs, the interpreter otherwise.

@@ -29,7 +29,7 @@ mod shrink;
 pub use bounds::{Bound, Traced, trace};
 pub use campaign::{Campaign, Found};
 pub use case::Case;
-pub use devices::{devices, graphs, is_required, is_slow, there};
+pub use devices::{devices, graphs, is_required, is_slow, is_spared, lacks, there};
 pub use graph::{makes, random_case};
 pub use rng::Rng;
 pub use run::{Choose, Failure, Setup, Tally, check, check_all, check_for, setups};

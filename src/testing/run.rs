@@ -499,6 +499,8 @@ pub struct Tally {
     pub nodes: usize,
     /// How often each optimisation was applied, by name.
     pub opts: BTreeMap<&'static str, usize>,
+    /// Runs that were left out because the device does not compute in a dtype of the case, by device.
+    pub left_out: BTreeMap<&'static str, usize>,
 }
 
 impl Tally {
@@ -534,8 +536,10 @@ impl Tally {
         for (k, n) in &other.covered {
             *self.covered.entry(*k).or_default() += n;
         }
-        for (k, n) in &other.opts {
-            *self.opts.entry(k).or_default() += n;
+        for (mine, others) in [(&mut self.opts, &other.opts), (&mut self.left_out, &other.left_out)] {
+            for (k, n) in others {
+                *mine.entry(k).or_default() += n;
+            }
         }
     }
     /// The share of cases whose outputs are finite and vary.

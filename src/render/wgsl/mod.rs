@@ -1,0 +1,355 @@
+//! WGSL, the shading language of WebGPU. In comes the list of UOps, out comes a module with one entry point.
+//!
+//! Every value is a name that is set once, and every lane of a vector has a name of its own: what runs the text makes vectors of threads, not of lanes.
+//! The language has neither pointers nor types narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity, that sums can
+//! be regrouped, and that a product and a sum are one operation. What has to be exact all the same is written so that it is; `exact` has the forms.
+
+mod alu;
+mod cast;
+mod exact;
+mod memory;
+mod text;
+
+use self::memory::Argument;
+use self::text::{literal, ty};
+use super::Renderer;
+use super::facts::is_identifier;
+use crate::dtype::{Const, Scalar};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::target::Target;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Text, or why there is none. The node is added to the reason where it becomes an [`Error`].
+type Text = std::result::Result<String, String>;
+/// The text of each lane.
+type Lanes = Vec<String>;
+
+/// Most workgroups in a dimension of a launch, on every device.
+const MOST_GROUPS: usize = 65_535;
+
+/// Renders WGSL.
+///
+/// Binding `n` of group 0 is the `n`-th of the pieces of all buffers, in the order of their slots; [`Wgsl::pieces`] says how many a buffer has. The last
+/// binding is a uniform of 32-bit integers: where each buffer begins, in elements from the start of its first piece, then zeros up to a multiple of
+/// four, at least one. The kernel is launched with [`Wgsl::groups`] workgroups.
+#[derive(Clone, Debug)]
+pub struct Wgsl {
+    target: Target,
+    binding: usize,
+    fuses: bool,
+}
+
+impl Wgsl {
+    /// For a device with the limits that every one has.
+    pub const fn new() -> Wgsl {
+        Wgsl::with(Target::wgsl(), 128 << 20, false)
+    }
+    /// For a device that was looked at: how many bytes a binding has at most, and whether `fma` rounds once.
+    pub const fn with(target: Target, binding: usize, fuses: bool) -> Wgsl {
+        Wgsl { target, binding, fuses }
+    }
+    /// The bytes of a piece: those of every binding of a buffer but its last.
+    pub const fn piece(&self) -> usize {
+        1 << self.binding.ilog2()
+    }
+    /// How many pieces a buffer is bound as. It may begin anywhere in its first 256 bytes.
+    pub const fn pieces(&self, bytes: usize) -> usize {
+        let most = bytes.saturating_add(256);
+        if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
+    }
+    /// The workgroups of a launch: those of the program, folded where a dimension has more than the device takes. The kernel does nothing in those that
+    /// are too many.
+    pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
+        folded(extents(uops, SpecialKind::Group))
+    }
+}
+
+impl Default for Wgsl {
+    fn default() -> Wgsl {
+        Wgsl::new()
+    }
+}
+
+impl Renderer for Wgsl {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+        let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", self.target.name), source_at: None };
+        if !is_identifier(name) {
+            return Err(refuse(format!("{name:?} is not a name for a function")));
+        }
+        if let Some(u) = uops.iter().find(|u| self.target.lacks(u.dtype())) {
+            return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
+        }
+        let mut writer = Writer::new(self, uops);
+        if writer.groups.iter().try_fold(1u32, |all, n| all.checked_mul(u32::try_from(*n).ok()?)).is_none() {
+            return Err(refuse(format!("a grid of {:?} workgroups is too long", writer.groups)));
+        }
+        for u in uops {
+            writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
+        }
+        match writer.open.last() {
+            Some(open) => Err(refuse(format!("{open:?} is never closed"))),
+            None => Ok(writer.finish(name)),
+        }
+    }
+}
+
+/// The extents of the launch in each dimension of a kind.
+fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
+    let mut sizes = [1; 3];
+    for u in uops {
+        if let Arg::Special { kind, dim, extent } = u.arg()
+            && *kind == wanted
+            && let Some(size) = sizes.get_mut(*dim as usize)
+        {
+            *size = *extent;
+        }
+    }
+    sizes
+}
+
+/// As many workgroups or a few more, in dimensions that are short enough.
+fn folded(groups: [usize; 3]) -> [usize; 3] {
+    if groups.iter().all(|n| *n <= MOST_GROUPS) {
+        return groups;
+    }
+    let all: usize = groups.iter().product();
+    let planes = all.div_ceil(MOST_GROUPS * MOST_GROUPS);
+    let rows = all.div_ceil(planes).div_ceil(MOST_GROUPS);
+    [all.div_ceil(planes * rows), rows, planes]
+}
+
+struct Writer<'a> {
+    wgsl: &'a Wgsl,
+    /// Helper functions, each once, in the order in which they were first needed.
+    helpers: Vec<(String, String)>,
+    /// Declarations of local memory.
+    locals: String,
+    args: Vec<Argument>,
+    /// Buffers that are stored to.
+    stored: FxHashSet<u64>,
+    groups: [usize; 3],
+    threads: [usize; 3],
+    body: String,
+    /// Loops and conditions that are open.
+    open: Vec<UOp>,
+    /// What is known in each of them, and before them in the kernel.
+    scopes: Vec<FxHashMap<u64, Lanes>>,
+    /// How many names of a kind are taken.
+    taken: FxHashMap<&'static str, usize>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(wgsl: &'a Wgsl, uops: &[UOp]) -> Writer<'a> {
+        let stores = uops.iter().filter(|u| u.op() == Op::Store);
+        Writer {
+            wgsl,
+            helpers: Vec::new(),
+            locals: String::new(),
+            args: Vec::new(),
+            stored: stores.filter_map(|u| u.src()[0].src().first().map(UOp::id)).collect(),
+            groups: extents(uops, SpecialKind::Group),
+            threads: extents(uops, SpecialKind::Local),
+            body: String::new(),
+            open: Vec::new(),
+            scopes: vec![FxHashMap::default()],
+            taken: FxHashMap::default(),
+        }
+    }
+
+    fn finish(mut self, name: &str) -> String {
+        self.args.sort_by_key(|a| a.slot);
+        let mut out = self.bindings();
+        for (_, text) in &self.helpers {
+            out += text;
+            out.push('\n');
+        }
+        let [x, y, z] = self.threads;
+        let params = "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
+        format!("{out}{}@compute @workgroup_size({x}, {y}, {z}) fn {name}({params}) {{\n{}}}\n", self.locals, self.body)
+    }
+
+    fn line(&mut self, text: &str) {
+        let indent = 2 * (self.open.len() + 1);
+        self.body += &format!("{:indent$}{text}\n", "");
+    }
+
+    /// Adds a helper function, unless it is there.
+    fn helper(&mut self, name: &str, text: impl FnOnce() -> String) {
+        if !self.helpers.iter().any(|(n, _)| n == name) {
+            self.helpers.push((name.to_string(), text()));
+        }
+    }
+
+    fn fresh(&mut self, kind: &'static str) -> String {
+        let taken = self.taken.entry(kind).or_default();
+        *taken += 1;
+        format!("{kind}{}", *taken - 1)
+    }
+
+    /// Gives the value of an expression a name of a kind.
+    fn define(&mut self, kind: &'static str, expression: &str) -> String {
+        let name = self.fresh(kind);
+        self.line(&format!("let {name} = {expression};"));
+        name
+    }
+
+    fn remember(&mut self, u: &UOp, lanes: Lanes) {
+        self.scopes.last_mut().expect("the kernel's own scope").insert(u.id(), lanes);
+    }
+
+    fn literal(&mut self, value: Const, scalar: Scalar) -> Text {
+        let text = literal(value, scalar)?;
+        if text.starts_with("number") {
+            self.exact("number");
+        }
+        Ok(text)
+    }
+
+    /// The text of each lane of a value.
+    fn lanes(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
+        if let Some(value) = u.as_const() {
+            return Ok(vec![self.literal(value, u.dtype().scalar)?; u.dtype().lanes as usize]);
+        }
+        let known = self.scopes.iter().rev().find_map(|s| s.get(&u.id())).cloned();
+        known.ok_or_else(|| format!("its operand {u:?} does not stand before it, or stands in a block that is closed"))
+    }
+
+    fn scalar(&mut self, u: &UOp) -> Text {
+        match self.lanes(u)?.as_slice() {
+            [one] => Ok(one.clone()),
+            more => Err(format!("its operand {u:?} has {} lanes", more.len())),
+        }
+    }
+
+    /// One item of the program.
+    fn item(&mut self, u: &UOp) -> std::result::Result<(), String> {
+        let src = u.src();
+        match (u.op(), u.arg()) {
+            (Op::Const | Op::Index | Op::Sink, _) => {}
+            (Op::DefineGlobal, Arg::Global { slot, len }) => {
+                ty(u.dtype().scalar)?;
+                let argument = Argument::new(self.wgsl, *slot, u.dtype(), *len, self.stored.contains(&u.id()));
+                self.args.push(argument);
+            }
+            (Op::DefineLocal, Arg::Local { id, len }) => {
+                self.locals += &format!("var<workgroup> temp{id}: array<{}, {len}>;\n", ty(u.dtype().scalar)?);
+            }
+            (Op::Special, Arg::Special { kind, dim, extent }) => {
+                let position = self.position(*kind, *dim as usize).ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
+                let name = format!("{}{dim}", kind.prefix());
+                self.line(&format!("let {name} = {}({position}); // {extent}", ty(u.dtype().scalar)?));
+                self.remember(u, vec![name]);
+            }
+            (Op::Range, Arg::Range { id, .. }) => {
+                let (ty, extent) = (ty(u.dtype().scalar)?, self.scalar(&src[0])?);
+                let name = format!("ridx{id}");
+                self.line(&format!("for (var {name} = {ty}(0); {name} < {extent}; {name}++) {{"));
+                self.enter(u);
+                self.remember(u, vec![name]);
+            }
+            (Op::If, _) => {
+                let condition = self.scalar(&src[0])?;
+                self.line(&format!("if ({condition}) {{"));
+                self.enter(u);
+            }
+            (Op::EndRange | Op::EndIf, _) => {
+                if self.open.pop_if(|opened| *opened == src[0]).is_none() {
+                    return Err(format!("{:?} is not what was opened last", src[0]));
+                }
+                self.scopes.pop();
+                self.line("}");
+            }
+            (Op::DefineAcc, Arg::Acc(id)) => {
+                let (ty, init) = (ty(u.dtype().scalar)?, self.lanes(&src[0])?);
+                let many = init.len() > 1;
+                let name = |lane: usize| if many { format!("acc{id}_{lane}") } else { format!("acc{id}") };
+                for (lane, init) in init.iter().enumerate() {
+                    self.line(&format!("var {}: {ty} = {init};", name(lane)));
+                }
+                self.remember(u, (0..init.len()).map(name).collect());
+            }
+            (Op::Assign, _) => self.assign(u)?,
+            (Op::Barrier, _) => self.line("workgroupBarrier();"),
+            (Op::Load, _) => {
+                let lanes = self.load(u)?;
+                self.remember(u, lanes);
+            }
+            (Op::Store, _) => self.store(u)?,
+            (Op::Vectorize, _) => {
+                if src.len() != u.dtype().lanes as usize {
+                    return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
+                }
+                let lanes = src.iter().map(|s| self.held(s)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
+                self.remember(u, lanes);
+            }
+            (Op::Gep, Arg::Lanes(picked)) => {
+                let all = self.held(&src[0])?;
+                let lanes =
+                    picked.iter().map(|l| all.get(*l as usize).cloned().ok_or_else(|| format!("there is no lane {l} in {:?}", src[0])));
+                let lanes = lanes.collect::<std::result::Result<Lanes, String>>()?;
+                self.remember(u, lanes);
+            }
+            (op, _) if op.is_alu() => {
+                let lanes = self.alu(u)?;
+                self.remember(u, lanes);
+            }
+            _ => return Err("it does not belong in a linear program".to_string()),
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, u: &UOp) {
+        self.open.push(u.clone());
+        self.scopes.push(FxHashMap::default());
+    }
+
+    /// The lanes as they are now: those of an accumulator get names of their own, because it may change.
+    fn held(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
+        let lanes = self.lanes(u)?;
+        if !matches!(u.op(), Op::DefineAcc | Op::Assign) {
+            return Ok(lanes);
+        }
+        Ok(lanes.iter().map(|l| self.define("alu", l)).collect())
+    }
+
+    fn assign(&mut self, u: &UOp) -> std::result::Result<(), String> {
+        let [acc, value] = u.src() else { return Err("it takes an accumulator and a value".to_string()) };
+        if !matches!(acc.op(), Op::DefineAcc | Op::Assign) {
+            return Err(format!("{acc:?} is not an accumulator"));
+        }
+        let (names, values) = (self.lanes(acc)?, self.lanes(value)?);
+        for (name, value) in names.iter().zip(values) {
+            self.line(&format!("{name} = {value};"));
+        }
+        // It lives as long as the accumulator, not only to the end of the block.
+        let scope = self.scopes.iter_mut().find(|s| s.contains_key(&acc.id())).expect("its lanes are known");
+        scope.insert(u.id(), names);
+        Ok(())
+    }
+
+    /// A position in the launch, as an unsigned integer.
+    fn position(&mut self, kind: SpecialKind, dim: usize) -> Option<String> {
+        let axis = ["x", "y", "z"].get(dim)?;
+        match kind {
+            SpecialKind::Thread => None,
+            SpecialKind::Local => Some(format!("lid.{axis}")),
+            SpecialKind::Group if folded(self.groups) == self.groups => Some(format!("gid.{axis}")),
+            SpecialKind::Group => {
+                // Past the most of a dimension one number counts through all, the first dimension fastest.
+                let [columns, rows, _] = folded(self.groups);
+                if !self.body.contains("let group = ") {
+                    self.line(&format!("let group = gid.x+{columns}u*(gid.y+{rows}u*gid.z);"));
+                    self.line(&format!("if (group >= {}u) {{ return; }}", self.groups.iter().product::<usize>()));
+                }
+                let stride: usize = self.groups[..dim].iter().product();
+                let outer = if stride == 1 { "group".to_string() } else { format!("(group/{stride}u)") };
+                let last = self.groups[dim + 1..].iter().all(|n| *n == 1);
+                Some(if last { outer } else { format!("{outer}%{}u", self.groups[dim]) })
+            }
+        }
+    }
+}

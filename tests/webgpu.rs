@@ -1,0 +1,134 @@
+//! The device `WEBGPU` beside its arithmetic, which the tests of results check: places in memory, elements of less than a word, order, copies and limits.
+//! Without the feature `webgpu` it is an error that says so.
+
+use picograd::testing::there;
+use picograd::{DType, Device, Error, Tensor};
+
+fn ramp(n: i64) -> Tensor {
+    Tensor::arange(0, n, 1)
+}
+
+#[cfg(not(feature = "webgpu"))]
+#[test]
+fn a_program_without_it_says_how_to_get_it() {
+    let e = Device::get("webgpu").unwrap_err().to_string();
+    assert!(e.contains("built without WebGPU") && e.contains("--features webgpu"), "{e}");
+}
+
+#[test]
+fn buffers_begin_anywhere() {
+    if !there("WEBGPU") {
+        return;
+    }
+    for dtype in [DType::BOOL, DType::U8, DType::I8, DType::F16, DType::I16, DType::I32, DType::F32] {
+        let x = ramp(100).cast(DType::I32).modulo(if dtype.is_bool() { 2 } else { 100 }).cast(dtype).to("WEBGPU").realize().unwrap();
+        let values = x.cast(DType::I32).to_vec::<i32>().unwrap();
+        for start in [1, 2, 3, 17, 64, 99] {
+            let part = x.shrink(&[(start, 100)]).realize().unwrap();
+            let got = (part.cast(DType::I32) + 1).to_vec::<i32>().unwrap();
+            assert_eq!(got, values[start..].iter().map(|v| v + 1).collect::<Vec<_>>(), "{dtype} from {start} on");
+            assert_eq!(part.to("CPU").cast(DType::I32).to_vec::<i32>().unwrap(), values[start..]);
+        }
+    }
+}
+
+/// Threads that write different elements of one word leave each other's alone, in every number of elements that a thread may have.
+#[test]
+fn elements_of_a_word_are_written_apart() {
+    if !there("WEBGPU") {
+        return;
+    }
+    for n in [1i64, 2, 3, 5, 63, 64, 65, 1000, 4099] {
+        let x = ramp(n).to("WEBGPU").realize().unwrap();
+        for dtype in [DType::U8, DType::I8, DType::U16, DType::I16] {
+            // Written over, so that what was there before would show.
+            let ones = Tensor::full([n as usize], -1i64).cast(dtype).to("WEBGPU").realize().unwrap();
+            let y = (&ones + (&x * 37).cast(dtype)).realize().unwrap();
+            let expected = ((ramp(n) * 37).cast(dtype) - 1).to("CPU").cast(DType::I64).to_vec::<i64>().unwrap();
+            assert_eq!(y.to("CPU").cast(DType::I64).to_vec::<i64>().unwrap(), expected, "{n} of {dtype}");
+        }
+        let even = x.modulo(2).eq(0).realize().unwrap();
+        assert_eq!(even.to("CPU").to_vec::<bool>().unwrap(), (0..n).map(|i| i % 2 == 0).collect::<Vec<_>>());
+    }
+}
+
+/// Nothing waits for a kernel but what reads its result, and memory goes from one to the next.
+#[test]
+fn kernels_run_in_order() {
+    if !there("WEBGPU") {
+        return;
+    }
+    let mut x = Tensor::zeros([1000]).to("WEBGPU").realize().unwrap();
+    for _ in 0..50 {
+        x = (&x * 2.0 + 1.0).modulo(1021.0).realize().unwrap();
+    }
+    let expected = (0..50).fold(0.0f32, |x, _| (x * 2.0 + 1.0) % 1021.0);
+    assert_eq!(x.to_vec::<f32>().unwrap(), vec![expected; 1000]);
+    Device::get("WEBGPU").unwrap().synchronize().unwrap();
+}
+
+/// Also of bytes that begin and end inside a word.
+#[test]
+fn copies_between_devices() {
+    if !there("WEBGPU") {
+        return;
+    }
+    let x = ramp(1000).realize().unwrap();
+    let back = (x.to("WEBGPU") * 3).to("INTERP").realize().unwrap();
+    assert_eq!((back + 1).to("WEBGPU").to_vec::<i64>().unwrap(), (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>());
+    let bytes = ramp(23).cast(DType::U8).to("WEBGPU").realize().unwrap();
+    for (start, end) in [(0, 23), (1, 23), (3, 7), (5, 6), (8, 12), (22, 23)] {
+        let part = bytes.shrink(&[(start, end)]).realize().unwrap();
+        assert_eq!(part.to("CPU").to_vec::<u8>().unwrap(), (start as u8..end as u8).collect::<Vec<_>>());
+        assert_eq!(part.contiguous().to("CPU").to("WEBGPU").to_vec::<u8>().unwrap(), (start as u8..end as u8).collect::<Vec<_>>());
+    }
+}
+
+/// More workgroups than a dimension has, and more bytes than a binding has: 65,535, and 128 MiB.
+#[test]
+fn long_grids_and_large_buffers() {
+    if !there("WEBGPU") {
+        return;
+    }
+    // A prime: no workgroup has more than one of them.
+    let n = 70_001i64;
+    let x = ramp(n).cast(DType::I32).to("WEBGPU").realize().unwrap();
+    assert_eq!((&x * 3 + 1).to_vec::<i32>().unwrap(), (0..n as i32).map(|i| i * 3 + 1).collect::<Vec<_>>());
+    let n = (160usize << 20) / 4 + 3;
+    let x = (Tensor::arange(0i64, n as i64, 1).cast(DType::I32).to("WEBGPU")).realize().unwrap();
+    let y = (&x + 5).realize().unwrap();
+    let part = y.shrink(&[(n - 10, n)]).to_vec::<i32>().unwrap();
+    assert_eq!(part, (n as i32 - 5..n as i32 + 5).collect::<Vec<_>>());
+    let border = (128usize << 20) / 4;
+    let part = y.shrink(&[(border - 2, border + 2)]).to_vec::<i32>().unwrap();
+    assert_eq!(part, (border as i32 + 3..border as i32 + 7).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    if !there("WEBGPU") {
+        return;
+    }
+    let e = Device::get("webgpu:99").unwrap_err().to_string();
+    assert!(e.contains("there is no WEBGPU:99: WebGPU has "), "{e}");
+    let e = Tensor::zeros(&[10_000_000_000_000usize][..]).to("WEBGPU").contiguous().realize().unwrap_err();
+    assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"), "{e}");
+    let e = (Tensor::new([1.0f64]).to("WEBGPU") / 3.0).realize().unwrap_err().to_string();
+    assert!(e.contains("does not compute in f64; cast to f32"), "{e}");
+    assert_eq!((Tensor::ones([3]).to("WEBGPU") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
+}
+
+/// More buffers than a kernel of the device takes are an error that names the kernel, or are no trouble.
+#[test]
+fn many_buffers() {
+    if !there("WEBGPU") {
+        return;
+    }
+    let inputs: Vec<Tensor> = (0..60).map(|i| Tensor::full([7], i as f32).to("WEBGPU").contiguous().realize().unwrap()).collect();
+    let sum = inputs[1..].iter().fold(inputs[0].clone(), |a, b| a + b);
+    match sum.to_vec::<f32>() {
+        Ok(v) => assert_eq!(v, [1770.0; 7]),
+        Err(e) => assert!(e.to_string().contains("buffers, and the device"), "{e}"),
+    }
+    assert_eq!((&inputs[3] + 1.0).to_vec::<f32>().unwrap(), [4.0; 7]);
+}
