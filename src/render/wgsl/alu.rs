@@ -24,6 +24,9 @@ impl Writer<'_> {
             return self.held(&src[0]);
         }
         let mut args = src.iter().map(|s| self.lanes(s)).collect::<Result<Vec<Lanes>, _>>()?;
+        if matches!(op, Op::Shl | Op::Shr) {
+            args[1] = counts(&src[1], &args[1]);
+        }
         // What is made of literals alone is computed by the compiler, which takes what it calls an overflow for a mistake. A name hides a literal from it.
         if src.iter().all(|s| s.as_const().is_some()) {
             let hidden = self.define("lit", &args[0][0].clone());
@@ -78,9 +81,17 @@ impl Writer<'_> {
     }
 }
 
+/// Shift counts, which are unsigned. Only their low bits are taken: one past the width is a mistake, even where the result is not used.
+fn counts(u: &UOp, lanes: &[String]) -> Lanes {
+    let mask = u.dtype().bits() - 1;
+    match u.as_int() {
+        Some(count) => vec![format!("{}u", count & i64::from(mask)); lanes.len()],
+        None => lanes.iter().map(|x| format!("(u32({x})&{mask}u)")).collect(),
+    }
+}
+
 /// An op on integers. Those of less than 32 bits are brought back to their width.
 fn integer(op: Op, dtype: DType, x: &[&str]) -> Text {
-    let bits = dtype.bits();
     let text = match op {
         Op::Add => format!("{}+{}", x[0], x[1]),
         Op::Mul => format!("{}*{}", x[0], x[1]),
@@ -91,9 +102,8 @@ fn integer(op: Op, dtype: DType, x: &[&str]) -> Text {
         Op::Xor => format!("{}^{}", x[0], x[1]),
         Op::Max => format!("select({1}, {0}, {0} > {1})", x[0], x[1]),
         Op::Min => format!("select({1}, {0}, {0} < {1})", x[0], x[1]),
-        // Only the low bits of a count are taken: one past the width is a mistake, even where the result is not used.
-        Op::Shl => format!("{}<<(u32({})&{}u)", x[0], x[1], bits - 1),
-        Op::Shr => format!("{}>>(u32({})&{}u)", x[0], x[1], bits - 1),
+        Op::Shl => format!("{}<<{}", x[0], x[1]),
+        Op::Shr => format!("{}>>{}", x[0], x[1]),
         _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
     };
     Ok(if matches!(op, Op::Add | Op::Mul | Op::Shl | Op::CDiv) { narrowed(dtype.scalar, &text) } else { text })

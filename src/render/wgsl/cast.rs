@@ -47,7 +47,7 @@ impl Writer<'_> {
                     format!("u64(i64({x}))")
                 }
             }
-            _ if is_wide(to) => format!("{wanted}({x})"),
+            _ if is_wide(to) => format!("{wanted}(u64({x}))"),
             _ => {
                 let low = if held == "i64" { format!("u32({x}&0xffffffffli)") } else { format!("u32({x}&0xfffffffflu)") };
                 narrowed(to, &if wanted == "i32" { format!("bitcast<i32>({low})") } else { low })

@@ -148,27 +148,25 @@ impl Writer<'_> {
         format!("{name}({})", args.join(", "))
     }
 
-    /// A literal as it stands in sums, products and comparisons; names are what they are.
-    fn operand(&mut self, x: &str) -> String {
-        let literal = x.ends_with("f") && x.starts_with(|c: char| c.is_ascii_digit()) || x.starts_with('(');
-        if literal { self.exact_call("hidden", &[x]) } else { x.to_string() }
+    /// A value that compilers know nothing of. Literals are hidden already.
+    fn hidden(&mut self, x: &str) -> String {
+        let literal = ["hidden(", "number("].iter().any(|start| x.starts_with(start));
+        if literal { x.to_string() } else { self.exact_call("hidden", &[x]) }
     }
 
     /// An op on f32 that the language has an operator or a function for.
     pub(super) fn float(&mut self, op: Op, x: &[&str]) -> super::Text {
-        let x: Vec<String> = x.iter().map(|x| self.operand(x)).collect();
-        let given: Vec<&str> = x.iter().map(String::as_str).collect();
         Ok(match op {
             Op::Add => format!("{}+{}", x[0], x[1]),
             Op::Mul => self.exact_call("hidden", &[&format!("{}*{}", x[0], x[1])]),
             Op::Div => {
-                let by = self.exact_call("hidden", &[&x[1]]);
+                let by = self.hidden(x[1]);
                 format!("{}/{by}", x[0])
             }
-            Op::Max => self.exact_call("max_f32", &given),
-            Op::Min => self.exact_call("min_f32", &given),
+            Op::Max => self.exact_call("max_f32", x),
+            Op::Min => self.exact_call("min_f32", x),
             Op::Fma if self.wgsl.fuses => format!("fma({})", x.join(", ")),
-            Op::Fma => self.exact_call("fused", &given),
+            Op::Fma => self.exact_call("fused", x),
             Op::Sqrt => format!("sqrt({})", x[0]),
             Op::Trunc => format!("trunc({})", x[0]),
             _ => return Err(format!("{} has no {op:?} on f32; it has to be decomposed", self.wgsl.target.name)),
@@ -177,7 +175,7 @@ impl Writer<'_> {
 
     /// A comparison of f32.
     pub(super) fn compare(&mut self, op: Op, x: &[&str]) -> String {
-        let [x, y] = [0, 1].map(|i| self.exact_call("hidden", &[x[i]]));
+        let [x, y] = [0, 1].map(|i| self.hidden(x[i]));
         match op {
             Op::Lt => format!("{x} < {y}"),
             Op::Eq => format!("{x} == {y}"),

@@ -158,10 +158,11 @@ impl Writer<'_> {
             return Err(format!("its address is not an index but {index:?}"));
         }
         let (buffer, offset) = (&index.src()[0], &index.src()[1]);
-        let mut at = self.scalar(offset)?;
-        if offset.dtype().bits() == 64 {
-            at = format!("i32({at})");
-        }
+        let at = match offset.as_int() {
+            Some(at) => format!("{at}i"),
+            None if offset.dtype().bits() == 64 => format!("i32({})", self.scalar(offset)?),
+            None => self.scalar(offset)?,
+        };
         match buffer.arg() {
             Arg::Local { id, .. } => Ok((None, format!("temp{id}"), at)),
             Arg::Global { slot, .. } => {

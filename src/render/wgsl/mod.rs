@@ -201,10 +201,13 @@ impl<'a> Writer<'a> {
         self.scopes.last_mut().expect("the kernel's own scope").insert(u.id(), lanes);
     }
 
+    /// A literal. Those of f32 are hidden from compilers.
     fn literal(&mut self, value: Const, scalar: Scalar) -> Text {
         let text = literal(value, scalar)?;
-        if text.starts_with("number") {
-            self.exact("number");
+        match scalar {
+            Scalar::F32 if text.starts_with("number") => self.exact("number"),
+            Scalar::F32 => return Ok(self.exact_call("hidden", &[&text])),
+            _ => {}
         }
         Ok(text)
     }
