@@ -344,9 +344,18 @@ fn wgsl_text() {
 #[cfg(feature = "webgpu")]
 #[test]
 fn wgsl_is_valid() {
+    use picograd::render::Fma;
     use wgpu::naga::{front::wgsl, valid};
-    let small = Wgsl::with(Target::wgsl(), 64, true);
-    let renderers = [Wgsl::new(), small];
+    let small = |fma| Wgsl::with(Target::wgsl(), 64, fma);
+    let renderers = [Wgsl::new(), small(Fma::Native), small(Fma::Doubles)];
+    let fused = |_: bool| {
+        let mut p = Program::default();
+        let (out, a) = (p.arg(DType::F32, 0, 4), p.arg(DType::F32, 1, 4));
+        let x = p.load(&a, &int(0), 4);
+        let y = p.node(Op::Fma, DType::F32.vec(4), smallvec![x.clone(), x.clone(), x], Arg::None);
+        p.store(&out, &int(0), &y);
+        p.0
+    };
     let long = |gpu: bool| {
         let mut p = Program::default();
         let out = p.arg(DType::U8, 0, 300_000);
@@ -356,11 +365,12 @@ fn wgsl_is_valid() {
         p.store(&out, &at, &UOp::constant(1i64, DType::U8));
         p.0
     };
-    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>)]) {
+    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>), ("fused", fused)]) {
         for renderer in &renderers {
             let text = renderer.render(name, &build(true)).unwrap();
             let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
-            let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::SHADER_INT64);
+            let capabilities = valid::Capabilities::SHADER_INT64 | valid::Capabilities::FLOAT64;
+            let mut validator = valid::Validator::new(valid::ValidationFlags::all(), capabilities);
             validator.validate(&module).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
         }
     }

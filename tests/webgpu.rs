@@ -132,3 +132,153 @@ fn many_buffers() {
     }
     assert_eq!((&inputs[3] + 1.0).to_vec::<f32>().unwrap(), [4.0; 7]);
 }
+
+/// Both ways to round once that are not the adapter's own, against the host's, where the results of a product and a sum alone would differ most.
+#[cfg(feature = "webgpu")]
+mod fused {
+    use picograd::DType;
+    use picograd::ir::{Arg, Op, SpecialKind, Src, UOp};
+    use picograd::render::{Fma, Renderer, Wgsl};
+    use picograd::target::Target;
+    use picograd::testing::Rng;
+    use std::task::{Context, Poll, Waker};
+    use wgpu::{BufferDescriptor, BufferUsages, Features};
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+        }
+    }
+
+    /// A kernel with a triple for each workgroup of one thread.
+    fn source(fma: Fma, n: usize) -> String {
+        let node = |op: Op, dtype: DType, src: &[UOp], arg: Arg| UOp::new(op, dtype, src.iter().cloned().collect::<Src>(), arg);
+        let args: Vec<UOp> = (0..4).map(|slot| node(Op::DefineGlobal, DType::F32, &[], Arg::Global { slot, len: n })).collect();
+        let at = node(Op::Special, DType::I32, &[], Arg::Special { kind: SpecialKind::Group, dim: 0, extent: n });
+        let place = |arg: &UOp| node(Op::Index, DType::F32, &[arg.clone(), at.clone()], Arg::None);
+        let loads: Vec<UOp> = args[1..].iter().map(|a| node(Op::Load, DType::F32, &[place(a)], Arg::None)).collect();
+        let value = node(Op::Fma, DType::F32, &loads, Arg::None);
+        let store = node(Op::Store, DType::VOID, &[place(&args[0]), value.clone()], Arg::None);
+        let uops: Vec<UOp> = args.into_iter().chain([at]).chain(loads).chain([value, store]).collect();
+        Wgsl::with(Target::wgsl(), 128 << 20, fma).render("fused", &uops).unwrap()
+    }
+
+    fn triples(n: usize) -> Vec<[f32; 3]> {
+        let mut rng = Rng::new(7);
+        let mut word = || rng.below(1 << 16) as u32 | (rng.below(1 << 16) as u32) << 16;
+        let edges = [
+            0u32,
+            1,
+            2,
+            0x7f_ffff,
+            0x80_0000,
+            0x3f80_0000,
+            0x3f80_0001,
+            0x3f7f_ffff,
+            0x7f7f_ffff,
+            0x7f80_0000,
+            0x7fc0_0000,
+            0x4b80_0000,
+            0x3380_0000,
+        ];
+        let mut list: Vec<[f32; 3]> = Vec::new();
+        for x in edges {
+            for y in edges {
+                for z in edges {
+                    list.extend([[x, y, z], [x | 1 << 31, y, z], [x, y, z | 1 << 31]].map(|t| t.map(f32::from_bits)));
+                }
+            }
+        }
+        // The greatest number by one and a bit, less half of its last place: the middle between it and infinity, with something lost.
+        list.push([f32::MAX, f32::from_bits(0x3f80_0001), -f32::from_bits(0x7300_0001)]);
+        while list.len() < n {
+            let [a, b, c] = [word(), word(), word()].map(f32::from_bits);
+            // Numbers near one, few digits, sums that cancel, and results below the least normal number.
+            let near = |x: f32| f32::from_bits(x.to_bits() & 0x807f_ffff | 0x3f80_0000);
+            let few = |x: f32| f32::from_bits(x.to_bits() & 0xfff8_0000);
+            let small = near(a) * 2f32.powi(-70);
+            list.extend([
+                [a, b, c],
+                [near(a), near(b), near(c)],
+                [near(a), near(b), -near(a) * near(b)],
+                [few(near(a)), few(near(b)), near(c) * 2f32.powi(-30)],
+            ]);
+            list.extend([[small, near(b) * 2f32.powi(-60), c * 1e-38], [near(a), near(b), few(near(a)) * 2f32.powi(24)]]);
+        }
+        list.truncate(n);
+        list
+    }
+
+    #[test]
+    fn rounds_once() {
+        if !super::there("WEBGPU") {
+            return;
+        }
+        let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();
+        wanted.flags = wgpu::InstanceFlags::empty();
+        let adapter = wait(wgpu::Instance::new(wanted).request_adapter(&Default::default())).unwrap();
+        let features = adapter.features() & Features::SHADER_F64;
+        let wanted = wgpu::DeviceDescriptor { required_features: features, ..Default::default() };
+        let (device, queue) = wait(adapter.request_device(&wanted)).unwrap();
+        let n = 60_000;
+        let triples = triples(n);
+        let buffer = |size: usize, usage| {
+            device.create_buffer(&BufferDescriptor { label: None, size: size as u64, usage, mapped_at_creation: false })
+        };
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        let memory: Vec<wgpu::Buffer> =
+            (0..4).map(|_| buffer(4 * n, usage)).chain([buffer(32, BufferUsages::UNIFORM | BufferUsages::COPY_DST)]).collect();
+        for (k, memory) in memory[1..4].iter().enumerate() {
+            let bytes: Vec<u8> = triples.iter().flat_map(|t| t[k].to_le_bytes()).collect();
+            queue.write_buffer(memory, 0, &bytes);
+        }
+        let staging = buffer(4 * n, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+        for fma in [Fma::Doubles, Fma::Integers] {
+            if fma == Fma::Doubles && features.is_empty() {
+                eprintln!("left out: the adapter has no f64");
+                continue;
+            }
+            let text = source(fma, n);
+            let module =
+                device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(text.into()) });
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: None,
+                layout: None,
+                module: &module,
+                entry_point: Some("fused"),
+                compilation_options: Default::default(),
+                cache: None,
+            });
+            let entries: Vec<wgpu::BindGroupEntry> = memory
+                .iter()
+                .enumerate()
+                .map(|(i, m)| wgpu::BindGroupEntry { binding: i as u32, resource: m.as_entire_binding() })
+                .collect();
+            let layout = pipeline.get_bind_group_layout(0);
+            let group = device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries });
+            let mut encoder = device.create_command_encoder(&Default::default());
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&pipeline);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups(n as u32, 1, 1);
+            drop(pass);
+            encoder.copy_buffer_to_buffer(&memory[0], 0, &staging, 0, 4 * n as u64);
+            queue.submit([encoder.finish()]);
+            staging.map_async(wgpu::MapMode::Read, .., |_| ());
+            device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+            let got: Vec<f32> =
+                staging.get_mapped_range(..).unwrap().chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+            staging.unmap();
+            for ([a, b, c], got) in triples.iter().zip(got) {
+                let want = a.mul_add(*b, *c);
+                assert!(
+                    got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
+                    "{fma:?}: {a:e} * {b:e} + {c:e} is {got:e}, expected {want:e}"
+                );
+            }
+        }
+    }
+}

@@ -23,7 +23,7 @@ use crate::target::Target;
 
 pub use cstyle::{Clang, Cuda, Metal, OpenCl};
 pub use llvm::Llvm;
-pub use wgsl::Wgsl;
+pub use wgsl::{Fma, Wgsl};
 
 /// Turns a linear program into the source text of one language.
 pub trait Renderer: Send + Sync {

@@ -5,9 +5,9 @@
 //! * Literals are hidden, and negations and products: what is left of sums and products then has no form that a compiler could shorten.
 //! * What is compared is hidden, and an inequality is the negation of an equality.
 //! * The greater and the lesser are chosen by integers; conversions to integers look at the bits before they convert.
-//! * A fused multiplication and addition is the language's where the adapter rounds it once, and integer arithmetic elsewhere.
+//! * A fused multiplication and addition is the language's where the adapter rounds it once, and made of doubles or of integers elsewhere.
 
-use super::Writer;
+use super::{Fma, Writer};
 use crate::ir::Op;
 
 /// Helper functions: name, the helpers that it needs, and the text.
@@ -130,6 +130,16 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          let up = rest > 0x80u || (rest == 0x80u && (sum.y != 0u || (kept&1u) == 1u)); \
          return bitcast<f32>((u32(top-1)<<23u)+kept+select(0u, 1u, up)+(sign<<31u)); }",
     ),
+    // The product is exact in doubles, and the sum is one and what was lost of it. Where that one lies in the middle between two floats, what was lost says
+    // which of them it is; one of them is as far past the middle as the other is before.
+    (
+        "fused_by_f64",
+        &["hidden"],
+        "fn fused_by_f64(a: f32, b: f32, c: f32) -> f32 { let one = f64(hidden(1.0f)); let p = f64(a)*f64(b); let z = f64(c); let s = (p+z)*one; \
+         let t = (s-p)*one; let e = (p-(s-t)*one)+(z-t); let r = hidden(f32(s)); let d = s-f64(r); let w = s+d; let n = hidden(f32(w)); \
+         if (abs(s) == 3.4028235677973366e38lf && e*s < 0.0lf) { return bitcast<f32>(bitcast<u32>(r)-1u); } \
+         return select(r, n, d*e > 0.0lf && f64(n) == w); }",
+    ),
 ];
 
 impl Writer<'_> {
@@ -165,8 +175,11 @@ impl Writer<'_> {
             }
             Op::Max => self.exact_call("max_f32", x),
             Op::Min => self.exact_call("min_f32", x),
-            Op::Fma if self.wgsl.fuses => format!("fma({})", x.join(", ")),
-            Op::Fma => self.exact_call("fused", x),
+            Op::Fma => match self.wgsl.fma {
+                Fma::Native => format!("fma({})", x.join(", ")),
+                Fma::Doubles => self.exact_call("fused_by_f64", x),
+                Fma::Integers => self.exact_call("fused", x),
+            },
             Op::Sqrt => format!("sqrt({})", x[0]),
             Op::Trunc => format!("trunc({})", x[0]),
             _ => return Err(format!("{} has no {op:?} on f32; it has to be decomposed", self.wgsl.target.name)),

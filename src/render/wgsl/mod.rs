@@ -28,6 +28,17 @@ type Lanes = Vec<String>;
 /// Most workgroups in a dimension of a launch, on every device.
 const MOST_GROUPS: usize = 65_535;
 
+/// How a multiplication and an addition are made to round once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fma {
+    /// By `fma`, on an adapter where that does.
+    Native,
+    /// In `f64`, which the adapter has.
+    Doubles,
+    /// In integers of 32 bits, which every adapter has.
+    Integers,
+}
+
 /// Renders WGSL.
 ///
 /// Binding `n` of group 0 is the `n`-th of the pieces of all buffers, in the order of their slots; [`Wgsl::pieces`] says how many a buffer has. The last
@@ -37,17 +48,17 @@ const MOST_GROUPS: usize = 65_535;
 pub struct Wgsl {
     target: Target,
     binding: usize,
-    fuses: bool,
+    fma: Fma,
 }
 
 impl Wgsl {
     /// For a device with the limits that every one has.
     pub const fn new() -> Wgsl {
-        Wgsl::with(Target::wgsl(), 128 << 20, false)
+        Wgsl::with(Target::wgsl(), 128 << 20, Fma::Integers)
     }
-    /// For a device that was looked at: how many bytes a binding has at most, and whether `fma` rounds once.
-    pub const fn with(target: Target, binding: usize, fuses: bool) -> Wgsl {
-        Wgsl { target, binding, fuses }
+    /// For a device that was looked at: how many bytes a binding has at most, and what rounds a fused multiplication and addition once.
+    pub const fn with(target: Target, binding: usize, fma: Fma) -> Wgsl {
+        Wgsl { target, binding, fma }
     }
     /// The bytes of a piece: those of every binding of a buffer but its last.
     pub const fn piece(&self) -> usize {

@@ -13,7 +13,7 @@ use super::device::{Backend, Executable};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
-use crate::render::{Renderer, Wgsl};
+use crate::render::{Fma, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -93,7 +93,7 @@ impl WebGpu {
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let timed = env::config()?.debug >= 2;
         let clock = if timed { Features::TIMESTAMP_QUERY } else { Features::empty() };
-        let features = adapter.features() & (Features::SHADER_INT64 | clock);
+        let features = adapter.features() & (Features::SHADER_INT64 | Features::SHADER_F64 | clock);
         let wanted = wgpu::DeviceDescriptor {
             label: None,
             required_features: features,
@@ -131,8 +131,13 @@ impl WebGpu {
             starts: Mutex::default(),
         };
         let (shared, binding) = (Arc::new(shared), limits.max_storage_buffer_binding_size as usize);
-        let fuses = kernel::fuses(&shared, &Wgsl::with(target.clone(), binding, true))?;
-        Ok(WebGpu { shared, renderer: Wgsl::with(target, binding, fuses) })
+        let renderer = |fma| Wgsl::with(target.clone(), binding, fma);
+        let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
+            true => Fma::Native,
+            false if features.contains(Features::SHADER_F64) => Fma::Doubles,
+            false => Fma::Integers,
+        };
+        Ok(WebGpu { shared, renderer: renderer(fma) })
     }
 }
 
