@@ -358,14 +358,14 @@ fn wgsl_is_valid() {
     };
     let long = |gpu: bool| {
         let mut p = Program::default();
-        let out = p.arg(DType::U8, 0, 300_000);
+        let out = p.arg(DType::U8, 0, 300);
         let (x, y) = (p.special(SpecialKind::Group, 0, 100_000), p.special(SpecialKind::Group, 1, 3));
         assert!(gpu);
         let at = p.add(&x * 3 + &y);
         p.store(&out, &at, &UOp::constant(1i64, DType::U8));
         p.0
     };
-    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>), ("fused", fused)]) {
+    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)]) {
         for renderer in &renderers {
             let text = renderer.render(name, &build(true)).unwrap();
             let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));

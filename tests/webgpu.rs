@@ -163,7 +163,7 @@ mod fused {
         let value = node(Op::Fma, DType::F32, &loads, Arg::None);
         let store = node(Op::Store, DType::VOID, &[place(&args[0]), value.clone()], Arg::None);
         let uops: Vec<UOp> = args.into_iter().chain([at]).chain(loads).chain([value, store]).collect();
-        Wgsl::with(Target::wgsl(), 128 << 20, fma).render("fused", &uops).unwrap()
+        Wgsl::with(Target::wgsl(), 128 << 20, fma).render("triples", &uops).unwrap()
     }
 
     fn triples(n: usize) -> Vec<[f32; 3]> {
@@ -248,7 +248,7 @@ mod fused {
                 label: None,
                 layout: None,
                 module: &module,
-                entry_point: Some("fused"),
+                entry_point: Some("triples"),
                 compilation_options: Default::default(),
                 cache: None,
             });

@@ -38,16 +38,13 @@ impl Writer<'_> {
             (false, true) => format!("f32({x})"),
             _ if held == wanted => narrowed(to, x),
             _ if !is_wide(from) && !is_wide(to) => narrowed(to, &format!("bitcast<{wanted}>({x})")),
-            // To 64 bits the sign goes up first; from them the upper half is dropped first.
             _ if is_wide(from) && is_wide(to) => format!("{wanted}({x})"),
-            _ if is_wide(to) && held == "i32" => {
-                if wanted == "i64" {
-                    format!("i64({x})")
-                } else {
-                    format!("u64(i64({x}))")
-                }
+            // To 64 bits the sign goes up first; from them the upper half is dropped first.
+            _ if is_wide(to) => {
+                let (grown, wide) = if held == "i32" { ("to_i64", "i64") } else { ("to_u64", "u64") };
+                let x = self.exact_call(grown, &[x]);
+                if wide == wanted { x } else { format!("{wanted}({x})") }
             }
-            _ if is_wide(to) => format!("{wanted}(u64({x}))"),
             _ => {
                 let low = if held == "i64" { format!("u32({x}&0xffffffffli)") } else { format!("u32({x}&0xfffffffflu)") };
                 narrowed(to, &if wanted == "i32" { format!("bitcast<i32>({low})") } else { low })
