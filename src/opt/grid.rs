@@ -102,10 +102,11 @@ fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
     k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
 }
 
-/// A vector for each thread along the axis in which stores are contiguous.
+/// A vector for each thread along the axis in which stores are contiguous, unless there are hardly enough outputs for threads.
 fn upcast(k: &mut Kernel, target: &Target) {
     let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
-    if let Some(axis) = fastest_output(k)
+    if outputs(k) >= WARP * lanes
+        && let Some(axis) = fastest_output(k)
         && let Some(amount) = divisor(extent(&k.axes()[axis]), lanes.max(1))
     {
         try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);

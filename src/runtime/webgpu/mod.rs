@@ -131,7 +131,7 @@ impl WebGpu {
             starts: Mutex::default(),
         };
         let (shared, binding) = (Arc::new(shared), limits.max_storage_buffer_binding_size as usize);
-        let renderer = |fma| Wgsl::with(target.clone(), binding, fma);
+        let renderer = |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
         let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
             true => Fma::Native,
             false if features.contains(Features::SHADER_F64) => Fma::Doubles,
