@@ -255,6 +255,7 @@ impl<'a> Writer<'a> {
             (Op::Special, Arg::Special { kind, dim, extent }) => {
                 let position = self.position(*kind, *dim as usize).ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
                 let name = format!("{}{dim}", kind.prefix());
+                let position = if u.dtype().bits() == 64 { self.exact_call("to_u64", &[&position]) } else { position };
                 self.line(&format!("let {name} = {}({position}); // {extent}", ty(u.dtype().scalar)?));
                 self.remember(u, vec![name]);
             }
