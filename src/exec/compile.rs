@@ -93,7 +93,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
         Choice::By(_) => None,
     };
     if let Some(noopt) = plain
-        && let Some(c) = lock().get(&(ast.clone(), device.name().clone(), noopt))
+        && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
     {
         return Ok(c.clone());
     }
@@ -107,8 +107,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     let time = start.elapsed();
     // A kernel that was optimised by hand is its own key: the optimised graph says all.
     let key = match plain {
-        Some(noopt) => (ast.clone(), device.name().clone(), noopt),
-        None => (kernel.ast.clone(), device.name().clone(), true),
+        Some(noopt) => (ast.clone(), device.code(), noopt),
+        None => (kernel.ast.clone(), device.code(), true),
     };
     if plain.is_none()
         && let Some(c) = lock().get(&key)
@@ -159,7 +159,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     }
     while let Some((device, ..)) = fresh.first() {
         let device = device.clone();
-        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.name() == device.name());
+        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.code() == device.code());
         fresh = rest;
         let start = Instant::now();
         let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };

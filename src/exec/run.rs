@@ -238,7 +238,7 @@ fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, n
 pub struct Scheduled {
     /// What to run.
     pub items: Vec<ScheduleItem>,
-    /// The buffer of each request; `None` where it has no element.
+    /// The buffer of each request, or of each part of one over several devices; `None` where it has no element.
     pub outputs: Vec<Option<Buffer>>,
     /// The plan behind it.
     pub plan: Arc<Plan>,
@@ -315,8 +315,8 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     Ok(Scheduled { items, outputs, plan })
 }
 
-/// Computes requests and returns their buffers; `None` where there is no element.
-pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
+/// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
+pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.items.iter().filter_map(|i| match i {
@@ -330,9 +330,9 @@ pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     for item in &items {
         if let Err(e) = item.run() {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
-            requests.iter().filter_map(|r| r.reuse.as_ref()).for_each(|s| Buffer::of(s).overwritten());
+            requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
-    Ok(scheduled.outputs)
+    Ok((scheduled.outputs, scheduled.plan))
 }

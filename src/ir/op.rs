@@ -150,6 +150,8 @@ ops! {
     Contiguous(x);
     /// The value moved to the device in the payload.
     Copy(x);
+    /// One value over several devices: its parts along an axis, or a copy of it on each. The payload names the devices, in the order of the operands.
+    Shards(x; rest);
     /// The value with no gradient behind it.
     Detach(x)                   [Unary Mark];
     /// A parameter: gradients are kept for it and go no further. The payload is its number.

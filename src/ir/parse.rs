@@ -176,6 +176,14 @@ impl<'a> Line<'a> {
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
             Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
+            Op::Shards => {
+                let devices = DeviceName::new(&self.name_of("devices")?);
+                let axis: Option<usize> = if self.sees('}') { None } else { Some(self.number_of("axis")?) };
+                if let Some(axis) = axis.filter(|a| *a >= src[0].shape().len()) {
+                    return Err(format!("axis {axis} of a tensor of rank {}", src[0].shape().len()));
+                }
+                Arg::Shards { devices, axis }
+            }
             Op::DefineGlobal => Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? },
             Op::DefineLocal => Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? },
             Op::DefineAcc => Arg::Acc(self.number_of("acc")?),
@@ -425,6 +433,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Leaf => "{leaf=3}",
         Op::Call => "{gradient=3}",
         Op::Copy => "{device=CUDA:1}",
+        Op::Shards => "{devices=CPU+CPU:1 axis=0}",
         Op::DefineGlobal => "{slot=0 len=12}",
         Op::DefineLocal => "{id=0 len=64}",
         Op::DefineAcc => "{acc=0}",

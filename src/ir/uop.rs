@@ -184,6 +184,24 @@ impl UOp {
         };
         UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(Box::new(m)))
     }
+    /// The value on a device.
+    pub fn copied(&self, device: &super::DeviceName) -> UOp {
+        UOp::new(Op::Copy, self.dtype(), [self.clone()].to_src(), Arg::Device(device.clone()))
+    }
+    /// One value over several devices: parts along an axis, or a copy on each.
+    pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
+        let parts = parts.into();
+        UOp::new(Op::Shards, parts[0].dtype(), parts, Arg::Shards { devices: devices.clone(), axis })
+    }
+    /// The elements `start..end` of an axis; itself if that is all of them.
+    pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
+        let shape = self.shape();
+        if range == (0..shape[axis]) {
+            return self.clone();
+        }
+        let keep = |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
+        self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
+    }
     /// A fold over axes of the tensor graph, ascending; they stay with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
         let axes: SmallVec<[usize; 2]> = axes.into_iter().collect();

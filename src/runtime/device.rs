@@ -117,6 +117,13 @@ impl Device {
     pub fn name(&self) -> &DeviceName {
         &self.name
     }
+    /// The device whose code runs here too: all CPUs of one process are the same machine.
+    pub(crate) fn code(&self) -> DeviceName {
+        match self.name.as_str().rsplit_once(':') {
+            Some((kind, number)) if kind != "CUDA" && number.parse::<usize>().is_ok() => DeviceName::new(kind),
+            _ => self.name.clone(),
+        }
+    }
     /// What its kernels may use.
     pub fn target(&self) -> &Target {
         self.backend.target()

@@ -11,11 +11,13 @@ mod order;
 mod prepare;
 mod ranges;
 mod reuse;
+mod shards;
 mod sums;
 
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
 pub use prepare::PREPARE;
+pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
 
 use crate::dtype::DType;
@@ -109,8 +111,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Every buffer that a step names.
     pub buffers: Vec<BufferInfo>,
-    /// Where each output is; `None` for one without elements.
+    /// Where each output is, or each part of one over several devices; `None` for one without elements.
     pub outputs: Vec<Option<Output>>,
+    /// For each request over several devices, how its parts lie.
+    pub layouts: Vec<Option<Layout>>,
     /// Bytes and device of each block of temporaries.
     pub blocks: Vec<(usize, DeviceName)>,
     /// The time that each pass took when the plan was made.
@@ -133,14 +137,17 @@ pub struct Request {
     pub node: UOp,
     /// Where a value that needs no input is computed.
     pub device: DeviceName,
-    /// Storage that nobody will read after this run, and that the output would like to live in.
-    pub reuse: Option<StorageRef>,
+    /// Storage that nobody will read after this run, and that the output would like to live in: for each of its parts, or none at all.
+    pub reuse: Vec<Option<StorageRef>>,
 }
 
 /// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so.
 pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     let (nodes, inputs) = abstracted(requests);
-    let reuse: Vec<Option<usize>> = requests.iter().map(|r| r.reuse.as_ref().and_then(|s| inputs.iter().position(|i| i == s))).collect();
+    let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
+    // An entry for each part, so that a list says what belongs to whom.
+    let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
+    let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len()));
@@ -160,14 +167,15 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
     (nodes, inputs)
 }
 
-/// Plans an abstracted graph.
+/// Plans an abstracted graph. `reuse` has an entry for each part of each output.
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
-    let outputs = apart(prepare::prepare(outputs), devices);
+    let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
+    let outputs = apart(prepare::prepare(&parts), &devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
-    let device = devices_of(&nodes, &outputs, devices);
+    let device = devices_of(&nodes, &outputs, &devices);
     let ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
     let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
@@ -198,7 +206,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let steps = order::steps(&groups, &ranged, &taken);
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
-    Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
+    Plan { steps, buffers, outputs, layouts, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Outputs that are made of nothing are the same node on every device. Where there are several devices, each gets a node of its own, so that no

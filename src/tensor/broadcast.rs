@@ -165,7 +165,7 @@ fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
         }
         if has_data(&first.uop()) {
             let (a, b) = (first.device(), t.device());
-            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…)")));
+            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…) or .shard(…)")));
         }
         first = t;
     }
@@ -174,5 +174,5 @@ fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
 
 /// Does the graph read storage, so that it belongs to a device?
 pub(super) fn has_data(u: &UOp) -> bool {
-    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy))
+    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards))
 }

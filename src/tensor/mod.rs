@@ -17,6 +17,7 @@
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad` | gradients |
+//! | `shard` | tensors over several devices |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -86,6 +87,7 @@ mod random;
 mod realize;
 mod reduce;
 mod scan;
+mod shard;
 mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
@@ -121,8 +123,8 @@ struct Inner {
     /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a lock.
     uop: RwLock<UOp>,
     device: DeviceName,
-    /// Storage that an assignment left behind, and that the new value may live in.
-    home: Mutex<Option<StorageRef>>,
+    /// Storage that an assignment left behind, and that the new value may live in: one for each device.
+    home: Mutex<Vec<StorageRef>>,
     /// For a parameter, its number; its node is then a `Leaf` of that number.
     param: Option<u64>,
     /// What `backward` has added up.

@@ -40,6 +40,7 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             rule(matches!(u.arg(), Arg::Device(_)), "a copy names its device", u)?;
             same_dtype(u)
         }
+        Op::Shards => shards(u),
         Op::Leaf => {
             rule(matches!(u.arg(), Arg::Leaf(_)) && u.dtype().is_float(), "a leaf has a number and is of floats", u)?;
             same_dtype(u)
@@ -87,6 +88,16 @@ fn movement(u: &UOp) -> Verdict {
     rule(right, "a movement op has its movement for payload", u)?;
     same_dtype(u)?;
     m.apply_shape(u.src()[0].shape()).map(|_| ()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))
+}
+
+fn shards(u: &UOp) -> Verdict {
+    let Arg::Shards { devices, axis } = u.arg() else { return Err(broken("shards have devices and perhaps an axis", u)) };
+    rule(devices.each().len() == u.src().len(), "shards have a device for each part", u)?;
+    rule(u.src().iter().all(|s| s.dtype() == u.dtype()), "shards have one dtype", u)?;
+    let first = u.src()[0].shape();
+    rule(axis.is_none_or(|a| a < first.len()), "the axis of shards is one of theirs", u)?;
+    let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| Some(a) == *axis || s.shape()[a] == first[a]);
+    rule(u.src().iter().all(alike), "shards differ along their axis alone", u)
 }
 
 fn reduce(u: &UOp) -> Verdict {

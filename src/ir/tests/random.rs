@@ -107,6 +107,10 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         Op::Leaf => Arg::Leaf(rng.next()),
         Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
         Op::Copy => Arg::Device(device(rng)),
+        Op::Shards => {
+            let rank = src[0].shape().len();
+            Arg::Shards { devices: device(rng), axis: (rank > 0 && rng.coin()).then(|| rng.below(rank)) }
+        }
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },
         Op::DefineAcc => Arg::Acc(rng.next() as u32),
