@@ -301,7 +301,8 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             }
             Step::Copy { to, from, start } => {
                 let (to, mut from) = (arg(to), arg(from));
-                from.buffer = from.buffer.part(*start..*start + to.len);
+                // The memory of temporaries is bytes.
+                from.buffer = from.buffer.typed(from.dtype, from.len).part(*start..*start + to.len);
                 from.len = to.len;
                 ScheduleItem::Copy { to, from }
             }

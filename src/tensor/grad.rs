@@ -90,7 +90,7 @@ impl Tensor {
             let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
             let uop = self.raw();
             let leaf = UOp::new(Op::Leaf, uop.dtype(), [uop].to_src(), Arg::Leaf(number));
-            let param = Tensor::new_inner(leaf, self.device().clone(), Some(number));
+            let param = Tensor::new_inner(leaf, self.device(), Some(number));
             lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
             Ok(param)
         }

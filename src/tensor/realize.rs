@@ -458,31 +458,38 @@ impl Tensor {
         }
     }
 
-    /// Moves this handle to another device, as [`to`](Self::to) does. Other handles on the tensor stay where they are. A parameter becomes a
-    /// parameter there and takes its gradient along; an optimizer that holds the old one does not know it.
+    /// Moves this tensor to another device, as [`to`](Self::to) does, for every handle on it. A parameter stays the parameter that it is and takes its
+    /// gradient along; what an optimizer keeps for it stays where it is, so optimizers are made after. What was made from it before is where it was.
     ///
     /// ```
     /// use picograd::Tensor;
-    /// let mut x = Tensor::new([1, 2]);
+    /// let x = Tensor::new([1, 2]);
     /// x.to_("interp")?;
     /// assert_eq!((x.device().as_str(), x.to_vec::<i32>()?), ("INTERP", vec![1, 2]));
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn to_(&mut self, device: &str) -> Result<()> {
-        if canonical(device)? == *self.device() {
-            return Ok(());
-        }
+    pub fn to_(&self, device: &str) -> Result<()> {
         self.move_(|t| t.try_to(device))
     }
-    /// Exchanges this handle for what a function makes of the value, and of the gradient of a parameter.
-    pub(super) fn move_(&mut self, to: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
-        *self = if self.is_param() {
-            let param = to(&self.detach())?.try_as_param()?;
-            param.set_grad(self.grad().map(|g| to(&g)).transpose()?);
-            param
-        } else {
-            to(self)?
+    /// Exchanges the value, and the gradient of a parameter, for what a function makes of it elsewhere.
+    pub(super) fn move_(&self, to: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+        let grad = self.grad().map(|g| to(&g)).transpose()?;
+        let (moved, node) = match self.0.param {
+            Some(number) => {
+                let moved = to(&self.detach())?;
+                let node = UOp::new(Op::Leaf, moved.dtype(), [moved.raw()].to_src(), Arg::Leaf(number));
+                (moved, node)
+            }
+            None => {
+                let moved = to(self)?;
+                let node = moved.raw();
+                (moved, node)
+            }
         };
+        *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
+        self.set_uop(node);
+        lock(&self.0.home).clear();
+        self.set_grad(grad);
         Ok(())
     }
 

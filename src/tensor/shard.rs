@@ -63,18 +63,22 @@ impl Tensor {
         }
     }
 
-    /// Puts this handle over several devices, as [`shard`](Self::shard) does. Other handles on the tensor stay where they are. A parameter becomes a parameter there
-    /// and takes its gradient along; an optimizer that holds the old one does not know it.
+    /// Puts this tensor over several devices, as [`shard`](Self::shard) does, for every handle on it: so are the parameters of a network spread. A parameter stays the
+    /// parameter that it is and takes its gradient along; an optimizer is made after, so that what it keeps lies likewise.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// let mut w = Tensor::new([1.0f32, 2.0]).as_param();
-    /// w.shard_(&["CPU:0", "CPU:1"], None)?;
-    /// w.square().sum(..).backward();
-    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+    /// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+    /// let devices = ["CPU:0", "CPU:1"];
+    /// let net = Linear::new(4, 2);
+    /// for p in net.parameters() {
+    ///     p.shard_(&devices, None)?;
+    /// }
+    /// let x = Tensor::ones([6, 4]).shard(&devices, 0);
+    /// net.forward(&x).square().mean(..).backward();
+    /// assert_eq!(net.weight.grad().unwrap().devices().len(), 2);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn shard_(&mut self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Result<()> {
+    pub fn shard_(&self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Result<()> {
         let axis = axis.into();
         self.move_(|t| t.try_shard(devices, axis))
     }

@@ -6,10 +6,17 @@ mod random;
 mod train;
 
 use picograd::Tensor;
+use std::sync::{Mutex, MutexGuard};
 
 /// So many host devices.
 fn devices(n: usize) -> Vec<String> {
     (0..n).map(|i| format!("CPU:{i}")).collect()
+}
+
+/// The generator is one for the process: whoever seeds it is alone with it.
+fn seeded() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Numbers between -1 and 1 that differ, the same in every run.
