@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, UOp};
 use crate::opt::Kernel;
 use crate::runtime::buffer::zeroed;
+use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Step};
 use crate::verify;
@@ -96,8 +97,7 @@ impl ExecItem {
     pub fn check(&self) -> Result<()> {
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                // Devices of the host see each other's memory, and NULL looks at none.
-                let sees_host = |d: &DeviceName| matches!(d.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"));
+                // Devices of the host see each other's memory.
                 let foreign = |d: &DeviceName| d != device && !(sees_host(d) && sees_host(device));
                 if let Some(b) = buffers.iter().find(|b| foreign(b.buffer.device_name())) {
                     return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));

@@ -38,9 +38,9 @@ pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]
     let mut seen: FxHashSet<String> = FxHashSet::default();
     let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
     for (i, program) in programs.iter().enumerate() {
-        let name = format!("k{i}_{}", program.name);
+        let name = format!("k{i}_{}", short(&program.name));
         let source = renderer.render(&name, &program.uops)?;
-        let own = source.find(&format!("{start} void ")).unwrap_or(0);
+        let own = source.find(start).unwrap_or(0);
         for line in source[..own].lines().filter(|l| seen.insert(l.to_string())) {
             prelude.push_str(line);
             prelude.push('\n');
@@ -49,6 +49,11 @@ pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]
         names.push((name, source));
     }
     Ok((prelude + &kernels, names))
+}
+
+/// A name that drivers take. PoCL makes a path of it, and ends the process where that is longer than it has room for.
+pub(super) fn short(name: &str) -> &str {
+    name.get(..64).unwrap_or(name)
 }
 
 /// The first lines of what a compiler says.

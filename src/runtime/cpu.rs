@@ -110,7 +110,7 @@ impl Cpu {
                 let source = self.renderer.render(&one.name, &one.uops)?;
                 (source.clone(), vec![(one.name.clone(), source)])
             }
-            _ => joined(&*self.renderer, "static", programs)?,
+            _ => joined(&*self.renderer, "static void ", programs)?,
         };
         let name = if names.len() == 1 { &names[0].0 } else { "many" };
         let code = match self.compiler {

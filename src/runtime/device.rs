@@ -35,7 +35,7 @@ pub trait Backend: Send + Sync {
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs it on memory, slot by slot, and says how long it took.
+    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` wants times.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
@@ -57,9 +57,10 @@ pub struct Device {
 /// What opens the device of a number.
 type Open = fn(usize) -> Result<Arc<dyn Backend>>;
 /// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
-const KINDS: [(&str, &[(&str, Open)]); 4] = [
+const KINDS: [(&str, &[(&str, Open)]); 5] = [
     ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
     ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
+    ("CL", &[("", |n| Ok(Arc::new(super::cl::Cl::open(n)?)))]),
     ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
     ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
 ];
@@ -73,7 +74,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -120,7 +121,7 @@ impl Device {
     /// The device whose code runs here too: all CPUs of one process are the same machine.
     pub(crate) fn code(&self) -> DeviceName {
         match self.name.as_str().rsplit_once(':') {
-            Some((kind, number)) if kind != "CUDA" && number.parse::<usize>().is_ok() => DeviceName::new(kind),
+            Some((kind, number)) if sees_host(&self.name) && number.parse::<usize>().is_ok() => DeviceName::new(kind),
             _ => self.name.clone(),
         }
     }
@@ -152,6 +153,11 @@ impl Device {
         let all = KINDS.iter().flat_map(|(kind, renderers)| renderers.iter().map(|(renderer, _)| name(kind, renderer)));
         all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
     }
+}
+
+/// Do its kernels see the memory of the host? NULL looks at none.
+pub(crate) fn sees_host(name: &DeviceName) -> bool {
+    matches!(name.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"))
 }
 
 fn unknown(name: &str) -> Error {

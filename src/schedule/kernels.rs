@@ -76,6 +76,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
     // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, source, _)| (*n, *source)).collect();
+    let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
     // The buffer behind a chain of copies.
     let source = |n: &usize| -> usize {
         let mut n = *n;
@@ -94,6 +95,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
         for d in &first {
             all.extend(needs[*d].iter().copied());
         }
+        let waits = |i: usize| all.iter().any(|d| *d != i);
         let key = (g.extents(), g.device.clone());
         let candidates = by_extents.entry(key).or_default();
         // The latest candidate is tried first: it is the likeliest to share inputs.
@@ -103,6 +105,10 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
                 return None;
             }
             let a = groups[i].as_ref().expect("candidates are alive");
+            // What other devices wait for does not wait for others.
+            if waits(i) && a.writes().any(|n| sent.contains(&n)) {
+                return None;
+            }
             try_merge(a, &g, first.contains(&i)).map(|m| (i, m))
         });
         match found {

@@ -21,7 +21,7 @@ pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, ToSrc, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
-    let outputs = apart(prepare::prepare(&parts), &devices);
+    let outputs = bridged(prepare::prepare(&parts), &devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, &devices);
@@ -209,26 +209,6 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     Plan { steps, buffers, outputs, layouts, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
-/// Outputs that are made of nothing are the same node on every device. Where there are several devices, each gets a node of its own, so that no
-/// kernel reads what another device has stored.
-fn apart(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
-    let placed = |u: &UOp| matches!(u.arg(), Arg::Param { .. } | Arg::Device(_));
-    let elsewhere = |u: &UOp| match u.arg() {
-        Arg::Param { device, .. } | Arg::Device(device) => *device != devices[0],
-        _ => false,
-    };
-    if devices.iter().all(|d| *d == devices[0]) && !toposort(outputs.iter()).iter().any(elsewhere) {
-        return outputs;
-    }
-    let own = |(o, d): (UOp, &DeviceName)| {
-        if o.numel() == 0 || o.toposort().iter().any(placed) {
-            return o;
-        }
-        UOp::new(Op::Contiguous, o.dtype(), [o].to_src(), Arg::Device(d.clone()))
-    };
-    outputs.into_iter().zip(devices).map(own).collect()
-}
-
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
 fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashMap<u64, DeviceName> {
     let mut map: FxHashMap<u64, DeviceName> = FxHashMap::default();
@@ -252,6 +232,45 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
         }
     }
     map
+}
+
+/// The outputs with copies where a node without inputs, which is computed on one device, has users on another. What is never stored is written out in every user
+/// and needs none.
+fn bridged(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
+    let nodes = toposort(outputs.iter());
+    let device = devices_of(&nodes, &outputs, devices);
+    if device.values().chain(devices).is_sorted_by(|a, b| a == b) {
+        return outputs;
+    }
+    let written = written_out(&nodes, &outputs);
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &nodes {
+        let here = &device[&u.id()];
+        let src = u.src().iter().map(|s| {
+            let there = u.op() == Op::Copy || written.contains(&s.id()) || device[&s.id()] == *here;
+            if there { done[&s.id()].clone() } else { done[&s.id()].copied(here) }
+        });
+        done.insert(u.id(), u.with_src(src.collect::<Src>()));
+    }
+    let asked = outputs.iter().zip(devices);
+    asked.map(|(o, d)| if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }).collect()
+}
+
+/// What is computed from nothing wherever it is used, because it costs next to nothing and nobody asks for it in memory.
+fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
+    let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(|u| &u.src()[0]);
+    let stored: FxHashSet<u64> = outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
+    let totals = cost::totals(nodes, &|_| false);
+    let mut written: FxHashSet<u64> = FxHashSet::default();
+    for u in nodes {
+        let simple = matches!(u.op(), Op::Const | Op::Iota) || u.op().is(Group::Movement) || u.op().is_alu();
+        // A literal in memory is a literal in kernels all the same.
+        let free = u.op() == Op::Const || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+        if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
+            written.insert(u.id());
+        }
+    }
+    written
 }
 
 /// Numbers the buffers that are in use and places the temporaries.

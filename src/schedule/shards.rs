@@ -5,9 +5,8 @@
 //! on each. What is elementwise goes piece by piece; a fold over the axis of the pieces folds each piece and then the results, in the order of the devices, so
 //! that it is the same in every run and on every device; a movement that would tear pieces apart is given the whole.
 
-use super::cost;
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Fold, Group, Op, Src, ToSrc, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp, toposort, unmarked};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -58,6 +57,7 @@ pub fn spread(outputs: &[UOp], devices: &[DeviceName]) -> Spread {
         let each: Rc<[DeviceName]> = name.each().into();
         let many = match value {
             Value::Many(many) if many.devices == each => many.clone(),
+            Value::One { node, placed: false } => Many { parts: each.iter().map(|d| made(node, d)).collect(), devices: each.clone(), split: None },
             _ => Many { parts: value.parts(&each, None), devices: each.clone(), split: None },
         };
         let layout = Layout {
@@ -141,16 +141,18 @@ fn shards(u: &UOp, src: &[&Value]) -> Value {
     let Arg::Shards { devices, axis } = u.arg() else { panic!("shards without devices: {u:?}") };
     let devices: Rc<[DeviceName]> = devices.each().into();
     let part = |(value, device): (&&Value, &DeviceName)| match value {
-        // What is made of nothing is one node on all devices, and must not be stored on one for all.
-        Value::One { node, placed: false } => {
-            UOp::new(Op::Contiguous, node.dtype(), [local(node, device)].to_src(), Arg::Device(device.clone()))
-        }
+        Value::One { node, placed: false } => made(node, device),
         Value::One { node, .. } => node.clone(),
         Value::Many(many) => many.on(device),
     };
     let parts: Vec<UOp> = src.iter().zip(devices.iter()).map(part).collect();
     let split = axis.map(|axis| Split::of(axis, parts.iter().map(|p| p.shape()[axis])));
     Value::Many(Many { devices, parts, split })
+}
+
+/// What is made of nothing, stored on a device: without that it would be one node for all devices.
+fn made(node: &UOp, device: &DeviceName) -> UOp {
+    UOp::new(Op::Contiguous, node.dtype(), [node.clone()].to_src(), Arg::Device(device.clone()))
 }
 
 /// A node from its operands.
@@ -197,7 +199,7 @@ impl Value {
         };
         match self {
             Value::One { node, placed: true } => devices.iter().enumerate().map(|(i, d)| cut(node, i).copied(d)).collect(),
-            Value::One { node, placed: false } => devices.iter().enumerate().map(|(i, d)| cut(&local(node, d), i)).collect(),
+            Value::One { node, placed: false } => (0..devices.len()).map(|i| cut(node, i)).collect(),
             Value::Many(many) if many.devices == *devices && many.split.as_ref() == split => many.parts.clone(),
             Value::Many(many) if many.devices == *devices && many.split.is_none() => {
                 many.parts.iter().enumerate().map(|(i, p)| cut(p, i)).collect()
@@ -388,25 +390,4 @@ fn joined(pieces: &[UOp], axis: usize) -> UOp {
         end += size;
     }
     all.expect("one piece at least")
-}
-
-/// What is made of nothing, for one device. It is the same node for all, and so must not be stored by one for all: what is worth storing gets leaves of its own.
-fn local(u: &UOp, device: &DeviceName) -> UOp {
-    let order = u.toposort();
-    let totals = cost::totals(&order, &|_| false);
-    let cheap = |u: &UOp| u.op() != Op::Reduce && totals[&u.id()] <= cost::FREE * u.numel() as f64;
-    if order.iter().all(cheap) {
-        return u.clone();
-    }
-    let mine = |leaf: &UOp| UOp::new(Op::Contiguous, leaf.dtype(), [leaf.clone()].to_src(), Arg::Device(device.clone()));
-    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for u in &order {
-        match u.op() {
-            Op::Iota => drop(map.insert(u.clone(), mine(u))),
-            // A literal becomes a tensor where it gets a shape.
-            op if op.is(Group::Movement) && u.src()[0].op() == Op::Const => drop(map.insert(u.clone(), u.with_src([mine(&u.src()[0])].to_src()))),
-            _ => {}
-        }
-    }
-    u.substitute(&map)
 }
