@@ -4,8 +4,8 @@ use super::counters::count;
 use crate::dtype::{DType, Scalar};
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
-use crate::ir::{self, DeviceName, UOp};
-use crate::lower::{self, Program};
+use crate::ir::{self, Arg, DeviceName, Source, UOp};
+use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
@@ -130,11 +130,38 @@ fn keep(key: Key, c: &Arc<Compiled>) {
 /// The program of a kernel on a device, compiled now if it was not before.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
+    if let Arg::Source(source) = ast.arg() {
+        return from_source(ast, source, device);
+    }
     let Chosen { key, kernel, time } = match choose(ast, device, config) {
         Ok(c) => return Ok(c),
         Err(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// The program of a text of the user's.
+fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
+    let key = (ast.clone(), device.code(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let bytes = |a: &UOp| if let Arg::Global { len, .. } = a.arg() { (len * a.dtype().itemsize()) as f64 } else { 0.0 };
+    let program = Program {
+        name: source.entry.to_string(),
+        colored: source.entry.to_string(),
+        uops: Vec::new(),
+        launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
+        args: ast.src().to_vec(),
+        estimate: Estimate { flops: 0.0, bytes: ast.src().iter().map(bytes).sum() },
+        times: Default::default(),
+    };
+    let start = Instant::now();
+    let executable = device.compile_source(&program, &source.text)?;
+    count(|c| c.compiled += 1);
+    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times: [Duration::ZERO, Duration::ZERO, start.elapsed()] });
     keep(key, &c);
     Ok(c)
 }

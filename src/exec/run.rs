@@ -5,7 +5,7 @@ use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::ir::{self, Arg, DeviceName, UOp};
+use crate::ir::{self, Arg, DeviceName, Op, UOp};
 use crate::opt::Kernel;
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
@@ -54,7 +54,11 @@ impl fmt::Display for ScheduleItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScheduleItem::Kernel { ast, buffers, device } => {
-                writeln!(f, "kernel {} on {device}", Kernel::new(ast.clone()).name())?;
+                let name = match ast.arg() {
+                    Arg::Source(source) => source.entry.to_string(),
+                    _ => Kernel::new(ast.clone()).name(),
+                };
+                writeln!(f, "kernel {name} on {device}")?;
                 for (i, b) in buffers.iter().enumerate() {
                     writeln!(f, "  data{i}: {} × {}, {:?}", b.len, b.dtype, b.role)?;
                 }
@@ -264,7 +268,9 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     }
     if config.verify && !hit {
         for s in &plan.steps {
-            if let Step::Kernel { ast, .. } = s {
+            if let Step::Kernel { ast, .. } = s
+                && ast.op() == Op::Sink
+            {
                 verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
             }
         }
@@ -321,8 +327,8 @@ pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)>
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.items.iter().filter_map(|i| match i {
-        ScheduleItem::Kernel { ast, device, .. } => Some((ast, device)),
-        ScheduleItem::Copy { .. } => None,
+        ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
+        _ => None,
     }))?;
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {

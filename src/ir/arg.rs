@@ -1,6 +1,6 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
-use super::UOp;
+use super::{Custom, Source, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -295,7 +295,7 @@ pub enum Arg {
     Leaf(u64),
     /// The gradient of a `Call`.
     Gradient(Gradient),
-    /// The target of a `Copy`.
+    /// The target of a `Copy`, or where a `Contiguous` is stored.
     Device(DeviceName),
     /// Where the operands of a `Shards` are, and which axis they are parts along; without one each is the whole.
     Shards {
@@ -304,6 +304,12 @@ pub enum Arg {
         /// The axis.
         axis: Option<usize>,
     },
+    /// The kernel of a `Kernel`.
+    Kernel(Arc<Custom>),
+    /// The number of an `Output` among those of its kernel.
+    Output(usize),
+    /// The text of a `Source`.
+    Source(Arc<Source>),
     /// A kernel argument: its position and its number of elements.
     Global {
         /// Position among the kernel's arguments.

@@ -217,7 +217,11 @@ fn make_shape(u: &UOp) -> Dims {
             }
             s
         }
-        (Op::Sink, _) => Dims::new(),
+        (Op::Sink | Op::Kernel, _) => Dims::new(),
+        (Op::Output, Arg::Output(i)) => match u.src()[0].arg() {
+            Arg::Kernel(kernel) => kernel.outputs.get(*i).map(|o| o.1.clone()).unwrap_or_default(),
+            _ => Dims::new(),
+        },
         (Op::Shards, Arg::Shards { axis, .. }) => {
             let mut s = u.src()[0].shape().clone();
             if let Some(size) = axis.and_then(|a| s.get_mut(a)) {

@@ -2,6 +2,7 @@
 //! A verifier per stage (`verify/`) says which ops may stand where.
 
 mod arg;
+mod custom;
 mod derive;
 mod doc;
 pub mod eval;
@@ -16,6 +17,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use custom::{Custom, Source};
 pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, SpecialKind, Storage, StorageRef};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;

@@ -183,6 +183,12 @@ impl fmt::Debug for Arg {
                 write!(f, "devices={}", Bare(devices.as_str()))?;
                 axis.map_or(Ok(()), |axis| write!(f, " axis={axis}"))?;
             }
+            Arg::Kernel(k) => {
+                write!(f, "kernel={:016x} outputs=", k.ast.key())?;
+                list(f, k.outputs.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")))?;
+            }
+            Arg::Output(i) => write!(f, "output={i}")?,
+            Arg::Source(s) => write!(f, "device={} entry={} text={}", Bare(s.device.as_str()), Bare(&s.entry), Quoted(&s.text))?,
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,

@@ -215,6 +215,24 @@ impl UOp {
         let extent = extent.like(&UOp::int(0));
         UOp::new(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
     }
+    /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
+    pub fn at(&self, index: impl Like) -> UOp {
+        UOp::new(Op::Index, self.dtype(), [self.clone(), index.like(&UOp::int(0))].to_src(), Arg::None)
+    }
+    /// What is in memory at an index.
+    pub fn load(&self) -> UOp {
+        UOp::new(Op::Load, self.dtype(), [self.clone()].to_src(), Arg::None)
+    }
+    /// The value written to an index, for every value of the ranges.
+    pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
+        let src: Src = [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+    }
+    /// A fold of a kernel's value over ranges of the kind `Reduce`.
+    pub fn fold(&self, fold: super::Fold, ranges: &[UOp]) -> UOp {
+        let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
+    }
     /// Effects gathered.
     pub fn sink(effects: impl Into<Src>) -> UOp {
         UOp::new(Op::Sink, DType::VOID, effects, Arg::None)

@@ -27,6 +27,10 @@ pub trait Backend: Send + Sync {
     fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
+    /// A text of the user's in the device's language made ready. The program has its name, its arguments and its launch, and no nodes.
+    fn compile_source(&self, program: &Program, _text: &str) -> Result<Arc<dyn Executable>> {
+        Err(Error::Device(format!("kernel {}: the device runs no source; write the kernel as nodes", program.name)))
+    }
     /// Waits until everything that was asked for is done.
     fn synchronize(&self) -> Result<()> {
         Ok(())
@@ -120,10 +124,7 @@ impl Device {
     }
     /// The device whose code runs here too: all CPUs of one process are the same machine.
     pub(crate) fn code(&self) -> DeviceName {
-        match self.name.as_str().rsplit_once(':') {
-            Some((kind, number)) if sees_host(&self.name) && number.parse::<usize>().is_ok() => DeviceName::new(kind),
-            _ => self.name.clone(),
-        }
+        if sees_host(&self.name) { language(&self.name) } else { self.name.clone() }
     }
     /// What its kernels may use.
     pub fn target(&self) -> &Target {
@@ -143,6 +144,9 @@ impl Device {
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
     }
+    pub(crate) fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        self.backend.compile_source(program, text)
+    }
     pub(crate) fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         self.backend.compile_many(programs, keep)
     }
@@ -152,6 +156,14 @@ impl Device {
         let name = |kind: &str, renderer: &str| if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") };
         let all = KINDS.iter().flat_map(|(kind, renderers)| renderers.iter().map(|(renderer, _)| name(kind, renderer)));
         all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
+    }
+}
+
+/// The name without a number: devices of one such name take the same source.
+pub(crate) fn language(name: &DeviceName) -> DeviceName {
+    match name.as_str().rsplit_once(':') {
+        Some((kind, number)) if number.parse::<usize>().is_ok() => DeviceName::new(kind),
+        _ => name.clone(),
     }
 }
 

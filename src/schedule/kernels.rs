@@ -73,24 +73,30 @@ pub fn loaded(load: &UOp) -> usize {
 pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxHashSet<usize>) -> Vec<Group> {
     let mut groups: Vec<Option<Group>> = Vec::new();
     let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
-    // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
+    // For each group the groups that it needs, directly or not. Copies and kernels of the user's stand between their ends like groups.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
-    let through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, source, _)| (*n, *source)).collect();
+    let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
     let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
-    // The buffer behind a chain of copies.
-    let source = |n: &usize| -> usize {
-        let mut n = *n;
-        while let Some(m) = through_copy.get(&n) {
-            n = *m;
+    // The buffers behind what stands between.
+    let sources = |n: &usize| -> Vec<usize> {
+        let (mut open, mut seen, mut found) = (vec![*n], FxHashSet::default(), Vec::new());
+        while let Some(n) = open.pop() {
+            match between.get(&n) {
+                Some(made_of) => open.extend(made_of.iter().filter(|m| seen.insert(**m))),
+                None => found.push(n),
+            }
         }
-        n
+        found
+    };
+    let producers = |n: &usize, producer: &FxHashMap<usize, usize>| -> Vec<usize> {
+        sources(n).iter().filter_map(|n| producer.get(n).copied()).collect()
     };
     let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
         let copied: BTreeSet<usize> =
-            g.reads.iter().filter(|n| through_copy.contains_key(n)).filter_map(|n| producer.get(&source(n)).copied()).collect();
-        let first: BTreeSet<usize> = g.reads.iter().filter_map(|n| producer.get(&source(n)).copied()).collect();
+            g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();
+        let first: BTreeSet<usize> = g.reads.iter().flat_map(|n| producers(n, &producer)).collect();
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {
             all.extend(needs[*d].iter().copied());
@@ -139,7 +145,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
         let read: FxHashSet<usize> = groups
             .iter()
             .flat_map(|g| g.reads.iter().copied())
-            .chain(ranged.copies.iter().map(|c| c.1))
+            .chain(ranged.between().flat_map(|b| b.1.iter().copied()))
             .chain(keep.iter().copied())
             .collect();
         let before: usize = groups.iter().map(|g| g.stores.len()).sum();

@@ -83,6 +83,9 @@ impl Step {
         match self {
             Step::Copy { from, .. } => vec![*from],
             Step::Kernel { ast, buffers, .. } => {
+                if let Arg::Source(source) = ast.arg() {
+                    return buffers[source.outputs..].to_vec();
+                }
                 let order = ast.toposort();
                 order.iter().filter(|u| u.op() == Op::Load).map(|u| buffers[slot_of(&u.src()[0].src()[0])]).collect()
             }
@@ -92,7 +95,10 @@ impl Step {
     fn writes(&self) -> Vec<usize> {
         match self {
             Step::Copy { to, .. } => vec![*to],
-            Step::Kernel { ast, buffers, .. } => ast.src().iter().map(|s| buffers[slot_of(&s.src()[0].src()[0])]).collect(),
+            Step::Kernel { ast, buffers, .. } => match ast.arg() {
+                Arg::Source(source) => buffers[..source.outputs].to_vec(),
+                _ => ast.src().iter().map(|s| buffers[slot_of(&s.src()[0].src()[0])]).collect(),
+            },
         }
     }
 }
@@ -184,7 +190,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
     let grouping = lap();
 
-    let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
+    let mut buffers: Vec<Option<BufferInfo>> = vec![None; ranged.count];
     for u in &nodes {
         if let Some(&n) = ranged.numbers.get(&u.id()) {
             let role = if n < inputs {
@@ -201,9 +207,18 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
             buffers[n] = Some(BufferInfo { dtype: u.dtype(), len: u.numel(), device, role });
         }
     }
+    // A kernel of the user's writes also what nobody asks for.
+    for k in &ranged.customs {
+        let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
+        for (&n, (dtype, shape)) in k.writes.iter().zip(&kernel.outputs) {
+            let device = device[&k.node.id()].clone();
+            let spare = || BufferInfo { dtype: *dtype, len: shape.iter().product(), device, role: Role::Temporary(0) };
+            buffers[n].get_or_insert_with(spare);
+        }
+    }
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
-    let steps = order::steps(&groups, &ranged, &taken);
+    let steps = order::steps(&groups, &ranged, &taken, &|u| device[&u.id()].clone());
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
     Plan { steps, buffers, outputs, layouts, blocks, times: [preparing, ranging, grouping, lap()] }

@@ -17,6 +17,7 @@
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad` | gradients |
+//! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
@@ -65,6 +66,7 @@ mod cast;
 mod compare;
 mod conv;
 mod create;
+mod custom;
 mod display;
 mod einsum;
 mod elementwise;
@@ -95,6 +97,7 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use custom::CustomKernel;
 pub use elementwise::Rounding;
 pub use gather::Scatter;
 pub use grad::no_grad;

@@ -33,7 +33,7 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         op if op.is(Group::Movement) => movement(u),
         Op::Reduce => reduce(u),
         Op::Contiguous => {
-            rule(matches!(u.arg(), Arg::None | Arg::Dims(_)), "a contiguous has at most a shape for payload", u)?;
+            rule(matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)), "a contiguous has at most a shape or a device for payload", u)?;
             same_dtype(u)
         }
         Op::Copy => {
@@ -41,6 +41,16 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             same_dtype(u)
         }
         Op::Shards => shards(u),
+        Op::Kernel => {
+            rule(matches!(u.arg(), Arg::Kernel(_)) && u.dtype() == DType::VOID, "a kernel of the user's is its payload and has no value", u)?;
+            rule(u.src().iter().all(|s| storable(s.dtype())), "a kernel of the user's reads values", u)
+        }
+        Op::Output => match (u.src()[0].arg(), u.arg()) {
+            (Arg::Kernel(k), Arg::Output(i)) => {
+                rule(k.outputs.get(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its kernel's", u)
+            }
+            _ => Err(broken("an output has a kernel and a number", u)),
+        },
         Op::Leaf => {
             rule(matches!(u.arg(), Arg::Leaf(_)) && u.dtype().is_float(), "a leaf has a number and is of floats", u)?;
             same_dtype(u)
