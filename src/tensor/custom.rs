@@ -26,12 +26,12 @@ pub struct CustomKernel<'a> {
 }
 
 enum Body<'a> {
-    Nodes(Box<dyn FnOnce(&[UOp], &[UOp]) -> UOp + 'a>),
+    Nodes(Box<dyn FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a>),
     Text(Source),
 }
 
 impl<'a> CustomKernel<'a> {
-    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs, one-dimensional and row-major, and returns the `Sink` of its stores:
+    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs, one-dimensional and row-major, and returns its [stores](UOp::store):
     /// values over [loads](UOp::load), [folds](UOp::fold) and elementwise ops, at indices over [ranges](UOp::range). All stores close the same ranges, of the kind
     /// `Global`. What no store reaches is not defined.
     ///
@@ -43,14 +43,14 @@ impl<'a> CustomKernel<'a> {
     /// let rows = CustomKernel::new(|outputs, inputs| {
     ///     let (row, column) = (UOp::range(2, 0, AxisKind::Global), UOp::range(3, 1, AxisKind::Reduce));
     ///     let sum = inputs[0].at(&row * 3 + &column).load().fold(Fold::Add, &[column]);
-    ///     UOp::sink([outputs[0].at(&row).store(sum, &[row])])
+    ///     vec![outputs[0].at(&row).store(sum, &[row])]
     /// });
     /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     /// let sums = Tensor::custom_kernel(&[&x], &[(&[2], DType::F32)], rows)?.remove(0);
     /// assert_eq!((sums + 1.0).to_vec::<f32>()?, [7.0, 16.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new(nodes: impl FnOnce(&[UOp], &[UOp]) -> UOp + 'a) -> CustomKernel<'a> {
+    pub fn new(nodes: impl FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a) -> CustomKernel<'a> {
         CustomKernel { body: Body::Nodes(Box::new(nodes)), grad: None }
     }
 
@@ -108,7 +108,7 @@ impl<'a> CustomKernel<'a> {
     /// let square = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(2, 0, AxisKind::Global);
     ///     let x = inputs[0].at(&i).load();
-    ///     UOp::sink([outputs[0].at(&i).store(&x * &x, &[i])])
+    ///     vec![outputs[0].at(&i).store(&x * &x, &[i])]
     /// });
     /// let square = square.grad(|upstream, inputs| Ok(vec![&upstream[0] * &inputs[0] * 2.0]));
     /// let x = Tensor::new([3.0f32, 4.0]).as_param();
@@ -132,10 +132,10 @@ impl Tensor {
     /// use picograd::{DType, Tensor, ir::{AxisKind, UOp}, tensor::CustomKernel};
     /// let past_the_end = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(4, 0, AxisKind::Global);
-    ///     UOp::sink([outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])])
+    ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
     /// });
     /// let e = Tensor::custom_kernel(&[&Tensor::arange(0, 4, 1)], &[(&[4], DType::I32)], past_the_end).unwrap_err();
-    /// assert!(e.to_string().starts_with("custom_kernel: "));
+    /// assert!(e.to_string().starts_with("compile: custom_kernel: "));
     /// ```
     pub fn custom_kernel(inputs: &[&Tensor], outputs: &[(&[usize], DType)], kernel: CustomKernel<'_>) -> Result<Vec<Tensor>> {
         if inputs.is_empty() || outputs.is_empty() {
@@ -156,7 +156,7 @@ impl Tensor {
         let args: Vec<UOp> = shapes.iter().chain(&given).enumerate().map(buffer).collect();
         let (written, read) = args.split_at(shapes.len());
         let ast = match kernel.body {
-            Body::Nodes(nodes) => checked(nodes(written, read), written, read)?,
+            Body::Nodes(nodes) => checked(UOp::sink(nodes(written, read)), written, read)?,
             Body::Text(source) => text(source, &args, shapes.len(), &device)?,
         };
         let custom = Arc::new(Custom { ast, outputs: shapes.clone() });
