@@ -45,7 +45,12 @@ fn nodes_on_every_device() {
             let (i, k) = (global(4, 0), UOp::range(3, 1, AxisKind::Reduce));
             let at = &i + &k;
             let inside = at.lt(5i64);
-            let index = UOp::new(Op::Index, DType::F32, [inputs[0].clone(), at, inside].into_iter().collect::<picograd::ir::Src>(), picograd::ir::Arg::None);
+            let index = UOp::new(
+                Op::Index,
+                DType::F32,
+                [inputs[0].clone(), at, inside].into_iter().collect::<picograd::ir::Src>(),
+                picograd::ir::Arg::None,
+            );
             let zero = UOp::constant(0.0, DType::F32);
             let load = UOp::new(Op::Load, DType::F32, [index, zero].into_iter().collect::<picograd::ir::Src>(), picograd::ir::Arg::None);
             let sum = load.unary(Op::Exp2).fold(Fold::Add, &[k]).cast(DType::I32);
@@ -62,7 +67,10 @@ fn several_outputs() {
             CustomKernel::new(|outputs, inputs| {
                 let i = global(5, 0);
                 let x = inputs[0].at(&i).load();
-                vec![outputs[0].at(&i).store(&x + 1i64, std::slice::from_ref(&i)), outputs[1].at(UOp::int(4) - &i).store(x.cast(DType::F32), &[i])]
+                vec![
+                    outputs[0].at(&i).store(&x + 1i64, std::slice::from_ref(&i)),
+                    outputs[1].at(UOp::int(4) - &i).store(x.cast(DType::F32), &[i]),
+                ]
             })
         };
         let x = Tensor::arange(0, 5, 1).to(device);
@@ -161,7 +169,8 @@ fn text() {
         y.sum(..).backward();
         assert_eq!(p.grad().unwrap().to_vec::<f32>().unwrap(), [2.0; 8]);
         // SAFETY: neither is run.
-        let broken = unsafe { [("f", "void f(float* out { }"), ("absent", "")].map(|(entry, text)| CustomKernel::source("CPU:CLANG", entry, text)) };
+        let broken =
+            unsafe { [("f", "void f(float* out { }"), ("absent", "")].map(|(entry, text)| CustomKernel::source("CPU:CLANG", entry, text)) };
         for (kernel, says) in broken.into_iter().zip(["error", "absent"]) {
             let y = Tensor::custom_kernel(&[&x("CPU:CLANG")], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
             let e = y.to_vec::<f32>().unwrap_err().to_string();
@@ -189,7 +198,9 @@ fn text() {
     }
     // SAFETY: none of these is run.
     let source = |device: &str, entry: &str| unsafe { CustomKernel::source(device, entry, "…") };
-    let error = |t: &Tensor, k: CustomKernel| Tensor::custom_kernel(&[t], &[(&[8], DType::F32)], k).and_then(|y| y[0].to_vec::<f32>()).unwrap_err().to_string();
+    let error = |t: &Tensor, k: CustomKernel| {
+        Tensor::custom_kernel(&[t], &[(&[8], DType::F32)], k).and_then(|y| y[0].to_vec::<f32>()).unwrap_err().to_string()
+    };
     assert!(error(&x("INTERP"), source("CUDA", "f")).contains("the source is for CUDA, and the tensors are on INTERP"));
     assert!(error(&x("INTERP"), source("INTERP", "f")).contains("runs no source"));
     assert!(error(&x("INTERP"), source("abacus", "f")).contains("there is no device"));

@@ -24,7 +24,8 @@ fn a_step_is_planned_once() {
     let homes: Vec<Vec<u64>> = net.parameters().iter().map(memories).collect();
     assert!(homes.iter().all(|h| h.len() == 4), "a copy on each device");
     for step in 0..4 {
-        let data = |shape: [usize; 2]| Tensor::from_vec((0..shape[0] * shape[1]).map(|i| ((i + step) as f32).sin()).collect::<Vec<_>>(), shape);
+        let data =
+            |shape: [usize; 2]| Tensor::from_vec((0..shape[0] * shape[1]).map(|i| ((i + step) as f32).sin()).collect::<Vec<_>>(), shape);
         let (x, y) = (data([10, 16]).shard(&devices, 0), data([10, 4]).shard(&devices, 0));
         reset_counters();
         let start = std::time::Instant::now();

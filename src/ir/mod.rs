@@ -17,8 +17,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use custom::{Custom, Source};
 pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, SpecialKind, Storage, StorageRef};
+pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;
 pub(crate) use idset::IdSet;

@@ -94,8 +94,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
     let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
-        let copied: BTreeSet<usize> =
-            g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();
+        let copied: BTreeSet<usize> = g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();
         let first: BTreeSet<usize> = g.reads.iter().flat_map(|n| producers(n, &producer)).collect();
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {

@@ -57,7 +57,9 @@ pub fn spread(outputs: &[UOp], devices: &[DeviceName]) -> Spread {
         let each: Rc<[DeviceName]> = name.each().into();
         let many = match value {
             Value::Many(many) if many.devices == each => many.clone(),
-            Value::One { node, placed: false } => Many { parts: each.iter().map(|d| made(node, d)).collect(), devices: each.clone(), split: None },
+            Value::One { node, placed: false } => {
+                Many { parts: each.iter().map(|d| made(node, d)).collect(), devices: each.clone(), split: None }
+            }
             _ => Many { parts: value.parts(&each, None), devices: each.clone(), split: None },
         };
         let layout = Layout {
@@ -288,7 +290,9 @@ impl Many {
         };
         match m {
             Movement::Permute(p) => each(p.iter().position(|&a| a == axis).expect("a permutation has every axis"), &|_, _| m.clone()),
-            Movement::Expand(sizes) if self.len() == sizes[axis] => each(axis, &|i, _| Movement::Expand(with_size(sizes, axis, split.range(i).len()))),
+            Movement::Expand(sizes) if self.len() == sizes[axis] => {
+                each(axis, &|i, _| Movement::Expand(with_size(sizes, axis, split.range(i).len())))
+            }
             Movement::Shrink(ranges) => {
                 let (start, end) = ranges[axis];
                 let here = self.narrowed(axis, start..end);
@@ -308,7 +312,8 @@ impl Many {
             // The pieces stay as long as they are, and each gets its elements from the other end.
             Movement::Flip(_) => {
                 let n = self.len();
-                let piece = |(i, r): (usize, Range<usize>)| apply(&self.narrowed(axis, n - r.end..n - r.start).on(&self.devices[i]), m.clone());
+                let piece =
+                    |(i, r): (usize, Range<usize>)| apply(&self.narrowed(axis, n - r.end..n - r.start).on(&self.devices[i]), m.clone());
                 self.with(split.ranges().enumerate().map(piece).collect(), Some(axis))
             }
             Movement::Reshape(_) => match self.reshaped_axis(shape) {

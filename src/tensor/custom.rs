@@ -249,7 +249,10 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
 fn text(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Result<UOp> {
     let name = language(&canonical(source.device.as_str())?);
     if let Some(other) = device.each().iter().find(|d| language(d) != name) {
-        return Err(Error::Device(format!("{OP}: the source is for {}, and the tensors are on {other}; move them with .to(…)", source.device)));
+        return Err(Error::Device(format!(
+            "{OP}: the source is for {}, and the tensors are on {other}; move them with .to(…)",
+            source.device
+        )));
     }
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if source.entry.is_empty() || !source.entry.chars().all(word) || source.entry.starts_with(|c: char| c.is_ascii_digit()) {

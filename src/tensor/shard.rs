@@ -137,7 +137,10 @@ fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
     }
     let names: Vec<DeviceName> = devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
     match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-        Some((i, name)) => Err(Error::Device(format!("shard: {:?} is the device {name}, which is in the list before; name each once", devices[i].as_ref()))),
+        Some((i, name)) => Err(Error::Device(format!(
+            "shard: {:?} is the device {name}, which is in the list before; name each once",
+            devices[i].as_ref()
+        ))),
         None => Ok(names),
     }
 }

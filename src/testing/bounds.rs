@@ -94,7 +94,17 @@ fn joined(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     let all: Vec<Bound> = src.iter().flat_map(|t| t.bounds.iter().copied()).collect();
     let mut next = 0;
     let mut positions = |t: &Traced| {
-        let data = t.value.data.iter().map(|_| Const::Int({ next += 1; next - 1 })).collect();
+        let data = t
+            .value
+            .data
+            .iter()
+            .map(|_| {
+                Const::Int({
+                    next += 1;
+                    next - 1
+                })
+            })
+            .collect();
         Value { dtype: DType::I64, shape: t.value.shape.clone(), data }
     };
     let parts: Vec<Value> = src.iter().map(|t| positions(t)).collect();

@@ -33,7 +33,11 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         op if op.is(Group::Movement) => movement(u),
         Op::Reduce => reduce(u),
         Op::Contiguous => {
-            rule(matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)), "a contiguous has at most a shape or a device for payload", u)?;
+            rule(
+                matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)),
+                "a contiguous has at most a shape or a device for payload",
+                u,
+            )?;
             same_dtype(u)
         }
         Op::Copy => {
@@ -42,7 +46,11 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         }
         Op::Shards => shards(u),
         Op::Kernel => {
-            rule(matches!(u.arg(), Arg::Kernel(_)) && u.dtype() == DType::VOID, "a kernel of the user's is its payload and has no value", u)?;
+            rule(
+                matches!(u.arg(), Arg::Kernel(_)) && u.dtype() == DType::VOID,
+                "a kernel of the user's is its payload and has no value",
+                u,
+            )?;
             rule(u.src().iter().all(|s| storable(s.dtype())), "a kernel of the user's reads values", u)
         }
         Op::Output => match (u.src()[0].arg(), u.arg()) {

@@ -103,7 +103,10 @@ fn refused() {
     let text = |axis: Option<isize>, devices: &[&str]| x.try_shard(devices, axis).unwrap_err().to_string();
     assert_eq!(text(Some(2), &["CPU:0", "CPU:1"]), "shard: axis 2 is outside [4, 2], whose axes are -2..=1");
     assert_eq!(text(Some(0), &[]), "device: shard: takes one device or more, and was given none");
-    assert_eq!(text(None, &["CPU:1", "cpu", "CPU:0"]), "device: shard: \"CPU:0\" is the device CPU, which is in the list before; name each once");
+    assert_eq!(
+        text(None, &["CPU:1", "cpu", "CPU:0"]),
+        "device: shard: \"CPU:0\" is the device CPU, which is in the list before; name each once"
+    );
     assert!(text(None, &["CPU", "ABACUS"]).starts_with("device: there is no device \"ABACUS\""));
     let (a, b) = (tensor(&[4], 1).shard(&devices(2), 0), tensor(&[4], 1).shard(&devices(3), 0));
     let e = a.try_add(&b).unwrap_err().to_string();

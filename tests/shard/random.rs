@@ -62,7 +62,12 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
                 let sizes: Vec<usize> = shape.iter().map(|&n| if n == 1 { 1 + rng.below(4) } else { n }).collect();
                 x.expand(sizes)
             }
-            11 => x.contiguous() + Tensor::arange(0, shape.last().copied().unwrap_or(1) as i64, 1).cast(DType::I32).reshape([shape.last().copied().unwrap_or(1)]),
+            11 => {
+                x.contiguous()
+                    + Tensor::arange(0, shape.last().copied().unwrap_or(1) as i64, 1)
+                        .cast(DType::I32)
+                        .reshape([shape.last().copied().unwrap_or(1)])
+            }
             _ => x.cast(DType::I64).cast(DType::I32) & 63,
         };
     }

@@ -20,7 +20,13 @@ fn convolutions() -> Sequential {
 }
 
 /// The losses and the parameters after some steps. With devices the parameters are on all of them, and the batch is split.
-fn train(net: &Sequential, shape: &[usize], optimizer: &dyn Fn(Vec<Tensor>) -> Optimizer, over: &[String], steps: u64) -> (Vec<f32>, Vec<Vec<f32>>) {
+fn train(
+    net: &Sequential,
+    shape: &[usize],
+    optimizer: &dyn Fn(Vec<Tensor>) -> Optimizer,
+    over: &[String],
+    steps: u64,
+) -> (Vec<f32>, Vec<Vec<f32>>) {
     let spread = |t: Tensor, axis: Option<isize>| if over.is_empty() { t } else { t.shard(over, axis) };
     if !over.is_empty() {
         net.parameters().iter().for_each(|p| p.shard_(over, None).unwrap());
