@@ -5,6 +5,8 @@ use picograd::ir::{AxisKind, Fold, Op, UOp};
 use picograd::tensor::CustomKernel;
 use picograd::{DType, Device, Tensor};
 
+type Build = dyn Fn(&[UOp], &[UOp]) -> Vec<UOp>;
+
 fn global(extent: usize, id: u32) -> UOp {
     UOp::range(extent, id, AxisKind::Global)
 }
@@ -211,7 +213,7 @@ fn text() {
 #[test]
 fn refused() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
-    let error = |nodes: &dyn Fn(&[UOp], &[UOp]) -> Vec<UOp>| {
+    let error = |nodes: &Build| {
         let kernel = CustomKernel::new(|outputs, inputs| nodes(outputs, inputs));
         Tensor::custom_kernel(&[&x], &[(&[4], DType::I32)], kernel).unwrap_err().to_string()
     };

@@ -344,7 +344,7 @@ impl Many {
         // Axes of size one do not count, so the last that has as much before it is the one.
         let to = (0..shape.len()).filter(|&a| shape[..a].iter().product::<usize>() == before).find(|&a| shape[a] != 1)?;
         let inner: usize = shape[to + 1..].iter().product();
-        split.bounds.iter().all(|b| b * behind % inner == 0).then_some((to, inner))
+        split.bounds.iter().all(|b| (b * behind).is_multiple_of(inner)).then_some((to, inner))
     }
 }
 

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 const OP: &str = "custom_kernel";
 
+/// From the buffers of the outputs and of the inputs, the stores.
+type BuildFn<'a> = dyn FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a;
 /// From the gradients of the outputs and the inputs, a gradient for each input.
 type GradFn = dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync;
 
@@ -26,7 +28,7 @@ pub struct CustomKernel<'a> {
 }
 
 enum Body<'a> {
-    Nodes(Box<dyn FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a>),
+    Nodes(Box<BuildFn<'a>>),
     Text(Source),
 }
 

@@ -55,7 +55,7 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
             9 => {
                 // The same elements in another shape: one axis, or factors of it.
                 let n: usize = shape.iter().product();
-                let factor = (1..=n).filter(|f| n % f == 0).nth(rng.below(3)).unwrap_or(1);
+                let factor = (1..=n).filter(|f| n.is_multiple_of(*f)).nth(rng.below(3)).unwrap_or(1);
                 if rng.below(2) == 0 { x.reshape([factor, n / factor]) } else { x.reshape([n / factor, 1, factor]) }
             }
             10 => {
