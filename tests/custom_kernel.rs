@@ -5,7 +5,7 @@ use picograd::ir::{AxisKind, Fold, Op, UOp};
 use picograd::tensor::CustomKernel;
 use picograd::{DType, Device, Tensor};
 
-type Build = dyn Fn(&[UOp], &[UOp]) -> Vec<UOp>;
+type Build<'a> = dyn Fn(&[UOp], &[UOp]) -> Vec<UOp> + 'a;
 
 fn global(extent: usize, id: u32) -> UOp {
     UOp::range(extent, id, AxisKind::Global)
@@ -213,7 +213,7 @@ fn text() {
 #[test]
 fn refused() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
-    let error = |nodes: &Build| {
+    let error = |nodes: &Build<'_>| {
         let kernel = CustomKernel::new(|outputs, inputs| nodes(outputs, inputs));
         Tensor::custom_kernel(&[&x], &[(&[4], DType::I32)], kernel).unwrap_err().to_string()
     };
