@@ -18,7 +18,7 @@ fn train(devices: &[&str]) -> Result<(Sequential, Vec<f32>), Box<dyn Error>> {
         p.shard_(devices, None)?;
     }
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
-    let mut bar = Progress::new(&format!("{} devices", devices.len()), STEPS as u64);
+    let mut bar = Progress::new(&devices.join(" "), STEPS as u64);
     let mut losses = Vec::new();
     for batch in DataLoader::new(digits(0, 20_000), 100)?.shuffle(0).epoch(0).take(STEPS) {
         let [images, labels] = &batch?[..] else { unreachable!("images and labels") };
