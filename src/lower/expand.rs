@@ -4,7 +4,7 @@
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
 use crate::opt::vector::{self, step};
@@ -21,7 +21,7 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
         ast = simplify(&vectorize(&ast, &r));
     }
     let rest = marked(&ast);
-    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest)) }
+    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest, target)) }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
@@ -118,8 +118,11 @@ fn each_step(from: &[usize], ranges: &[UOp], some: &[usize], mut f: impl FnMut(&
     }
 }
 
+/// From so many sums on, each is added to step by step: others are enough to be busy with while one is waited for. A sum on its own gets what several steps add up to.
+const MANY_SUMS: usize = 8;
+
 /// Writes ranges out: what depends on some of them is there once for each of their steps.
-fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
+fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
     let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
     let is_marked = |s: &UOp| ranges.contains(s);
     let mut done: FxHashMap<u64, Copies> = FxHashMap::default();
@@ -133,6 +136,7 @@ fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
         // The copies of a store stand beside each other; those of what a reduce folds become one value.
         let open = numbers(&|r| u.uses_range(r.range_id()) || (u.op() == Op::Store && closes(r)));
         let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
+        let copies: usize = open.iter().map(|&k| extent(&ranges[k])).product();
         let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
         if open.is_empty() && closed.is_empty() && u.op() != Op::Sink {
             nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
@@ -143,15 +147,28 @@ fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
                     Op::Range if is_marked(&u) => UOp::int(steps[open[0]] as i64),
                     Op::Reduce if !closed.is_empty() => {
                         let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+                        let ranges_left: Vec<UOp> = u.src()[1..].iter().filter(|s| !is_marked(s)).cloned().collect();
+                        let shared = ranges_left.is_empty() || ranges_left.iter().any(|r| r.range_kind() == AxisKind::Group);
+                        if !shared && copies >= MANY_SUMS {
+                            let mut values: Vec<UOp> = Vec::new();
+                            each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
+                            if values.iter().all(|v| is_product(*fold, v, target)) {
+                                let first = values.remove(0);
+                                let src = std::iter::once(first).chain(ranges_left).chain(values);
+                                nodes.push(u.with_src(src.collect::<Src>()));
+                                return;
+                            }
+                        }
                         let mut value: Option<UOp> = None;
                         each_step(steps, ranges, &closed, |steps| {
                             let next = done[&u.src()[0].id()].at(steps);
-                            value = Some(value.take().map_or_else(|| next.clone(), |v| v.binary(fold.op(), next)));
+                            value = Some(value.take().map_or_else(|| next.clone(), |v| fold_one(*fold, &v, next, target)));
                         });
                         let value = value.expect("at least one step");
-                        let rest: Src =
-                            std::iter::once(value.clone()).chain(u.src()[1..].iter().filter(|s| !is_marked(s)).cloned()).collect();
-                        if rest.len() == 1 { started(*fold, value) } else { u.with_src(rest) }
+                        match ranges_left.is_empty() {
+                            true => started(*fold, value),
+                            false => u.with_src(std::iter::once(value).chain(ranges_left).collect::<Src>()),
+                        }
                     }
                     Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
                     Op::Sink => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
@@ -269,6 +286,23 @@ fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
         u.with_src(src)
     });
     UOp::sink(lanes.collect::<Src>())
+}
+
+/// A fold and one value more. A product is added to a sum with one rounding, where that costs nothing.
+fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
+    match is_product(fold, next, target) {
+        true => next.src()[0].fma(&next.src()[1], value),
+        false => value.binary(fold.op(), next),
+    }
+}
+
+/// Is this a product that a fold adds up, of a type in which that is one instruction?
+pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
+    fold == Fold::Add
+        && target.fma
+        && u.op() == Op::Mul
+        && matches!(u.dtype().scalar, Scalar::F32 | Scalar::F64)
+        && target.computes(u.dtype())
 }
 
 /// The value of a fold that is written out whole, as if it had started from the neutral element: a sum of nothing but -0 is +0. The extremes of two

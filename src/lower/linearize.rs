@@ -5,9 +5,11 @@
 //! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
 
 use super::decompose::plain;
+use super::expand::is_product;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
 use crate::opt::extent;
+use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -81,6 +83,11 @@ impl Loops {
     }
 }
 
+/// What a reduce folds at each step: one value, or after expansion several, which stand behind its ranges.
+fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
+    std::iter::once(&u.src()[0]).chain(u.src()[1..].iter().filter(|s| s.op() != Op::Range))
+}
+
 /// The loops that a node closes.
 fn closed(u: &UOp) -> impl Iterator<Item = &UOp> {
     let list = match u.op() {
@@ -151,7 +158,7 @@ impl Items {
 }
 
 /// The pass. The arguments are those of the kernel: one that simplification has left without a use keeps its slot.
-pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
+pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
@@ -185,12 +192,22 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
     }
     let step_block = |i: usize| -> Block {
         let closing = closed(&order[i]).map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
-        loops.deeper(closing, block[number[&order[i].src()[0].id()]])
+        bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
+
+    // Products that nothing but a sum wants are not computed on their own.
+    let mut users = vec![0; order.len()];
+    for s in order.iter().flat_map(|u| u.src()) {
+        users[number[&s.id()]] += 1;
+    }
+    let products = |u: &UOp| {
+        bodies(u).filter(|b| users[number[&b.id()]] == 1 && is_product(fold_of(u), b, target)).map(|b| b.id()).collect::<Vec<_>>()
+    };
+    let fused: FxHashSet<u64> = order.iter().filter(|u| u.op() == Op::Reduce).flat_map(products).collect();
 
     let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
     for (i, u) in order.iter().enumerate() {
-        if matches!(u.op(), Op::Const | Op::Sink | Op::Range) {
+        if matches!(u.op(), Op::Const | Op::Sink | Op::Range) || fused.contains(&u.id()) {
             continue;
         }
         items.place(Item::Node(i), block[i]);
@@ -203,8 +220,11 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
             items.place(Item::Start(i), block[i]);
             items.place(Item::Step(i), step);
             items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
-            if !matches!(u.src()[0].op(), Op::Const | Op::Range) {
-                items.edge(&loops, operand(&u.src()[0]), (Item::Step(i), step));
+            for body in bodies(u) {
+                let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
+                for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
+                    items.edge(&loops, operand(s), (Item::Step(i), step));
+                }
             }
             items.edge(&loops, (Item::Step(i), step), (Item::Node(i), block[i]));
         } else {
@@ -224,8 +244,18 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
     let is_index = |u: &&UOp| u.dtype().scalar() == DType::INDEX;
     let fits = order.iter().filter(is_index).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
     let width = if fits { DType::I32 } else { DType::I64 };
-    let mut emit =
-        Emit { order: &order, loops: &loops, number: &number, width, loaded, new, list: Vec::new(), listed: IdSet::default(), accs: 0 };
+    let mut emit = Emit {
+        order: &order,
+        loops: &loops,
+        number: &number,
+        width,
+        loaded,
+        fused,
+        new,
+        list: Vec::new(),
+        listed: IdSet::default(),
+        accs: 0,
+    };
     emit.arguments(args);
     emit.all(&mut items);
     emit.list
@@ -237,6 +267,8 @@ struct Emit<'a> {
     number: &'a FxHashMap<u64, usize>,
     /// What index integers are.
     width: DType,
+    /// Products that are part of a sum.
+    fused: FxHashSet<u64>,
     /// Places that loads use.
     loaded: FxHashSet<u64>,
     /// What each node has become in the list.
@@ -415,9 +447,15 @@ impl Emit<'_> {
     fn step(&mut self, i: usize) {
         let u = self.order[i].clone();
         let acc = self.now(i).clone();
-        let value = acc.binary(fold_of(&u).op(), self.operand(&u.src()[0]));
-        let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value.clone()].to_src(), Arg::None);
-        self.push(value);
+        let mut value = acc.clone();
+        for body in bodies(&u) {
+            value = match self.fused.contains(&body.id()) {
+                true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &value),
+                false => value.binary(fold_of(&u).op(), self.operand(body)),
+            };
+            self.push(value.clone());
+        }
+        let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value].to_src(), Arg::None);
         self.push(assign.clone());
         self.new[i] = Some(assign);
     }
