@@ -11,9 +11,9 @@ fn global(extent: usize, id: u32) -> UOp {
     UOp::range(extent, id, AxisKind::Global)
 }
 
-/// Where nodes run: every host device that is there.
+/// Where nodes run: every device that is there.
 fn devices() -> Vec<&'static str> {
-    ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:1"].into_iter().filter(|d| Device::get(d).is_ok()).collect()
+    ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:1", "CUDA", "CL"].into_iter().filter(|d| Device::get(d).is_ok()).collect()
 }
 
 /// x·y + 1 over n elements.
@@ -197,6 +197,18 @@ fn text() {
         let kernel = unsafe { CustomKernel::source("CPU:LLVM", "first", "not a text") };
         let y = Tensor::custom_kernel(&[&x("CPU:LLVM")], &[(&[1], DType::F32)], kernel).unwrap().remove(0);
         assert!(y.to_vec::<f32>().unwrap_err().to_string().contains("first"));
+    }
+    let cuda = "extern \"C\" __global__ void add(float* out, const float* in) { int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = in[i] + 3; }";
+    let cl = "__kernel void add(__global float* out, __global const float* in) { int i = get_global_id(0); out[i] = in[i] + 3; }";
+    for (device, text) in [("CUDA", cuda), ("CL", cl)].into_iter().filter(|d| Device::get(d.0).is_ok()) {
+        // SAFETY: two workgroups of four threads, for eight floats.
+        let kernel = unsafe { CustomKernel::source(device, "add", text) }.launch([2, 1, 1], [4, 1, 1]);
+        let got = run::<f32>(&[&(x(device) + 1.0)], (&[8], DType::F32), kernel);
+        assert_eq!(got, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0], "{device}");
+        // SAFETY: it is not run.
+        let kernel = unsafe { CustomKernel::source(device, "add", "not a text") };
+        let y = Tensor::custom_kernel(&[&x(device)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
+        assert!(y.to_vec::<f32>().unwrap_err().to_string().starts_with("compile: "), "{device}");
     }
     // SAFETY: none of these is run.
     let source = |device: &str, entry: &str| unsafe { CustomKernel::source(device, entry, "…") };

@@ -178,3 +178,34 @@ fn what_reads_no_storage_is_made_on_each_device() {
     }
     assert_eq!(y.to_vec::<f32>().unwrap(), want.iter().map(|v| v * 2.0).collect::<Vec<_>>());
 }
+
+#[test]
+fn devices_of_several_kinds() {
+    let kinds =
+        ["CPU:CLANG", "CPU:LLVM", "INTERP", "CUDA", "CL"].into_iter().filter(|d| picograd::Device::get(d).is_ok()).collect::<Vec<_>>();
+    let (x, w) = (tensor(&[11, 6], 1), tensor(&[6, 5], 2));
+    let f = |x: &Tensor, w: &Tensor| (x.matmul(w).relu().softmax(0) * 2.0).sum(0) + w.square().sum(0);
+    let want = f(&x, &w).to_vec::<f32>().unwrap();
+    let p = w.shard(&kinds, None).as_param();
+    let y = f(&x.shard(&kinds, 0), &p);
+    super::assert_close("on one device", &y.to_vec::<f32>().unwrap(), &want, 1e-6);
+    y.sum(..).backward();
+    let q = w.as_param();
+    f(&x, &q).sum(..).backward();
+    let [got, want] = [p, q].map(|t| t.grad().unwrap().to_vec::<f32>().unwrap());
+    super::assert_close("the gradient", &got, &want, 1e-6);
+}
+
+/// What is saved of a network over several devices is its values, and they load into one on one device and the other way round.
+#[test]
+fn state() {
+    use picograd::nn::{Linear, Module};
+    let (a, b) = (Linear::new(6, 5), Linear::new(6, 5));
+    a.weight.shard_(&devices(4), 1).unwrap();
+    let want = a.weight.to_vec::<f32>().unwrap();
+    b.load_state_dict(&a.state_dict(), true).unwrap();
+    assert_eq!((b.weight.to_vec::<f32>().unwrap(), b.weight.device().as_str()), (want, "CPU"));
+    b.weight.assign(b.weight.detach() * 2.0).unwrap();
+    a.load_state_dict(&b.state_dict(), true).unwrap();
+    assert_eq!((a.weight.to_vec::<f32>().unwrap(), a.weight.shard_axis()), (b.weight.to_vec::<f32>().unwrap(), Some(1)));
+}
