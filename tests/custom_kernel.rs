@@ -199,7 +199,7 @@ fn text() {
         assert!(y.to_vec::<f32>().unwrap_err().to_string().contains("first"));
     }
     let cuda = "extern \"C\" __global__ void add(float* out, const float* in) { int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = in[i] + 3; }";
-    let cl = "__kernel void add(__global float* out, __global const float* in) { int i = get_global_id(0); out[i] = in[i] + 3; }";
+    let cl = "__kernel void add(__global float* out, __global const float* in, ulong o, ulong p) { int i = get_global_id(0); out[o + i] = in[p + i] + 3; }";
     for (device, text) in [("CUDA", cuda), ("CL", cl)].into_iter().filter(|d| Device::get(d.0).is_ok()) {
         // SAFETY: two workgroups of four threads, for eight floats.
         let kernel = unsafe { CustomKernel::source(device, "add", text) }.launch([2, 1, 1], [4, 1, 1]);

@@ -63,7 +63,7 @@ impl<'a> CustomKernel<'a> {
     /// | `CPU:CLANG` | C | gets the number of its share after the pointers, a `long` |
     /// | `CPU:LLVM` | LLVM's | is called `entry_entry`, and gets an array of the pointers and the number of its share, an `i64` |
     /// | `CUDA` | CUDA C | is `extern "C" __global__` |
-    /// | `CL` | OpenCL C | is a `__kernel` |
+    /// | `CL` | OpenCL C | is a `__kernel`, and gets after the pointers for each a `ulong`: the element of it that is the first |
     ///
     /// # Safety
     /// Nothing looks into the text. It must be right for the shapes and dtypes that it is used with: it writes the outputs, reads the inputs, stays inside
