@@ -35,6 +35,7 @@ fn a_step_is_planned_once() {
         assert!(loss.item::<f32>().unwrap().is_finite());
         let c = counters();
         println!("step {step}: {} kernels, {} copies, {:?} of which {:?} in kernels", c.kernels, c.copies, start.elapsed(), c.time);
+        assert!(c.compiled * 2 <= c.kernels, "CPUs share their code: {} kernels compiled, {} run", c.compiled, c.kernels);
         if step > 0 {
             assert_eq!((c.compiled, c.schedule_hits), (0, c.schedules), "step {step} plans and compiles nothing");
         }

@@ -208,8 +208,8 @@ impl Value {
             }
             Value::Many(many) => {
                 let piece = |i: usize| match split {
-                    Some(s) => many.narrowed(s.axis, s.range(i)).on(&devices[i]),
-                    None => many.on(&devices[i]),
+                    Some(s) if !many.parts[0].shape().is_empty() => many.narrowed(s.axis, s.range(i)).on(&devices[i]),
+                    _ => many.on(&devices[i]),
                 };
                 (0..devices.len()).map(piece).collect()
             }

@@ -3,6 +3,7 @@
 use super::{devices, tensor};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, Op};
+use picograd::runtime::Buffer;
 use picograd::{DType, Tensor};
 
 #[test]
@@ -39,6 +40,23 @@ fn parts_are_on_their_devices() {
         assert_eq!(s.storage.device().as_str(), device.replace("CPU:0", "CPU"));
         assert_eq!(s.storage.len(), 6);
     }
+}
+
+/// Each device adds up in the same order, so that copies of a value stay copies.
+#[test]
+fn sums_are_the_same_bits_everywhere() {
+    let read = |t: &Tensor| -> Vec<Vec<u8>> {
+        let parts = t.realize().unwrap().uop().src().to_vec();
+        parts.iter().map(|p| Buffer::of(p.src()[0].arg().storage().unwrap()).read().unwrap()).collect()
+    };
+    let x = tensor(&[1000, 3], 1);
+    let first = read(&x.shard(&devices(4), 0).sum(0));
+    assert_eq!(first.len(), 4);
+    assert!(first.iter().all(|p| *p == first[0] && p.len() == 12), "{first:?}");
+    assert_eq!(read(&(x.copy() * 1.0).shard(&devices(4), 0).sum(0)), first, "in every run");
+    // Half precision is added up in f32 and rounded once, as on one device.
+    let ones = Tensor::ones([3000]).cast(DType::F16).realize().unwrap();
+    assert_eq!(ones.shard(&devices(3), 0).sum(0).cast(DType::F32).item::<f32>().unwrap(), 3000.0);
 }
 
 #[test]
