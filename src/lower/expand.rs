@@ -4,6 +4,7 @@
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
+use super::loads::join_loads;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
@@ -21,7 +22,10 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
         ast = simplify(&vectorize(&ast, &r));
     }
     let rest = marked(&ast);
-    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest, target)) }
+    if !rest.is_empty() {
+        ast = simplify(&unroll(&ast, &rest, target));
+    }
+    if target.grid { join_loads(&ast, target) } else { ast }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
