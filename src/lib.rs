@@ -66,3 +66,13 @@ pub struct Quickstart;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The examples of the page on several devices, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/sharding.md")]
+pub struct Sharding;
+
+/// The examples of the page on kernels of the user's, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/custom-kernels.md")]
+pub struct CustomKernels;

@@ -10,7 +10,7 @@
 mod product;
 mod rules;
 
-pub use rules::GRADIENTS;
+pub use rules::{GRADIENTS, device_of};
 
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Fold, Gradient, Op, UOp, substitute_all, toposort_until, walk_along};

@@ -13,6 +13,7 @@ rules! {
         d_contiguous:  Contiguous(_)                       => to([g.clone()]);
         d_contiguous_backward: ContiguousBackward(_)       => to([UOp::new(Op::Contiguous, g.dtype(), [g.clone()].to_src(), Arg::None)]);
         d_computed:    Computed(..)                        => to([g.clone()]);
+        d_shards:      Shards(..)                          => shares(u, g);
         d_copy:        Copy(x)                             => to([copied(g, x)]);
         d_reshape:     Reshape(x)                          => to([g.moved(Movement::Reshape(x.shape().clone()))]);
         d_expand:      Expand(x)                           => to([g.reduced(Fold::Add, (0..x.shape().len()).filter(|&a| x.shape()[a] != u.shape()[a]))]);
@@ -90,15 +91,33 @@ fn unshrunk(u: &UOp, x: &UOp) -> Movement {
 /// The gradient on the device of the operand. One without storage is wherever it is needed.
 fn copied(g: &UOp, x: &UOp) -> UOp {
     match device_of(x) {
-        Some(device) => UOp::new(Op::Copy, g.dtype(), [g.clone()].to_src(), Arg::Device(device)),
+        Some(devices) if devices.is_several() => UOp::shards(devices.each().iter().map(|d| g.copied(d)).collect::<Src>(), &devices, None),
+        Some(device) => g.copied(&device),
         None => g.clone(),
     }
 }
 
-fn device_of(x: &UOp) -> Option<DeviceName> {
+/// Each part along an axis gets its part of the gradient; of copies the first is the value.
+fn shares(u: &UOp, g: &UOp) -> UOp {
+    let Arg::Shards { axis, .. } = u.arg() else { panic!("not shards: {u:?}") };
+    let mut end = 0;
+    let share = |(i, part): (usize, &UOp)| match axis {
+        Some(axis) => {
+            let start = end;
+            end += part.shape()[*axis];
+            g.narrowed(*axis, start..end)
+        }
+        None if i == 0 => g.clone(),
+        None => none(),
+    };
+    UOp::sink(u.src().iter().enumerate().map(share).collect::<Src>())
+}
+
+/// Where a value is; nowhere, if it is made of nothing.
+pub fn device_of(x: &UOp) -> Option<DeviceName> {
     x.toposort().iter().rev().find_map(|u| match u.arg() {
         Arg::Storage(s) => Some(s.storage.device().clone()),
-        Arg::Device(device) | Arg::Param { device, .. } => Some(device.clone()),
+        Arg::Device(device) | Arg::Param { device, .. } | Arg::Shards { devices: device, .. } => Some(device.clone()),
         _ => None,
     })
 }

@@ -4,8 +4,8 @@ use super::counters::count;
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
-use crate::ir::{self, DeviceName, UOp};
-use crate::lower::{self, Program};
+use crate::ir::{self, Arg, DeviceName, Source, UOp};
+use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
@@ -94,7 +94,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
         Choice::By(_) => None,
     };
     if let Some(noopt) = plain
-        && let Some(c) = lock().get(&(ast.clone(), device.name().clone(), noopt))
+        && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
     {
         return Ok(c.clone());
     }
@@ -108,8 +108,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     let time = start.elapsed();
     // A kernel that was optimised by hand is its own key: the optimised graph says all.
     let key = match plain {
-        Some(noopt) => (ast.clone(), device.name().clone(), noopt),
-        None => (kernel.ast.clone(), device.name().clone(), true),
+        Some(noopt) => (ast.clone(), device.code(), noopt),
+        None => (kernel.ast.clone(), device.code(), true),
     };
     if plain.is_none()
         && let Some(c) = lock().get(&key)
@@ -130,11 +130,38 @@ fn keep(key: Key, c: &Arc<Compiled>) {
 /// The program of a kernel on a device, compiled now if it was not before.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
+    if let Arg::Source(source) = ast.arg() {
+        return from_source(ast, source, device);
+    }
     let Chosen { key, kernel, time } = match choose(ast, device, config) {
         Ok(c) => return Ok(c),
         Err(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// The program of a text of the user's.
+fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
+    let key = (ast.clone(), device.code(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let bytes = |a: &UOp| if let Arg::Global { len, .. } = a.arg() { (len * a.dtype().itemsize()) as f64 } else { 0.0 };
+    let program = Program {
+        name: source.entry.to_string(),
+        colored: source.entry.to_string(),
+        uops: Vec::new(),
+        launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
+        args: ast.src().to_vec(),
+        estimate: Estimate { flops: 0.0, bytes: ast.src().iter().map(bytes).sum() },
+        times: Default::default(),
+    };
+    let start = Instant::now();
+    let executable = device.compile_source(&program, &source.text)?;
+    count(|c| c.compiled += 1);
+    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times: [Duration::ZERO, Duration::ZERO, start.elapsed()] });
     keep(key, &c);
     Ok(c)
 }
@@ -160,7 +187,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     }
     while let Some((device, ..)) = fresh.first() {
         let device = device.clone();
-        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.name() == device.name());
+        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.code() == device.code());
         fresh = rest;
         let start = Instant::now();
         let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };

@@ -5,9 +5,10 @@ use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::ir::{self, Arg, DeviceName, UOp};
+use crate::ir::{self, Arg, DeviceName, Op, UOp};
 use crate::opt::Kernel;
 use crate::runtime::buffer::zeroed;
+use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Step};
 use crate::verify;
@@ -53,7 +54,11 @@ impl fmt::Display for ScheduleItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScheduleItem::Kernel { ast, buffers, device } => {
-                writeln!(f, "kernel {} on {device}", Kernel::new(ast.clone()).name())?;
+                let name = match ast.arg() {
+                    Arg::Source(source) => source.entry.to_string(),
+                    _ => Kernel::new(ast.clone()).name(),
+                };
+                writeln!(f, "kernel {name} on {device}")?;
                 for (i, b) in buffers.iter().enumerate() {
                     writeln!(f, "  data{i}: {} × {}, {:?}", b.len, b.dtype, b.role)?;
                 }
@@ -96,8 +101,7 @@ impl ExecItem {
     pub fn check(&self) -> Result<()> {
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                // Devices of the host see each other's memory, and NULL looks at none.
-                let sees_host = |d: &DeviceName| matches!(d.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"));
+                // Devices of the host see each other's memory.
                 let foreign = |d: &DeviceName| d != device && !(sees_host(d) && sees_host(device));
                 if let Some(b) = buffers.iter().find(|b| foreign(b.buffer.device_name())) {
                     return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));
@@ -238,7 +242,7 @@ fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, n
 pub struct Scheduled {
     /// What to run.
     pub items: Vec<ScheduleItem>,
-    /// The buffer of each request; `None` where it has no element.
+    /// The buffer of each request, or of each part of one over several devices; `None` where it has no element.
     pub outputs: Vec<Option<Buffer>>,
     /// The plan behind it.
     pub plan: Arc<Plan>,
@@ -264,7 +268,9 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     }
     if config.verify && !hit {
         for s in &plan.steps {
-            if let Step::Kernel { ast, .. } = s {
+            if let Step::Kernel { ast, .. } = s
+                && ast.op() == Op::Sink
+            {
                 verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
             }
         }
@@ -301,7 +307,8 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             }
             Step::Copy { to, from, start } => {
                 let (to, mut from) = (arg(to), arg(from));
-                from.buffer = from.buffer.part(*start..*start + to.len);
+                // The memory of temporaries is bytes.
+                from.buffer = from.buffer.typed(from.dtype, from.len).part(*start..*start + to.len);
                 from.len = to.len;
                 ScheduleItem::Copy { to, from }
             }
@@ -315,13 +322,13 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     Ok(Scheduled { items, outputs, plan })
 }
 
-/// Computes requests and returns their buffers; `None` where there is no element.
-pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
+/// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
+pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let scheduled = schedule(requests)?;
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.items.iter().filter_map(|i| match i {
-        ScheduleItem::Kernel { ast, device, .. } => Some((ast, device)),
-        ScheduleItem::Copy { .. } => None,
+        ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
+        _ => None,
     }))?;
     let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
     for item in &items {
@@ -330,9 +337,9 @@ pub fn realize(requests: &[Request]) -> Result<Vec<Option<Buffer>>> {
     for item in &items {
         if let Err(e) = item.run() {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
-            requests.iter().filter_map(|r| r.reuse.as_ref()).for_each(|s| Buffer::of(s).overwritten());
+            requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
-    Ok(scheduled.outputs)
+    Ok((scheduled.outputs, scheduled.plan))
 }

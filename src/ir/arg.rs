@@ -1,6 +1,6 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
-use super::UOp;
+use super::{Custom, Source, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -22,6 +22,27 @@ impl DeviceName {
     }
     /// The text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    /// Several devices as one name: where a tensor in parts is, as in `CPU+CPU:1`.
+    pub fn joined(devices: &[DeviceName]) -> DeviceName {
+        DeviceName(devices.iter().map(DeviceName::as_str).collect::<Vec<_>>().join("+").into())
+    }
+    /// Is it several devices?
+    pub fn is_several(&self) -> bool {
+        self.0.contains('+')
+    }
+    /// The devices of the name, in order: itself, unless it is several.
+    pub fn each(&self) -> Vec<DeviceName> {
+        if !self.is_several() {
+            return vec![self.clone()];
+        }
+        self.0.split('+').map(DeviceName::new).collect()
+    }
+}
+
+impl AsRef<str> for DeviceName {
+    fn as_ref(&self) -> &str {
         &self.0
     }
 }
@@ -274,8 +295,21 @@ pub enum Arg {
     Leaf(u64),
     /// The gradient of a `Call`.
     Gradient(Gradient),
-    /// The target of a `Copy`.
+    /// The target of a `Copy`, or where a `Contiguous` is stored.
     Device(DeviceName),
+    /// Where the operands of a `Shards` are, and which axis they are parts along; without one each is the whole.
+    Shards {
+        /// The devices, one for each operand.
+        devices: DeviceName,
+        /// The axis.
+        axis: Option<usize>,
+    },
+    /// The kernel of a `Kernel`.
+    Kernel(Arc<Custom>),
+    /// The number of an `Output` among those of its kernel.
+    Output(usize),
+    /// The text of a `Source`.
+    Source(Arc<Source>),
     /// A kernel argument: its position and its number of elements.
     Global {
         /// Position among the kernel's arguments.
@@ -321,6 +355,13 @@ impl Arg {
     pub fn movement(&self) -> Option<&Movement> {
         match self {
             Arg::Movement(m) => Some(m),
+            _ => None,
+        }
+    }
+    /// The storage, for buffers.
+    pub fn storage(&self) -> Option<&StorageRef> {
+        match self {
+            Arg::Storage(s) => Some(s),
             _ => None,
         }
     }

@@ -217,7 +217,18 @@ fn make_shape(u: &UOp) -> Dims {
             }
             s
         }
-        (Op::Sink, _) => Dims::new(),
+        (Op::Sink | Op::Kernel, _) => Dims::new(),
+        (Op::Output, Arg::Output(i)) => match u.src()[0].arg() {
+            Arg::Kernel(kernel) => kernel.outputs.get(*i).map(|o| o.1.clone()).unwrap_or_default(),
+            _ => Dims::new(),
+        },
+        (Op::Shards, Arg::Shards { axis, .. }) => {
+            let mut s = u.src()[0].shape().clone();
+            if let Some(size) = axis.and_then(|a| s.get_mut(a)) {
+                *size = u.src().iter().map(|p| p.shape().get(axis.unwrap_or(0)).copied().unwrap_or(0)).sum();
+            }
+            s
+        }
         // The inputs of a call have shapes of their own.
         (Op::Call, _) => u.src()[0].shape().clone(),
         // Elementwise: operands have one shape, and rank 0 goes with any.
@@ -349,7 +360,7 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => (of(0).0 >> of(1).0, of(0).1 >> of(1).0),
         Op::Where => (of(1).0.min(of(2).0), of(1).1.max(of(2).1)),
-        Op::Vectorize => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
+        Op::Vectorize | Op::Shards => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
         Op::Reduce => reduce_bounds(u, of(0), all),
         _ => all,
     }

@@ -2,6 +2,7 @@
 //! A verifier per stage (`verify/`) says which ops may stand where.
 
 mod arg;
+mod custom;
 mod derive;
 mod doc;
 pub mod eval;
@@ -17,6 +18,7 @@ mod walk;
 mod tests;
 
 pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, SpecialKind, Storage, StorageRef};
+pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;
 pub(crate) use idset::IdSet;

@@ -150,6 +150,12 @@ ops! {
     Contiguous(x);
     /// The value moved to the device in the payload.
     Copy(x);
+    /// One value over several devices: its parts along an axis, or a copy of it on each. The payload names the devices, in the order of the operands.
+    Shards(x; rest);
+    /// A kernel of the user's, which is the payload, on the inputs. It has no value; its outputs have.
+    Kernel(; inputs);
+    /// What a `Kernel` has written: the payload is the number of the output.
+    Output(kernel);
     /// The value with no gradient behind it.
     Detach(x)                   [Unary Mark];
     /// A parameter: gradients are kept for it and go no further. The payload is its number.
@@ -263,6 +269,8 @@ ops! {
     Vectorize(; x);
     /// Lanes picked from a vector.
     Gep(x);
+    /// A kernel as text for one device, which is the payload, with its arguments.
+    Source(; args);
     /// The effects of a kernel, or the outputs of a tensor graph.
     Sink(; x);
 }

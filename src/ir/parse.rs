@@ -132,6 +132,9 @@ impl<'a> Line<'a> {
         if op == Op::Buffer {
             return Err("a Buffer is storage of a running process and cannot come from text; write a Param".into());
         }
+        if matches!(op, Op::Kernel | Op::Source) {
+            return Err(format!("a {op:?} is code of the user's and cannot come from text"));
+        }
         let sample = sample(op);
         if !self.eat('{') {
             let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous);
@@ -176,6 +179,14 @@ impl<'a> Line<'a> {
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
             Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
+            Op::Shards => {
+                let devices = DeviceName::new(&self.name_of("devices")?);
+                let axis: Option<usize> = if self.sees('}') { None } else { Some(self.number_of("axis")?) };
+                if let Some(axis) = axis.filter(|a| *a >= src[0].shape().len()) {
+                    return Err(format!("axis {axis} of a tensor of rank {}", src[0].shape().len()));
+                }
+                Arg::Shards { devices, axis }
+            }
             Op::DefineGlobal => Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? },
             Op::DefineLocal => Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? },
             Op::DefineAcc => Arg::Acc(self.number_of("acc")?),
@@ -199,6 +210,8 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
+            Op::Output => Arg::Output(self.number_of("output")?),
+            Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
             Op::Sink | Op::Contiguous => {
                 self.keyword("dims")?;
@@ -425,6 +438,10 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Leaf => "{leaf=3}",
         Op::Call => "{gradient=3}",
         Op::Copy => "{device=CUDA:1}",
+        Op::Shards => "{devices=CPU+CPU:1 axis=0}",
+        Op::Kernel => "{kernel=00c0ffee00c0ffee outputs=[f32[3x4]]}",
+        Op::Output => "{output=0}",
+        Op::Source => "{device=CPU:CLANG entry=twice text=\"…\"}",
         Op::DefineGlobal => "{slot=0 len=12}",
         Op::DefineLocal => "{id=0 len=64}",
         Op::DefineAcc => "{acc=0}",

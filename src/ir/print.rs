@@ -179,6 +179,16 @@ impl fmt::Debug for Arg {
             Arg::Leaf(id) => write!(f, "leaf={id}")?,
             Arg::Gradient(g) => write!(f, "gradient={}", g.id())?,
             Arg::Device(d) => write!(f, "device={}", Bare(d.as_str()))?,
+            Arg::Shards { devices, axis } => {
+                write!(f, "devices={}", Bare(devices.as_str()))?;
+                axis.map_or(Ok(()), |axis| write!(f, " axis={axis}"))?;
+            }
+            Arg::Kernel(k) => {
+                write!(f, "kernel={:016x} outputs=", k.ast.key())?;
+                list(f, k.outputs.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")))?;
+            }
+            Arg::Output(i) => write!(f, "output={i}")?,
+            Arg::Source(s) => write!(f, "device={} entry={} text={}", Bare(s.device.as_str()), Bare(&s.entry), Quoted(&s.text))?,
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,

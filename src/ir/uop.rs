@@ -184,6 +184,24 @@ impl UOp {
         };
         UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(Box::new(m)))
     }
+    /// The value on a device.
+    pub fn copied(&self, device: &super::DeviceName) -> UOp {
+        UOp::new(Op::Copy, self.dtype(), [self.clone()].to_src(), Arg::Device(device.clone()))
+    }
+    /// One value over several devices: parts along an axis, or a copy on each.
+    pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
+        let parts = parts.into();
+        UOp::new(Op::Shards, parts[0].dtype(), parts, Arg::Shards { devices: devices.clone(), axis })
+    }
+    /// The elements `start..end` of an axis; itself if that is all of them.
+    pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
+        let shape = self.shape();
+        if range == (0..shape[axis]) {
+            return self.clone();
+        }
+        let keep = |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
+        self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
+    }
     /// A fold over axes of the tensor graph, ascending; they stay with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
         let axes: SmallVec<[usize; 2]> = axes.into_iter().collect();
@@ -196,6 +214,24 @@ impl UOp {
     pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
         UOp::new(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
+    }
+    /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
+    pub fn at(&self, index: impl Like) -> UOp {
+        UOp::new(Op::Index, self.dtype(), [self.clone(), index.like(&UOp::int(0))].to_src(), Arg::None)
+    }
+    /// What is in memory at an index.
+    pub fn load(&self) -> UOp {
+        UOp::new(Op::Load, self.dtype(), [self.clone()].to_src(), Arg::None)
+    }
+    /// The value written to an index, for every value of the ranges.
+    pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
+        let src: Src = [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+    }
+    /// A fold of a kernel's value over ranges of the kind `Reduce`.
+    pub fn fold(&self, fold: super::Fold, ranges: &[UOp]) -> UOp {
+        let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
     }
     /// Effects gathered.
     pub fn sink(effects: impl Into<Src>) -> UOp {

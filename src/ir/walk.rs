@@ -64,6 +64,15 @@ impl UOp {
         toposort([self])
     }
 
+    /// The node under marks, which has its value.
+    pub fn unmarked(&self) -> &UOp {
+        let mut u = self;
+        while u.op().is(Group::Mark) {
+            u = &u.src()[0];
+        }
+        u
+    }
+
     /// This graph with nodes exchanged. A replacement is not looked into.
     pub fn substitute(&self, map: &FxHashMap<UOp, UOp>) -> UOp {
         substitute_all(std::slice::from_ref(self), map).pop().expect("one root in, one root out")

@@ -96,6 +96,7 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce::reduce(src[0], *fold, axes),
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
+        (Op::Shards, Arg::Shards { axis, .. }) => axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis)),
         (op, _) if op.is(Group::Mark) => src[0].clone(),
         (_, Arg::Movement(m)) => match &**m {
             Movement::Reshape(shape) => movement::reshape(src[0], shape),

@@ -70,3 +70,16 @@ pub(super) fn flip(x: &Value, flags: &[bool]) -> Value {
         Some((0..at.len()).map(mirrored).collect())
     })
 }
+
+/// Values one after the other along an axis.
+pub(super) fn joined(parts: &[&Value], axis: usize) -> Value {
+    let mut shape = parts[0].shape.clone();
+    shape[axis] = parts.iter().map(|p| p.shape[axis]).sum();
+    let rows: usize = shape[..axis].iter().product();
+    let row = |p: &Value, r: usize| {
+        let len: usize = p.shape[axis..].iter().product();
+        p.data[r * len..(r + 1) * len].to_vec()
+    };
+    let data = (0..rows).flat_map(|r| parts.iter().flat_map(move |p| row(p, r))).collect();
+    Value { dtype: parts[0].dtype, shape, data }
+}

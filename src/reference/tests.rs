@@ -143,6 +143,15 @@ fn borders_pass_the_value_on() {
 }
 
 #[test]
+fn shards_are_put_together() {
+    let devices = DeviceName::new("CPU+CPU:1");
+    let (a, b) = (grid(2, 1), grid(2, 2));
+    check(&UOp::shards([a.clone(), b].to_src(), &devices, Some(1)), &[2, 3], &[0, 0, 1, 1, 2, 3]);
+    check(&UOp::shards([grid(0, 1), a.clone()].to_src(), &devices, Some(0)), &[2, 1], &[0, 1]);
+    check(&UOp::shards([a.clone(), a].to_src(), &devices, None), &[2, 1], &[0, 1]);
+}
+
+#[test]
 fn roots_may_repeat_and_may_feed_each_other() {
     let x = iota(2);
     let y = &x + 1i64;

@@ -108,6 +108,18 @@ impl Backend for Cpu {
         done.sort_by_key(|d| d.0);
         Ok(done.into_iter().map(|d| d.1).collect::<Result<Vec<_>>>()?.concat())
     }
+    /// C gets an entry that calls the function with the buffers and the number of the share; a text for LLVM has its own.
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let name = &program.name;
+        let code = match self.compiler {
+            Compiler::C(c) => {
+                let args: String = (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
+                c.build(&format!("{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ {name}({args}tidx); }}\n"), name)?
+            }
+            Compiler::Llvm(l) => l.build(text, name)?,
+        };
+        Ok(Arc::new(kernel(text.to_string(), name, &Arc::new(code))?))
+    }
 }
 
 /// More kernels than this are not given to one C compiler.

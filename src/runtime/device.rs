@@ -27,6 +27,10 @@ pub trait Backend: Send + Sync {
     fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
+    /// A text of the user's in the device's language made ready. The program has its name, its arguments and its launch, and no nodes.
+    fn compile_source(&self, program: &Program, _text: &str) -> Result<Arc<dyn Executable>> {
+        Err(Error::Device(format!("kernel {}: the device runs no source; write the kernel as nodes", program.name)))
+    }
     /// Waits until everything that was asked for is done.
     fn synchronize(&self) -> Result<()> {
         Ok(())
@@ -130,6 +134,10 @@ impl Device {
     pub fn name(&self) -> &DeviceName {
         &self.name
     }
+    /// The device whose code runs here too: all CPUs of one process are the same machine.
+    pub(crate) fn code(&self) -> DeviceName {
+        if sees_host(&self.name) { language(&self.name) } else { self.name.clone() }
+    }
     /// What its kernels may use.
     pub fn target(&self) -> &Target {
         self.backend.target()
@@ -148,6 +156,9 @@ impl Device {
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
     }
+    pub(crate) fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        self.backend.compile_source(program, text)
+    }
     pub(crate) fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         self.backend.compile_many(programs, keep)
     }
@@ -158,6 +169,19 @@ impl Device {
         let all = KINDS.iter().flat_map(|(kind, renderers)| renderers.iter().map(|(renderer, _)| name(kind, renderer)));
         all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
     }
+}
+
+/// The name without a number: devices of one such name take the same source.
+pub(crate) fn language(name: &DeviceName) -> DeviceName {
+    match name.as_str().rsplit_once(':') {
+        Some((kind, number)) if number.parse::<usize>().is_ok() => DeviceName::new(kind),
+        _ => name.clone(),
+    }
+}
+
+/// Do its kernels see the memory of the host? NULL looks at none.
+pub(crate) fn sees_host(name: &DeviceName) -> bool {
+    matches!(name.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"))
 }
 
 fn unknown(name: &str) -> Error {

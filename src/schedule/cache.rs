@@ -12,7 +12,7 @@ pub struct Key {
     pub sink: UOp,
     /// Where each output lives.
     pub devices: Vec<DeviceName>,
-    /// The input whose memory each output may take.
+    /// The input whose memory each part of each output may take.
     pub reuse: Vec<Option<usize>>,
 }
 

@@ -73,27 +73,34 @@ pub fn loaded(load: &UOp) -> usize {
 pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxHashSet<usize>) -> Vec<Group> {
     let mut groups: Vec<Option<Group>> = Vec::new();
     let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
-    // For each group the groups that it needs, directly or not. A copy between devices stands between its ends like a group.
+    // For each group the groups that it needs, directly or not. Copies and kernels of the user's stand between their ends like groups.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
-    let through_copy: FxHashMap<usize, usize> = ranged.copies.iter().map(|(n, source, _)| (*n, *source)).collect();
-    // The buffer behind a chain of copies.
-    let source = |n: &usize| -> usize {
-        let mut n = *n;
-        while let Some(m) = through_copy.get(&n) {
-            n = *m;
+    let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
+    let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
+    // The buffers behind what stands between.
+    let sources = |n: &usize| -> Vec<usize> {
+        let (mut open, mut seen, mut found) = (vec![*n], FxHashSet::default(), Vec::new());
+        while let Some(n) = open.pop() {
+            match between.get(&n) {
+                Some(made_of) => open.extend(made_of.iter().filter(|m| seen.insert(**m))),
+                None => found.push(n),
+            }
         }
-        n
+        found
+    };
+    let producers = |n: &usize, producer: &FxHashMap<usize, usize>| -> Vec<usize> {
+        sources(n).iter().filter_map(|n| producer.get(n).copied()).collect()
     };
     let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
-        let copied: BTreeSet<usize> =
-            g.reads.iter().filter(|n| through_copy.contains_key(n)).filter_map(|n| producer.get(&source(n)).copied()).collect();
-        let first: BTreeSet<usize> = g.reads.iter().filter_map(|n| producer.get(&source(n)).copied()).collect();
+        let copied: BTreeSet<usize> = g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();
+        let first: BTreeSet<usize> = g.reads.iter().flat_map(|n| producers(n, &producer)).collect();
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {
             all.extend(needs[*d].iter().copied());
         }
+        let waits = |i: usize| all.iter().any(|d| *d != i);
         let key = (g.extents(), g.device.clone());
         let candidates = by_extents.entry(key).or_default();
         // The latest candidate is tried first: it is the likeliest to share inputs.
@@ -103,6 +110,10 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
                 return None;
             }
             let a = groups[i].as_ref().expect("candidates are alive");
+            // What other devices wait for does not wait for others.
+            if waits(i) && a.writes().any(|n| sent.contains(&n)) {
+                return None;
+            }
             try_merge(a, &g, first.contains(&i)).map(|m| (i, m))
         });
         match found {
@@ -133,7 +144,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
         let read: FxHashSet<usize> = groups
             .iter()
             .flat_map(|g| g.reads.iter().copied())
-            .chain(ranged.copies.iter().map(|c| c.1))
+            .chain(ranged.between().flat_map(|b| b.1.iter().copied()))
             .chain(keep.iter().copied())
             .collect();
         let before: usize = groups.iter().map(|g| g.stores.len()).sum();

@@ -11,15 +11,17 @@ mod order;
 mod prepare;
 mod ranges;
 mod reuse;
+mod shards;
 mod sums;
 
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
 pub use prepare::PREPARE;
+pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,6 +83,9 @@ impl Step {
         match self {
             Step::Copy { from, .. } => vec![*from],
             Step::Kernel { ast, buffers, .. } => {
+                if let Arg::Source(source) = ast.arg() {
+                    return buffers[source.outputs..].to_vec();
+                }
                 let order = ast.toposort();
                 order.iter().filter(|u| u.op() == Op::Load).map(|u| buffers[slot_of(&u.src()[0].src()[0])]).collect()
             }
@@ -90,7 +95,10 @@ impl Step {
     fn writes(&self) -> Vec<usize> {
         match self {
             Step::Copy { to, .. } => vec![*to],
-            Step::Kernel { ast, buffers, .. } => ast.src().iter().map(|s| buffers[slot_of(&s.src()[0].src()[0])]).collect(),
+            Step::Kernel { ast, buffers, .. } => match ast.arg() {
+                Arg::Source(source) => buffers[..source.outputs].to_vec(),
+                _ => ast.src().iter().map(|s| buffers[slot_of(&s.src()[0].src()[0])]).collect(),
+            },
         }
     }
 }
@@ -109,8 +117,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Every buffer that a step names.
     pub buffers: Vec<BufferInfo>,
-    /// Where each output is; `None` for one without elements.
+    /// Where each output is, or each part of one over several devices; `None` for one without elements.
     pub outputs: Vec<Option<Output>>,
+    /// For each request over several devices, how its parts lie.
+    pub layouts: Vec<Option<Layout>>,
     /// Bytes and device of each block of temporaries.
     pub blocks: Vec<(usize, DeviceName)>,
     /// The time that each pass took when the plan was made.
@@ -133,14 +143,17 @@ pub struct Request {
     pub node: UOp,
     /// Where a value that needs no input is computed.
     pub device: DeviceName,
-    /// Storage that nobody will read after this run, and that the output would like to live in.
-    pub reuse: Option<StorageRef>,
+    /// Storage that nobody will read after this run, and that the output would like to live in: for each of its parts, or none at all.
+    pub reuse: Vec<Option<StorageRef>>,
 }
 
 /// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so.
 pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     let (nodes, inputs) = abstracted(requests);
-    let reuse: Vec<Option<usize>> = requests.iter().map(|r| r.reuse.as_ref().and_then(|s| inputs.iter().position(|i| i == s))).collect();
+    let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
+    // An entry for each part, so that a list says what belongs to whom.
+    let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
+    let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len()));
@@ -160,14 +173,15 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
     (nodes, inputs)
 }
 
-/// Plans an abstracted graph.
+/// Plans an abstracted graph. `reuse` has an entry for each part of each output.
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
-    let outputs = bridged(prepare::prepare(outputs), devices);
+    let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
+    let outputs = bridged(prepare::prepare(&parts), &devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
-    let device = devices_of(&nodes, &outputs, devices);
+    let device = devices_of(&nodes, &outputs, &devices);
     let ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
     let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
@@ -176,7 +190,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
     let grouping = lap();
 
-    let mut buffers: Vec<Option<BufferInfo>> = vec![None; inputs + ranged.stored.len() + ranged.copies.len()];
+    let mut buffers: Vec<Option<BufferInfo>> = vec![None; ranged.count];
     for u in &nodes {
         if let Some(&n) = ranged.numbers.get(&u.id()) {
             let role = if n < inputs {
@@ -193,12 +207,21 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
             buffers[n] = Some(BufferInfo { dtype: u.dtype(), len: u.numel(), device, role });
         }
     }
+    // A kernel of the user's writes also what nobody asks for.
+    for k in &ranged.customs {
+        let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
+        for (&n, (dtype, shape)) in k.writes.iter().zip(&kernel.outputs) {
+            let device = device[&k.node.id()].clone();
+            let spare = || BufferInfo { dtype: *dtype, len: shape.iter().product(), device, role: Role::Temporary(0) };
+            buffers[n].get_or_insert_with(spare);
+        }
+    }
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
-    let steps = order::steps(&groups, &ranged, &taken);
+    let steps = order::steps(&groups, &ranged, &taken, &|u| device[&u.id()].clone());
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
-    Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
+    Plan { steps, buffers, outputs, layouts, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
@@ -226,30 +249,43 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
     map
 }
 
-/// The outputs with copies where a node without inputs, which is computed on one device, has users on another. Literals are written out in every user
-/// unless they are asked for.
+/// The outputs with copies where a node without inputs, which is computed on one device, has users on another. What is never stored is written out in every user
+/// and needs none.
 fn bridged(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, devices);
     if device.values().chain(devices).is_sorted_by(|a, b| a == b) {
         return outputs;
     }
-    let to = |u: &UOp, d: &DeviceName| UOp::new(Op::Copy, u.dtype(), [u.clone()].to_src(), Arg::Device(d.clone()));
+    let written = written_out(&nodes, &outputs);
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in &nodes {
         let here = &device[&u.id()];
         let src = u.src().iter().map(|s| {
-            let mut base = s;
-            while base.op().is(Group::Movement) {
-                base = &base.src()[0];
-            }
-            let literal = base.op() == Op::Const && !outputs.contains(s);
-            if u.op() == Op::Copy || literal || device[&s.id()] == *here { done[&s.id()].clone() } else { to(&done[&s.id()], here) }
+            let there = u.op() == Op::Copy || written.contains(&s.id()) || device[&s.id()] == *here;
+            if there { done[&s.id()].clone() } else { done[&s.id()].copied(here) }
         });
         done.insert(u.id(), u.with_src(src.collect::<Src>()));
     }
     let asked = outputs.iter().zip(devices);
-    asked.map(|(o, d)| if device[&o.id()] == *d { done[&o.id()].clone() } else { to(&done[&o.id()], d) }).collect()
+    asked.map(|(o, d)| if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }).collect()
+}
+
+/// What is computed from nothing wherever it is used, because it costs next to nothing and nobody asks for it in memory.
+fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
+    let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(|u| &u.src()[0]);
+    let stored: FxHashSet<u64> = outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
+    let totals = cost::totals(nodes, &|_| false);
+    let mut written: FxHashSet<u64> = FxHashSet::default();
+    for u in nodes {
+        let simple = matches!(u.op(), Op::Const | Op::Iota) || u.op().is(Group::Movement) || u.op().is_alu();
+        // A literal in memory is a literal in kernels all the same.
+        let free = u.op() == Op::Const || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+        if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
+            written.insert(u.id());
+        }
+    }
+    written
 }
 
 /// Numbers the buffers that are in use and places the temporaries.

@@ -83,8 +83,30 @@ pub struct Ranged {
     pub stored: Vec<Stored>,
     /// Copies between devices: the number of the copy, the number of the buffer that it reads, and from which element on.
     pub copies: Vec<(usize, usize, usize)>,
+    /// Kernels of the user's.
+    pub customs: Vec<UserKernel>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
+    /// How many numbers there are.
+    pub count: usize,
+}
+
+/// A kernel of the user's in a plan.
+pub struct UserKernel {
+    /// Its node.
+    pub node: UOp,
+    /// The buffers that it writes: its outputs in order, also those that nobody asks for.
+    pub writes: Vec<usize>,
+    /// The buffers of its inputs.
+    pub reads: Vec<usize>,
+}
+
+impl Ranged {
+    /// What is made without a kernel of the scheduler's: each buffer with those that it is made of.
+    pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
+        let copies = self.copies.iter().map(|(to, from, _)| (*to, std::slice::from_ref(from)));
+        copies.chain(self.customs.iter().flat_map(|c| c.writes.iter().map(|w| (*w, &c.reads[..]))))
+    }
 }
 
 /// Where the elements of a node lie, in order and without gaps: in the buffer of a node, or in a part of a buffer that is there already.
@@ -117,9 +139,17 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     }
 }
 
-/// Is it in memory without a kernel?
+/// Is it in memory without a kernel of the scheduler's?
 fn is_there(u: &UOp) -> bool {
-    matches!(u.op(), Op::Param | Op::Buffer | Op::Copy)
+    matches!(u.op(), Op::Param | Op::Buffer | Op::Copy | Op::Output)
+}
+
+/// The node whose whole buffer has the elements in order: what a kernel of the user's is given.
+fn whole(u: &UOp) -> UOp {
+    match home(u) {
+        (node, None) => node,
+        (_, Some(_)) => u.clone(),
+    }
 }
 
 /// A stand-in for the buffer of a node inside kernel expressions.
@@ -181,6 +211,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
                 forced.insert(u.id());
                 forced.insert(home(&u.src()[0]).0.id());
             }
+            Op::Kernel => forced.extend(u.src().iter().map(|s| whole(s).id())),
             _ => {}
         }
     }
@@ -217,7 +248,7 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> D
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
         // Leaves are read where they are; a literal is stored only if it is asked for itself, or goes to another device.
-        let leaf = matches!(u.op(), Op::Param | Op::Buffer | Op::Copy) || (u.op() == Op::Const && !forced.contains(&u.id()));
+        let leaf = is_there(u) || (u.op() == Op::Const && !forced.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
@@ -387,7 +418,11 @@ fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
 fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
     let Decided { walk, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = Ranged { stored: Vec::new(), copies: Vec::new(), numbers: FxHashMap::default() };
+    let mut out = Ranged { stored: Vec::new(), copies: Vec::new(), customs: Vec::new(), numbers: FxHashMap::default(), count: inputs };
+    let next = |out: &mut Ranged| {
+        out.count += 1;
+        out.count - 1
+    };
     let mut buffers: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in order {
         if u.numel() == 0 {
@@ -404,11 +439,24 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
                 out.numbers.insert(u.id(), *slot);
             }
             Op::Copy => {
-                let number = inputs + out.stored.len() + out.copies.len();
+                let number = next(&mut out);
                 buffers.insert(u.id(), placeholder(u, number));
                 out.numbers.insert(u.id(), number);
                 let (source, part) = home(&u.src()[0]);
                 out.copies.push((number, out.numbers[&source.id()], part.map_or(0, |p| p.start)));
+            }
+            Op::Kernel => {
+                let Arg::Kernel(kernel) = u.arg() else { panic!("a kernel without a body: {u:?}") };
+                let writes = kernel.outputs.iter().map(|_| next(&mut out)).collect();
+                let reads = u.src().iter().map(|s| out.numbers[&whole(s).id()]).collect();
+                out.customs.push(UserKernel { node: u.clone(), writes, reads });
+            }
+            Op::Output => {
+                let Arg::Output(i) = u.arg() else { panic!("an output without a number: {u:?}") };
+                let kernel = out.customs.iter().rev().find(|c| c.node == u.src()[0]).expect("a kernel comes before its outputs");
+                let number = kernel.writes[*i];
+                buffers.insert(u.id(), placeholder(u, number));
+                out.numbers.insert(u.id(), number);
             }
             _ => {}
         }
@@ -417,7 +465,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
                 let value = expression(u, d, &values);
                 match stored.get(&u.id()) {
                     Some(ranges) => {
-                        let number = inputs + out.stored.len() + out.copies.len();
+                        let number = next(&mut out);
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
                         let index = flat(&d.at, u.shape());

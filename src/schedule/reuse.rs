@@ -32,8 +32,8 @@ pub fn take_over(
         let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b))
             if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
         let Some(writer) = groups.iter().position(|g| g.writes().any(|n| n == number)) else { continue };
-        // An input that is itself an output keeps its content, and so does one that a copy reads.
-        let wanted = numbers.contains(&Some(input)) || ranged.copies.iter().any(|c| c.1 == input || c.1 == number);
+        // An input that is itself an output keeps its content, and so does one that a copy or a kernel of the user's reads.
+        let wanted = numbers.contains(&Some(input)) || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
         let twice = taken.iter().any(|t| t.input == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1;
         if !fits || wanted || twice || !reads_in_step(&groups[writer], number, input) {
             continue;

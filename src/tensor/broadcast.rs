@@ -3,7 +3,7 @@
 use super::{Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
-use crate::ir::{DeviceName, Op, UOp, toposort};
+use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -153,7 +153,7 @@ pub(super) fn broadcast_to(op: &'static str, t: &Tensor, shape: &[usize]) -> Res
 }
 
 /// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the others are.
-fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
+pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
     let mut tensors = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t),
         Operand::Scalar(..) => None,
@@ -165,7 +165,7 @@ fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
         }
         if has_data(&first.uop()) {
             let (a, b) = (first.device(), t.device());
-            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…)")));
+            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…) or .shard(…)")));
         }
         first = t;
     }
@@ -174,5 +174,5 @@ fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
 
 /// Does the graph read storage, so that it belongs to a device?
 pub(super) fn has_data(u: &UOp) -> bool {
-    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy))
+    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards) || matches!(n.arg(), Arg::Device(_)))
 }

@@ -1,7 +1,8 @@
 //! Gradients as a user sees them: parameters, `backward`, `gradient`, `detach`, `no_grad`.
 
+use super::broadcast::has_data;
 use super::{Inner, Tensor, wrong_dtype, wrong_shape};
-use crate::autograd::{gradients, leaves};
+use crate::autograd::{device_of, gradients, leaves};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
@@ -89,7 +90,7 @@ impl Tensor {
             let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
             let uop = self.raw();
             let leaf = UOp::new(Op::Leaf, uop.dtype(), [uop].to_src(), Arg::Leaf(number));
-            let param = Tensor::new_inner(leaf, self.device().clone(), Some(number));
+            let param = Tensor::new_inner(leaf, self.device(), Some(number));
             lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
             Ok(param)
         }
@@ -124,7 +125,7 @@ impl Tensor {
                 let (Arg::Leaf(number), Some(grad)) = (leaf.arg(), grad) else { continue };
                 let param = lock(&PARAMS).as_ref().and_then(|map| map.get(number)).and_then(Weak::upgrade).map(Tensor);
                 if let Some(param) = param {
-                    let grad = param.with(grad.unary(Op::Detach));
+                    let grad = param.grad_of(grad)?.detach();
                     let sum = match param.grad() {
                         Some(old) => old.try_add(&grad)?,
                         None => grad,
@@ -223,9 +224,21 @@ impl Tensor {
             .map(|(i, (t, count))| {
                 let parts = found.by_ref().take(count).flatten();
                 let sum = parts.reduce(|a, b| a.binary(Op::Add, b));
-                sum.map(|g| t.with(g)).ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))
+                let sum = sum.ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))?;
+                t.grad_of(sum)
             })
             .collect()
+    }
+
+    /// A gradient of this tensor, where and as the tensor is.
+    fn grad_of(&self, grad: UOp) -> Result<Tensor> {
+        if self.is_param() && self.device().is_several() {
+            return self.with(grad).try_shard_like(self);
+        }
+        // A value that reads no storage is wherever it is used, and its gradient comes from there.
+        let elsewhere = |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
+        let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
+        Ok(self.with(grad))
     }
 
     /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad` is given the gradient of the result and the inputs,

@@ -307,7 +307,7 @@ fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
                     return outside(op, format!("a mask of {:?} on the axes of {:?} from {axis} on", t.dims(), shape));
                 }
                 // Lists are made on the default device, and places may come from anywhere.
-                let t = if t.device() == x.device() { t } else { t.try_to(&x.device().to_string())? };
+                let t = if t.device() == x.device() { t } else { t.try_to(x.device().as_str())? };
                 cut.places.push((cut.out.len(), t));
                 (0..n).for_each(|_| cut.whole());
             }

@@ -153,7 +153,7 @@ impl Tensor {
             let mut tail = vec![0u8; rest];
             tail[0] |= end;
             tail[rest - 1] |= 0x80;
-            let tail = Tensor::new(tail).try_to(&self.device().to_string())?.try_expand([messages, rest])?;
+            let tail = Tensor::new(tail).try_to(self.device().as_str())?.try_expand([messages, rest])?;
             let bytes = Tensor::try_cat(&[self.try_reshape([messages, length])?, tail], 1)?;
             let place = Tensor::try_arange(0u64, 64, 8)?;
             let lanes = bytes.try_reshape([messages, blocks, block / 8, 8])?.try_cast(DType::U64)?.try_lshift(&place)?.try_sum(-1)?;

@@ -17,6 +17,8 @@
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad` | gradients |
+//! | `custom` | kernels of the user's |
+//! | `shard` | tensors over several devices |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -64,6 +66,7 @@ mod cast;
 mod compare;
 mod conv;
 mod create;
+mod custom;
 mod display;
 mod einsum;
 mod elementwise;
@@ -86,6 +89,7 @@ mod random;
 mod realize;
 mod reduce;
 mod scan;
+mod shard;
 mod sort;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
@@ -93,6 +97,7 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use custom::CustomKernel;
 pub use elementwise::Rounding;
 pub use gather::Scatter;
 pub use grad::no_grad;
@@ -120,9 +125,10 @@ pub struct Tensor(Arc<Inner>);
 struct Inner {
     /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a lock.
     uop: RwLock<UOp>,
-    device: DeviceName,
-    /// Storage that an assignment left behind, and that the new value may live in.
-    home: Mutex<Option<StorageRef>>,
+    /// Where it is. Only a move in place changes it.
+    device: RwLock<&'static DeviceName>,
+    /// Storage that an assignment left behind, and that the new value may live in: one for each device.
+    home: Mutex<Vec<StorageRef>>,
     /// For a parameter, its number; its node is then a `Leaf` of that number.
     param: Option<u64>,
     /// What `backward` has added up.
@@ -139,10 +145,11 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
-        Tensor::new_inner(uop, device, None)
+        Tensor::new_inner(uop, known(&device), None)
     }
-    fn new_inner(uop: UOp, device: DeviceName, param: Option<u64>) -> Tensor {
-        let tensor = Tensor(Arc::new(Inner { uop: RwLock::new(uop), device, home: Mutex::default(), param, grad: Mutex::default() }));
+    fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {
+        let (uop, device) = (RwLock::new(uop), RwLock::new(device));
+        let tensor = Tensor(Arc::new(Inner { uop, device, home: Mutex::default(), param, grad: Mutex::default() }));
         realize::register(&tensor);
         tensor
     }
@@ -172,8 +179,8 @@ impl Tensor {
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::zeros([2]).to("interp").device().as_str(), "INTERP");
     /// ```
-    pub fn device(&self) -> &DeviceName {
-        &self.0.device
+    pub fn device(&self) -> &'static DeviceName {
+        *self.0.device.read().unwrap_or_else(|e| e.into_inner())
     }
     /// What all handles on this tensor share, and no other tensor that is alive has.
     pub(crate) fn id(&self) -> usize {
@@ -294,7 +301,7 @@ impl Tensor {
     }
     /// Another node on the same device.
     fn with(&self, uop: UOp) -> Tensor {
-        Tensor::from_uop(uop, self.device().clone())
+        Tensor::new_inner(uop, self.device(), None)
     }
     /// The node's shape, without a copy to a `Vec`.
     fn dims(&self) -> Dims {
@@ -328,6 +335,20 @@ impl From<&Tensor> for Tensor {
     /// Another handle on the same tensor.
     fn from(t: &Tensor) -> Tensor {
         t.clone()
+    }
+}
+
+/// The one copy of a device's name that all tensors point at. There are as many as there are devices, so they are kept.
+fn known(name: &DeviceName) -> &'static DeviceName {
+    static NAMES: Mutex<Vec<&'static DeviceName>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
+    match names.iter().find(|n| **n == name) {
+        Some(known) => known,
+        None => {
+            let known: &'static DeviceName = Box::leak(Box::new(name.clone()));
+            names.push(known);
+            known
+        }
     }
 }
 

@@ -9,11 +9,12 @@ use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element, from_bytes};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
-use crate::ir::{Arg, DeviceName, Group, Op, StorageRef, ToSrc, UOp, substitute_all, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, substitute_all, toposort, unmarked};
 use crate::runtime::{Buffer, Device, device::canonical};
 use crate::schedule::Request;
 use crate::shape::Movement;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The live tensors. Dead entries are swept when the list has doubled.
@@ -53,7 +54,11 @@ pub(super) fn default_device() -> DeviceName {
 /// A one-dimensional node over new storage with these bytes. Panics if there is no memory for them.
 #[track_caller]
 pub(super) fn buffer(bytes: Vec<u8>, dtype: DType, device: &DeviceName) -> UOp {
-    super::or_panic(Buffer::from_bytes(device, dtype, &bytes)).node()
+    let on = |device: &DeviceName| super::or_panic(Buffer::from_bytes(device, dtype, &bytes)).node();
+    match &device.each()[..] {
+        [one] => on(one),
+        each => UOp::shards(each.iter().map(on).collect::<Src>(), device, None),
+    }
 }
 
 /// The node under reshapes and marks: it has the same elements.
@@ -65,13 +70,18 @@ fn base(u: &UOp) -> &UOp {
     base
 }
 
-/// The storage of a node that is a whole buffer under some shape.
-fn whole_buffer(u: &UOp) -> Option<&StorageRef> {
-    let base = base(u);
-    match base.arg() {
-        Arg::Storage(s) => Some(s),
-        _ => None,
+/// The storage of a node that is a whole buffer under some shape; of one over several devices that of each part.
+fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
+    let u = base(u);
+    match u.op() {
+        Op::Shards => u.src().iter().map(|part| base(part).arg().storage()).collect(),
+        _ => Some(smallvec::smallvec![u.arg().storage()?]),
     }
+}
+
+/// Are the elements in memory as they are?
+fn is_stored(u: &UOp) -> bool {
+    storages(u).is_some()
 }
 
 /// What takes the place of a node whose elements are known: the buffer, and beside it whatever gradients need of the node.
@@ -102,7 +112,7 @@ fn refuse_stale(nodes: &[UOp]) -> Result<()> {
 fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> {
     let nodes = unmarked(nodes, |_| None);
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
-    let any_home = tensors.iter().any(|t| lock(&t.0.home).is_some());
+    let any_home = tensors.iter().any(|t| !lock(&t.0.home).is_empty());
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     if any_home {
         let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.raw()).collect();
@@ -129,7 +139,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> 
         .zip(nodes.iter())
         .map(|(t, node)| {
             let free = |s: &StorageRef| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s);
-            let reuse = lock(&t.0.home).clone().filter(|s| free(s) && Buffer::of(s).is_writable());
+            let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
             Request { node: node.clone(), device: t.device().clone(), reuse }
         })
         .collect()
@@ -153,7 +163,7 @@ fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
 
 /// The part of [`realize_all`] for one device.
 fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
-    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| whole_buffer(&t.raw()).is_none()).collect();
+    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| !is_stored(&t.raw())).collect();
     if todo.is_empty() {
         return Ok(());
     }
@@ -162,39 +172,48 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let requests = requests(&todo, &old, &all);
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
     refuse_stale(&nodes)?;
-    let buffers = exec::realize(&requests)?;
+    let (buffers, plan) = exec::realize(&requests)?;
+    let mut buffers = buffers.into_iter();
     // What stands for each computed node, and whether the node can only be on this device.
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for (((t, old), r), b) in todo.iter().zip(&old).zip(&requests).zip(buffers) {
-        let b = match b {
-            Some(b) => b,
-            None => Buffer::from_bytes(t.device(), r.node.dtype(), &[])?,
-        };
-        if r.reuse.as_ref().is_some_and(|s| s.storage.id() == crate::ir::Storage::id(&b)) {
-            b.overwritten();
+    for (((t, old), r), layout) in todo.iter().zip(&old).zip(&requests).zip(&plan.layouts) {
+        let mut parts = Src::new();
+        for (i, device) in t.device().each().iter().enumerate() {
+            let b = match buffers.next().flatten() {
+                Some(b) => b,
+                None => Buffer::from_bytes(device, r.node.dtype(), &[])?,
+            };
+            if r.reuse.get(i).is_some_and(|s| s.as_ref().is_some_and(|s| s.storage.id() == crate::ir::Storage::id(&b))) {
+                b.overwritten();
+            }
+            let shape = layout.as_ref().map(|l| Movement::Reshape(l.shapes[i].clone()));
+            parts.push(shape.map_or_else(|| b.node(), |shape| b.node().moved(shape)));
         }
-        let value = b.node();
-        // What is under reshapes and marks has the same elements.
+        let value = match layout {
+            Some(layout) => UOp::shards(parts, &layout.devices, layout.axis),
+            None => parts.remove(0),
+        };
+        // What is under reshapes and marks has the same elements. Under a reshape parts would not be cut where they are.
         let mut inner = old;
         loop {
             if inner.op() != Op::Const {
                 map.insert(inner.clone(), stand_in(inner, &value));
             }
-            if inner.op() != Op::Reshape && !inner.op().is(Group::Mark) {
+            if !(inner.op().is(Group::Mark) || (inner.op() == Op::Reshape && layout.is_none())) {
                 break;
             }
             inner = &inner.src()[0];
         }
         let new = stand_in(old, &value);
         if t.exchange(old, new) {
-            *lock(&t.0.home) = None;
+            lock(&t.0.home).clear();
         }
     }
     // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
     let pinned: FxHashMap<UOp, UOp> = map.iter().filter(|(u, _)| has_data(u)).map(|(u, v)| (u.clone(), v.clone())).collect();
     // What has been computed may still hold the node in what its gradient follows.
     let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
-    let lazy = |t: &&Tensor| whole_buffer(&t.raw()).is_none() || (t.raw().requires_grad() && !done.contains(&Arc::as_ptr(&t.0)));
+    let lazy = |t: &&Tensor| !is_stored(&t.raw()) || (t.raw().requires_grad() && !done.contains(&Arc::as_ptr(&t.0)));
     for (map, same) in [(&map, true), (&pinned, false)] {
         let others: Vec<&Tensor> = all.iter().filter(lazy).filter(|t| (t.device() == device) == same).collect();
         let old: Vec<UOp> = others.iter().map(|t| t.raw()).collect();
@@ -270,7 +289,7 @@ impl Tensor {
         // No memory is taken over: running the items must not change any tensor.
         let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>(), |_| None);
         refuse_stale(&nodes)?;
-        let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: None };
+        let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: vec![] };
         let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
         Ok(exec::schedule(&requests)?.items)
     }
@@ -302,9 +321,12 @@ impl Tensor {
         loop {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
-            if let Some(storage) = whole_buffer(&uop) {
+            if let Some(storages) = storages(&uop) {
                 refuse_stale(&[base(&uop).clone()])?;
-                return Buffer::of(storage).read();
+                return match base(&uop).arg() {
+                    Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
+                    _ => Buffer::of(storages[0]).read(),
+                };
             }
         }
     }
@@ -393,11 +415,12 @@ impl Tensor {
         }
         let new = self.with(unified.src[1].clone());
         let new = super::broadcast::broadcast_to("assign", &new, &self.dims())?.try_cast(self.dtype())?;
+        let new = if self.device().is_several() && has_data(&self.raw()) { new.try_shard_like(self)? } else { new };
         let old = self.raw();
         // A view or an unfinished value has no memory of its own to write, and a value that is stored already has its own.
-        let stored = whole_buffer(&new.raw()).is_some();
-        if let Some(s) = whole_buffer(&old) {
-            *lock(&self.0.home) = (!stored).then(|| s.clone());
+        let stored = is_stored(&new.raw());
+        if let Some(s) = storages(&old) {
+            *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
         }
         let new = new.raw();
         self.set_uop(match self.0.param {
@@ -408,7 +431,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// The tensor on another device. What reads no storage is not copied: it will be computed there.
+        /// The tensor on another device. What reads no storage is not copied: it will be computed there. A tensor over several devices is brought
+        /// together.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -417,41 +441,55 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn to | try_to(&self, device: &str) -> Tensor {
+            if device == self.device().as_str() {
+                return Ok(self.same());
+            }
+            // The name of several devices, as a tensor over them has it.
+            if device.contains('+') {
+                return self.try_shard(&device.split('+').collect::<Vec<_>>(), None);
+            }
             let device = canonical(device)?;
             if device == *self.device() {
                 return Ok(self.same());
             }
             let uop = self.uop();
-            let copied = if has_data(&uop) {
-                UOp::new(Op::Copy, uop.dtype(), [uop.clone()].to_src(), Arg::Device(device.clone()))
-            } else {
-                uop
-            };
+            let copied = if has_data(&uop) { uop.copied(&device) } else { uop };
             Ok(Tensor::from_uop(copied, device))
         }
     }
 
-    /// Moves this handle to another device, as [`to`](Self::to) does. Other handles on the tensor stay where they are. A parameter becomes a
-    /// parameter there and takes its gradient along; an optimizer that holds the old one does not know it.
+    /// Moves this tensor to another device, as [`to`](Self::to) does, for every handle on it. A parameter stays the parameter that it is and takes its
+    /// gradient along; what an optimizer keeps for it stays where it is, so optimizers are made after. What was made from it before is where it was.
     ///
     /// ```
     /// use picograd::Tensor;
-    /// let mut x = Tensor::new([1, 2]);
+    /// let x = Tensor::new([1, 2]);
     /// x.to_("interp")?;
     /// assert_eq!((x.device().as_str(), x.to_vec::<i32>()?), ("INTERP", vec![1, 2]));
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn to_(&mut self, device: &str) -> Result<()> {
-        if canonical(device)? == *self.device() {
-            return Ok(());
-        }
-        *self = if self.is_param() {
-            let param = self.detach().try_to(device)?.try_as_param()?;
-            param.set_grad(self.grad().map(|g| g.try_to(device)).transpose()?);
-            param
-        } else {
-            self.try_to(device)?
+    pub fn to_(&self, device: &str) -> Result<()> {
+        self.move_(|t| t.try_to(device))
+    }
+    /// Exchanges the value, and the gradient of a parameter, for what a function makes of it elsewhere.
+    pub(super) fn move_(&self, to: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+        let grad = self.grad().map(|g| to(&g)).transpose()?;
+        let (moved, node) = match self.0.param {
+            Some(number) => {
+                let moved = to(&self.detach())?;
+                let node = UOp::new(Op::Leaf, moved.dtype(), [moved.raw()].to_src(), Arg::Leaf(number));
+                (moved, node)
+            }
+            None => {
+                let moved = to(self)?;
+                let node = moved.raw();
+                (moved, node)
+            }
         };
+        *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
+        self.set_uop(node);
+        lock(&self.0.home).clear();
+        self.set_grad(grad);
         Ok(())
     }
 
@@ -465,7 +503,7 @@ impl Tensor {
     /// ```
     pub fn contiguous(&self) -> Tensor {
         let uop = self.uop();
-        if whole_buffer(&uop).is_some() || uop.op() == Op::Contiguous {
+        if is_stored(&uop) || uop.op() == Op::Contiguous {
             return self.same();
         }
         self.with(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))

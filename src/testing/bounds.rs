@@ -64,7 +64,8 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
     let bounds = match (u.op(), u.arg()) {
         (Op::Const | Op::Iota, _) => vec![Bound::Exact; value.data.len()],
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce(src[0], *fold, axes, &value),
-        (Op::Contiguous | Op::Copy, _) => src[0].bounds.clone(),
+        (Op::Contiguous | Op::Copy, _) | (Op::Shards, Arg::Shards { axis: None, .. }) => src[0].bounds.clone(),
+        (Op::Shards, _) => joined(u, src),
         (op, _) if op.is(Group::Mark) => src[0].bounds.clone(),
         (_, Arg::Movement(_)) => moved(u, src[0]),
         _ => elementwise(u, src, &value),
@@ -107,6 +108,29 @@ fn moved(u: &UOp, x: &Traced) -> Vec<Bound> {
         Some(i) => x.bounds[i as usize - 1],
     };
     from.data.iter().map(bound).collect()
+}
+
+/// The same for parts that are put together.
+fn joined(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
+    let all: Vec<Bound> = src.iter().flat_map(|t| t.bounds.iter().copied()).collect();
+    let mut next = 0;
+    let mut positions = |t: &Traced| {
+        let data = t
+            .value
+            .data
+            .iter()
+            .map(|_| {
+                Const::Int({
+                    next += 1;
+                    next - 1
+                })
+            })
+            .collect();
+        Value { dtype: DType::I64, shape: t.value.shape.clone(), data }
+    };
+    let parts: Vec<Value> = src.iter().map(|t| positions(t)).collect();
+    let from = reference::node(u, &parts.iter().collect::<Vec<_>>());
+    from.data.iter().map(|c| c.as_i64().map_or(Bound::Exact, |i| all[i as usize])).collect()
 }
 
 fn elementwise(u: &UOp, src: &[&Traced], value: &Value) -> Vec<Bound> {

@@ -215,7 +215,7 @@ fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>
         .collect();
     let request = |(i, node): (usize, &UOp)| {
         // The executor sees to it that dtype and length agree; two outputs never want the same memory.
-        let reuse = if setup.in_place { inputs.get(i).cloned() } else { None };
+        let reuse = if setup.in_place { vec![inputs.get(i).cloned()] } else { vec![] };
         Request { node: node.clone(), device: device.name().clone(), reuse }
     };
     Ok(placed.iter().enumerate().map(request).collect())
@@ -226,7 +226,7 @@ fn scheduled(case: &Case, setup: &Setup, device: &Device) -> Outcome<Scheduled> 
 }
 
 fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
-    let buffers = exec::realize(&requests(case, setup, &Device::get(setup.device)?)?)?;
+    let (buffers, _) = exec::realize(&requests(case, setup, &Device::get(setup.device)?)?)?;
     read_outputs(case, &buffers)
 }
 

@@ -33,13 +33,32 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         op if op.is(Group::Movement) => movement(u),
         Op::Reduce => reduce(u),
         Op::Contiguous => {
-            rule(matches!(u.arg(), Arg::None | Arg::Dims(_)), "a contiguous has at most a shape for payload", u)?;
+            rule(
+                matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)),
+                "a contiguous has at most a shape or a device for payload",
+                u,
+            )?;
             same_dtype(u)
         }
         Op::Copy => {
             rule(matches!(u.arg(), Arg::Device(_)), "a copy names its device", u)?;
             same_dtype(u)
         }
+        Op::Shards => shards(u),
+        Op::Kernel => {
+            rule(
+                matches!(u.arg(), Arg::Kernel(_)) && u.dtype() == DType::VOID,
+                "a kernel of the user's is its payload and has no value",
+                u,
+            )?;
+            rule(u.src().iter().all(|s| storable(s.dtype())), "a kernel of the user's reads values", u)
+        }
+        Op::Output => match (u.src()[0].arg(), u.arg()) {
+            (Arg::Kernel(k), Arg::Output(i)) => {
+                rule(k.outputs.get(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its kernel's", u)
+            }
+            _ => Err(broken("an output has a kernel and a number", u)),
+        },
         Op::Leaf => {
             rule(matches!(u.arg(), Arg::Leaf(_)) && u.dtype().is_float(), "a leaf has a number and is of floats", u)?;
             same_dtype(u)
@@ -87,6 +106,16 @@ fn movement(u: &UOp) -> Verdict {
     rule(right, "a movement op has its movement for payload", u)?;
     same_dtype(u)?;
     m.apply_shape(u.src()[0].shape()).map(|_| ()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))
+}
+
+fn shards(u: &UOp) -> Verdict {
+    let Arg::Shards { devices, axis } = u.arg() else { return Err(broken("shards have devices and perhaps an axis", u)) };
+    rule(devices.each().len() == u.src().len(), "shards have a device for each part", u)?;
+    rule(u.src().iter().all(|s| s.dtype() == u.dtype()), "shards have one dtype", u)?;
+    let first = u.src()[0].shape();
+    rule(axis.is_none_or(|a| a < first.len()), "the axis of shards is one of theirs", u)?;
+    let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| Some(a) == *axis || s.shape()[a] == first[a]);
+    rule(u.src().iter().all(alike), "shards differ along their axis alone", u)
 }
 
 fn reduce(u: &UOp) -> Verdict {

@@ -116,6 +116,12 @@ fn check_op(op: Op) -> bool {
         Op::Contiguous => check(&name, &|x| (&x[0] * 2.0).contiguous().square(), &[six(1)]),
         Op::ContiguousBackward => check(&name, &|x| (&x[0] * 2.0).contiguous_backward().square(), &[six(1)]),
         Op::Copy => check(&name, &|x| x[0].to("INTERP").square().to(Device::default_name().as_str()), &[six(1)]),
+        Op::Shards => {
+            for axis in [None, Some(0), Some(1)] {
+                let f = |x: &[Tensor]| x[0].shard(&["INTERP", "INTERP:1"], axis).square().to(Device::default_name().as_str());
+                check(&format!("Shards {axis:?}"), &f, &[six(1)]);
+            }
+        }
         // A gradient stops here, which `api` tests.
         Op::Detach | Op::Leaf => {}
         Op::Call => check(&name, &|x| Tensor::call(&[&x[0]], |x| Ok(x[0].square()), |g, x| Ok(vec![g * &x[0] * 2.0])).unwrap(), &[six(1)]),
@@ -148,6 +154,9 @@ const NO_GRADIENT: &[Op] = &[
     Op::And,
     Op::Or,
     Op::Xor,
+    // A kernel of the user's stands in a call, which has its gradient: `tests/custom_kernel.rs`.
+    Op::Kernel,
+    Op::Output,
     // Bits are no numbers: an error, tested below.
     Op::Bitcast,
 ];

@@ -15,17 +15,19 @@ fn realizing_changes_nothing_but_the_graph() {
 }
 
 #[test]
-fn moving_a_handle() {
-    let mut x = Tensor::new([1.0f32, 2.0]).as_param();
-    let here = x.clone();
+fn moving_in_place() {
+    let x = Tensor::new([1.0f32, 2.0]).as_param();
+    let (handle, before) = (x.clone(), &x * 1.0);
     x.square().sum(..).backward();
     x.to_("interp").unwrap();
-    assert_eq!((x.device().as_str(), here.device().as_str()), ("INTERP", Tensor::zeros([1]).device().as_str()));
+    let here = Tensor::zeros([1]).device().as_str();
+    assert_eq!([&x, &handle, &before].map(|t| t.device().as_str()), ["INTERP", "INTERP", here]);
+    check(&before, &[2], &[1f32, 2.0]);
     assert!(x.is_param());
     check(&x.grad().unwrap(), &[2], &[2f32, 4.0]);
     (&x * 3.0).sum(..).backward();
     check(&x.grad().unwrap(), &[2], &[5f32, 7.0]);
-    check(&here.grad().unwrap(), &[2], &[2f32, 4.0]);
+    check(&handle.grad().unwrap(), &[2], &[5f32, 7.0]);
     assert!(x.to_("abacus").is_err());
     x.to_("INTERP").unwrap();
     check(&x, &[2], &[1f32, 2.0]);

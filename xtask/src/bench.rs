@@ -152,7 +152,7 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let (cpu, start) = (clock(), Instant::now());
     let output = build();
     let building = start.elapsed();
-    let request = Request { node: output.uop(), device: output.device().clone(), reuse: None };
+    let request = Request { node: output.uop(), device: output.device().clone(), reuse: vec![] };
     let clock_schedule = Instant::now();
     let scheduled = exec::schedule(&[request]).expect("the graph has a schedule");
     let scheduling = clock_schedule.elapsed();

@@ -104,9 +104,14 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
         Op::Contiguous if rng.coin() => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
+        Op::Output => Arg::Output(rng.below(3)),
         Op::Leaf => Arg::Leaf(rng.next()),
         Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
         Op::Copy => Arg::Device(device(rng)),
+        Op::Shards => {
+            let rank = src[0].shape().len();
+            Arg::Shards { devices: device(rng), axis: (rank > 0 && rng.coin()).then(|| rng.below(rank)) }
+        }
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },
         Op::DefineAcc => Arg::Acc(rng.next() as u32),
@@ -136,7 +141,7 @@ pub fn nodes(rng: &mut Rng, count: usize) -> Vec<UOp> {
         let op = rng.pick(Op::ALL);
         if op == Op::Const {
             pool.push(literal(rng));
-        } else if op != Op::Buffer {
+        } else if !matches!(op, Op::Buffer | Op::Kernel | Op::Source) {
             let extra = if op.variadic() { rng.below(4) } else { 0 };
             let src: Src = (0..op.arity() + extra).map(|_| rng.pick(&pool)).collect();
             let Some(arg) = arg(rng, op, &src) else { continue };

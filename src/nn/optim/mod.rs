@@ -476,7 +476,7 @@ fn wide(dtype: DType) -> DType {
 /// Zeros for a parameter, in memory: the first step runs the kernels of all others.
 fn zeros(param: &Tensor) -> Result<Tensor> {
     let dtype = wide(param.dtype());
-    Tensor::try_from_bytes(&vec![0; param.numel() * dtype.itemsize()], dtype, param.shape())?.try_to(param.device().as_str())
+    Tensor::try_from_bytes(&vec![0; param.numel() * dtype.itemsize()], dtype, param.shape())?.try_shard_like(param)
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.

@@ -184,6 +184,10 @@ impl Backend for Cl {
         let built = self.shared.build(&source, name)?;
         Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, source, name, program)?))
     }
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let built = self.shared.build(text, &program.name)?;
+        Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, text.to_string(), &program.name, program)?))
+    }
     fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         let mut made = Vec::new();
         for part in programs.chunks(TOGETHER) {

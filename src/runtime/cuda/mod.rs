@@ -89,6 +89,10 @@ impl Backend for CudaDevice {
         };
         names.into_iter().zip(programs).map(kernel).collect()
     }
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let module = self.builder.build(text, &program.name)?;
+        Ok(Arc::new(Kernel::new(&self.builder, &module, &program.name, text.to_string(), text.to_string())?))
+    }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()
     }

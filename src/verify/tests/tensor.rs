@@ -79,6 +79,15 @@ fn ops() {
     refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "does not stand in a tensor graph");
     refused(tensor(&f32c(1.0).splat(4)), "no vectors");
     refused(tensor(&raw(Op::Copy, DType::F32, &[&x])), "a copy names its device");
+    let two = DeviceName::new("CPU+CPU:1");
+    tensor(&UOp::shards([x.clone(), param(1, 3, DType::F32)].to_src(), &two, Some(0))).unwrap();
+    refused(tensor(&UOp::shards([x.clone(), param(1, 3, DType::F32)].to_src(), &two, None)), "differ along their axis alone");
+    refused(tensor(&UOp::shards([x.clone()].to_src(), &two, None)), "a device for each part");
+    refused(tensor(&UOp::shards([x.clone(), param(1, 4, DType::I32)].to_src(), &two, None)), "one dtype");
+    refused(tensor(&UOp::shards([x.clone(), x.clone()].to_src(), &two, Some(1))), "one of theirs");
+    refused(tensor(&raw(Op::Shards, DType::F32, &[&x])), "shards have devices");
+    refused(tensor(&raw(Op::Kernel, DType::VOID, &[&x])), "a kernel of the user's");
+    refused(tensor(&node(Op::Output, DType::F32, [x.clone()].to_src(), Arg::Output(0))), "an output has a kernel");
     let sink = UOp::sink([x].to_src());
     refused(tensor(&UOp::sink([sink].to_src())), "only the root is a sink");
     refused(tensor(&UOp::sink([node(Op::Barrier, DType::VOID, Src::new(), Arg::None)].to_src())), "does not stand");

@@ -1,0 +1,268 @@
+//! Kernels of the user's, as nodes that every device compiles, or as text for one. In come tensors and a kernel; out come tensors that are computed by it when they
+//! are asked for, in one graph with everything else.
+
+use super::broadcast::{Operand, common_device, has_data};
+use super::{Tensor, wrong_shape};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
+use crate::lower;
+use crate::opt::Kernel;
+use crate::runtime::device::{canonical, language};
+use crate::shape::{Dims, checked_numel};
+use crate::target::Target;
+use crate::verify;
+use std::sync::Arc;
+
+const OP: &str = "custom_kernel";
+
+/// From the buffers of the outputs and of the inputs, the stores.
+type BuildFn<'a> = dyn FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a;
+/// From the gradients of the outputs and the inputs, a gradient for each input.
+type GradFn = dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync;
+
+/// A kernel for [`Tensor::custom_kernel`].
+pub struct CustomKernel<'a> {
+    body: Body<'a>,
+    grad: Option<Arc<GradFn>>,
+}
+
+enum Body<'a> {
+    Nodes(Box<BuildFn<'a>>),
+    Text(Source),
+}
+
+impl<'a> CustomKernel<'a> {
+    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs, one-dimensional and row-major, and returns its [stores](UOp::store):
+    /// values over [loads](UOp::load), [folds](UOp::fold) and elementwise ops, at indices over [ranges](UOp::range). All stores close the same ranges, of the kind
+    /// `Global`. What no store reaches is not defined.
+    ///
+    /// It is optimised and compiled for the device as all kernels are, and one that could leave its buffers is an error.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor, ir::{AxisKind, Fold, UOp}, tensor::CustomKernel};
+    /// // The sum of each row.
+    /// let rows = CustomKernel::new(|outputs, inputs| {
+    ///     let (row, column) = (UOp::range(2, 0, AxisKind::Global), UOp::range(3, 1, AxisKind::Reduce));
+    ///     let sum = inputs[0].at(&row * 3 + &column).load().fold(Fold::Add, &[column]);
+    ///     vec![outputs[0].at(&row).store(sum, &[row])]
+    /// });
+    /// let x = Tensor::new([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// let sums = Tensor::custom_kernel(&[&x], &[(&[2], DType::F32)], rows)?.remove(0);
+    /// assert_eq!((sums + 1.0).to_vec::<f32>()?, [7.0, 16.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new(nodes: impl FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a) -> CustomKernel<'a> {
+        CustomKernel { body: Body::Nodes(Box::new(nodes)), grad: None }
+    }
+
+    /// A kernel as text for a device, which calls the function `entry` with a pointer to each output and each input, in order.
+    ///
+    /// | device | language | the function |
+    /// |---|---|---|
+    /// | `CPU:CLANG` | C | gets the number of its share after the pointers, a `long` |
+    /// | `CPU:LLVM` | LLVM's | is called `entry_entry`, and gets an array of the pointers and the number of its share, an `i64` |
+    /// | `CUDA` | CUDA C | is `extern "C" __global__` |
+    /// | `CL` | OpenCL C | is a `__kernel`, and gets after the pointers for each a `ulong`: the element of it that is the first |
+    ///
+    /// # Safety
+    /// Nothing looks into the text. It must be right for the shapes and dtypes that it is used with: it writes the outputs, reads the inputs, stays inside
+    /// both, and its shares and threads do not write what another touches.
+    ///
+    /// ```
+    /// use picograd::{DType, Device, Tensor, tensor::CustomKernel};
+    /// let text = "void twice(float* out, const float* in, long share) { for (int i = 0; i < 3; i++) out[i] = in[i] * 2; }";
+    /// # if Device::get("CPU:CLANG").is_err() { return Ok(()); }
+    /// let x = Tensor::new([1.0f32, 2.0, 3.0]).to("CPU:CLANG");
+    /// // SAFETY: it writes and reads three floats.
+    /// let twice = unsafe { CustomKernel::source("CPU:CLANG", "twice", text) };
+    /// let y = Tensor::custom_kernel(&[&x], &[(&[3], DType::F32)], twice)?.remove(0);
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub unsafe fn source(device: &str, entry: &str, text: &str) -> CustomKernel<'a> {
+        let (grid, local) = ([1; 3], [1; 3]);
+        let source = Source { device: DeviceName::new(device), entry: entry.into(), text: text.into(), grid, local, outputs: 0 };
+        CustomKernel { body: Body::Text(source), grad: None }
+    }
+
+    /// How often a text is started: workgroups in each dimension, and threads of each. On a CPU the first number is that of the shares, which run on several
+    /// threads. Without it a text is started once. A kernel of nodes says by its ranges what it does.
+    ///
+    /// ```
+    /// use picograd::tensor::CustomKernel;
+    /// // SAFETY: it is not run.
+    /// let kernel = unsafe { CustomKernel::source("CUDA", "add", "…") }.launch([16, 1, 1], [256, 1, 1]);
+    /// # drop(kernel);
+    /// ```
+    pub fn launch(mut self, grid: [usize; 3], local: [usize; 3]) -> CustomKernel<'a> {
+        if let Body::Text(source) = &mut self.body {
+            (source.grid, source.local) = (grid, local);
+        }
+        self
+    }
+
+    /// The gradient: a function of the gradients of the outputs and of the inputs, which returns one gradient for each input, of its shape and dtype. It is linear in the
+    /// gradients of the outputs. Without it a gradient that comes to the kernel is an error.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor, ir::{AxisKind, UOp}, tensor::CustomKernel};
+    /// let square = CustomKernel::new(|outputs, inputs| {
+    ///     let i = UOp::range(2, 0, AxisKind::Global);
+    ///     let x = inputs[0].at(&i).load();
+    ///     vec![outputs[0].at(&i).store(&x * &x, &[i])]
+    /// });
+    /// let square = square.grad(|upstream, inputs| Ok(vec![&upstream[0] * &inputs[0] * 2.0]));
+    /// let x = Tensor::new([3.0f32, 4.0]).as_param();
+    /// Tensor::custom_kernel(&[&x], &[(&[2], DType::F32)], square)?[0].sum(..).backward();
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0, 8.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn grad(mut self, grad: impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static) -> CustomKernel<'a> {
+        self.grad = Some(Arc::new(grad));
+        self
+    }
+}
+
+impl Tensor {
+    /// What a kernel of the user's makes of the inputs: a tensor for each output, whose shapes and dtypes are given. Nothing runs until one of them is asked for; then the
+    /// inputs are stored in row-major order, and the kernel writes all its outputs. Over several devices each has the whole of everything.
+    ///
+    /// [`CustomKernel`] says how a kernel is written, and has examples.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor, ir::{AxisKind, UOp}, tensor::CustomKernel};
+    /// let past_the_end = CustomKernel::new(|outputs, inputs| {
+    ///     let i = UOp::range(4, 0, AxisKind::Global);
+    ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
+    /// });
+    /// let e = Tensor::custom_kernel(&[&Tensor::arange(0, 4, 1)], &[(&[4], DType::I32)], past_the_end).unwrap_err();
+    /// assert!(e.to_string().starts_with("compile: custom_kernel: "));
+    /// ```
+    pub fn custom_kernel(inputs: &[&Tensor], outputs: &[(&[usize], DType)], kernel: CustomKernel<'_>) -> Result<Vec<Tensor>> {
+        if inputs.is_empty() || outputs.is_empty() {
+            return wrong_shape(OP, format!("takes an input and an output at least, and was given {} and {}", inputs.len(), outputs.len()));
+        }
+        let operands: Vec<Operand> = inputs.iter().map(|t| Operand::from(*t)).collect();
+        let device = common_device(OP, &operands)?;
+        let shapes: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+        let given: Vec<(DType, Dims)> = inputs.iter().map(|t| (t.dtype(), t.dims())).collect();
+        for (dtype, shape) in shapes.iter().chain(&given) {
+            if checked_numel(OP, shape)? == 0 {
+                return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} has no element"));
+            }
+        }
+        let buffer = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {
+            UOp::new(Op::DefineGlobal, *dtype, Src::new(), Arg::Global { slot, len: shape.iter().product() })
+        };
+        let args: Vec<UOp> = shapes.iter().chain(&given).enumerate().map(buffer).collect();
+        let (written, read) = args.split_at(shapes.len());
+        let ast = match kernel.body {
+            Body::Nodes(nodes) => checked(UOp::sink(nodes(written, read)), written, read)?,
+            Body::Text(source) => text(source, &args, shapes.len(), &device)?,
+        };
+        let custom = Arc::new(Custom { ast, outputs: shapes.clone() });
+        let make = |inputs: &[Tensor], i: usize| -> Result<Tensor> {
+            let src: Src = inputs.iter().map(|t| placed(t, &device)).collect::<Result<_>>()?;
+            let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(custom.clone()));
+            Ok(Tensor::from_uop(UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)), device.clone()))
+        };
+        let output = |i: usize| {
+            if !shapes[i].0.is_float() {
+                return make(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>(), i);
+            }
+            let (grad, shapes) = (kernel.grad.clone(), shapes.clone());
+            let gradient = move |g: &Tensor, inputs: &[Tensor]| {
+                let Some(grad) = &grad else {
+                    let msg = "custom_kernel: the kernel has no gradient; give it one with CustomKernel::grad, or detach() its inputs";
+                    return Err(Error::Gradient(msg.into()));
+                };
+                let zeros = |(dtype, shape): &(DType, Dims)| Tensor::zeros(&shape[..]).cast(*dtype);
+                let all = shapes.iter().enumerate().map(|(j, s)| if j == i { g.clone() } else { zeros(s) }).collect::<Vec<_>>();
+                grad(&all, inputs)
+            };
+            Tensor::call(inputs, |inputs| make(inputs, i), gradient)
+        };
+        (0..shapes.len()).map(output).collect()
+    }
+}
+
+/// The value of an input, on the device even if it is made of nothing.
+fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
+    let uop = t.uop();
+    if has_data(&uop) {
+        return Ok(uop);
+    }
+    if device.is_several() {
+        return Ok(Tensor::from_uop(uop, super::realize::default_device()).try_to(device.as_str())?.uop());
+    }
+    Ok(UOp::new(Op::Contiguous, uop.dtype(), [uop].to_src(), Arg::Device(device.clone())))
+}
+
+fn wrong<T>(msg: String) -> Result<T> {
+    Err(Error::Compile { msg: format!("{OP}: {msg}"), source_at: None })
+}
+
+/// A kernel of nodes that is sound: made of what kernels are made of, on the buffers that it was given, and inside them.
+fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
+    if let Err(e) = verify::kernel(&ast) {
+        return wrong(e);
+    }
+    let nodes = ast.toposort();
+    for u in &nodes {
+        let known = matches!(u.op(), Op::Const | Op::DefineGlobal | Op::Range | Op::Index | Op::Load | Op::Store | Op::Reduce | Op::Sink);
+        let plain = known || (u.op().is_alu() && !matches!(u.op(), Op::CDiv | Op::CMod));
+        if !plain || u.dtype().lanes != 1 {
+            return wrong(format!("{:?} has no place in a kernel before it is optimised: {u:?}", u.op()));
+        }
+        if u.op() == Op::DefineGlobal && !written.contains(u) && !read.contains(u) {
+            return wrong(format!("a buffer that the kernel was not given: {u:?}"));
+        }
+        if u.op() == Op::Load && !read.contains(&u.src()[0].src()[0]) {
+            return wrong(format!("reads an output, which has no content yet: {u:?}"));
+        }
+    }
+    let stored: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+    if let Some(i) = written.iter().position(|w| !stored.contains(&w)) {
+        return wrong(format!("nothing is stored to output {i}"));
+    }
+    if let Some(s) = stored.iter().find(|s| !written.contains(s)) {
+        return wrong(format!("stores to an input: {s:?}"));
+    }
+    if let Some(i) = read.iter().position(|r| !nodes.contains(r)) {
+        return wrong(format!("input {i} is not read; leave it out"));
+    }
+    let ranges = |s: &UOp| s.src()[2..].to_vec();
+    let first = ranges(&ast.src()[0]);
+    if ast.src().iter().any(|s| ranges(s) != first) {
+        return wrong("all stores close the same ranges, in one order; make a kernel of each".into());
+    }
+    if let Some(r) = first.iter().find(|r| r.op() != Op::Range || r.range_kind() != crate::ir::AxisKind::Global) {
+        return wrong(format!("the ranges that a store closes are of the kind Global: {r:?}"));
+    }
+    let program = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
+    match verify::in_bounds(&program.uops) {
+        Ok(()) => Ok(ast),
+        Err(e) => wrong(format!("the kernel could leave its buffers: {e}")),
+    }
+}
+
+/// A text for the device that the tensors are on.
+fn text(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Result<UOp> {
+    let name = language(&canonical(source.device.as_str())?);
+    if let Some(other) = device.each().iter().find(|d| language(d) != name) {
+        return Err(Error::Device(format!(
+            "{OP}: the source is for {}, and the tensors are on {other}; move them with .to(…)",
+            source.device
+        )));
+    }
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if source.entry.is_empty() || !source.entry.chars().all(word) || source.entry.starts_with(|c: char| c.is_ascii_digit()) {
+        return wrong(format!("{:?} is no name of a function", source.entry));
+    }
+    if source.grid.iter().chain(&source.local).any(|n| *n == 0) {
+        return wrong(format!("a launch of {:?} workgroups of {:?} threads starts nothing", source.grid, source.local));
+    }
+    let source = Source { device: name, outputs, ..source };
+    Ok(UOp::new(Op::Source, DType::VOID, args.iter().cloned().collect::<Src>(), Arg::Source(Arc::new(source))))
+}

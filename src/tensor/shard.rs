@@ -1,0 +1,155 @@
+//! Tensors over several devices: in parts along an axis, or whole on each. Such a tensor is a lazy tensor like any other, of its full shape; the
+//! scheduler gives each device its part of the work, and copies what a part needs of another.
+
+use super::broadcast::has_data;
+use super::{Tensor, resolve_axis};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp};
+use crate::runtime::{Buffer, device::canonical, disk};
+use crate::schedule::{Layout, even, layout};
+
+impl Tensor {
+    fallible! {
+        /// The tensor over several devices: with an axis in parts along it, with `None` whole on each. Parts need not be of one size, and where there are more
+        /// devices than elements some are empty.
+        ///
+        /// What is made of such tensors is computed by each device on its part, and gradients go back the way that the parts came. Operands of one
+        /// operation are over the same devices; [`to`](Self::to) brings a tensor together on one.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let devices = ["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
+        /// let x = Tensor::arange(0, 10, 1).shard(&devices, 0);
+        /// let w = Tensor::new([3]).shard(&devices, None);
+        /// assert_eq!((&x * &w).sum(0).item::<i32>()?, 135);
+        /// assert_eq!(x.device().as_str(), "CPU+CPU:1+CPU:2+CPU:3");
+        /// let e = x.try_add(&Tensor::new([1])).unwrap_err();
+        /// assert!(e.to_string().contains("move one with .to(…) or .shard(…)"));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn shard | try_shard(&self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Tensor {
+            let dims = self.dims();
+            let axis = axis.into().map(|axis| resolve_axis("shard", axis, &dims)).transpose()?;
+            let cuts = |axis: usize| even(dims[axis], devices.len());
+            let names = distinct(devices)?;
+            self.spread(&names, axis.map(|axis| (axis, cuts(axis))))
+        }
+
+        /// The tensor where another is: over the same devices, and in parts along the same axis, cut at the same places if the sizes are the same.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::zeros([6, 4]).shard(&["CPU:0", "CPU:1"], 1);
+        /// let y = Tensor::ones([6, 4]).shard_like(&x);
+        /// assert_eq!((y.devices(), y.shard_axis()), (x.devices(), Some(1)));
+        /// ```
+        pub fn shard_like | try_shard_like(&self, other: &Tensor) -> Tensor {
+            if !other.device().is_several() {
+                return self.try_to(other.device().as_str());
+            }
+            let like = other.layout();
+            if self.device() == other.device() && self.raw().unmarked().op() == Op::Shards && self.layout() == like {
+                return Ok(self.same());
+            }
+            let dims = self.dims();
+            let cut = |axis: usize| -> Result<(usize, Vec<usize>)> {
+                let axis = resolve_axis("shard_like", axis as isize, &dims)?;
+                let mut cuts = vec![0];
+                like.iter().flat_map(|l| &l.shapes).for_each(|s| cuts.push(cuts[cuts.len() - 1] + s[axis]));
+                let names = other.device().each().len();
+                Ok((axis, if cuts[names] == dims[axis] { cuts } else { even(dims[axis], names) }))
+            };
+            self.spread(&other.device().each(), like.as_ref().and_then(|l| l.axis).map(cut).transpose()?)
+        }
+    }
+
+    /// Puts this tensor over several devices, as [`shard`](Self::shard) does, for every handle on it: so are the parameters of a network spread. A parameter stays the
+    /// parameter that it is and takes its gradient along; an optimizer is made after, so that what it keeps lies likewise.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+    /// let devices = ["CPU:0", "CPU:1"];
+    /// let net = Linear::new(4, 2);
+    /// for p in net.parameters() {
+    ///     p.shard_(&devices, None)?;
+    /// }
+    /// let x = Tensor::ones([6, 4]).shard(&devices, 0);
+    /// net.forward(&x).square().mean(..).backward();
+    /// assert_eq!(net.weight.grad().unwrap().devices().len(), 2);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn shard_(&self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Result<()> {
+        let axis = axis.into();
+        self.move_(|t| t.try_shard(devices, axis))
+    }
+
+    /// The devices that it is on: one, unless it was [sharded](Self::shard).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::zeros([4]).shard(&["CPU:0", "CPU:1"], 0).devices().len(), 2);
+    /// ```
+    pub fn devices(&self) -> Vec<DeviceName> {
+        self.device().each()
+    }
+
+    /// The axis that its parts lie along. None, if it is whole on each of its devices, or has one.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::zeros([4, 6]).shard(&["CPU:0", "CPU:1"], 0);
+    /// assert_eq!((x.t().shard_axis(), x.sum(0).shard_axis()), (Some(1), None));
+    /// ```
+    pub fn shard_axis(&self) -> Option<usize> {
+        self.layout()?.axis
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        if self.device().is_several() { layout(&self.raw(), self.device()) } else { None }
+    }
+
+    /// The tensor over these devices, cut along an axis at these places.
+    fn spread(&self, devices: &[DeviceName], cuts: Option<(usize, Vec<usize>)>) -> Result<Tensor> {
+        // Only what lies in one piece can be copied from a file.
+        if *self.device() == disk::device() {
+            return self.try_to(devices[0].as_str())?.spread(devices, cuts);
+        }
+        if let [one] = devices {
+            return self.try_to(one.as_str());
+        }
+        let uop = self.uop();
+        // What is made of nothing is made on each device. A gradient has to find its way back.
+        let copied = has_data(&uop) || uop.requires_grad();
+        let part = |(i, device): (usize, &DeviceName)| {
+            let part = cuts.as_ref().map_or(uop.clone(), |(axis, cuts)| uop.narrowed(*axis, cuts[i]..cuts[i + 1]));
+            if copied { part.copied(device) } else { part }
+        };
+        let name = DeviceName::joined(devices);
+        let parts: Src = devices.iter().enumerate().map(part).collect();
+        Ok(Tensor::from_uop(UOp::shards(parts, &name, cuts.map(|c| c.0)), name))
+    }
+}
+
+/// The canonical names, each once.
+fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
+    if devices.is_empty() {
+        return Err(Error::Device("shard: takes one device or more, and was given none".into()));
+    }
+    let names: Vec<DeviceName> = devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
+    match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+        Some((i, name)) => Err(Error::Device(format!(
+            "shard: {:?} is the device {name}, which is in the list before; name each once",
+            devices[i].as_ref()
+        ))),
+        None => Ok(names),
+    }
+}
+
+/// The bytes of parts along an axis, put together.
+pub(super) fn read_parts(shards: &UOp, axis: usize, storages: &[&StorageRef]) -> Result<Vec<u8>> {
+    debug_assert!(matches!(shards.arg(), Arg::Shards { .. }));
+    let rows: usize = shards.shape()[..axis].iter().product();
+    let parts: Vec<Vec<u8>> = storages.iter().map(|s| Buffer::of(s).read()).collect::<Result<_>>()?;
+    let row = |part: &Vec<u8>, r: usize| part[part.len() / rows * r..part.len() / rows * (r + 1)].to_vec();
+    Ok((0..rows).flat_map(|r| parts.iter().flat_map(move |p| row(p, r))).collect())
+}

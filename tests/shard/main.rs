@@ -1,0 +1,45 @@
+//! Tensors over several devices give what one device gives, whatever is split along which axis.
+
+mod api;
+mod ops;
+mod random;
+mod train;
+
+use picograd::Tensor;
+use std::sync::{Mutex, MutexGuard};
+
+/// So many host devices.
+fn devices(n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("CPU:{i}")).collect()
+}
+
+/// The generator is one for the process: whoever seeds it is alone with it.
+fn seeded() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Numbers between -1 and 1 that differ, the same in every run.
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn tensor(shape: &[usize], seed: u64) -> Tensor {
+    Tensor::from_slice(&numbers(shape.iter().product(), seed), shape).realize().unwrap()
+}
+
+/// Every element within the tolerance, relative to the greatest.
+fn assert_close(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
+    assert_eq!(got.len(), want.len(), "{what}: the number of elements");
+    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((g - w).abs() <= tolerance * scale || (g.is_nan() && w.is_nan()), "{what}: element {i} is {g} and should be {w}");
+    }
+}
