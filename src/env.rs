@@ -47,7 +47,12 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PICO_CACHE",
         takes: "a folder, or `off`",
-        doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder.",
+        doc: "Where the store is: what is compiled and tuned is kept there between runs. Without it `picograd` in the user's cache folder.",
+    },
+    Variable {
+        name: "PICO_CACHE_SIZE",
+        takes: "a number of MiB",
+        doc: "How much the store may hold; past it, what was not used for longest goes first. Without it 512.",
     },
     Variable {
         name: "PICO_DATA",
@@ -104,11 +109,16 @@ impl Config {
                 .filter(|d| *d <= 7)
                 .ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
         };
-        // These two are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
+        // These are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
         flag("GUARD", false)?;
         if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n)))
         {
             return Err(Error::Env(format!("THREADS={v}: it takes a number from 1 to {MOST_THREADS}")));
+        }
+        if let Some(v) = get("PICO_CACHE_SIZE").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: u64| n > 0)) {
+            return Err(Error::Env(format!(
+                "PICO_CACHE_SIZE={v}: it takes a number of MiB, as in 512; PICO_CACHE=off turns the store off"
+            )));
         }
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after
@@ -161,6 +171,9 @@ mod tests {
             assert!(e.contains(&format!("DEBUG={bad}")) && e.contains("0 to 7"), "{e}");
         }
         assert!(read(&[("NOOPT", "yes")]).unwrap_err().to_string().contains("0 or 1"));
+        for bad in ["0", "-1", "1 GB"] {
+            assert!(read(&[("PICO_CACHE_SIZE", bad)]).unwrap_err().to_string().contains("a number of MiB"));
+        }
         assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
     }
 }

@@ -164,7 +164,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
         let start = Instant::now();
         let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };
         let each = start.elapsed() / list.len() as u32;
-        count(|c| c.compiled += list.len() as u64);
+        count_compiled(&executables);
         for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
             let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
             keep(chosen.key, &Arc::new(c));
@@ -194,13 +194,20 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     Ok(program)
 }
 
+fn count_compiled(made: &[Arc<dyn Executable>]) {
+    count(|c| {
+        c.compiled += made.len() as u64;
+        c.from_store += made.iter().filter(|e| e.was_kept()).count() as u64;
+    });
+}
+
 fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
     let start = Instant::now();
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
     let executable = device.compile(&program)?;
-    count(|c| c.compiled += 1);
+    count_compiled(std::slice::from_ref(&executable));
     if config.debug >= 4
         && let Some(source) = executable.source()
     {

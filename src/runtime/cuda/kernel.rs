@@ -8,6 +8,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use crate::runtime::buffer::{Memory, Place};
+use crate::runtime::build::Built;
 use crate::runtime::device::Executable;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -27,15 +28,15 @@ pub(super) struct Builder {
 impl Builder {
     /// Compiles and loads a text.
     pub fn build(&self, source: &str, name: &str) -> Result<Arc<Module>> {
-        self.load(&self.nvrtc.build(source, name, &self.arch)?, name)
+        self.load(&self.nvrtc.build(source, name, &self.arch)?, name).map(Arc::new)
     }
 
     /// Loads machine code.
-    pub fn load(&self, image: &[u8], name: &str) -> Result<Arc<Module>> {
+    pub fn load(&self, image: &[u8], name: &str) -> Result<Module> {
         let mut module = null_mut();
         // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call writes one handle.
         match self.gpu.ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })? {
-            0 => Ok(Arc::new(Module { gpu: self.gpu.clone(), handle: module })),
+            0 => Ok(Module { gpu: self.gpu.clone(), handle: module }),
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
                 let mut msg = format!("kernel {name} is refused by the driver: {}", driver.explain(code));
@@ -54,7 +55,7 @@ impl Builder {
 }
 
 /// Loaded machine code.
-pub(super) struct Module {
+pub(in crate::runtime) struct Module {
     gpu: Arc<Gpu>,
     handle: Handle,
 }
@@ -103,14 +104,16 @@ pub(super) struct Kernel {
     plain: Option<String>,
     /// Compiled when a buffer first does not start where vectors have to: as a part of another may.
     unaligned: OnceLock<Result<Function>>,
+    kept: bool,
 }
 
 impl Kernel {
-    /// The kernel of a name in a module.
-    pub fn new(builder: &Arc<Builder>, module: &Arc<Module>, name: &str, source: String, plain: String) -> Result<Kernel> {
+    /// A kernel of loaded code, with its name for people.
+    pub fn new(builder: &Arc<Builder>, built: Built<Module>, name: &str, plain: String) -> Result<Kernel> {
+        let Built { code, symbol, source, kept } = built;
         let plain = (plain != source).then_some(plain);
-        let function = module.function(name)?;
-        Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new() })
+        let function = code.function(&symbol)?;
+        Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new(), kept })
     }
 
     fn start(&self, function: &Function, addresses: &mut [Address], launch: &Launch) -> Result<()> {
@@ -163,5 +166,8 @@ impl Executable for Kernel {
     }
     fn source(&self) -> Option<&str> {
         Some(&self.source)
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
     }
 }
