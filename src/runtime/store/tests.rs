@@ -150,11 +150,11 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_of_use_again() {
     let mut bad: Vec<Vec<u8>> = vec![vec![], b"PICO".to_vec(), vec![0; 4096], (0..100_000).map(|_| random.next() as u8).collect()];
     // Cut off, down to a part of the first page.
     bad.extend([10, 63, 300, 4096, 5000, good.len() / 2, good.len() - 4096, good.len() - 1].map(|n| good[..n].to_vec()));
-    for _ in 0..150 {
+    // One byte of what is in use, or a run of them.
+    let used: Vec<usize> = (0..good.len()).filter(|i| good[*i] != 0).collect();
+    for _ in 0..200 {
         let mut flipped = good.clone();
-        // One byte somewhere, or a run of them in the pages that are in use.
-        let used = flipped.iter().rposition(|b| *b != 0).unwrap();
-        let (at, run) = (random.below(used), if random.below(2) == 0 { 1 } else { 200 });
+        let (at, run) = (used[random.below(used.len())], if random.below(2) == 0 { 1 } else { 200 });
         flipped.iter_mut().skip(at).take(run).for_each(|b| *b = random.next() as u8);
         bad.push(flipped);
     }
