@@ -1,11 +1,12 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
+use super::beam::{self, Beam};
 use super::counters::count;
 use crate::env::{self, Config};
 use crate::error::Result;
 use crate::ir::{self, DeviceName, UOp};
 use crate::lower::{self, Program};
-use crate::opt::{Kernel, Opt, heuristic};
+use crate::opt::{self, Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
 use crate::verify;
@@ -30,7 +31,7 @@ pub struct Compiled {
 /// How optimisations are chosen.
 #[derive(Clone)]
 pub enum Choice {
-    /// As the settings say: the heuristic, or nothing under `NOOPT=1`.
+    /// As the settings say: the heuristic, a search under `BEAM=n`, or nothing under `NOOPT=1`.
     Default,
     /// None.
     Nothing,
@@ -84,8 +85,13 @@ struct Chosen {
     time: Duration,
 }
 
-/// The program that is there already, or what is to be compiled.
-fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Arc<Compiled>, Chosen> {
+/// A program that is there already, or what is to be compiled.
+enum Known {
+    Ready(Arc<Compiled>),
+    Not(Chosen),
+}
+
+fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let choice = CHOICE.with_borrow(Clone::clone);
     let plain = match &choice {
         Choice::Default => Some(config.noopt),
@@ -95,13 +101,14 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     if let Some(noopt) = plain
         && let Some(c) = lock().get(&(ast.clone(), device.name().clone(), noopt))
     {
-        return Ok(c.clone());
+        return Ok(Known::Ready(c.clone()));
     }
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => f(&kernel, device.target()),
         (_, Some(true)) => kernel,
+        (Choice::Default, _) if config.beam > 0 => beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?,
         _ => heuristic(&kernel, device.target()),
     };
     let time = start.elapsed();
@@ -113,9 +120,9 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     if plain.is_none()
         && let Some(c) = lock().get(&key)
     {
-        return Ok(c.clone());
+        return Ok(Known::Ready(c.clone()));
     }
-    Err(Chosen { key, kernel, time })
+    Ok(Known::Not(Chosen { key, kernel, time }))
 }
 
 fn keep(key: Key, c: &Arc<Compiled>) {
@@ -129,11 +136,24 @@ fn keep(key: Key, c: &Arc<Compiled>) {
 /// The program of a kernel on a device, compiled now if it was not before.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
-    let Chosen { key, kernel, time } = match choose(ast, device, config) {
-        Ok(c) => return Ok(c),
-        Err(chosen) => chosen,
+    let Chosen { key, kernel, time } = match choose(ast, device, config)? {
+        Known::Ready(c) => return Ok(c),
+        Known::Not(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// The program of a kernel with these optimisations, compiled now if it was not before. A list that does not fit is an error.
+pub(super) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
+    let start = Instant::now();
+    let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
+    let key = (kernel.ast.clone(), device.name().clone(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let c = Arc::new(compile(&kernel, device, env::config()?, start.elapsed())?);
     keep(key, &c);
     Ok(c)
 }
@@ -149,7 +169,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     let mut seen: FxHashSet<Key> = FxHashSet::default();
     for (ast, name) in kernels {
         let device = Device::named(name)?;
-        let Err(chosen) = choose(ast, &device, config) else { continue };
+        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
         if !seen.insert(chosen.key.clone()) {
             continue;
         }
@@ -177,8 +197,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = env::config()?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
-        let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
-        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
+        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opt::show(&kernel.opts));
     }
     show(config, "optimize", std::slice::from_ref(&kernel.ast));
     if config.debug >= 5 {
@@ -224,6 +243,11 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
 /// After each pass: print it if that was asked for, and verify it.
 fn check(config: &Config, pass: &str, list: &[UOp]) {
     show(config, pass, list);
+    verify_pass(config, pass, list);
+}
+
+/// Panics where a pass made something that must not be, if the settings want that found out.
+pub(super) fn verify_pass(config: &Config, pass: &str, list: &[UOp]) {
     if !config.verify {
         return;
     }

@@ -24,6 +24,8 @@ pub struct Counters {
     pub compiled: u64,
     /// Those of them that came from the store, without a compiler.
     pub from_store: u64,
+    /// Kernels for which optimisations were searched by timing.
+    pub searched: u64,
 }
 
 static COUNTERS: Mutex<Counters> = Mutex::new(Counters {
@@ -36,6 +38,7 @@ static COUNTERS: Mutex<Counters> = Mutex::new(Counters {
     schedule_hits: 0,
     compiled: 0,
     from_store: 0,
+    searched: 0,
 });
 
 /// The totals now.

@@ -37,6 +37,10 @@ pub trait Backend: Send + Sync {
 pub trait Executable: Send + Sync {
     /// Runs it on memory, slot by slot, and says how long it took.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
+    /// Runs it, waits until it is done, and says how long it took.
+    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        self.run(args, launch)
+    }
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
         None

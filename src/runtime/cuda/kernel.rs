@@ -116,6 +116,28 @@ impl Kernel {
         Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new(), kept })
     }
 
+    /// The version of the kernel for these buffers, and their addresses.
+    fn prepare(&self, args: &[Place]) -> Result<(&Function, Vec<Address>)> {
+        let gpu = &self.builder.gpu;
+        let address = |p: &Place| match p.memory {
+            Memory::Remote(r) => {
+                let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+                own.map(|m| m.address + p.offset as Address)
+            }
+            _ => None,
+        };
+        let addresses: Option<Vec<Address>> = args.iter().map(address).collect();
+        let addresses = addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
+        let function = match &self.plain {
+            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
+                let build = || self.builder.build(plain, &self.name)?.function(&self.name);
+                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
+            }
+            _ => &self.function,
+        };
+        Ok((function, addresses))
+    }
+
     fn start(&self, function: &Function, addresses: &mut [Address], launch: &Launch) -> Result<()> {
         let gpu = &self.builder.gpu;
         let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
@@ -141,28 +163,15 @@ impl Kernel {
 impl Executable for Kernel {
     /// Does not wait, and so has no time to tell, unless kernels are shown.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
-        let gpu = &self.builder.gpu;
-        let address = |p: &Place| match p.memory {
-            Memory::Remote(r) => {
-                let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
-                own.map(|m| m.address + p.offset as Address)
-            }
-            _ => None,
-        };
-        let addresses: Option<Vec<Address>> = args.iter().map(address).collect();
-        let mut addresses =
-            addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
-        let function = match &self.plain {
-            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
-                let build = || self.builder.build(plain, &self.name)?.function(&self.name);
-                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
-            }
-            _ => &self.function,
-        };
-        if env::config()?.debug < 2 {
-            return self.start(function, &mut addresses, launch).map(|()| Duration::ZERO);
+        if env::config()?.debug >= 2 {
+            return self.timed(args, launch);
         }
-        gpu.timed(|| self.start(function, &mut addresses, launch))
+        let (function, mut addresses) = self.prepare(args)?;
+        self.start(function, &mut addresses, launch).map(|()| Duration::ZERO)
+    }
+    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let (function, mut addresses) = self.prepare(args)?;
+        self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
     }
     fn source(&self) -> Option<&str> {
         Some(&self.source)

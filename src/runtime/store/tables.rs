@@ -77,12 +77,13 @@ impl<'t> Tables<'t> {
     }
 
     pub(super) fn rows(&self) -> Done<Vec<Row>> {
-        let row = |row: std::result::Result<_, redb::StorageError>| {
-            let (key, about): (redb::AccessGuard<u128>, redb::AccessGuard<(u64, u64, u8, &str)>) = row.map_err(trouble)?;
+        let mut rows = Vec::new();
+        for row in self.about.iter().map_err(trouble)? {
+            let (key, about) = row.map_err(trouble)?;
             let (used, bytes, kind, _) = about.value();
-            Ok(Row { key: Key(key.value()), used, bytes, kind })
-        };
-        self.about.iter().map_err(trouble)?.map(row).collect()
+            rows.push(Row { key: Key(key.value()), used, bytes, kind });
+        }
+        Ok(rows)
     }
 
     /// Where there is more than the limit, deletes what was not used for longest, down to four fifths, so that the next write does not begin the same

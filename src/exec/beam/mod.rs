@@ -1,0 +1,355 @@
+//! The search for optimisations: a kernel and a device in, the list of `Opt`s whose program was fastest on the device itself out.
+//!
+//! It is a beam search. It begins with the kernel as it is and with what the heuristic makes of it. In each round everything that is one `Opt` away from the
+//! best `width` kernels is lowered, compiled and timed on memory with random values, and the best of all go on, until a round brings nothing more or
+//! time is up.
+//!
+//! What holds: a candidate that does not compile, never ends, faults, or computes other values than the kernel without optimisations is left out, and the
+//! search goes on. Programs that are the same are timed once. What comes out is not slower, as far as was measured, than what the heuristic chose.
+
+mod scratch;
+mod trial;
+
+use self::scratch::Scratch;
+use super::compile::verify_pass;
+use super::counters::count;
+use crate::env;
+use crate::error::{Error, Result};
+use crate::ir::{self, UOp};
+use crate::lower::{self, Program};
+use crate::opt::{self, Kernel, Opt, heuristic};
+use crate::runtime::store::{self, Entry, Key, Kind, Store, hash128};
+use crate::runtime::{Device, Executable, buffer};
+use rustc_hash::FxHashSet;
+use std::io::{IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A round that gains less than this is the last.
+const WORTH: f64 = 0.985;
+/// Operations above which a kernel without optimisations is not run: it would take seconds.
+const MOST_PLAIN: f64 = 4e9;
+/// Programs that are longer than this take long to compile and were never seen to win, unless the heuristic's own is as long.
+const MOST_UOPS: usize = 3000;
+/// A candidate that takes so many times as long as the best is not timed again.
+const FAR_SLOWER: u32 = 2;
+/// How often a candidate is run at least and at most, and for how long where that is between the two.
+const RUNS: (usize, usize) = (3, 40);
+const MEASURED: Duration = Duration::from_millis(6);
+/// What the first run of a candidate may take at least.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How far to search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beam {
+    /// How many kernels go from a round to the next: `BEAM`.
+    pub width: usize,
+    /// How long to search for one kernel: `BEAM_SECONDS`.
+    pub seconds: f64,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// The optimisations to apply.
+    pub opts: Vec<Opt>,
+    /// The kernel's time with them.
+    pub time: Duration,
+    /// Its time with those that the heuristic chooses.
+    pub heuristic: Duration,
+    /// How many different programs were compiled.
+    pub tried: usize,
+    /// How long the search took.
+    pub took: Duration,
+}
+
+/// A change to every executable before it is tried: for tests, which make bad ones.
+type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
+
+/// The kernel with what a search found for it, in this process or in an earlier one. Where nothing can be searched, with what the heuristic chooses.
+pub(super) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kernel> {
+    let key = key(&kernel.ast, device);
+    if let Some(known) = recall(store::global(), key, beam.width).and_then(|opts| kernel.apply_all(&opts, device.target()).ok()) {
+        return Ok(known);
+    }
+    match search(kernel, device, beam, &|e| e)? {
+        Some(found) => {
+            remember(store::global(), key, device, beam.width, &found);
+            kernel.apply_all(&found.opts, device.target())
+        }
+        None => Ok(heuristic(kernel, device.target())),
+    }
+}
+
+/// Searches for a kernel, whatever was found before. `None` where there is nothing to time: the device runs nothing, or there is no memory for it.
+pub fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tuned>> {
+    search(&Kernel::new(ast.clone()), device, beam, &|e| e)
+}
+
+/// What a tuned list depends on.
+fn key(ast: &UOp, device: &Device) -> Key {
+    Key::of(&[b"opts 1", ir::print(ast).as_bytes(), format!("{:?}", device.target()).as_bytes(), device.describe().as_bytes()])
+}
+
+/// A list that was kept, where the search for it was at least as wide.
+fn recall(store: &Store, key: Key, width: usize) -> Option<Vec<Opt>> {
+    let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
+    let (searched, opts) = text.split_once('\n')?;
+    if searched.parse::<usize>().ok()? < width { None } else { opt::parse(opts).ok() }
+}
+
+fn remember(store: &Store, key: Key, device: &Device, width: usize, found: &Tuned) {
+    let value = format!("{width}\n{}", opt::show(&found.opts));
+    store.put(&[Entry { key, kind: Kind::Opts, device: device.name().as_str(), value: value.as_bytes() }]);
+}
+
+/// Something to time.
+struct Candidate {
+    kernel: Kernel,
+    program: Program,
+}
+
+/// A kernel with its time.
+#[derive(Clone)]
+struct Timed {
+    kernel: Kernel,
+    time: Duration,
+}
+
+struct Search<'a> {
+    device: &'a Device,
+    deadline: Instant,
+    wrap: Wrap<'a>,
+    scratch: Scratch,
+    /// What the kernel without optimisations computes.
+    expected: Vec<Vec<u8>>,
+    /// Programs that were tried, by the hash of their text.
+    seen: FxHashSet<u128>,
+    most_uops: usize,
+    /// What the first run of a candidate may take.
+    patience: Duration,
+    best: Option<Duration>,
+}
+
+fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Option<Tuned>> {
+    let start = Instant::now();
+    let deadline = start + Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
+    let chosen = heuristic(kernel, device.target());
+    let (Some(plain), Some(chosen)) = (candidate(kernel, device), candidate(&chosen, device)) else { return Ok(None) };
+    let scratch = match Scratch::new(&kernel.ast, &plain.program, device) {
+        Ok(scratch) if scratch.is_real() => scratch,
+        // The kernel itself may still have room.
+        Ok(_) | Err(Error::OutOfMemory { .. }) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    count(|c| c.searched += 1);
+    let progress = Progress::new(kernel)?;
+    let most_uops = MOST_UOPS.max(chosen.program.uops.len() * 2);
+    let mut s = Search {
+        device,
+        deadline,
+        wrap,
+        scratch,
+        expected: Vec::new(),
+        seen: FxHashSet::default(),
+        most_uops,
+        patience: PATIENCE,
+        best: None,
+    };
+    // These two are what runs without a search, so they are trusted; the first that runs says what is right.
+    let is_short = plain.program.estimate.flops <= MOST_PLAIN;
+    let mut beam_now: Vec<Timed> = Vec::new();
+    if is_short {
+        beam_now.extend(s.trusted(plain)?);
+    }
+    let Some(by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
+    let heuristic_time = by_heuristic.time;
+    beam_now.push(by_heuristic);
+    beam_now.sort_by_key(|t| t.time);
+    s.best = Some(beam_now[0].time);
+    loop {
+        let before = beam_now[0].time;
+        let mut next: Vec<Candidate> = Vec::new();
+        for t in &beam_now {
+            for k in opt::actions(&t.kernel, device.target()) {
+                if Instant::now() >= s.deadline {
+                    break;
+                }
+                next.extend(candidate(&k, device).filter(|c| s.is_new(c)));
+            }
+        }
+        while !next.is_empty() && Instant::now() < s.deadline {
+            let rest = next.split_off(next.len().min(device.target().threads.max(2) * 8));
+            beam_now.extend(s.time_all(std::mem::replace(&mut next, rest))?);
+            progress.update(s.seen.len(), s.best.unwrap_or(before), heuristic_time);
+        }
+        beam_now.sort_by_key(|t| t.time);
+        beam_now.truncate(beam.width.max(1));
+        let gained = beam_now[0].time.as_secs_f64() < before.as_secs_f64() * WORTH;
+        if !gained || Instant::now() >= s.deadline {
+            break;
+        }
+    }
+    let best = beam_now.swap_remove(0);
+    let found = Tuned { opts: best.kernel.opts, time: best.time, heuristic: heuristic_time, tried: s.seen.len(), took: start.elapsed() };
+    progress.done(&found);
+    Ok(Some(found))
+}
+
+/// Lowers a kernel. One that cannot be is a mistake of ours, and says so, but not a reason to stop.
+fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
+    let config = env::config().ok()?;
+    let lower = || lower::lower(kernel, device.target(), &mut |pass, list| verify_pass(config, pass, list));
+    match catch_unwind(AssertUnwindSafe(lower)) {
+        Ok(program) => Some(Candidate { kernel: kernel.clone(), program }),
+        Err(_) => {
+            report(kernel, "it cannot be lowered");
+            None
+        }
+    }
+}
+
+/// A line for whoever looks for mistakes in picograd.
+fn report(kernel: &Kernel, why: &str) {
+    eprintln!("picograd: BEAM left out {} with {}: {why}; this is a bug in picograd", kernel.name(), opt::show(&kernel.opts));
+}
+
+impl Search<'_> {
+    /// Was this program not tried before, and is it of a size that may win?
+    fn is_new(&mut self, c: &Candidate) -> bool {
+        c.program.uops.len() <= self.most_uops && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
+    }
+
+    /// Times a kernel that runs without a search as well.
+    fn trusted(&mut self, c: Candidate) -> Result<Option<Timed>> {
+        self.is_new(&c);
+        let executable = self.device.compile(&c.program)?;
+        let _alone = buffer::writing();
+        self.scratch.restore()?;
+        let first = executable.timed(&self.scratch.places(), &c.program.launch)?;
+        let got = self.scratch.outputs()?;
+        if self.expected.is_empty() {
+            self.expected = got;
+        } else if let Some(why) = self.scratch.difference(&self.expected, &got) {
+            report(&c.kernel, &why);
+            return Ok(None);
+        }
+        // A trial runs on one thread.
+        self.patience = self.patience.max(first * 10 * self.device.target().threads.max(1) as u32);
+        Ok(Some(Timed { time: self.time(&*executable, &c.program)?, kernel: c.kernel }))
+    }
+
+    /// The times of those that compile, come back and are right.
+    fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
+        let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
+        let alone = buffer::writing();
+        // What runs in this process as machine code could end it.
+        let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
+        let to_try: Vec<_> = compiled.iter().filter(|(_, e)| native(e)).map(|(c, e)| (&**e, c.program.launch)).collect();
+        let mut came_back = trial::survivors(&to_try, &self.scratch.places(), self.patience, self.deadline).into_iter();
+        let alive: Vec<bool> = compiled.iter().map(|(_, e)| !native(e) || came_back.next() == Some(true)).collect();
+        let mut timed = Vec::new();
+        for ((c, executable), alive) in compiled.into_iter().zip(alive) {
+            if !alive {
+                if Instant::now() < self.deadline {
+                    report(&c.kernel, "its first run did not come back");
+                }
+                continue;
+            }
+            if Instant::now() >= self.deadline {
+                break;
+            }
+            match self.check_and_time(&c, &*executable) {
+                Ok(Some(time)) => {
+                    self.best = Some(self.best.map_or(time, |b| b.min(time)));
+                    timed.push(Timed { kernel: c.kernel, time });
+                }
+                Ok(None) => {}
+                // A launch that is refused is left out; of a device that is lost nothing more is to be had.
+                Err(e) => {
+                    if self.device.synchronize().is_err() {
+                        let msg = format!("BEAM: {} with {} has cost the device: {e}", c.kernel.name(), opt::show(&c.kernel.opts));
+                        return Err(Error::Device(msg));
+                    }
+                }
+            }
+        }
+        drop(alone);
+        Ok(timed)
+    }
+
+    /// Compiles together, or one by one where somebody is refused.
+    fn compile(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, Arc<dyn Executable>)> {
+        let programs: Vec<&Program> = candidates.iter().map(|c| &c.program).collect();
+        let executables: Vec<Option<Arc<dyn Executable>>> = match self.device.compile_many(&programs, false) {
+            Ok(all) => all.into_iter().map(Some).collect(),
+            Err(_) => programs.iter().map(|p| Some(self.device.compile_many(&[p], false).ok()?.swap_remove(0))).collect(),
+        };
+        candidates.into_iter().zip(executables).filter_map(|(c, e)| Some((c, (self.wrap)(e?)))).collect()
+    }
+
+    fn check_and_time(&mut self, c: &Candidate, executable: &dyn Executable) -> Result<Option<Duration>> {
+        self.scratch.restore()?;
+        executable.timed(&self.scratch.places(), &c.program.launch)?;
+        if let Some(why) = self.scratch.difference(&self.expected, &self.scratch.outputs()?) {
+            report(&c.kernel, &why);
+            return Ok(None);
+        }
+        self.time(executable, &c.program).map(Some)
+    }
+
+    /// The least of several times. Nobody else runs kernels meanwhile.
+    fn time(&self, executable: &dyn Executable, program: &Program) -> Result<Duration> {
+        let places = self.scratch.places();
+        let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
+        for n in 0..RUNS.1 {
+            let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * FAR_SLOWER);
+            if far || (n >= RUNS.0 && total >= MEASURED) {
+                break;
+            }
+            let time = executable.timed(&places, &program.launch)?;
+            least = least.min(time);
+            total += time;
+        }
+        Ok(least)
+    }
+}
+
+/// What is shown meanwhile: a line that changes on a terminal, a line at the end elsewhere at `DEBUG=1`.
+struct Progress {
+    name: String,
+    terminal: bool,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(kernel: &Kernel) -> Result<Progress> {
+        let terminal = std::io::stderr().is_terminal();
+        Ok(Progress { name: kernel.name(), terminal, shown: terminal || env::config()?.debug >= 1 })
+    }
+
+    fn update(&self, tried: usize, best: Duration, heuristic: Duration) {
+        if self.terminal {
+            let text = format!("\r\x1b[Kbeam {}: {} after {tried} programs, heuristic {}", self.name, micros(best), micros(heuristic));
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+    }
+
+    fn done(&self, found: &Tuned) {
+        if self.shown {
+            let (name, tried, took) = (&self.name, found.tried, found.took.as_secs_f64());
+            let (time, heuristic) = (micros(found.time), micros(found.heuristic));
+            let list = if found.opts.is_empty() { "nothing".to_string() } else { opt::show(&found.opts) };
+            let start = if self.terminal { "\r\x1b[K" } else { "" };
+            eprintln!("{start}beam {name}: {time}, heuristic {heuristic}, {tried} programs in {took:.1} s: {list}");
+        }
+    }
+}
+
+fn micros(t: Duration) -> String {
+    format!("{:.1} us", t.as_secs_f64() * 1e6)
+}
+
+#[cfg(test)]
+mod tests;
