@@ -92,7 +92,9 @@ impl Slot {
         let pieces: Vec<(usize, usize)> = match self.bytes {
             n if n <= WHOLE => vec![(0, n)],
             // The first at the beginning, the last at the end.
-            n => (0..PIECES).map(|i| ((n - PIECE) / 64 * i / (PIECES - 1) * 64 + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 }, PIECE)).collect(),
+            n => (0..PIECES)
+                .map(|i| ((n - PIECE) / 64 * i / (PIECES - 1) * 64 + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 }, PIECE))
+                .collect(),
         };
         for (at, len) in pieces {
             let from = out.len();
