@@ -23,7 +23,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEV",
         takes: "DEVICE[:RENDERER][:NUMBER]",
-        doc: "The default device, such as `CUDA`, `CUDA:1`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU.",
+        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU. Tests of results run on it.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable {
@@ -69,6 +69,16 @@ pub const VARIABLES: &[Variable] = &[
         name: "GUARD",
         takes: "0 or 1",
         doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel that leaves its buffer faults.",
+    },
+    Variable {
+        name: "PICO_REQUIRE",
+        takes: "kinds of device, with commas between",
+        doc: "For tests: where one of these is not there, that is a failure; otherwise what is not there is skipped.",
+    },
+    Variable {
+        name: "PICO_GRAPHS",
+        takes: "a number",
+        doc: "For tests: how many random graphs are run. Without it 2,000, and 200 on devices that take long to compile.",
     },
     Variable { name: "NO_COLOR", takes: "anything", doc: "If set, no colours." },
 ];

@@ -20,6 +20,8 @@ pub struct Target {
     pub grid_max: [usize; 3],
     /// Most threads of a workgroup.
     pub local_max: usize,
+    /// Most threads of a workgroup in each dimension.
+    pub local_dims: [usize; 3],
     /// Bytes of local memory.
     pub local_bytes: usize,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
@@ -58,6 +60,7 @@ impl Target {
             max_lanes: 64,
             grid_max: [1, 1, 1],
             local_max: 1,
+            local_dims: [1; 3],
             local_bytes: 0,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -77,12 +80,13 @@ impl Target {
             max_lanes: 64,
             grid_max: [usize::MAX; 3],
             local_max: 1024,
+            local_dims: [1024; 3],
             local_bytes: 64 << 10,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
     }
-    /// OpenCL C.
+    /// OpenCL C, on a device with `double` and the least limits that GPUs have.
     pub const fn opencl() -> Target {
         Target {
             name: "OpenCL",
@@ -92,6 +96,7 @@ impl Target {
             max_lanes: 16,
             grid_max: [usize::MAX; 3],
             local_max: 256,
+            local_dims: [256; 3],
             local_bytes: 32 << 10,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -107,6 +112,7 @@ impl Target {
             max_lanes: 4,
             grid_max: [i32::MAX as usize, 65535, 65535],
             local_max: 1024,
+            local_dims: [1024, 1024, 64],
             local_bytes: 48 << 10,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -122,10 +128,15 @@ impl Target {
             max_lanes: 4,
             grid_max: [usize::MAX; 3],
             local_max: 1024,
+            local_dims: [1024; 3],
             local_bytes: 32 << 10,
             arithmetic: WITHOUT_F64,
             native: &[],
         }
+    }
+    /// The same on a device without double precision.
+    pub const fn without_f64(self) -> Target {
+        Target { arithmetic: WITHOUT_F64, native: &[], ..self }
     }
     /// Does the language compute with this dtype itself?
     pub fn computes(&self, dtype: DType) -> bool {

@@ -7,6 +7,7 @@ use picograd::Tensor;
 use picograd::exec::{self, ScheduleItem};
 use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
+use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::testing::{Choose, check_for, random_case};
 
@@ -91,4 +92,14 @@ fn shared_rows_are_right() {
             }
         }
     }
+}
+
+/// A sign that the assembler would lose: see the renderer.
+#[test]
+fn a_choice_of_minus_zero_is_one_of_bits() {
+    let mask = Tensor::new([true, false]).to("NULL").realize().unwrap();
+    let t = mask.where_(Tensor::full([2], -1.0f32).to("NULL"), Tensor::full([2], -0.0f32).to("NULL"));
+    let program = &kernels(&t)[0].1;
+    let text = Cuda::new("sm_90").render(&program.name, &program.uops).unwrap();
+    assert!(text.contains("__float_as_int(-0.0f)"), "{text}");
 }

@@ -1,9 +1,9 @@
-//! Random tensor graphs on every device, with the heuristic's optimisations, without any, and with random ones, against the reference.
+//! Random tensor graphs on the devices under test, with the heuristic's optimisations, without any, and with random ones, against the reference.
 //! A failure is printed as text that `cargo xtask fuzz --replay FILE` runs again.
 
 use picograd::DType;
 use picograd::ir::{Group, Op};
-use picograd::testing::{Campaign, Case, Found, Setup, makes, random_case, setups};
+use picograd::testing::{Campaign, Case, Found, Setup, devices, graphs, is_slow, makes, random_case, setups};
 use std::time::Instant;
 
 fn run(first: u64, count: u64) -> Found {
@@ -38,7 +38,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn fixed_seeds() {
-    let count = number("FUZZ_COUNT", 2000);
+    let count = graphs();
     let found = run(number("FUZZ_FIRST", 0), count);
     assert!(found.kinds.is_empty(), "see above");
     if count >= 500 {
@@ -47,14 +47,16 @@ fn fixed_seeds() {
     if count >= 2000 {
         let missing: Vec<String> = wanted().filter(|w| !found.tally.covered.contains_key(w)).map(|(op, d)| format!("{op:?} {d}")).collect();
         assert!(missing.is_empty(), "never made: {}", missing.join(", "));
-        assert_eq!(found.tally.opts.len(), 9, "every optimisation is applied somewhere: {:?}", found.tally.opts);
+        let all = if devices().contains(&"INTERP") { 9 } else { 8 };
+        assert!(found.tally.opts.len() >= all, "every optimisation is applied somewhere: {:?}", found.tally.opts);
     }
 }
 
 #[test]
 fn a_fresh_seed() {
     let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
-    let found = run(number("FUZZ_SEED", clock), 32);
+    let count = if devices().iter().any(|d| is_slow(d)) { 8 } else { 32 };
+    let found = run(number("FUZZ_SEED", clock), count);
     assert!(found.kinds.is_empty(), "see above");
 }
 

@@ -2,8 +2,9 @@
 
 use super::beam::{self, Beam};
 use super::counters::count;
+use crate::dtype::{DType, Scalar};
 use crate::env::{self, Config};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{self, DeviceName, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel, Opt, heuristic};
@@ -193,9 +194,23 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     Ok(())
 }
 
+/// Does the target have what the kernel computes with?
+pub(super) fn computable(ast: &UOp, target: &Target) -> Result<()> {
+    // Smaller floats than a target has are computed in f32; a larger one would lose digits there.
+    if !target.computes(DType::F64)
+        && let Some(u) = ast.toposort().iter().find(|u| u.dtype().scalar == Scalar::F64)
+    {
+        let msg =
+            format!("{} without double precision does not compute in {}; cast to f32, or use another device", target.name, DType::F64);
+        return Err(Error::DType { op: u.op().name(), msg });
+    }
+    Ok(())
+}
+
 /// The program of an optimised kernel, verified after each pass if the settings say so.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = env::config()?;
+    computable(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
         eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opt::show(&kernel.opts));
     }

@@ -14,7 +14,7 @@ pub struct Counters {
     pub flops: f64,
     /// Bytes of buffers touched, each counted once per kernel.
     pub bytes: f64,
-    /// Time in kernels.
+    /// Time in kernels. A device that runs while the host goes on, as CUDA does, tells it only where `DEBUG` shows kernels.
     pub time: Duration,
     /// Graphs planned.
     pub schedules: u64,

@@ -200,10 +200,20 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
                 let body = splat(old(0));
                 let rest: Src = std::iter::once(body.clone()).chain(u.src()[1..].iter().filter(|s| *s != r).cloned()).collect();
-                if rest.len() == 1 {
-                    started(*fold, across(*fold, &body))
+                // Threads that share a reduce pass on one value each, not a vector.
+                let (groups, own): (Vec<UOp>, Vec<UOp>) = rest[1..].iter().cloned().partition(|r| r.range_kind() == AxisKind::Group);
+                let value = if own.is_empty() {
+                    across(*fold, &body)
                 } else {
-                    across(*fold, &UOp::new(Op::Reduce, u.dtype().vec(n), rest, u.arg().clone()))
+                    across(
+                        *fold,
+                        &UOp::new(Op::Reduce, u.dtype().vec(n), std::iter::once(body).chain(own).collect::<Src>(), u.arg().clone()),
+                    )
+                };
+                match groups.as_slice() {
+                    [] if rest.len() == 1 => started(*fold, value),
+                    [] => value,
+                    _ => UOp::new(Op::Reduce, u.dtype(), std::iter::once(value).chain(groups).collect::<Src>(), u.arg().clone()),
                 }
             }
             Op::Reduce if wide => {

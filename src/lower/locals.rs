@@ -7,16 +7,20 @@ use crate::opt::extent;
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
-/// Parts from which on they are folded in two rounds.
-const TWO_ROUNDS: usize = 64;
+/// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the same time.
+const EACH_ROUND: usize = 8;
 
-/// A number as a product of two that are near each other, as far as powers of two divide it.
-fn halves(n: usize) -> (usize, usize) {
-    let mut a = 1;
-    while a * a * 2 <= n && n.is_multiple_of(a * 2) {
-        a *= 2;
+/// The rounds in which so many parts become one: how many each thread folds at a time.
+fn rounds(mut parts: usize) -> Vec<usize> {
+    let mut rounds = Vec::new();
+    while parts > 2 * EACH_ROUND
+        && let Some(n) = (2..=EACH_ROUND).rev().find(|n| parts.is_multiple_of(*n))
+    {
+        rounds.push(n);
+        parts /= n;
     }
-    (a, n / a)
+    rounds.push(parts);
+    rounds
 }
 
 /// Each thread puts its part into local memory at its place, and after a barrier folds the parts that `others` says, over `ranges`.
@@ -77,25 +81,25 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                 };
                 // The first barrier keeps a new part from overwriting one that another thread has still to read in an earlier round.
                 let ready = UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None);
-                match shared.as_slice() {
-                    [g] if extent(g) >= TWO_ROUNDS && halves(extent(g)).0 > 1 => {
-                        // First each thread folds every so many-th part, then all fold what the first so many threads have.
-                        let (count_first, count_last) = halves(extent(g));
-                        let r = range(count_first);
-                        let other = &r * count_last as i64 + *g % count_last as i64;
-                        let first = fold_parts(u, &part, Some(ready), &place, &[(g.range_id(), other)], &[r], next_local, count);
-                        let r = range(count_last);
-                        let last = fold_parts(u, &first, None, &place, &[(g.range_id(), r.clone())], &[r], next_local + 1, count);
-                        next_local += 2;
-                        last
-                    }
-                    _ => {
-                        let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
-                        let others: Vec<(u32, UOp)> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                let mut after = Some(ready);
+                let mut value = part;
+                if let [g] = shared.as_slice() {
+                    // After each round as many threads hold different values as there are parts left; the others hold the same again.
+                    let mut left = extent(g);
+                    for n in rounds(left) {
+                        left /= n;
+                        let r = range(n);
+                        let other = &r * left as i64 + *g % left as i64;
+                        value = fold_parts(u, &value, after.take(), &place, &[(g.range_id(), other)], &[r], next_local, count);
                         next_local += 1;
-                        fold_parts(u, &part, Some(ready), &place, &others, &ranges, next_local - 1, count)
                     }
+                } else {
+                    let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
+                    let others: Vec<(u32, UOp)> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                    value = fold_parts(u, &value, after, &place, &others, &ranges, next_local, count);
+                    next_local += 1;
                 }
+                value
             }
             // Every thread of a group has the result; one of them stores it.
             Op::Store if ast.src().contains(u) => {

@@ -43,7 +43,7 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         // Threads that are neighbours should load what lies side by side.
         let (accesses, _) = vector::accesses(ast);
         locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
-        launch.local = dims(&locals, SpecialKind::Local, [target.local_max; 3], &mut map);
+        launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {

@@ -11,6 +11,9 @@ use rustc_hash::FxHashMap;
 /// Most values that upcasts and unrolls together may make of one.
 const MOST_COPIES: usize = 1024;
 
+/// Rounds in which the parts of a shared reduce are folded, at most: eight parts at a time of a thousand.
+const ROUNDS: usize = 4;
+
 impl Kernel {
     /// The kernel after one optimisation, or why it does not apply.
     pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
@@ -147,7 +150,7 @@ impl Kernel {
         self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    /// Shared reduces keep a part for each thread and each copy in local memory, and long ones as much again; a part may be a vector.
+    /// Shared reduces keep a part for each thread and each copy in local memory, in each round.
     fn fits_local(&self, target: &Target) -> bool {
         let axes = self.axes();
         let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> { axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect() };
@@ -158,8 +161,7 @@ impl Kernel {
         let threads: usize = of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
         let bytes = |u: &UOp| {
             let copies: usize = of_kind(&[AxisKind::Upcast]).into_iter().filter(|a| u.uses_range(a.range_id())).map(extent).product();
-            let lanes = if u.src()[1..].iter().any(|r| r.range_kind() == AxisKind::Unroll) { target.max_lanes as usize } else { 1 };
-            2 * u.dtype().itemsize().max(4) * threads * copies * lanes
+            ROUNDS * u.dtype().itemsize().max(4) * threads * copies
         };
         let shared = |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
         self.ast.toposort().iter().filter(shared).map(bytes).sum::<usize>() <= target.local_bytes

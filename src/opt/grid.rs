@@ -102,10 +102,11 @@ fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
     k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
 }
 
-/// A vector for each thread along the axis in which stores are contiguous.
+/// A vector for each thread along the axis in which stores are contiguous, unless there are hardly enough outputs for threads.
 fn upcast(k: &mut Kernel, target: &Target) {
     let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
-    if let Some(axis) = fastest_output(k)
+    if outputs(k) >= WARP * lanes
+        && let Some(axis) = fastest_output(k)
         && let Some(amount) = divisor(extent(&k.axes()[axis]), lanes.max(1))
     {
         try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
@@ -165,9 +166,11 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     let mut k = kernel.clone();
     // An output axis that the reduces do not depend on runs along the row again.
     let again = k.axes().into_iter().find(|r| is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id())));
-    if (again.is_some() && kept > KEPT) || (again.is_none() && vectors < WARP / 4) {
+    if again.is_none() && vectors < WARP / 4 {
         return None;
     }
+    // A row that is too long for registers is computed from anew by each of several workgroups.
+    let in_registers = again.is_some() && kept <= KEPT;
     let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
         if amount < 2 {
             return Some(());
@@ -186,13 +189,13 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
         apply(OptOp::Unroll, r, lanes)?;
         apply(OptOp::PadTo, r, padding)?;
         apply(OptOp::Group, r, share)?;
-        apply(OptOp::Unroll, r, if again.is_some() { kept } else { divisor(kept, 4).unwrap_or(1) })?;
+        apply(OptOp::Unroll, r, if in_registers { kept } else { divisor(kept, 4).unwrap_or(1) })?;
     }
     if let Some(r) = &again {
         apply(OptOp::Upcast, r, lanes)?;
         apply(OptOp::PadTo, r, padding)?;
         apply(OptOp::Local, r, share)?;
-        apply(OptOp::Upcast, r, kept)?;
+        apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
     }
     // Several short rows in one workgroup.
     if share < WORKGROUP / 2

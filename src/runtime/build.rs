@@ -31,8 +31,8 @@ pub(super) trait Maker: Sync {
     fn division(&self, kernels: usize) -> (usize, usize);
     /// The key of what this text gives: everything that decides it.
     fn key(&self, source: &str) -> Key;
-    /// An object. The name is for messages.
-    fn compile(&self, text: &str, name: &str) -> Result<Vec<u8>>;
+    /// Code of a text, and the object to keep, where the compiler hands it out. The name is for messages.
+    fn make(&self, text: &str, name: &str) -> Result<(Self::Code, Option<Vec<u8>>)>;
     /// An object made ready to run. The name is for messages.
     fn load(&self, object: &[u8], name: &str) -> Result<Self::Code>;
 }
@@ -51,7 +51,7 @@ pub(super) struct Built<C> {
 
 /// Kernels from the store, or where it has them not from the compiler, and then kept. The store is opened once to look and once to write.
 pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&Store>) -> Result<Vec<Built<M::Code>>> {
-    let sources = programs.iter().map(|p| maker.renderer().render(&p.name, &p.uops)).collect::<Result<Vec<_>>>()?;
+    let sources = programs.iter().map(|p| maker.renderer().render(short(&p.name), &p.uops)).collect::<Result<Vec<_>>>()?;
     let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();
     let mut built: Vec<Option<Built<M::Code>>> = (0..programs.len()).map(|_| None).collect();
     let mut loaded: FxHashMap<*const Vec<u8>, Option<Arc<M::Code>>> = FxHashMap::default();
@@ -67,25 +67,23 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
     let missing: Vec<usize> = (0..programs.len()).filter(|i| built[*i].is_none()).collect();
     let (together, beside) = maker.division(missing.len());
     let groups: Vec<&[usize]> = missing.chunks(together.max(1)).collect();
-    let make = |group: &[usize]| -> Result<(Made, M::Code)> {
+    let make = |group: &[usize]| -> Result<(M::Code, Option<Vec<u8>>, Vec<String>)> {
         let (text, symbols) = match group {
-            [one] => (sources[*one].clone(), vec![programs[*one].name.clone()]),
+            [one] => (sources[*one].clone(), vec![short(&programs[*one].name).to_string()]),
             many => joined(maker.renderer(), maker.start(), &many.iter().map(|i| programs[*i]).collect::<Vec<_>>())?,
         };
-        let name = if let [one] = &symbols[..] { one } else { "many" };
-        let object = maker.compile(&text, name)?;
-        let code = maker.load(&object, name)?;
-        Ok((Made { object, kernels: group.iter().map(|i| keys[*i]).zip(symbols).collect() }, code))
+        let (code, object) = maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" })?;
+        Ok((code, object, symbols))
     };
     let mut fresh = Vec::new();
     for (group, made) in groups.iter().zip(side_by_side(&groups, beside, make)) {
-        let (made, code) = made?;
+        let (code, object, symbols) = made?;
         let code = Arc::new(code);
-        for (i, (_, symbol)) in group.iter().zip(&made.kernels) {
+        for (i, symbol) in group.iter().zip(&symbols) {
             let (code, symbol) = (code.clone(), symbol.clone());
             built[*i] = Some(Built { code, symbol, source: sources[*i].clone(), kept: false });
         }
-        fresh.push(made);
+        fresh.extend(object.map(|object| Made { object, kernels: group.iter().map(|i| keys[*i]).zip(symbols).collect() }));
     }
     if let Some(store) = store {
         store.put_programs(maker.device(), &fresh);
@@ -127,9 +125,9 @@ pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]
     let mut seen: FxHashSet<String> = FxHashSet::default();
     let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
     for (i, program) in programs.iter().enumerate() {
-        let name = format!("k{i}_{}", program.name);
+        let name = format!("k{i}_{}", short(&program.name));
         let source = renderer.render(&name, &program.uops)?;
-        let own = source.find(&format!("{start} void ")).unwrap_or(0);
+        let own = source.find(start).unwrap_or(0);
         for line in source[..own].lines().filter(|l| seen.insert(l.to_string())) {
             prelude.push_str(line);
             prelude.push('\n');
@@ -138,6 +136,11 @@ pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]
         names.push(name);
     }
     Ok((prelude + &kernels, names))
+}
+
+/// A name that drivers take. PoCL makes a path of it, and ends the process where that is longer than it has room for.
+pub(super) fn short(name: &str) -> &str {
+    name.get(..64).unwrap_or(name)
 }
 
 /// The first lines of what a compiler says.

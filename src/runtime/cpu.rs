@@ -95,7 +95,7 @@ impl Maker for Cpu {
         &*self.renderer
     }
     fn start(&self) -> &str {
-        "static"
+        "static void "
     }
     /// Starting a C compiler costs several times what a small kernel does; LLVM is here already.
     fn division(&self, kernels: usize) -> (usize, usize) {
@@ -111,11 +111,12 @@ impl Maker for Cpu {
             Compiler::Llvm(l) => l.key(source),
         }
     }
-    fn compile(&self, text: &str, name: &str) -> Result<Vec<u8>> {
-        match self.compiler {
+    fn make(&self, text: &str, name: &str) -> Result<(Code, Option<Vec<u8>>)> {
+        let object = match self.compiler {
             Compiler::C(c) => c.compile(text, name),
             Compiler::Llvm(l) => l.compile(text, name),
-        }
+        }?;
+        Ok((Code::load(&object)?, Some(object)))
     }
     fn load(&self, object: &[u8], _name: &str) -> Result<Code> {
         Code::load(object)

@@ -35,7 +35,7 @@ pub trait Backend: Send + Sync {
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs it on memory, slot by slot, and says how long it took.
+    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` wants times.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// Runs it, waits until it is done, and says how long it took.
     fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
@@ -65,9 +65,10 @@ pub struct Device {
 /// What opens the device of a number.
 type Open = fn(usize) -> Result<Arc<dyn Backend>>;
 /// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
-const KINDS: [(&str, &[(&str, Open)]); 4] = [
+const KINDS: [(&str, &[(&str, Open)]); 5] = [
     ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
     ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
+    ("CL", &[("", |n| Ok(Arc::new(super::cl::Cl::open(n)?)))]),
     ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
     ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
 ];
@@ -81,7 +82,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)

@@ -8,11 +8,11 @@
 //! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes out of bounds faults at once.
 //! Blocks are not kept then, so that a use after free faults as well.
 
+use super::blocks::Blocks;
 use crate::dtype::{Element, as_bytes};
 use crate::error::{Error, Result};
 use std::alloc::Layout;
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -193,7 +193,7 @@ fn page() -> usize {
 
 /// Rounds a length up to its size class: eight classes between two powers of two, so that at most an eighth is lost.
 /// The length is at most `isize::MAX`, so nothing overflows.
-fn class(len: usize) -> usize {
+pub(super) fn class(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(ALIGN);
     let step = if len > BIG { step.max(page()) } else { step };
     len.div_ceil(step) * step
@@ -213,8 +213,6 @@ struct Block {
     ptr: NonNull<u8>,
     size: usize,
     origin: Origin,
-    /// When it was freed, in frees: the oldest kept block is given back first.
-    freed: u64,
 }
 
 // SAFETY: a block owns its memory and has no ties to a thread.
@@ -245,11 +243,11 @@ impl Block {
             let layout = Layout::from_size_align(size, ALIGN).ok()?;
             // SAFETY: the size of a class is never zero.
             let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-            return Some(Block { ptr, size, origin: Origin::Heap, freed: 0 });
+            return Some(Block { ptr, size, origin: Origin::Heap });
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         if size < HUGE {
-            return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages, freed: 0 });
+            return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
         }
         // Map one huge page more than needed, then give back what lies before the first aligned address and after the end.
         let total = size.checked_add(HUGE)?;
@@ -263,7 +261,7 @@ impl Block {
             // Advice: where the system has no huge pages the block is as good without.
             #[cfg(target_os = "linux")]
             libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE);
-            Some(Block { ptr: NonNull::new(start)?, size, origin: Origin::Pages, freed: 0 })
+            Some(Block { ptr: NonNull::new(start)?, size, origin: Origin::Pages })
         }
     }
 
@@ -288,7 +286,7 @@ impl Block {
             ptr.add(len).write_bytes(CANARY, size - len);
             ptr
         };
-        Some(Block { ptr, size, origin: Origin::Guarded { map, map_len }, freed: 0 })
+        Some(Block { ptr, size, origin: Origin::Guarded { map, map_len } })
     }
 
     /// Whether the bytes between the end of a guarded buffer and its page were written to.
@@ -312,52 +310,10 @@ impl Block {
     }
 }
 
-#[derive(Debug, Default)]
-struct State {
-    held: usize,
-    live: usize,
-    peak: usize,
-    cached: usize,
-    frees: u64,
-    /// Kept blocks by size, the longest kept in front.
-    kept: BTreeMap<usize, VecDeque<Block>>,
-}
-
-impl State {
-    fn take(&mut self, size: usize) -> Option<Block> {
-        let blocks = self.kept.get_mut(&size)?;
-        // The last one freed is the most likely to be in the caches of the CPU.
-        let block = blocks.pop_back()?;
-        if blocks.is_empty() {
-            self.kept.remove(&size);
-        }
-        self.cached -= size;
-        Some(block)
-    }
-
-    /// Takes out the longest kept blocks until at most `most` bytes are kept.
-    fn shrink(&mut self, most: usize) -> Vec<Block> {
-        let mut out = Vec::new();
-        while self.cached > most {
-            let oldest = self.kept.iter().filter_map(|(&size, q)| Some((q.front()?.freed, size))).min();
-            let Some(block) = oldest.and_then(|(_, size)| self.kept.get_mut(&size)?.pop_front()) else {
-                break;
-            };
-            if self.kept.get(&block.size).is_some_and(VecDeque::is_empty) {
-                self.kept.remove(&block.size);
-            }
-            self.cached -= block.size;
-            self.held -= block.size;
-            out.push(block);
-        }
-        out
-    }
-}
-
 /// Gives out blocks and takes them back.
 #[derive(Debug)]
 struct Allocator {
-    state: Mutex<State>,
+    state: Mutex<Blocks<Block>>,
     /// Bytes that may be held at most.
     limit: usize,
     keep: usize,
@@ -369,7 +325,7 @@ impl Allocator {
         Allocator { state: Mutex::default(), limit, keep, guard }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Blocks<Block>> {
         // Only numbers and queues change under the lock, none of it by code that panics midway.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -421,24 +377,12 @@ impl Allocator {
 
     /// Counts the bytes as held, giving kept blocks back where there is no room otherwise.
     fn reserve(&self, size: usize) -> Option<()> {
-        let mut state = self.state();
-        let free = self.limit.saturating_sub(state.held);
-        let spare = if size > free {
-            let most = state.cached.saturating_sub(size - free);
-            state.shrink(most)
-        } else {
-            Vec::new()
-        };
-        let fits = state.held.checked_add(size).filter(|&held| held <= self.limit);
-        if let Some(held) = fits {
-            state.held = held;
-        }
-        drop(state);
+        let (fits, spare) = self.state().reserve(size, self.limit);
         spare.into_iter().for_each(Block::release);
-        fits.map(|_| ())
+        fits.then_some(())
     }
 
-    fn free(&self, mut block: Block, len: usize) {
+    fn free(&self, block: Block, len: usize) {
         let mut state = self.state();
         state.live -= len;
         if self.guard || block.size > self.keep {
@@ -446,11 +390,8 @@ impl Allocator {
             drop(state);
             return block.release();
         }
-        state.frees += 1;
-        block.freed = state.frees;
-        state.cached += block.size;
-        state.kept.entry(block.size).or_default().push_back(block);
-        let spare = state.shrink(self.keep);
+        let size = block.size;
+        let spare = state.keep(block, size, self.keep);
         drop(state);
         spare.into_iter().for_each(Block::release);
     }

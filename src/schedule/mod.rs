@@ -19,7 +19,7 @@ pub use prepare::PREPARE;
 pub use sums::SUMS;
 
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, ToSrc, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
 pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
-    let outputs = apart(prepare::prepare(outputs), devices);
+    let outputs = bridged(prepare::prepare(outputs), devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, devices);
@@ -201,26 +201,6 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     Plan { steps, buffers, outputs, blocks, times: [preparing, ranging, grouping, lap()] }
 }
 
-/// Outputs that are made of nothing are the same node on every device. Where there are several devices, each gets a node of its own, so that no
-/// kernel reads what another device has stored.
-fn apart(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
-    let placed = |u: &UOp| matches!(u.arg(), Arg::Param { .. } | Arg::Device(_));
-    let elsewhere = |u: &UOp| match u.arg() {
-        Arg::Param { device, .. } | Arg::Device(device) => *device != devices[0],
-        _ => false,
-    };
-    if devices.iter().all(|d| *d == devices[0]) && !toposort(outputs.iter()).iter().any(elsewhere) {
-        return outputs;
-    }
-    let own = |(o, d): (UOp, &DeviceName)| {
-        if o.numel() == 0 || o.toposort().iter().any(placed) {
-            return o;
-        }
-        UOp::new(Op::Contiguous, o.dtype(), [o].to_src(), Arg::Device(d.clone()))
-    };
-    outputs.into_iter().zip(devices).map(own).collect()
-}
-
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
 fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashMap<u64, DeviceName> {
     let mut map: FxHashMap<u64, DeviceName> = FxHashMap::default();
@@ -244,6 +224,32 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
         }
     }
     map
+}
+
+/// The outputs with copies where a node without inputs, which is computed on one device, has users on another. Literals are written out in every user
+/// unless they are asked for.
+fn bridged(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
+    let nodes = toposort(outputs.iter());
+    let device = devices_of(&nodes, &outputs, devices);
+    if device.values().chain(devices).is_sorted_by(|a, b| a == b) {
+        return outputs;
+    }
+    let to = |u: &UOp, d: &DeviceName| UOp::new(Op::Copy, u.dtype(), [u.clone()].to_src(), Arg::Device(d.clone()));
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &nodes {
+        let here = &device[&u.id()];
+        let src = u.src().iter().map(|s| {
+            let mut base = s;
+            while base.op().is(Group::Movement) {
+                base = &base.src()[0];
+            }
+            let literal = base.op() == Op::Const && !outputs.contains(s);
+            if u.op() == Op::Copy || literal || device[&s.id()] == *here { done[&s.id()].clone() } else { to(&done[&s.id()], here) }
+        });
+        done.insert(u.id(), u.with_src(src.collect::<Src>()));
+    }
+    let asked = outputs.iter().zip(devices);
+    asked.map(|(o, d)| if device[&o.id()] == *d { done[&o.id()].clone() } else { to(&done[&o.id()], d) }).collect()
 }
 
 /// Numbers the buffers that are in use and places the temporaries.

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 /// The device of a case's inputs and outputs, whatever it will be run on.
 pub const HERE: &str = "HERE";
-/// Another device of the same kind, for copies.
+/// Another device, for copies.
 pub const THERE: &str = "THERE";
 
 /// A tensor graph over `Param`s, and the bytes of each.
@@ -46,10 +46,8 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device; `THERE` becomes its neighbour. A GPU, which may have none, is its own.
-    pub fn place(&self, device: &DeviceName) -> Result<Vec<UOp>> {
-        let neighbour = if device.as_str().starts_with("CUDA") { "" } else { ":1" };
-        let there = DeviceName::new(&format!("{}{neighbour}", device.as_str()));
+    /// The outputs over new buffers on a device, with another in the place of `THERE`.
+    pub fn place(&self, device: &DeviceName, there: &DeviceName) -> Result<Vec<UOp>> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {

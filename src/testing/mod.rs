@@ -9,6 +9,7 @@
 //! | `rng` | the random numbers |
 //! | `bounds` | values with bounds, op by op |
 //! | `graph`, `graph/grow` | the generator: what there is to build on, and what is added to it |
+//! | `devices` | which devices are tested |
 //! | `case` | a graph with its inputs, as text and back |
 //! | `run` | schedules, optimises, compiles and runs a case, and compares |
 //! | `shrink` | a smaller case that fails in the same way |
@@ -19,6 +20,7 @@
 mod bounds;
 mod campaign;
 mod case;
+mod devices;
 mod graph;
 mod rng;
 mod run;
@@ -27,6 +29,7 @@ mod shrink;
 pub use bounds::{Bound, Traced, trace};
 pub use campaign::{Campaign, Found};
 pub use case::Case;
+pub use devices::{devices, graphs, is_required, is_slow, there};
 pub use graph::{makes, random_case};
 pub use rng::Rng;
 pub use run::{Choose, Failure, Setup, Tally, check, check_all, check_for, setups};

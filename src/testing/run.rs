@@ -5,6 +5,7 @@
 
 use super::bounds::{Bound, Traced};
 use super::case::Case;
+use super::devices::{beside, devices, is_slow};
 use super::rng::Rng;
 use crate::dtype::Const;
 use crate::error::Error;
@@ -13,7 +14,6 @@ use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::lower::Program;
 use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
 use crate::reference::Value;
-use crate::runtime::device::canonical;
 use crate::runtime::interp::{self, Interp, Options};
 use crate::runtime::{Buffer, Device, Memory};
 use crate::schedule::Request;
@@ -76,7 +76,8 @@ impl FromStr for Setup {
     /// What `Display` prints, with whatever stands before the name of the device.
     fn from_str(text: &str) -> Result<Setup, Error> {
         let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
-        let device = *DEVICES.iter().chain(&["CPU"]).find(|d| text.split_whitespace().any(|w| w == **d)).ok_or_else(bad)?;
+        let named = |d: &&&str| text.split_whitespace().any(|w| w == **d);
+        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM"].iter().chain(devices()).find(named).ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
             Choose::Default
         } else if text.contains("without optimisations") {
@@ -94,24 +95,18 @@ impl FromStr for Setup {
     }
 }
 
-/// The devices that cases are run on, where they are there. A setup may also name `CPU`, which is one of them.
-const DEVICES: [&str; 4] = ["INTERP", "CPU:CLANG", "CPU:LLVM", "CUDA"];
-
-static SKIPPED: Once = Once::new();
-
-/// The setups that every case is run in: on every device that is there, or on the one that `DEV` names.
+/// The setups that every case is run in; a slow device gets one of them, by turns.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
-    let there = |device: &str| Device::get(device).inspect_err(|e| SKIPPED.call_once(|| eprintln!("skipped on {device}: {e}"))).is_ok();
-    let named = crate::env::config().ok().and_then(|c| c.device.as_ref()).and_then(|d| canonical(d).ok());
-    let wanted = |device: &str| named.as_ref().is_none_or(|n| canonical(device).is_ok_and(|d| d == *n));
-    for device in DEVICES.into_iter().filter(|d| wanted(d)) {
+    for &device in devices() {
         // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless it is asked for.
-        let skip = device == "CPU:CLANG" && named.is_none() && seed % 8 > 1 && there("CPU:LLVM");
-        if skip || !there(device) {
+        if device == "CPU:CLANG" && devices().contains(&"CPU:LLVM") && seed % 8 > 1 {
             continue;
         }
-        for choose in [Choose::Default, Choose::Nothing, Choose::Random(seed)] {
+        let all = [Choose::Default, Choose::Nothing, Choose::Random(seed)];
+        let turn = (seed / 2 % 3) as usize;
+        for choose in if is_slow(device) { &all[turn..=turn] } else { &all[..] } {
+            let choose = choose.clone();
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
             list.push(Setup { device, choose, in_place });
@@ -210,7 +205,7 @@ struct Prepared {
 
 /// The case on new buffers, as requests.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
-    let placed = case.place(device.name())?;
+    let placed = case.place(device.name(), &beside(device.name()))?;
     let inputs: Vec<StorageRef> = toposort(&placed)
         .iter()
         .filter_map(|u| match u.arg() {
@@ -235,19 +230,27 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
     read_outputs(case, &buffers)
 }
 
-fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
-    let device = Device::get(setup.device)?;
-    prepare_for(case, setup, &device, device.target())
+/// The device whose programs an item runs: devices of one kind share theirs.
+fn runs_on<'a>(item: &'a ScheduleItem, setup: &Setup) -> &'a str {
+    match item {
+        ScheduleItem::Kernel { device, .. } if device.as_str() == "INTERP" => "INTERP",
+        _ => setup.device,
+    }
 }
 
-fn prepare_for(case: &Case, setup: &Setup, device: &Device, target: &Target) -> Outcome<Prepared> {
-    let scheduled = scheduled(case, setup, device)?;
+fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
+    prepare_for(case, setup, &|item| Ok(Device::get(runs_on(item, setup))?.target().clone()))
+}
+
+fn prepare_for(case: &Case, setup: &Setup, target: &dyn Fn(&ScheduleItem) -> Outcome<Target>) -> Outcome<Prepared> {
+    let scheduled = scheduled(case, setup, &Device::get(setup.device)?)?;
     let mut programs = Vec::new();
     for (i, item) in scheduled.items.iter().enumerate() {
         programs.push(match item {
             ScheduleItem::Kernel { ast, .. } => {
-                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, target)?;
-                Some((kernel.opts.clone(), exec::lowered(&kernel, target)?))
+                let target = target(item)?;
+                let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, &target)?;
+                Some((kernel.opts.clone(), exec::lowered(&kernel, &target)?))
             }
             ScheduleItem::Copy { .. } => None,
         });
@@ -261,7 +264,10 @@ pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
         let device = Device::get(setup.device)?;
         let scheduled = scheduled(case, setup, &device)?;
         let of = |(i, item): (usize, &ScheduleItem)| match item {
-            ScheduleItem::Kernel { ast, .. } => Ok(optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?.opts),
+            ScheduleItem::Kernel { ast, .. } => {
+                let device = Device::get(runs_on(item, setup))?;
+                Ok(optimized(&Kernel::new(ast.clone()), i, &setup.choose, device.target())?.opts)
+            }
             ScheduleItem::Copy { .. } => Ok(Vec::new()),
         };
         scheduled.items.iter().enumerate().map(of).collect()
@@ -395,7 +401,7 @@ fn calls_functions(program: &Program, target: &Target) -> bool {
 pub fn check_for(case: &Case, expected: &[Traced], choose: Choose, target: &Target) -> Outcome<Vec<Program>> {
     guarded(|| {
         let setup = Setup { device: "INTERP", choose, in_place: false };
-        let p = prepare_for(case, &setup, &Device::get("INTERP")?, target)?;
+        let p = prepare_for(case, &setup, &|_| Ok(target.clone()))?;
         compare(expected, &run_interpreted(case, &setup, &p)?)?;
         Ok(p.programs.into_iter().flatten().map(|(_, program)| program).collect())
     })
@@ -416,8 +422,9 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
     let mut by_device: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (w, p) in prepared.iter().enumerate() {
         if let Ok(p) = p {
-            let kernels = (0..p.programs.len()).filter(|&i| p.programs[i].is_some());
-            by_device.entry(work[w].2.device).or_default().extend(kernels.map(|i| (w, i)));
+            for i in (0..p.programs.len()).filter(|&i| p.programs[i].is_some()) {
+                by_device.entry(runs_on(&p.scheduled.items[i], work[w].2)).or_default().push((w, i));
+            }
         }
     }
     let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::runtime::Executable>> = BTreeMap::new();

@@ -9,14 +9,9 @@ use picograd::runtime::Buffer;
 use picograd::runtime::cuda::Nvrtc;
 use picograd::{Device, Tensor};
 
-/// Every device that computes and is there, or the one that `DEV` names. A new kind of device joins by being in the registry.
+/// The devices under test.
 pub fn devices() -> Vec<String> {
-    if let Some(dev) = &picograd::env::config().unwrap().device {
-        return vec![Device::get(dev).unwrap().name().to_string()];
-    }
-    let computes = Device::list().into_iter().filter(|(name, _)| name != "NULL");
-    let there = computes.filter(|(name, found)| found.as_ref().inspect_err(|e| eprintln!("skipped on {name}: {e}")).is_ok());
-    there.map(|(name, _)| name).collect()
+    picograd::testing::devices().iter().map(|d| Device::get(d).unwrap().name().to_string()).collect()
 }
 
 /// Values as the bytes of a buffer.

@@ -5,6 +5,7 @@ use crate::common::{computed, devices};
 use crate::fixture::{Array, Block, Kind, blocks};
 use picograd::Tensor;
 use picograd::dtype::{Const, DType, write};
+use picograd::testing::is_slow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The 8-bit floats, which run forward where a result is rounded once at most.
@@ -238,7 +239,7 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
 type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
 
 /// What is run on a device. The interpreter, which has no compiler to wait for, runs all of it. Other devices run everything forward in `f32`, and the first shape
-/// of each case also backward, in `i32` and `bool`, and if asked for in every dtype.
+/// of each case also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to compile run the first shape in these three.
 fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job> = Vec::new();
     for case in cases {
@@ -255,6 +256,10 @@ fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str
                     jobs.push((dtype, Layout::Plain, backward, case, block));
                     if common && long {
                         jobs.push((dtype, Layout::Turned, backward, case, block));
+                    }
+                } else if is_slow(device) {
+                    if first && common {
+                        jobs.push((dtype, Layout::Plain, backward, case, block));
                     }
                 } else if dtype == DType::F32 {
                     jobs.push((dtype, Layout::Plain, backward && first, case, block));

@@ -215,11 +215,9 @@ fn orders() {
 
 #[test]
 fn misuse_is_an_error() {
-    for r in table_rows().iter().filter(|r| r.result.is_none()) {
-        let tensor = |dtype: DType, values: &[Const]| {
-            let shape = [values.len()];
-            stored(values, dtype, &shape, &devices()[0])
-        };
+    let rows = table_rows();
+    for (device, r) in devices().iter().flat_map(|d| rows.iter().filter(|r| r.result.is_none()).map(move |r| (d, r))) {
+        let tensor = |dtype: DType, values: &[Const]| stored(values, dtype, &[values.len()], device);
         let given = r.args.iter().map(|a| Given::new(a, tensor)).collect();
         match call(&r.name, given) {
             Ok(t) => panic!("{} gave {t:?}", r.text),

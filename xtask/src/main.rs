@@ -16,7 +16,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them
+  test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them;
+                   with DEV=<device> only the tests of results, on that device
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
   bench kernel_compile

@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything that must hold, in one command. In come filters; out come the steps, what was left out and why, and a verdict.
+//! With `DEV` set, the tests of results on that device alone.
 //!
 //! All steps use the dev profile, so that nothing is compiled for this command alone.
 
-use picograd::{Device, env};
+use picograd::{Device, env, testing};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,10 @@ struct Step {
 /// Runs the steps. With filters, only the tests that they choose.
 pub fn run(filters: &[String]) -> ExitCode {
     let mut steps = Vec::new();
-    if filters.is_empty() {
+    let device = env::config().ok().and_then(|c| c.device.as_deref());
+    if let (true, Some(device)) = (filters.is_empty(), device) {
+        steps.push(on_device(device));
+    } else if filters.is_empty() {
         steps.push(tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]));
         // The smoke tests come before the long build: a broken stage shows in the first minute.
         steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--test", "tiny"]));
@@ -34,6 +38,21 @@ pub fn run(filters: &[String]) -> ExitCode {
         steps.push(step("chosen tests", &args));
     }
     report(&steps)
+}
+
+/// The tests that are about results, on a device.
+fn on_device(device: &str) -> Step {
+    const WHAT: &str = "results on the device that DEV names";
+    let mut args = vec!["test", "--package", "picograd", "--no-fail-fast"];
+    args.extend(["ops", "autograd", "semantics", "random_graphs"].into_iter().flat_map(|name| ["--test", name]));
+    match Device::get(device) {
+        Ok(_) => step(WHAT, &args),
+        Err(why) if testing::is_required(device) => {
+            println!("PICO_REQUIRE names {device}, and it is not there: {why}");
+            Step { what: WHAT, outcome: Outcome::Failed, time: Duration::ZERO }
+        }
+        Err(why) => Step { what: WHAT, outcome: Outcome::Skipped(why.to_string().replace('\n', "; ")), time: Duration::ZERO },
+    }
 }
 
 fn step(what: &'static str, args: &[&str]) -> Step {

@@ -11,7 +11,7 @@ mod scratch;
 mod trial;
 
 use self::scratch::Scratch;
-use super::compile::verify_pass;
+use super::compile::{computable, verify_pass};
 use super::counters::count;
 use crate::env;
 use crate::error::{Error, Result};
@@ -133,6 +133,7 @@ struct Search<'a> {
 }
 
 fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Option<Tuned>> {
+    computable(&kernel.ast, device.target())?;
     let start = Instant::now();
     let deadline = start + Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
     let chosen = heuristic(kernel, device.target());
@@ -253,7 +254,7 @@ impl Search<'_> {
         for ((c, executable), alive) in compiled.into_iter().zip(alive) {
             if !alive {
                 if Instant::now() < self.deadline {
-                    report(&c.kernel, "its first run did not come back");
+                    report(&c.kernel, &format!("its first run did not come back within {:.1} s", self.patience.as_secs_f64()));
                 }
                 continue;
             }

@@ -114,6 +114,19 @@ impl Dialect for Cuda {
             _ => format!("__longlong_as_double({value})"),
         }
     }
+    /// The assembler of CUDA 13 makes a choice between -0.0 and a whole number one of integers, and loses the sign. It does not where bits are chosen.
+    fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, values: [&str; 2]) -> String {
+        let bits = match scalar {
+            Scalar::F32 => Scalar::I32,
+            Scalar::F64 => Scalar::I64,
+            _ => return format!("({condition}?{}:{})", values[0], values[1]),
+        };
+        if !values.iter().any(|v| matches!(*v, "-0.0f" | "-0.0")) {
+            return format!("({condition}?{}:{})", values[0], values[1]);
+        }
+        let [x, y] = values.map(|v| self.reinterpret(cx, v, scalar, bits));
+        self.reinterpret(cx, &format!("{condition}?{x}:{y}"), bits, scalar)
+    }
     fn half(&self) -> [Option<&'static str>; 2] {
         [
             Some("float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r;"),

@@ -109,6 +109,10 @@ pub(super) trait Dialect: Send + Sync {
 
     /// The bits of a scalar as another type of the same width, where one of the two is `float` or `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
+    /// One of two scalars.
+    fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
+        format!("({condition}?{x}:{y})")
+    }
     /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter than integer arithmetic.
     fn half(&self) -> [Option<&'static str>; 2] {
         [None, None]

@@ -17,7 +17,10 @@ pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, Str
         Op::Detach => return Ok(x.clone()),
         Op::Cast => return plain(cast(cx, from.scalar, dtype.scalar, &x.text)),
         Op::Bitcast => return plain(bitcast(cx, from.scalar, dtype.scalar, &x.text)),
-        Op::Where => return Ok(Operand::plain(format!("({}?{}:{})", x.text, alu.args[1].text, alu.args[2].text))),
+        Op::Where => {
+            let dialect = cx.dialect;
+            return Ok(Operand::plain(dialect.select(cx, dtype.scalar, &x.text, [&alu.args[1].text, &alu.args[2].text])));
+        }
         _ => {}
     }
     if is_small(from.scalar) || is_small(dtype.scalar) {

@@ -19,7 +19,11 @@ pub struct OpenCl {
 impl OpenCl {
     /// For a device with `double`.
     pub const fn new() -> OpenCl {
-        OpenCl { target: Target::opencl() }
+        OpenCl::with(Target::opencl())
+    }
+    /// For a device that was looked at.
+    pub const fn with(target: Target) -> OpenCl {
+        OpenCl { target }
     }
 }
 
@@ -104,8 +108,11 @@ impl Dialect for OpenCl {
     }
     fn kernel(&self, prelude: &str, k: &Kernel) -> String {
         let cx = Cx::new(self);
-        let params: Vec<String> =
-            k.args.iter().map(|(slot, dtype, _)| format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        let buffer =
+            |(slot, dtype, _): &(usize, DType, bool)| format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default());
+        // A buffer may begin anywhere in its memory, and OpenCL has no pointers on the host to say where: the place comes beside it, in elements.
+        let params: Vec<String> = k.args.iter().map(buffer).chain(k.args.iter().map(|(slot, _, _)| format!("ulong at{slot}"))).collect();
+        let starts: String = k.args.iter().map(|(slot, _, _)| format!("  data{slot} += at{slot};\n")).collect();
         let mut head = String::new();
         if k.multiplies {
             head += "#pragma OPENCL FP_CONTRACT OFF\n";
@@ -115,6 +122,6 @@ impl Dialect for OpenCl {
         }
         let [x, y, z] = k.local;
         let size = if x * y * z > 1 { format!("__attribute__((reqd_work_group_size({x},{y},{z}))) ") } else { String::new() };
-        format!("{head}{prelude}__kernel {size}void {}({}) {{\n{}}}\n", k.name, params.join(", "), k.body)
+        format!("{head}{prelude}__kernel {size}void {}({}) {{\n{starts}{}}}\n", k.name, params.join(", "), k.body)
     }
 }

@@ -107,8 +107,9 @@ impl Maker for CudaDevice {
     fn key(&self, source: &str) -> Key {
         self.builder.nvrtc.key(source, &self.builder.arch)
     }
-    fn compile(&self, text: &str, name: &str) -> Result<Vec<u8>> {
-        self.builder.nvrtc.compile(text, name, &self.builder.arch)
+    fn make(&self, text: &str, name: &str) -> Result<(Module, Option<Vec<u8>>)> {
+        let object = self.builder.nvrtc.compile(text, name, &self.builder.arch)?;
+        Ok((self.builder.load(&object, name)?, Some(object)))
     }
     fn load(&self, object: &[u8], name: &str) -> Result<Module> {
         self.builder.load(object, name)
