@@ -1,16 +1,18 @@
 //! The search for optimisations: a kernel and a device in, the list of `Opt`s whose program was fastest on the device itself out.
 //!
-//! It is a beam search. It begins with the kernel as it is and with what the heuristic makes of it. In each round everything that is one `Opt` away from the
+//! It is a beam search. It begins with the kernel as it is, with what the heuristic makes of it, and with parts of that list. In each round everything that is one `Opt` away from the
 //! best `width` kernels is lowered, compiled and timed on memory with random values, and the best of all go on, until a round brings nothing more or
 //! time is up.
 //!
 //! What holds: a candidate that does not compile, never ends, faults, or computes other values than the kernel without optimisations is left out, and the
-//! search goes on. Programs that are the same are timed once. What comes out is not slower, as far as was measured, than what the heuristic chose.
+//! search goes on. Programs that are the same are timed once. In the end the best and what the heuristic chose are timed in turns, so that it is not left to
+//! chance which of them comes out.
 
 mod scratch;
 mod trial;
 
 use self::scratch::Scratch;
+use self::trial::Fate;
 use super::compile::{computable, verify_pass};
 use super::counters::count;
 use crate::env;
@@ -37,8 +39,12 @@ const FAR_SLOWER: u32 = 2;
 /// How often a candidate is run at least and at most, and for how long where that is between the two.
 const RUNS: (usize, usize) = (3, 40);
 const MEASURED: Duration = Duration::from_millis(6);
-/// What the first run of a candidate may take at least.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// What the first run of a candidate may take at least: it touches its memory for the first time.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How much of a first run may be due to that.
+const COLD: Duration = Duration::from_millis(5);
+/// How often the best of all are timed in turns.
+const TURNS: usize = 3;
 
 /// How far to search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,11 +116,13 @@ struct Candidate {
     program: Program,
 }
 
-/// A kernel with its time.
-#[derive(Clone)]
+/// A candidate with its time.
 struct Timed {
-    kernel: Kernel,
+    candidate: Candidate,
+    executable: Arc<dyn Executable>,
     time: Duration,
+    /// Was everything tried that is one `Opt` away from it?
+    expanded: bool,
 }
 
 struct Search<'a> {
@@ -127,8 +135,6 @@ struct Search<'a> {
     /// Programs that were tried, by the hash of their text.
     seen: FxHashSet<u128>,
     most_uops: usize,
-    /// What the first run of a candidate may take.
-    patience: Duration,
     best: Option<Duration>,
 }
 
@@ -147,33 +153,28 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     count(|c| c.searched += 1);
     let progress = Progress::new(kernel)?;
     let most_uops = MOST_UOPS.max(chosen.program.uops.len() * 2);
-    let mut s = Search {
-        device,
-        deadline,
-        wrap,
-        scratch,
-        expected: Vec::new(),
-        seen: FxHashSet::default(),
-        most_uops,
-        patience: PATIENCE,
-        best: None,
-    };
+    let mut s = Search { device, deadline, wrap, scratch, expected: Vec::new(), seen: FxHashSet::default(), most_uops, best: None };
     // These two are what runs without a search, so they are trusted; the first that runs says what is right.
-    let is_short = plain.program.estimate.flops <= MOST_PLAIN;
-    let mut beam_now: Vec<Timed> = Vec::new();
-    if is_short {
-        beam_now.extend(s.trusted(plain)?);
-    }
-    let Some(by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
-    let heuristic_time = by_heuristic.time;
-    beam_now.push(by_heuristic);
-    beam_now.sort_by_key(|t| t.time);
-    s.best = Some(beam_now[0].time);
+    let list = chosen.kernel.opts.clone();
+    let plain = if plain.program.estimate.flops <= MOST_PLAIN { s.trusted(plain)? } else { None };
+    let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
+    s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
+    // Parts of the heuristic's list: its beginnings, and all of it but one.
+    let without = |i: usize| [&list[..i], &list[i + 1..]].concat();
+    let parts = (1..list.len()).map(|n| list[..n].to_vec()).chain((0..list.len()).map(without));
+    let parts = parts.filter_map(|opts| candidate(&kernel.apply_all(&opts, device.target()).ok()?, device));
+    let parts = parts.filter(|c| s.is_new(c)).collect();
+    let mut kept: Vec<Timed> = s.time_all(parts)?;
+    kept.extend(plain);
     loop {
-        let before = beam_now[0].time;
+        let before = s.best.unwrap_or(by_heuristic.time);
+        kept.sort_by_key(|t| t.time);
+        kept.truncate(beam.width.max(1));
         let mut next: Vec<Candidate> = Vec::new();
-        for t in &beam_now {
-            for k in opt::actions(&t.kernel, device.target()) {
+        // What the heuristic chose is in the first beam, however many are faster.
+        for t in kept.iter_mut().chain([&mut by_heuristic]).filter(|t| !t.expanded) {
+            t.expanded = true;
+            for k in opt::actions(&t.candidate.kernel, device.target()) {
                 if Instant::now() >= s.deadline {
                     break;
                 }
@@ -182,18 +183,19 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         }
         while !next.is_empty() && Instant::now() < s.deadline {
             let rest = next.split_off(next.len().min(device.target().threads.max(2) * 8));
-            beam_now.extend(s.time_all(std::mem::replace(&mut next, rest))?);
-            progress.update(s.seen.len(), s.best.unwrap_or(before), heuristic_time);
+            kept.extend(s.time_all(std::mem::replace(&mut next, rest))?);
+            progress.update(s.seen.len(), s.best.unwrap_or(before), by_heuristic.time);
         }
-        beam_now.sort_by_key(|t| t.time);
-        beam_now.truncate(beam.width.max(1));
-        let gained = beam_now[0].time.as_secs_f64() < before.as_secs_f64() * WORTH;
+        let gained = s.best.is_some_and(|b| b.as_secs_f64() < before.as_secs_f64() * WORTH);
         if !gained || Instant::now() >= s.deadline {
             break;
         }
     }
-    let best = beam_now.swap_remove(0);
-    let found = Tuned { opts: best.kernel.opts, time: best.time, heuristic: heuristic_time, tried: s.seen.len(), took: start.elapsed() };
+    kept.sort_by_key(|t| t.time);
+    kept.truncate(TURNS);
+    let best = s.final_turns(&mut by_heuristic, &mut kept)?;
+    let (opts, time) = best.map_or((list, by_heuristic.time), |t| (t.candidate.kernel.opts.clone(), t.time));
+    let found = Tuned { opts, time, heuristic: by_heuristic.time, tried: s.seen.len(), took: start.elapsed() };
     progress.done(&found);
     Ok(Some(found))
 }
@@ -228,7 +230,7 @@ impl Search<'_> {
         let executable = self.device.compile(&c.program)?;
         let _alone = buffer::writing();
         self.scratch.restore()?;
-        let first = executable.timed(&self.scratch.places(), &c.program.launch)?;
+        executable.timed(&self.scratch.places(), &c.program.launch)?;
         let got = self.scratch.outputs()?;
         if self.expected.is_empty() {
             self.expected = got;
@@ -236,48 +238,70 @@ impl Search<'_> {
             report(&c.kernel, &why);
             return Ok(None);
         }
-        // A trial runs on one thread.
-        self.patience = self.patience.max(first * 10 * self.device.target().threads.max(1) as u32);
-        Ok(Some(Timed { time: self.time(&*executable, &c.program)?, kernel: c.kernel }))
+        let time = self.time(&*executable, &c.program)?;
+        Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
     }
 
     /// The times of those that compile, come back and are right.
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
-        let alone = buffer::writing();
-        // What runs in this process as machine code could end it.
-        let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
-        let to_try: Vec<_> = compiled.iter().filter(|(_, e)| native(e)).map(|(c, e)| (&**e, c.program.launch)).collect();
-        let mut came_back = trial::survivors(&to_try, &self.scratch.places(), self.patience, self.deadline).into_iter();
-        let alive: Vec<bool> = compiled.iter().map(|(_, e)| !native(e) || came_back.next() == Some(true)).collect();
+        let _alone = buffer::writing();
+        let fates = self.first_runs(&compiled);
         let mut timed = Vec::new();
-        for ((c, executable), alive) in compiled.into_iter().zip(alive) {
-            if !alive {
-                if Instant::now() < self.deadline {
-                    report(&c.kernel, &format!("its first run did not come back within {:.1} s", self.patience.as_secs_f64()));
-                }
-                continue;
-            }
-            if Instant::now() >= self.deadline {
-                break;
-            }
-            match self.check_and_time(&c, &*executable) {
-                Ok(Some(time)) => {
-                    self.best = Some(self.best.map_or(time, |b| b.min(time)));
-                    timed.push(Timed { kernel: c.kernel, time });
-                }
-                Ok(None) => {}
-                // A launch that is refused is left out; of a device that is lost nothing more is to be had.
-                Err(e) => {
-                    if self.device.synchronize().is_err() {
-                        let msg = format!("BEAM: {} with {} has cost the device: {e}", c.kernel.name(), opt::show(&c.kernel.opts));
-                        return Err(Error::Device(msg));
+        for ((candidate, executable), fate) in compiled.into_iter().zip(fates) {
+            match fate {
+                Fate::Died => report(&candidate.kernel, "its first run ended the process"),
+                Fate::Back(time) if time > self.hopeless(candidate.program.launch.threads) => {}
+                Fate::Back(_) if Instant::now() < self.deadline => match self.check_and_time(&candidate, &*executable) {
+                    Ok(Some(time)) => {
+                        self.best = Some(self.best.map_or(time, |b| b.min(time)));
+                        timed.push(Timed { candidate, executable, time, expanded: false });
                     }
-                }
+                    Ok(None) => {}
+                    // A launch that is refused is left out; of a device that is lost nothing more is to be had.
+                    Err(e) => {
+                        if self.device.synchronize().is_err() {
+                            let kernel = &candidate.kernel;
+                            let msg = format!("BEAM: {} with {} has cost the device: {e}", kernel.name(), opt::show(&kernel.opts));
+                            return Err(Error::Device(msg));
+                        }
+                    }
+                },
+                Fate::Back(_) | Fate::Refused | Fate::Slow => {}
             }
         }
-        drop(alone);
         Ok(timed)
+    }
+
+    /// How the first runs end. What runs in this process as machine code could end it, and so runs in a copy first.
+    fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
+        let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
+        let to_try: Vec<_> = compiled.iter().filter(|(_, e)| native(e)).map(|(c, e)| (&**e, c.program.launch)).collect();
+        let patience = PATIENCE.max(self.hopeless(self.device.target().threads));
+        let mut tried = trial::fates(&to_try, &self.scratch.places(), patience, self.deadline).into_iter();
+        let harmless = Fate::Back(Duration::ZERO);
+        compiled.iter().map(|(_, e)| if native(e) { tried.next().unwrap_or(Fate::Slow) } else { harmless }).collect()
+    }
+
+    /// The time of a first run, on one thread in place of so many, after which a second is not worth it.
+    fn hopeless(&self, threads: usize) -> Duration {
+        self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
+    }
+
+    /// Times the best and what the heuristic chose in turns. Returns the best, where it is faster.
+    fn final_turns<'t>(&mut self, by_heuristic: &mut Timed, best: &'t mut [Timed]) -> Result<Option<&'t Timed>> {
+        let _alone = buffer::writing();
+        self.best = None;
+        let mut times = vec![Duration::MAX; best.len() + 1];
+        for _ in 0..TURNS {
+            for (t, least) in best.iter().chain([&*by_heuristic]).zip(&mut times) {
+                *least = (*least).min(self.time(&*t.executable, &t.candidate.program)?);
+            }
+        }
+        for (t, time) in best.iter_mut().chain([by_heuristic]).zip(&times) {
+            t.time = *time;
+        }
+        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time < times[times.len() - 1]))
     }
 
     /// Compiles together, or one by one where somebody is refused.
@@ -306,7 +330,7 @@ impl Search<'_> {
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
         for n in 0..RUNS.1 {
             let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * FAR_SLOWER);
-            if far || (n >= RUNS.0 && total >= MEASURED) {
+            if far || (n >= RUNS.0 && total >= MEASURED) || total >= MEASURED * 20 {
                 break;
             }
             let time = executable.timed(&places, &program.launch)?;

@@ -11,39 +11,50 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Which of these come back from a run within so much time each. Where the deadline passes the rest is taken not to.
-pub(super) fn survivors(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: Duration, deadline: Instant) -> Vec<bool> {
-    let mut alive = vec![false; candidates.len()];
-    let mut next = 0;
-    while next < candidates.len() && Instant::now() < deadline {
-        next = run_from(candidates, next, places, limit, deadline, &mut alive);
-    }
-    alive
+/// How the first run of a candidate ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fate {
+    /// It came back after this time, on one thread.
+    Back(Duration),
+    /// It was refused, or gave up by itself.
+    Refused,
+    /// It took longer than it may, or was not tried because time is up.
+    Slow,
+    /// It ended the process.
+    Died,
 }
 
-/// Runs candidates from a number on, until one does not come back. Returns the number to go on with.
-fn run_from(
-    candidates: &[(&dyn Executable, Launch)],
-    from: usize,
-    places: &[Place],
-    limit: Duration,
-    deadline: Instant,
-    alive: &mut [bool],
-) -> usize {
-    let Ok((mut reader, mut writer)) = pipe() else { return candidates.len() };
+/// What a run that did not come back by itself says.
+const GAVE_UP: u64 = u64::MAX;
+
+/// How the first run of each ends, which may take so long. Where the deadline passes the rest is not tried.
+pub(super) fn fates(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: Duration, deadline: Instant) -> Vec<Fate> {
+    let mut fates = Vec::new();
+    while fates.len() < candidates.len() && Instant::now() < deadline {
+        if !run_some(&candidates[fates.len()..], places, limit, deadline, &mut fates) {
+            break;
+        }
+    }
+    fates.resize(candidates.len(), Fate::Slow);
+    fates
+}
+
+/// Runs candidates until one does not come back, and says how each ended. `false` where nothing can be tried.
+fn run_some(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: Duration, deadline: Instant, fates: &mut Vec<Fate>) -> bool {
+    let Ok((mut reader, mut writer)) = pipe() else { return false };
     // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another thread may hold: no kernel runs in other threads, because
     // whoever calls this holds the lock under which kernels run, and the system's allocator is made for copies.
     let child = unsafe { libc::fork() };
     if child < 0 {
-        // Where the system has no room for a copy nothing can be tried.
-        return candidates.len();
+        return false;
     }
     if child == 0 {
-        for (executable, launch) in &candidates[from..] {
+        for (executable, launch) in candidates {
             // A panic must not leave this block: what is above belongs to the original.
-            let run = || executable.run(places, launch).is_ok();
-            let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
-            if writer.write_all(&[u8::from(done)]).is_err() {
+            let run = || executable.run(places, launch).ok();
+            let time = catch_unwind(AssertUnwindSafe(run)).ok().flatten();
+            let said = time.map_or(GAVE_UP, |t| t.as_nanos() as u64);
+            if writer.write_all(&said.to_le_bytes()).is_err() {
                 break;
             }
         }
@@ -51,16 +62,21 @@ fn run_from(
         unsafe { libc::_exit(0) };
     }
     drop(writer);
-    let mut next = from;
-    while next < candidates.len() {
+    for _ in candidates {
         let patience = limit.min(deadline.saturating_duration_since(Instant::now()));
-        let mut said = [0u8];
-        if !readable(&reader, patience) || reader.read_exact(&mut said).is_err() {
-            next += 1;
+        let mut said = [0u8; 8];
+        let fate = match readable(&reader, patience) {
+            false => Fate::Slow,
+            true => match reader.read_exact(&mut said).map(|()| u64::from_le_bytes(said)) {
+                Err(_) => Fate::Died,
+                Ok(GAVE_UP) => Fate::Refused,
+                Ok(nanos) => Fate::Back(Duration::from_nanos(nanos)),
+            },
+        };
+        fates.push(fate);
+        if matches!(fate, Fate::Slow | Fate::Died) {
             break;
         }
-        alive[next] = said[0] == 1;
-        next += 1;
     }
     // SAFETY: the child is ours and has not been waited for, so its number is still its own.
     unsafe {
@@ -68,7 +84,7 @@ fn run_from(
         let mut status = 0;
         while libc::waitpid(child, &mut status, 0) < 0 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted {}
     }
-    next
+    true
 }
 
 /// Is there something to read, or the end, within this time?
