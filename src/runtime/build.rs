@@ -1,6 +1,6 @@
 //! What the compilers share: kernels from the store or made anew, several kernels in one text, and the sources that were refused.
 
-use super::store::{Key, Made, Store};
+use super::store::{Kept, Key, Made, Store};
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::Renderer;
@@ -17,6 +17,9 @@ const MESSAGE_LINES: usize = 12;
 /// How many refused sources are kept in the cache folder.
 pub(super) const KEEP_FAILED: usize = 50;
 
+/// Loaded code, and the object to keep of it.
+pub(super) type Fresh<C> = (C, Option<Vec<u8>>);
+
 /// A compiler of a device, as far as the store and the division of work need to know it.
 pub(super) trait Maker: Sync {
     /// What an object becomes when it is loaded.
@@ -32,7 +35,7 @@ pub(super) trait Maker: Sync {
     /// The key of what this text gives: everything that decides it.
     fn key(&self, source: &str) -> Key;
     /// Code of a text, and the object to keep, where the compiler hands it out. The name is for messages.
-    fn make(&self, text: &str, name: &str) -> Result<(Self::Code, Option<Vec<u8>>)>;
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Self::Code>>;
     /// An object made ready to run. The name is for messages.
     fn load(&self, object: &[u8], name: &str) -> Result<Self::Code>;
 }
@@ -55,8 +58,8 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
     let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();
     let mut built: Vec<Option<Built<M::Code>>> = (0..programs.len()).map(|_| None).collect();
     let mut loaded: FxHashMap<*const Vec<u8>, Option<Arc<M::Code>>> = FxHashMap::default();
-    let kept = store.map_or_else(Vec::new, |s| s.programs(&keys));
-    for (i, kept) in kept.iter().enumerate().filter_map(|(i, k)| Some((i, k.as_ref()?))) {
+    let found = store.map_or_else(Vec::new, |s| s.programs(&keys));
+    for (i, kept) in found.iter().enumerate().filter_map(|(i, k)| Some((i, k.as_ref()?))) {
         // Whole, yet not loadable: perhaps from a compiler that changed under the same version. Made anew it may be good.
         let load = || maker.load(&kept.object, &programs[i].name).ok().map(Arc::new);
         if let Some(code) = loaded.entry(Arc::as_ptr(&kept.object)).or_insert_with(load) {
@@ -67,17 +70,16 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
     let missing: Vec<usize> = (0..programs.len()).filter(|i| built[*i].is_none()).collect();
     let (together, beside) = maker.division(missing.len());
     let groups: Vec<&[usize]> = missing.chunks(together.max(1)).collect();
-    let make = |group: &[usize]| -> Result<(M::Code, Option<Vec<u8>>, Vec<String>)> {
+    let make = |group: &[usize]| -> Result<(Fresh<M::Code>, Vec<String>)> {
         let (text, symbols) = match group {
             [one] => (sources[*one].clone(), vec![short(&programs[*one].name).to_string()]),
             many => joined(maker.renderer(), maker.start(), &many.iter().map(|i| programs[*i]).collect::<Vec<_>>())?,
         };
-        let (code, object) = maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" })?;
-        Ok((code, object, symbols))
+        Ok((maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" })?, symbols))
     };
     let mut fresh = Vec::new();
     for (group, made) in groups.iter().zip(side_by_side(&groups, beside, make)) {
-        let (code, object, symbols) = made?;
+        let ((code, object), symbols) = made?;
         let code = Arc::new(code);
         for (i, symbol) in group.iter().zip(&symbols) {
             let (code, symbol) = (code.clone(), symbol.clone());
@@ -109,14 +111,14 @@ fn side_by_side<P: Sync + ?Sized, T: Send>(parts: &[&P], threads: usize, f: impl
     done.into_iter().map(|d| d.1).collect()
 }
 
-/// The object of one text, from the store or made now and kept.
-pub(super) fn object(store: &Store, device: &str, key: Key, name: &str, compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Arc<Vec<u8>>> {
+/// The kernel of one text, from the store or made now and kept. `name` is the one that the text gives it; in what was kept it may have another.
+pub(super) fn kept(store: &Store, device: &str, key: Key, name: &str, compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Kept> {
     if let Some(kept) = store.programs(&[key]).pop().flatten() {
-        return Ok(kept.object);
+        return Ok(kept);
     }
     let made = Made { object: compile()?, kernels: vec![(key, name.to_string())] };
     store.put_programs(device, std::slice::from_ref(&made));
-    Ok(Arc::new(made.object))
+    Ok(Kept { object: Arc::new(made.object), symbol: name.to_string() })
 }
 
 /// Several kernels as one text, and for each its name in it. A kernel's lines begin with `start`; before them stand types and helpers, one on a line,

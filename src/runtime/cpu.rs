@@ -1,7 +1,7 @@
 //! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
-use super::build::{Built, Maker, build};
+use super::build::{Built, Fresh, Maker, build};
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
@@ -111,7 +111,7 @@ impl Maker for Cpu {
             Compiler::Llvm(l) => l.key(source),
         }
     }
-    fn make(&self, text: &str, name: &str) -> Result<(Code, Option<Vec<u8>>)> {
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Code>> {
         let object = match self.compiler {
             Compiler::C(c) => c.compile(text, name),
             Compiler::Llvm(l) => l.compile(text, name),

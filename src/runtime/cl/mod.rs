@@ -10,7 +10,7 @@ mod memory;
 use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::Pool;
 use super::buffer::Memory;
-use super::build::{Maker, build};
+use super::build::{Fresh, Maker, build};
 use super::device::{Backend, Executable};
 use super::store::{self, Key};
 use crate::env;
@@ -203,7 +203,7 @@ impl Maker for Cl {
         Key::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
     }
     /// What a driver will not hand out is built again the next time.
-    fn make(&self, text: &str, name: &str) -> Result<(Owned, Option<Vec<u8>>)> {
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Owned>> {
         let program = self.shared.built_source(text, name)?;
         let binary = self.shared.binary(&program).ok();
         Ok((program, binary))

@@ -8,7 +8,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use crate::runtime::buffer::{Memory, Place};
-use crate::runtime::build::Built;
+use crate::runtime::build::{Built, short};
 use crate::runtime::device::Executable;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -26,9 +26,10 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Compiles and loads a text.
-    pub fn build(&self, source: &str, name: &str) -> Result<Arc<Module>> {
-        self.load(&self.nvrtc.build(source, name, &self.arch)?, name).map(Arc::new)
+    /// The kernel of one text.
+    fn build(&self, source: &str, name: &str) -> Result<Function> {
+        let kept = self.nvrtc.build(source, name, &self.arch)?;
+        Arc::new(self.load(&kept.object, name)?).function(&kept.symbol)
     }
 
     /// Loads machine code.
@@ -130,7 +131,7 @@ impl Kernel {
         let addresses = addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
         let function = match &self.plain {
             Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
-                let build = || self.builder.build(plain, &self.name)?.function(&self.name);
+                let build = || self.builder.build(plain, short(&self.name));
                 self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
             }
             _ => &self.function,

@@ -25,7 +25,7 @@ use self::kernel::{Builder, Kernel, Module};
 use self::memory::GpuMemory;
 use self::nvrtc::KERNEL;
 use super::buffer::Memory;
-use super::build::{Built, Maker, build};
+use super::build::{Built, Fresh, Maker, build, short};
 use super::device::{Backend, Executable};
 use super::store::{self, Key};
 use crate::error::Result;
@@ -79,7 +79,7 @@ impl Backend for CudaDevice {
     fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         let built = build(self, programs, keep.then(store::global))?;
         let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
-            let plain = self.plain.render(&program.name, &program.uops)?;
+            let plain = self.plain.render(short(&program.name), &program.uops)?;
             Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))
         };
         built.into_iter().zip(programs).map(kernel).collect()
@@ -107,7 +107,7 @@ impl Maker for CudaDevice {
     fn key(&self, source: &str) -> Key {
         self.builder.nvrtc.key(source, &self.builder.arch)
     }
-    fn make(&self, text: &str, name: &str) -> Result<(Module, Option<Vec<u8>>)> {
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Module>> {
         let object = self.builder.nvrtc.compile(text, name, &self.builder.arch)?;
         Ok((self.builder.load(&object, name)?, Some(object)))
     }

@@ -4,12 +4,12 @@
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
 use crate::render::Cuda;
-use crate::runtime::build::{first_lines, joined, keep_source, object};
+use crate::runtime::build::{first_lines, joined, keep_source, kept};
 use crate::runtime::library::{Library, functions};
-use crate::runtime::store::{self, Key};
+use crate::runtime::store::{self, Kept, Key};
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 type Program = *mut c_void;
 
@@ -116,8 +116,8 @@ impl Nvrtc {
     }
 
     /// Machine code of one kernel, from the store or made now and kept.
-    pub fn build(&self, source: &str, name: &str, arch: &str) -> Result<Arc<Vec<u8>>> {
-        object(store::global(), "CUDA", self.key(source, arch), name, || self.compile(source, name, arch))
+    pub fn build(&self, source: &str, name: &str, arch: &str) -> Result<Kept> {
+        kept(store::global(), "CUDA", self.key(source, arch), name, || self.compile(source, name, arch))
     }
 
     /// The cache key of what this text gives.
