@@ -253,6 +253,7 @@ fn compile_time() {
     };
     let keys = |i: usize| (0..40).map(|n| Key(n + 1000 * i as u128)).collect::<Vec<_>>();
     report("store: write 40", &mut |i| store.put_programs("CPU:CLANG", &(0..40).map(|n| made(i, n)).collect::<Vec<_>>()));
+    report("store: write 1", &mut |i| store.put_programs("CPU:CLANG", &[made(i + 100, 1)]));
     report("store: look up 40", &mut |i| assert!(store.programs(&keys(i)).iter().all(Option::is_some)));
     report("store: look up 40 that are not there", &mut |i| assert!(store.programs(&keys(i + 50)).iter().all(Option::is_none)));
 }

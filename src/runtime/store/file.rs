@@ -3,6 +3,7 @@
 //! redb gives a file to one writer or to several readers at a time, so nobody keeps it open. Whoever finds it taken waits a little and then goes on
 //! without. A new file is made under another name and appears whole; one that cannot be read is renamed, with a warning, so that it can be looked at.
 
+use super::unsynced::Unsynced;
 use redb::{
     Builder, Database, Durability, Error, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
     WriteTransaction,
@@ -12,6 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// What our tables are like. Another number means that another version of picograd made them otherwise.
@@ -73,9 +75,15 @@ pub(super) fn trouble(e: impl Into<Error>) -> Trouble {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
+    /// Was it waited for in vain the last time? Who holds it that long may hold it for ever, and is not waited for again.
+    in_vain: AtomicBool,
 }
 
 impl Place {
+    pub(super) fn new(path: PathBuf) -> Place {
+        Place { path, in_vain: AtomicBool::new(false) }
+    }
+
     /// Reads a state of the store that does not change meanwhile.
     pub(super) fn read<T>(&self, mut f: impl FnMut(&ReadTransaction) -> Done<T>) -> Done<T> {
         self.guarded(false, || {
@@ -101,7 +109,7 @@ impl Place {
         self.guarded(true, || {
             let db = self.patiently(|| self.writable())?;
             let mut t = db.begin_write().map_err(trouble)?;
-            // Closing the file makes it durable. A process that is killed before loses its last batch and nothing else.
+            // Closing the file makes it last. A process that is killed before loses its last batch and nothing else.
             t.set_durability(Durability::None).map_err(trouble)?;
             check_format(&t.open_table(STATE).map_err(trouble)?)?;
             let value = f(&t)?;
@@ -145,11 +153,15 @@ impl Place {
     /// Tries again for a while where another process has the file.
     fn patiently<T>(&self, open: impl Fn() -> Done<T>) -> Done<T> {
         let start = Instant::now();
+        let patience = if self.in_vain.load(Ordering::Relaxed) { PAUSE } else { PATIENCE };
         loop {
-            match open() {
-                Err(Trouble::Busy) if start.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
-                done => return done,
+            let done = open();
+            let busy = matches!(done, Err(Trouble::Busy));
+            if !busy || start.elapsed() >= patience {
+                self.in_vain.store(busy, Ordering::Relaxed);
+                return done;
             }
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -158,7 +170,8 @@ impl Place {
     }
 
     fn writable(&self) -> Done<Database> {
-        Builder::new().set_cache_size(PAGES).open(&self.path).map_err(trouble)
+        let file = File::options().read(true).write(true).open(&self.path).map_err(Error::Io)?;
+        database(file)
     }
 
     /// What tells this file from another of its name.
@@ -174,7 +187,7 @@ impl Place {
         let aside = dir.join(format!(".new-{}", crate::runtime::build::unique()));
         let make = || -> Done<()> {
             let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&aside).map_err(refused)?;
-            let db = Builder::new().set_cache_size(PAGES).create_file(file).map_err(trouble)?;
+            let db = database(file)?;
             let t = db.begin_write().map_err(trouble)?;
             t.open_table(VALUES).map_err(trouble)?;
             t.open_table(ABOUT).map_err(trouble)?;
@@ -205,6 +218,12 @@ impl Place {
         }
         done
     }
+}
+
+/// A store in a file, for writing.
+fn database(file: File) -> Done<Database> {
+    let file = Unsynced::new(file).map_err(trouble)?;
+    Builder::new().set_cache_size(PAGES).create_with_backend(file).map_err(trouble)
 }
 
 fn check_format(state: &impl ReadableTable<&'static str, u64>) -> Done<()> {

@@ -15,6 +15,7 @@
 mod file;
 mod hash;
 mod tables;
+mod unsynced;
 
 pub use hash::{Key, hash128};
 
@@ -170,7 +171,7 @@ impl Store {
             }
         });
         match checked {
-            Ok(()) => Store { place: Some(Place { path: dir.join(FILE) }), off: None, ..Store::none("") },
+            Ok(()) => Store { place: Some(Place::new(dir.join(FILE))), off: None, ..Store::none("") },
             Err(why) => Store::none(&format!("{}: {why}", dir.display())),
         }
     }
