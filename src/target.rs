@@ -24,6 +24,8 @@ pub struct Target {
     pub local_dims: [usize; 3],
     /// Bytes of local memory.
     pub local_bytes: usize,
+    /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
+    pub fma: bool,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
     pub arithmetic: &'static [Scalar],
     /// Transcendental ops that the language has at the accuracy that `docs/semantics.md` promises.
@@ -62,6 +64,7 @@ impl Target {
             local_max: 1,
             local_dims: [1; 3],
             local_bytes: 0,
+            fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -82,6 +85,7 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 64 << 10,
+            fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -98,6 +102,7 @@ impl Target {
             local_max: 256,
             local_dims: [256; 3],
             local_bytes: 32 << 10,
+            fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -114,6 +119,7 @@ impl Target {
             local_max: 1024,
             local_dims: [1024, 1024, 64],
             local_bytes: 48 << 10,
+            fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
         }
@@ -130,6 +136,7 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 32 << 10,
+            fma: true,
             arithmetic: WITHOUT_F64,
             native: &[],
         }

@@ -1,6 +1,7 @@
 //! How many kernels a graph becomes, and that none of them writes what nobody reads.
 
 use picograd::exec::ScheduleItem;
+use picograd::ir::Op;
 use picograd::tensor::{Attention, Conv, keepdim};
 use picograd::{DType, Tensor};
 
@@ -113,4 +114,25 @@ fn nothing_is_computed_for_what_is_there() {
     check("a transposed buffer", 1, &[&x.t()]);
     check("a sum over nothing", 1, &[&Tensor::zeros([0, 3]).sum(0)]);
     check("a cast to the same", 0, &[&x.cast(DType::F32)]);
+}
+
+/// Products that a sum adds up are added before they are rounded; what a user writes as a product and a sum of its own is not touched.
+#[test]
+fn sums_of_products_are_fused() {
+    let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
+    let (a, b) = (x(&[64, 48]), x(&[48, 32]));
+    let count = |t: &Tensor, op: Op| -> usize {
+        let items = t.schedule().unwrap();
+        let of = |i: &ScheduleItem| {
+            i.lower().unwrap().compiled.unwrap().program.uops.iter().filter(|u| u.op() == op && u.dtype().is_float()).count()
+        };
+        items.iter().map(of).sum()
+    };
+    let product = a.matmul(&b);
+    assert!(count(&product, Op::Fma) > 0 && count(&product, Op::Mul) == 0);
+    let by_hand = &a * &a + 1.5;
+    assert!(count(&by_hand, Op::Fma) == 0 && count(&by_hand, Op::Mul) > 0);
+    // A sum whose body is more than a product stays as it was written.
+    let inside = (&a * &a + 1.5).sum(1);
+    assert!(count(&inside, Op::Fma) == 0 && count(&inside, Op::Mul) > 0);
 }

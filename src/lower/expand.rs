@@ -4,7 +4,7 @@
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
 use crate::opt::vector::{self, step};
@@ -21,7 +21,7 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
         ast = simplify(&vectorize(&ast, &r));
     }
     let rest = marked(&ast);
-    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest)) }
+    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest, target)) }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
@@ -119,7 +119,7 @@ fn each_step(from: &[usize], ranges: &[UOp], some: &[usize], mut f: impl FnMut(&
 }
 
 /// Writes ranges out: what depends on some of them is there once for each of their steps.
-fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
+fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
     let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
     let is_marked = |s: &UOp| ranges.contains(s);
     let mut done: FxHashMap<u64, Copies> = FxHashMap::default();
@@ -146,7 +146,7 @@ fn unroll(ast: &UOp, ranges: &[UOp]) -> UOp {
                         let mut value: Option<UOp> = None;
                         each_step(steps, ranges, &closed, |steps| {
                             let next = done[&u.src()[0].id()].at(steps);
-                            value = Some(value.take().map_or_else(|| next.clone(), |v| v.binary(fold.op(), next)));
+                            value = Some(value.take().map_or_else(|| next.clone(), |v| fold_one(*fold, &v, next, target)));
                         });
                         let value = value.expect("at least one step");
                         let rest: Src =
@@ -269,6 +269,23 @@ fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
         u.with_src(src)
     });
     UOp::sink(lanes.collect::<Src>())
+}
+
+/// A fold and one value more. A product is added to a sum with one rounding, where that costs nothing.
+fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
+    match is_product(fold, next, target) {
+        true => next.src()[0].fma(&next.src()[1], value),
+        false => value.binary(fold.op(), next),
+    }
+}
+
+/// Is this a product that a fold adds up, of a type in which that is one instruction?
+pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
+    fold == Fold::Add
+        && target.fma
+        && u.op() == Op::Mul
+        && matches!(u.dtype().scalar, Scalar::F32 | Scalar::F64)
+        && target.computes(u.dtype())
 }
 
 /// The value of a fold that is written out whole, as if it had started from the neutral element: a sum of nothing but -0 is +0. The extremes of two

@@ -5,9 +5,11 @@
 //! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
 
 use super::decompose::plain;
+use super::expand::is_product;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
 use crate::opt::extent;
+use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -151,7 +153,7 @@ impl Items {
 }
 
 /// The pass. The arguments are those of the kernel: one that simplification has left without a use keeps its slot.
-pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
+pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
@@ -188,9 +190,18 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
         loops.deeper(closing, block[number[&order[i].src()[0].id()]])
     };
 
+    // Products that nothing but a sum wants are not computed on their own.
+    let mut users = vec![0; order.len()];
+    for s in order.iter().flat_map(|u| u.src()) {
+        users[number[&s.id()]] += 1;
+    }
+    let is_sole_product =
+        |u: &UOp| u.op() == Op::Reduce && users[number[&u.src()[0].id()]] == 1 && is_product(fold_of(u), &u.src()[0], target);
+    let fused: FxHashSet<u64> = order.iter().filter(|u| is_sole_product(u)).map(|u| u.src()[0].id()).collect();
+
     let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
     for (i, u) in order.iter().enumerate() {
-        if matches!(u.op(), Op::Const | Op::Sink | Op::Range) {
+        if matches!(u.op(), Op::Const | Op::Sink | Op::Range) || fused.contains(&u.id()) {
             continue;
         }
         items.place(Item::Node(i), block[i]);
@@ -203,8 +214,10 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
             items.place(Item::Start(i), block[i]);
             items.place(Item::Step(i), step);
             items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
-            if !matches!(u.src()[0].op(), Op::Const | Op::Range) {
-                items.edge(&loops, operand(&u.src()[0]), (Item::Step(i), step));
+            let body = &u.src()[0];
+            let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
+            for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
+                items.edge(&loops, operand(s), (Item::Step(i), step));
             }
             items.edge(&loops, (Item::Step(i), step), (Item::Node(i), block[i]));
         } else {
@@ -224,8 +237,18 @@ pub fn linearize(ast: &UOp, args: &[UOp]) -> Vec<UOp> {
     let is_index = |u: &&UOp| u.dtype().scalar() == DType::INDEX;
     let fits = order.iter().filter(is_index).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
     let width = if fits { DType::I32 } else { DType::I64 };
-    let mut emit =
-        Emit { order: &order, loops: &loops, number: &number, width, loaded, new, list: Vec::new(), listed: IdSet::default(), accs: 0 };
+    let mut emit = Emit {
+        order: &order,
+        loops: &loops,
+        number: &number,
+        width,
+        loaded,
+        fused,
+        new,
+        list: Vec::new(),
+        listed: IdSet::default(),
+        accs: 0,
+    };
     emit.arguments(args);
     emit.all(&mut items);
     emit.list
@@ -237,6 +260,8 @@ struct Emit<'a> {
     number: &'a FxHashMap<u64, usize>,
     /// What index integers are.
     width: DType,
+    /// Products that are part of a sum.
+    fused: FxHashSet<u64>,
     /// Places that loads use.
     loaded: FxHashSet<u64>,
     /// What each node has become in the list.
@@ -415,7 +440,11 @@ impl Emit<'_> {
     fn step(&mut self, i: usize) {
         let u = self.order[i].clone();
         let acc = self.now(i).clone();
-        let value = acc.binary(fold_of(&u).op(), self.operand(&u.src()[0]));
+        let body = &u.src()[0];
+        let value = match self.fused.contains(&body.id()) {
+            true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &acc),
+            false => acc.binary(fold_of(&u).op(), self.operand(body)),
+        };
         let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value.clone()].to_src(), Arg::None);
         self.push(value);
         self.push(assign.clone());

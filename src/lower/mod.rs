@@ -71,7 +71,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     lap(3, std::slice::from_ref(&ast), after);
     let ast = decompose::decompose(&ast, target);
     lap(4, std::slice::from_ref(&ast), after);
-    let uops = linearize::linearize(&ast, &args);
+    let uops = linearize::linearize(&ast, &args, target);
     lap(5, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }

@@ -32,13 +32,16 @@ impl Cpu {
     /// Through C, where there is a compiler.
     pub fn clang() -> Result<Cpu> {
         let compiler = Compiler::C(CCompiler::find()?);
-        Ok(Cpu { compiler, renderer: Box::new(Clang::new(Target::c(pool::threads(), vector_bytes()))) })
+        Ok(Cpu { compiler, renderer: Box::new(Clang::new(Target { fma: has_fma(), ..Target::c(pool::threads(), vector_bytes()) })) })
     }
 
     /// Through LLVM, where there is a library.
     pub fn llvm() -> Result<Cpu> {
         let compiler = Compiler::Llvm(Llvm::find()?);
-        Ok(Cpu { compiler, renderer: Box::new(render::Llvm::new(Target::llvm(pool::threads(), vector_bytes()))) })
+        Ok(Cpu {
+            compiler,
+            renderer: Box::new(render::Llvm::new(Target { fma: has_fma(), ..Target::llvm(pool::threads(), vector_bytes()) })),
+        })
     }
 }
 
@@ -54,6 +57,14 @@ fn vector_bytes() -> usize {
         }
     }
     16
+}
+
+/// Has this machine an instruction that multiplies and adds? Without it the C library does, slowly.
+fn has_fma() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    true
 }
 
 impl Backend for Cpu {

@@ -28,13 +28,15 @@ pub struct Traced {
     pub value: Value,
     /// For each element, what is known.
     pub bounds: Vec<Bound>,
+    /// Is some element a product that was rounded? A sum of such products may add them up before they are.
+    pub rounded_product: bool,
 }
 
 impl Traced {
     /// A value that is known: the content of an input.
     pub fn exact(value: Value) -> Traced {
         let bounds = vec![Bound::Exact; value.data.len()];
-        Traced { value, bounds }
+        Traced { value, bounds, rounded_product: false }
     }
     /// The limits of an element of a float tensor.
     pub fn interval(&self, i: usize) -> Option<(f64, f64)> {
@@ -72,7 +74,26 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
             assert!(*lo <= v && v <= *hi, "{v} of {u:?} is not between {lo} and {hi}");
         }
     }
-    Traced { value, bounds }
+    let rounded_product = match u.op() {
+        Op::Mul => is_rounded(src, &value),
+        Op::Contiguous | Op::Copy => src[0].rounded_product,
+        op => (op.is(Group::Mark) || op.is(Group::Movement)) && src[0].rounded_product,
+    };
+    Traced { value, bounds, rounded_product }
+}
+
+/// Is some of these products of floats not the exact one, or of operands that are not known exactly?
+fn is_rounded(src: &[&Traced], product: &Value) -> bool {
+    let at = |t: &Traced, i: usize| if t.value.shape.is_empty() { 0 } else { i };
+    let float = |c: Const| if let Const::Float(v) = c { v } else { f64::NAN };
+    matches!(product.dtype, DType::F32 | DType::F64)
+        && product.data.iter().enumerate().any(|(i, p)| {
+            let known = src.iter().all(|t| t.bounds[at(t, i)] == Bound::Exact);
+            let [x, y] = [0, 1].map(|k| float(src[k].value.data[at(src[k], i)]));
+            // Infinities and NaN come out the same; where only the product is infinite it was rounded.
+            let same = x.is_nan() || y.is_nan() || x.is_infinite() || y.is_infinite() || x.mul_add(y, -float(*p)) == 0.0;
+            !known || !same
+        })
 }
 
 /// Where each element of a moved tensor comes from is found by moving the positions.
@@ -291,17 +312,18 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
         };
         return within(best(&mut of.iter().map(|x| x.0)), best(&mut of.iter().map(|x| x.1)));
     }
+    let rounded = fold == Fold::Add && x.rounded_product;
     if of.iter().any(|x| !x.0.is_finite() || !x.1.is_finite()) {
         // Infinities and NaN give the same in every order, as long as finite values do not overflow on their own.
         let total: f64 = of.iter().map(|x| x.0.abs()).filter(|v| v.is_finite()).sum();
-        return if exact && fold == Fold::Add && total < 1e30 { Bound::Exact } else { Bound::Unknown };
+        return if exact && !rounded && fold == Fold::Add && total < 1e30 { Bound::Exact } else { Bound::Unknown };
     }
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let digits = if wide == DType::F64 { 53 } else { 24 };
     let n = of.len() as f64;
     let unit = (2.0f64).powi(-digits);
     match fold {
-        Fold::Add if exact && sums_exactly(&of, digits) => {
+        Fold::Add if exact && !rounded && sums_exactly(&of, digits) => {
             // Minus zeros alone give the zero that the order of folding gives.
             if of.iter().all(|x| x.0 == 0.0 && x.0.is_sign_negative()) { Bound::Within(-0.0, 0.0) } else { Bound::Exact }
         }
@@ -310,6 +332,9 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
             let total: f64 = of.iter().map(|x| x.0.abs().max(x.1.abs())).sum();
             // n - 1 roundings of partial sums, none larger than the total; and our own sums here have errors of the same kind in f64.
             let slack = (n - 1.0) * unit * total * 1.01 + n * 2.0f64.powi(-53) * total * 2.0;
+            // Products that are added before they are rounded differ from those here by half a unit each.
+            let least = if wide == DType::F64 { f64::from_bits(1) } else { f64::from(f32::from_bits(1)) };
+            let slack = if rounded { slack + n * (unit * total * 1.01 + least) } else { slack };
             outward(lo - slack, hi + slack, 1, wide, dtype)
         }
         _ if exact && multiplies_exactly(&of, digits) => Bound::Exact,

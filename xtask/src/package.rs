@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 const SUITES: [&str; 4] = ["ops", "autograd", "semantics", "random_graphs"];
 
 const RUN: &str = r#"#!/bin/sh
-# Tests and measures a device: ./run.sh [DEVICE]. FUZZ_COUNT says how many random graphs.
+# Tests and measures a device: ./run.sh [DEVICE]. PICO_GRAPHS says how many random graphs.
 cd "$(dirname "$0")" || exit 1
-export DEV="${1:-CUDA}" FUZZ_COUNT="${FUZZ_COUNT:-300}" PICO_CACHE="${PICO_CACHE:-$PWD/cache}"
+export DEV="${1:-CUDA}" PICO_GRAPHS="${PICO_GRAPHS:-2000}" PICO_CACHE="${PICO_CACHE:-$PWD/cache}"
 ./pico devices
 failed=""
 for suite in random_graphs semantics autograd ops; do

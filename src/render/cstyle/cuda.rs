@@ -114,18 +114,23 @@ impl Dialect for Cuda {
             _ => format!("__longlong_as_double({value})"),
         }
     }
-    /// The assembler of CUDA 13 makes a choice between -0.0 and a whole number one of integers, and loses the sign. It does not where bits are chosen.
-    fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, values: [&str; 2]) -> String {
-        let bits = match scalar {
-            Scalar::F32 => Scalar::I32,
-            Scalar::F64 => Scalar::I64,
-            _ => return format!("({condition}?{}:{})", values[0], values[1]),
+    /// The assembler of CUDA 13.0 makes a choice between -0.0 and a whole number one of integers, and loses the sign. It does not where an instruction
+    /// chooses bits; a choice of bits in C becomes one of numbers again.
+    fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
+        let (name, ty, width, letter) = match scalar {
+            Scalar::F32 => ("choose_f32", "float", "b32", "f"),
+            Scalar::F64 => ("choose_f64", "double", "b64", "d"),
+            _ => return format!("({condition}?{x}:{y})"),
         };
-        if !values.iter().any(|v| matches!(*v, "-0.0f" | "-0.0")) {
-            return format!("({condition}?{}:{})", values[0], values[1]);
+        if ![x, y].iter().any(|v| matches!(*v, "-0.0f" | "-0.0")) {
+            return format!("({condition}?{x}:{y})");
         }
-        let [x, y] = values.map(|v| self.reinterpret(cx, v, scalar, bits));
-        self.reinterpret(cx, &format!("{condition}?{x}:{y}"), bits, scalar)
+        cx.need(name, || {
+            let code = format!("{{.reg .pred p; setp.ne.s32 p, %1, 0; selp.{width} %0, %2, %3, p;}}");
+            let operands = format!(": \"={letter}\"(r) : \"r\"((int)c), \"{letter}\"(x), \"{letter}\"(y)");
+            format!("{} {ty} {name}(bool c, {ty} x, {ty} y) {{ {ty} r; asm(\"{code}\" {operands}); return r; }}", WORDS.helper)
+        });
+        format!("{name}({condition},{x},{y})")
     }
     fn half(&self) -> [Option<&'static str>; 2] {
         [
