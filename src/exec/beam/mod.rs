@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A round that gains less than this is the last.
+/// A round that gains less than this is the last, and what is not faster than the heuristic's by this is not chosen.
 const WORTH: f64 = 0.985;
 /// Operations above which a kernel without optimisations is not run: it would take seconds.
 const MOST_PLAIN: f64 = 4e9;
@@ -288,7 +288,7 @@ impl Search<'_> {
         self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
     }
 
-    /// Times the best and what the heuristic chose in turns. Returns the best, where it is faster.
+    /// Times the best and what the heuristic chose in turns. Returns the best, where it is faster by more than chance.
     fn final_turns<'t>(&mut self, by_heuristic: &mut Timed, best: &'t mut [Timed]) -> Result<Option<&'t Timed>> {
         let _alone = buffer::writing();
         self.best = None;
@@ -301,7 +301,8 @@ impl Search<'_> {
         for (t, time) in best.iter_mut().chain([by_heuristic]).zip(&times) {
             t.time = *time;
         }
-        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time < times[times.len() - 1]))
+        let heuristic = times[times.len() - 1].as_secs_f64();
+        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time.as_secs_f64() < heuristic * WORTH))
     }
 
     /// Compiles together, or one by one where somebody is refused.
