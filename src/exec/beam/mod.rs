@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 /// A round that gains less than this is the last, and what is not faster than the heuristic's by this is not chosen.
 const WORTH: f64 = 0.985;
-/// Operations above which a kernel without optimisations is not run: it would take seconds.
-const MOST_PLAIN: f64 = 4e9;
+/// Operations, for each second that there is, above which a kernel without optimisations is not run: it would take much of the time, or more.
+const MOST_PLAIN: f64 = 1e8;
 /// Programs that are longer than this take long to compile and were never seen to win, unless the heuristic's own is as long.
 const MOST_UOPS: usize = 3000;
 /// A candidate that takes so many times as long as the best is not timed again.
@@ -39,6 +39,8 @@ const FAR_SLOWER: u32 = 2;
 /// How often a candidate is run at least and at most, and for how long where that is between the two.
 const RUNS: (usize, usize) = (3, 40);
 const MEASURED: Duration = Duration::from_millis(6);
+/// A run that takes this long is not disturbed much by what it finds cold.
+const LONG: Duration = Duration::from_millis(120);
 /// What the first run of a candidate may take at least: it touches its memory for the first time.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How much of a first run may be due to that.
@@ -156,7 +158,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let mut s = Search { device, deadline, wrap, scratch, expected: Vec::new(), seen: FxHashSet::default(), most_uops, best: None };
     // These two are what runs without a search, so they are trusted; the first that runs says what is right.
     let list = chosen.kernel.opts.clone();
-    let plain = if plain.program.estimate.flops <= MOST_PLAIN { s.trusted(plain)? } else { None };
+    let plain = if plain.program.estimate.flops <= MOST_PLAIN * beam.seconds { s.trusted(plain)? } else { None };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
     // Parts of the heuristic's list: its beginnings, and all of it but one.
@@ -230,7 +232,7 @@ impl Search<'_> {
         let executable = self.device.compile(&c.program)?;
         let _alone = buffer::writing();
         self.scratch.restore()?;
-        executable.timed(&self.scratch.places(), &c.program.launch)?;
+        let first = executable.timed(&self.scratch.places(), &c.program.launch)?;
         let got = self.scratch.outputs()?;
         if self.expected.is_empty() {
             self.expected = got;
@@ -238,7 +240,7 @@ impl Search<'_> {
             report(&c.kernel, &why);
             return Ok(None);
         }
-        let time = self.time(&*executable, &c.program)?;
+        let time = if first >= LONG { first } else { self.time(&*executable, &c.program)? };
         Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
     }
 
@@ -331,7 +333,7 @@ impl Search<'_> {
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
         for n in 0..RUNS.1 {
             let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * FAR_SLOWER);
-            if far || (n >= RUNS.0 && total >= MEASURED) || total >= MEASURED * 20 {
+            if far || (n >= RUNS.0 && total >= MEASURED) || total >= LONG {
                 break;
             }
             let time = executable.timed(&places, &program.launch)?;
