@@ -4,6 +4,7 @@
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
+use super::loads::join_loads;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
@@ -21,7 +22,10 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
         ast = simplify(&vectorize(&ast, &r));
     }
     let rest = marked(&ast);
-    if rest.is_empty() { ast } else { simplify(&unroll(&ast, &rest, target)) }
+    if !rest.is_empty() {
+        ast = simplify(&unroll(&ast, &rest, target));
+    }
+    if target.grid { join_loads(&ast, target) } else { ast }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
@@ -118,6 +122,9 @@ fn each_step(from: &[usize], ranges: &[UOp], some: &[usize], mut f: impl FnMut(&
     }
 }
 
+/// From so many sums on, each is added to step by step: others are enough to be busy with while one is waited for. A sum on its own gets what several steps add up to.
+const MANY_SUMS: usize = 8;
+
 /// Writes ranges out: what depends on some of them is there once for each of their steps.
 fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
     let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
@@ -133,6 +140,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
         // The copies of a store stand beside each other; those of what a reduce folds become one value.
         let open = numbers(&|r| u.uses_range(r.range_id()) || (u.op() == Op::Store && closes(r)));
         let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
+        let copies: usize = open.iter().map(|&k| extent(&ranges[k])).product();
         let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
         if open.is_empty() && closed.is_empty() && u.op() != Op::Sink {
             nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
@@ -143,15 +151,28 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                     Op::Range if is_marked(&u) => UOp::int(steps[open[0]] as i64),
                     Op::Reduce if !closed.is_empty() => {
                         let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+                        let ranges_left: Vec<UOp> = u.src()[1..].iter().filter(|s| !is_marked(s)).cloned().collect();
+                        let shared = ranges_left.is_empty() || ranges_left.iter().any(|r| r.range_kind() == AxisKind::Group);
+                        if !shared && copies >= MANY_SUMS {
+                            let mut values: Vec<UOp> = Vec::new();
+                            each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
+                            if values.iter().all(|v| is_product(*fold, v, target)) {
+                                let first = values.remove(0);
+                                let src = std::iter::once(first).chain(ranges_left).chain(values);
+                                nodes.push(u.with_src(src.collect::<Src>()));
+                                return;
+                            }
+                        }
                         let mut value: Option<UOp> = None;
                         each_step(steps, ranges, &closed, |steps| {
                             let next = done[&u.src()[0].id()].at(steps);
                             value = Some(value.take().map_or_else(|| next.clone(), |v| fold_one(*fold, &v, next, target)));
                         });
                         let value = value.expect("at least one step");
-                        let rest: Src =
-                            std::iter::once(value.clone()).chain(u.src()[1..].iter().filter(|s| !is_marked(s)).cloned()).collect();
-                        if rest.len() == 1 { started(*fold, value) } else { u.with_src(rest) }
+                        match ranges_left.is_empty() {
+                            true => started(*fold, value),
+                            false => u.with_src(std::iter::once(value).chain(ranges_left).collect::<Src>()),
+                        }
                     }
                     Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
                     Op::Sink => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),

@@ -83,6 +83,11 @@ impl Loops {
     }
 }
 
+/// What a reduce folds at each step: one value, or after expansion several, which stand behind its ranges.
+fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
+    std::iter::once(&u.src()[0]).chain(u.src()[1..].iter().filter(|s| s.op() != Op::Range))
+}
+
 /// The loops that a node closes.
 fn closed(u: &UOp) -> impl Iterator<Item = &UOp> {
     let list = match u.op() {
@@ -187,7 +192,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     }
     let step_block = |i: usize| -> Block {
         let closing = closed(&order[i]).map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
-        loops.deeper(closing, block[number[&order[i].src()[0].id()]])
+        bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
 
     // Products that nothing but a sum wants are not computed on their own.
@@ -195,9 +200,10 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     for s in order.iter().flat_map(|u| u.src()) {
         users[number[&s.id()]] += 1;
     }
-    let is_sole_product =
-        |u: &UOp| u.op() == Op::Reduce && users[number[&u.src()[0].id()]] == 1 && is_product(fold_of(u), &u.src()[0], target);
-    let fused: FxHashSet<u64> = order.iter().filter(|u| is_sole_product(u)).map(|u| u.src()[0].id()).collect();
+    let products = |u: &UOp| {
+        bodies(u).filter(|b| users[number[&b.id()]] == 1 && is_product(fold_of(u), b, target)).map(|b| b.id()).collect::<Vec<_>>()
+    };
+    let fused: FxHashSet<u64> = order.iter().filter(|u| u.op() == Op::Reduce).flat_map(products).collect();
 
     let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
     for (i, u) in order.iter().enumerate() {
@@ -214,10 +220,11 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             items.place(Item::Start(i), block[i]);
             items.place(Item::Step(i), step);
             items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
-            let body = &u.src()[0];
-            let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
-            for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
-                items.edge(&loops, operand(s), (Item::Step(i), step));
+            for body in bodies(u) {
+                let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
+                for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
+                    items.edge(&loops, operand(s), (Item::Step(i), step));
+                }
             }
             items.edge(&loops, (Item::Step(i), step), (Item::Node(i), block[i]));
         } else {
@@ -440,13 +447,15 @@ impl Emit<'_> {
     fn step(&mut self, i: usize) {
         let u = self.order[i].clone();
         let acc = self.now(i).clone();
-        let body = &u.src()[0];
-        let value = match self.fused.contains(&body.id()) {
-            true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &acc),
-            false => acc.binary(fold_of(&u).op(), self.operand(body)),
-        };
-        let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value.clone()].to_src(), Arg::None);
-        self.push(value);
+        let mut value = acc.clone();
+        for body in bodies(&u) {
+            value = match self.fused.contains(&body.id()) {
+                true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &value),
+                false => value.binary(fold_of(&u).op(), self.operand(body)),
+            };
+            self.push(value.clone());
+        }
+        let assign = UOp::new(Op::Assign, acc.dtype(), [acc, value].to_src(), Arg::None);
         self.push(assign.clone());
         self.new[i] = Some(assign);
     }

@@ -5,6 +5,7 @@ mod decompose;
 mod expand;
 mod guard;
 mod linearize;
+mod loads;
 mod locals;
 mod specials;
 mod transcendental;

@@ -3,6 +3,7 @@
 //! | kernel | shape |
 //! |---|---|
 //! | elementwise | a vector of 16 bytes for each thread, workgroups of 256 |
+//! | elementwise, from rows to columns | 4 × 4 elements for each thread, read along one side and written along the other; workgroups of 16 × 16 |
 //! | a reduce of rows that lie in memory one after the other | a workgroup shares a row; what is computed from the row again stays in registers |
 //! | products | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16 |
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
@@ -22,6 +23,8 @@ const WARP: usize = 32;
 const KEPT: usize = 16;
 /// Steps of a reduce whose loads are on their way together.
 const UNROLLED: usize = 8;
+/// Threads along each side of a workgroup that turns a matrix.
+const SQUARE: usize = 16;
 /// Outputs below which threads are so few that most of a GPU would idle.
 const MANY: usize = 1 << 15;
 
@@ -114,8 +117,36 @@ fn upcast(k: &mut Kernel, target: &Target) {
 }
 
 fn elementwise(k: &mut Kernel, target: &Target) {
+    let turned = turned(k);
     upcast(k, target);
+    // A block of a thread is read along one axis and written along the other, and so is that of a workgroup.
+    if let Some(r) = turned
+        && let Some(axis) = axis_of(k, &r)
+        && let Some(amount) = divisor(extent(&r), (target.vector_bytes / 4).min(target.max_lanes as usize))
+        && try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target)
+        && let Some(axis) = axis_of(k, &r)
+        && let Some(amount) = divisor(extent(&k.axes()[axis]), SQUARE)
+    {
+        try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
+        local(k, SQUARE * amount, target);
+        return;
+    }
     local(k, WORKGROUP, target);
+}
+
+/// The output axis along which something is loaded, where that is not the one along which is stored and there is enough of both.
+fn turned(k: &Kernel) -> Option<UOp> {
+    let axes = k.axes();
+    let stored = &axes[fastest_output(k)?];
+    let order = k.ast.toposort();
+    let along = |r: &&UOp| order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+    let long = |r: &&UOp| extent(r) >= 2 * WARP;
+    axes.iter()
+        .filter(|r| is_output(r) && r.range_id() != stored.range_id() && outputs(k) >= MANY)
+        .filter(long)
+        .find(along)
+        .filter(|_| long(&stored))
+        .cloned()
 }
 
 /// Threads of a workgroup, innermost axis first. An axis that no number of threads divides is made longer, if it is long.

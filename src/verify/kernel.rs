@@ -72,8 +72,12 @@ fn node(u: &UOp) -> Verdict {
             rule(axes.is_empty(), "a reduce of a kernel has ranges and no axes", u)?;
             let fits = u.dtype().scalar == src[0].dtype().scalar && src[0].dtype().lanes.is_multiple_of(u.dtype().lanes);
             rule(fits && u.dtype() != DType::VOID, "a reduce keeps the dtype", u)?;
-            let ranges = src[1..].iter().all(|r| r.op() == Op::Range && r.range_kind().is_reduce());
-            rule(ranges, "a reduce is over ranges of a reduce kind", u)
+            let fits = |r: &UOp| if r.op() == Op::Range { r.range_kind().is_reduce() } else { r.dtype() == src[0].dtype() };
+            rule(
+                src[1..].iter().all(fits),
+                "a reduce is over ranges of a reduce kind, and what else it folds at each step has its dtype",
+                u,
+            )
         }
         Op::DefineAcc => {
             rule(matches!(u.arg(), Arg::Acc(_)), "an accumulator has a number", u)?;

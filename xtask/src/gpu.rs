@@ -28,8 +28,18 @@ pub fn figures() -> Result<()> {
     bandwidth("softmax_16384x4096", &device, &rows.softmax(-1), 8.0, Some(2469.0))?;
     bandwidth("layernorm_16384x4096", &device, &rows.layernorm(-1, 1e-5), 8.0, Some(3024.0))?;
     drop(rows);
-    for (name, n, peer) in [("matmul_1024", 1024usize, None), ("matmul_4096", 4096, Some(50.0))] {
-        let (a, b) = (random(&[n, n])?, random(&[n, n])?);
+    let square = random(&[16384, 16384])?;
+    bandwidth("transpose_16384", &device, &square.transpose(0, 1).contiguous(), 8.0, Some(3521.0))?;
+    drop(square);
+    let (n, bf16) = (4096usize, DType::BF16);
+    let (matrix, vector) = (random(&[n, n])?.cast(bf16).realize()?, random(&[n])?.cast(bf16).realize()?);
+    bandwidth("gemv_bf16_4096", &device, &matrix.matmul(&vector), 2.0 * n as f64, Some(1214.0))?;
+    for (name, n, dtype, peer) in [
+        ("matmul_1024", 1024usize, DType::F32, None),
+        ("matmul_4096", 4096, DType::F32, Some(50.0)),
+        ("matmul_bf16_4096", 4096, bf16, Some(692.0)),
+    ] {
+        let (a, b) = (random(&[n, n])?.cast(dtype).realize()?, random(&[n, n])?.cast(dtype).realize()?);
         let time = time(&device, &a.matmul(&b))?;
         let figure = Figure::in_suite("gpu", name, 2.0 * (n as f64).powi(3) / time.as_secs_f64() / 1e12, "TFLOP/s");
         with_peer(figure, peer).print();
