@@ -168,8 +168,13 @@ impl Dialect for Cuda {
             head += "#define NAN (__int_as_float(0x7fffffff))\n";
         }
         let threads: usize = k.local.iter().product();
+        // 512 threads at a time have 128 registers each. With more registers and fewer threads nothing hides what loads take.
+        let bounds = match 512 / threads {
+            n @ 2..=4 => format!("{threads},{n}"),
+            _ => threads.to_string(),
+        };
         format!(
-            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({threads}) {}({}) {{\n{}}}\n",
+            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({bounds}) {}({}) {{\n{}}}\n",
             k.name,
             params.join(", "),
             k.body
