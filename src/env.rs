@@ -26,6 +26,12 @@ pub const VARIABLES: &[Variable] = &[
         doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU. Tests of results run on it.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
+    Variable {
+        name: "BEAM",
+        takes: "0 to 64",
+        doc: "Above 0, optimisations are searched by timing candidates on the device, so many kernels wide, once for each kernel: the store keeps what was found. 0, and without it, a heuristic chooses.",
+    },
+    Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
     Variable {
         name: "PRINT_AFTER",
@@ -47,7 +53,12 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PICO_CACHE",
         takes: "a folder, or `off`",
-        doc: "Where compiled kernels are kept between runs. Without it `picograd` in the user's cache folder.",
+        doc: "Where the store is: what is compiled and tuned is kept there between runs. Without it `picograd` in the user's cache folder.",
+    },
+    Variable {
+        name: "PICO_CACHE_SIZE",
+        takes: "a number of MiB",
+        doc: "How much the store may hold; past it, what was not used for longest goes first. Without it 512.",
     },
     Variable {
         name: "PICO_DATA",
@@ -79,7 +90,7 @@ pub const PRINTABLE: [&str; 8] = ["schedule", "optimize", "expand", "share_reduc
 pub const MOST_THREADS: usize = 1024;
 
 /// The settings of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `DEBUG`.
     pub debug: u8,
@@ -87,6 +98,10 @@ pub struct Config {
     pub device: Option<String>,
     /// `NOOPT`.
     pub noopt: bool,
+    /// `BEAM`.
+    pub beam: usize,
+    /// `BEAM_SECONDS`.
+    pub beam_seconds: f64,
     /// `SPEC`, or a debug build.
     pub verify: bool,
     /// `PRINT_AFTER`.
@@ -114,12 +129,26 @@ impl Config {
                 .filter(|d| *d <= 7)
                 .ok_or_else(|| Error::Env(format!("DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows")))?,
         };
-        // These two are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
+        // These are read where they are used, also by programs that never ask for settings; here a wrong one is found out.
         flag("GUARD", false)?;
         if let Some(v) = get("THREADS").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n)))
         {
             return Err(Error::Env(format!("THREADS={v}: it takes a number from 1 to {MOST_THREADS}")));
         }
+        if let Some(v) = get("PICO_CACHE_SIZE").filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: u64| n > 0)) {
+            return Err(Error::Env(format!(
+                "PICO_CACHE_SIZE={v}: it takes a number of MiB, as in 512; PICO_CACHE=off turns the store off"
+            )));
+        }
+        let number = |name: &str, default: f64, right: fn(f64) -> bool, takes: &str| match get(name).filter(|v| !v.is_empty()) {
+            None => Ok(default),
+            Some(v) => {
+                let number = v.trim().parse::<f64>().ok().filter(|n| right(*n));
+                number.ok_or_else(|| Error::Env(format!("{name}={v}: it takes {takes}")))
+            }
+        };
+        let beam = number("BEAM", 0.0, |n| n.fract() == 0.0 && (0.0..=64.0).contains(&n), "a whole number from 0 to 64")? as usize;
+        let beam_seconds = number("BEAM_SECONDS", 10.0, |n| n > 0.0 && n < 1e6, "a number of seconds above 0, as in 2.5")?;
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after
             && !PRINTABLE.contains(&p.as_str())
@@ -130,6 +159,8 @@ impl Config {
             debug,
             device: get("DEV").filter(|v| !v.is_empty()),
             noopt: flag("NOOPT", false)?,
+            beam,
+            beam_seconds,
             verify: flag("SPEC", cfg!(debug_assertions))?,
             print_after,
             color: get("NO_COLOR").is_none_or(|v| v.is_empty()),
@@ -171,6 +202,16 @@ mod tests {
             assert!(e.contains(&format!("DEBUG={bad}")) && e.contains("0 to 7"), "{e}");
         }
         assert!(read(&[("NOOPT", "yes")]).unwrap_err().to_string().contains("0 or 1"));
+        let c = read(&[("BEAM", "4"), ("BEAM_SECONDS", "0.5")]).unwrap();
+        assert_eq!((c.beam, c.beam_seconds, read(&[]).unwrap().beam), (4, 0.5, 0));
+        for (name, bad) in
+            [("BEAM", "-1"), ("BEAM", "65"), ("BEAM", "2.5"), ("BEAM_SECONDS", "0"), ("BEAM_SECONDS", "nan"), ("BEAM_SECONDS", "x")]
+        {
+            assert!(read(&[(name, bad)]).unwrap_err().to_string().contains(&format!("{name}={bad}: it takes ")));
+        }
+        for bad in ["0", "-1", "1 GB"] {
+            assert!(read(&[("PICO_CACHE_SIZE", bad)]).unwrap_err().to_string().contains("a number of MiB"));
+        }
         assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
     }
 }

@@ -62,6 +62,11 @@ pub use tensor::{Tensor, no_grad};
 #[doc = include_str!("../docs/quickstart.md")]
 pub struct Quickstart;
 
+/// The example of the page on optimisations, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/opts.md")]
+pub struct Opts;
+
 /// The examples of the README, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -27,7 +27,7 @@ fn help_and_version() {
 
 #[test]
 fn unknown_words_end_with_two() {
-    for words in [&["dance"][..], &["cache", "eat"], &["devices", "all"], &[]] {
+    for words in [&["dance"][..], &["cache", "eat"], &["cache", "clear", "all"], &["devices", "all"], &[]] {
         let (code, out, err) = run(&mut pico(words));
         assert!(code == Some(2) && out.is_empty() && err.contains("usage: pico"), "{words:?}: {code:?} {err}");
     }
@@ -53,14 +53,32 @@ fn devices_are_listed_with_what_to_do() {
 
 #[test]
 fn the_cache_is_shown_and_cleared() {
+    use picograd::runtime::store::{Entry, Key, Kind, Made, Store};
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
-    let cache = picograd::runtime::objcache::Cache::at(&folder);
-    cache.put(picograd::runtime::objcache::Key(1), &[7; 2000]);
-    let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", &folder));
-    assert!(code == Some(0) && out.contains("entries  1\n") && out.contains("2.1 kB"), "{out}");
-    let (code, out, _) = run(pico(&["cache", "clear"]).env("PICO_CACHE", &folder));
+    let store = Store::at(&folder);
+    let show = || run(pico(&["cache"]).env("PICO_CACHE", &folder).env("PICO_CACHE_SIZE", "3"));
+    let (code, out, _) = show();
+    assert!(code == Some(0) && out.contains("size      0 bytes of at most 3.1 MB") && out.contains("programs  0, 0 bytes\n"), "{out}");
+    store.put_programs("CPU:LLVM", &[Made { object: vec![7; 2000], kernels: vec![(Key(1), "a".into()), (Key(2), "b".into())] }]);
+    store.put(&[Entry { key: Key(3), kind: Kind::Opts, device: "CPU:CLANG", value: b"UPCAST:0:4" }]);
+    let (code, out, _) = show();
+    assert!(code == Some(0) && out.starts_with(&format!("file      {}/store.redb\n", folder.display())), "{out}");
+    assert!(out.contains("programs  2, 2.3 kB\n  CPU:LLVM    2\nopts      1, 106 bytes\n  CPU:CLANG   1\n"), "{out}");
+    let clear = |words: &[&str]| run(pico(&[&["cache", "clear"], words].concat()).env("PICO_CACHE", &folder));
+    let (code, out, _) = clear(&["opts"]);
     assert!(code == Some(0) && out.starts_with("deleted 1 entries"), "{out}");
-    assert_eq!(cache.stats().entries, 0);
+    let (code, out, _) = clear(&["programs"]);
+    assert!(code == Some(0) && out.starts_with("deleted 3 entries"), "{out}");
+    store.put(&[Entry { key: Key(3), kind: Kind::Opts, device: "CPU:CLANG", value: b"UPCAST:0:4" }]);
+    let (code, out, _) = clear(&[]);
+    assert!(code == Some(0) && out.starts_with("deleted 1 entries") && store.contents().unwrap().bytes == 0, "{out}");
+    // Where it cannot be done that is said.
+    let taken = std::fs::File::open(folder.join("store.redb")).unwrap();
+    taken.lock().unwrap();
+    let (code, out, err) = clear(&[]);
+    assert!(code == Some(1) && out.is_empty() && err.contains("another process is using it"), "{out}{err}");
+    assert!(show().1.contains("it cannot be read now: another process"), "{}", show().1);
+    drop(taken);
     let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", "off"));
     assert!(code == Some(0) && out.contains("there is no cache: PICO_CACHE"), "{out}");
     let _ = std::fs::remove_dir_all(&folder);

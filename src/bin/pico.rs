@@ -1,10 +1,10 @@
-//! The `pico` command: what this machine offers, and the cache of compiled kernels.
+//! The `pico` command: what this machine offers, and the store of what was compiled and tuned.
 //!
 //! In come words; out come lines for people. A closed pipe ends it quietly; a command that it does not know ends it with code 2.
 
 use picograd::Device;
 use picograd::runtime::device::canonical;
-use picograd::runtime::objcache;
+use picograd::runtime::store::{self, Kind};
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ const USAGE: &str = "\
 usage: pico COMMAND
 
   devices        each kind of device: what is there, or why not and what to do
-  cache          the folder of compiled kernels, how many it holds and their size
-  cache clear    delete them
+  cache          where compiled programs and tuned optimisations are kept, and how many
+  cache clear    delete them; `cache clear programs` and `cache clear opts` delete one kind
   --help         this text
   --version      the version
 
@@ -27,12 +27,19 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["devices"] => devices(&mut out),
         ["cache"] => cache(&mut out),
-        ["cache", "clear"] => clear(&mut out),
+        ["cache", "clear"] => return clear(&mut out, &Kind::ALL),
+        ["cache", "clear", "programs"] => return clear(&mut out, &Kind::PROGRAMS),
+        ["cache", "clear", "opts"] => return clear(&mut out, &[Kind::Opts]),
         ["--help" | "-h" | "help"] => out.write_all(USAGE.as_bytes()),
         ["--version" | "-V" | "version"] => writeln!(out, "pico {}", env!("CARGO_PKG_VERSION")),
         [] => return wrong("a command is missing"),
         words => return wrong(&format!("there is no command `{}`", words.join(" "))),
     };
+    finish(done, &mut out)
+}
+
+/// How it ended.
+fn finish(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads us has seen enough.
@@ -78,31 +85,40 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
     }
 }
 
+/// Where the store is, how full it is, and what it holds, by device.
 fn cache(out: &mut impl Write) -> io::Result<()> {
-    let cache = objcache::global();
-    let Some(dir) = cache.dir() else {
-        return writeln!(out, "there is no cache: {}", cache.why_off().unwrap_or("no folder"));
+    let store = store::global();
+    let Some(path) = store.path() else {
+        return writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder"));
     };
-    let stats = cache.stats();
-    writeln!(out, "folder   {}", dir.display())?;
-    writeln!(out, "entries  {}", stats.entries)?;
-    writeln!(out, "size     {}", bytes(stats.bytes))
-}
-
-fn clear(out: &mut impl Write) -> io::Result<()> {
-    let cache = objcache::global();
-    let Some(dir) = cache.dir() else {
-        return writeln!(out, "there is no cache: {}", cache.why_off().unwrap_or("no folder"));
+    let contents = match store.contents() {
+        Ok(contents) => contents,
+        Err(why) => return writeln!(out, "file      {}\nit cannot be read now: {why}", path.display()),
     };
-    let before = cache.stats();
-    cache.clear();
-    let after = cache.stats();
-    let (entries, freed) = (before.entries.saturating_sub(after.entries), before.bytes.saturating_sub(after.bytes));
-    writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), dir.display())?;
-    if after.entries > 0 {
-        writeln!(out, "{} entries are still there: they were written meanwhile, or may not be deleted", after.entries)?;
+    writeln!(out, "file      {}", path.display())?;
+    writeln!(out, "size      {} of at most {}, in a file of {}", bytes(contents.bytes), bytes(store.limit()), bytes(contents.file_bytes))?;
+    for (title, kind, with) in [("programs", Kind::Program, Some(Kind::Object)), ("opts", Kind::Opts, None)] {
+        let (all, size) = contents.of(&[Some(kind), with].into_iter().flatten().collect::<Vec<_>>());
+        let entries = if with.is_some() { contents.of(&[kind]).0 } else { all };
+        writeln!(out, "{title:9} {entries}, {}", bytes(size))?;
+        for ((_, device), (n, _)) in contents.entries.iter().filter(|((k, _), _)| *k == kind) {
+            writeln!(out, "  {device:11} {n}")?;
+        }
     }
     Ok(())
+}
+
+fn clear(out: &mut impl Write, kinds: &[Kind]) -> ExitCode {
+    let store = store::global();
+    let said = match (store.path(), store.clear(kinds)) {
+        (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),
+        (Some(path), Ok((entries, freed))) => writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display()),
+        (Some(path), Err(why)) => {
+            complain(&format!("pico: nothing is deleted from {}: {why}\n", path.display()));
+            return ExitCode::FAILURE;
+        }
+    };
+    finish(said, out)
 }
 
 fn bytes(n: u64) -> String {

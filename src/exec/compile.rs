@@ -1,12 +1,13 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
+use super::beam::{self, Beam};
 use super::counters::count;
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
-use crate::opt::{Kernel, Opt, heuristic};
+use crate::opt::{self, Kernel, Opt, heuristic};
 use crate::runtime::{Device, Executable};
 use crate::target::Target;
 use crate::verify;
@@ -31,7 +32,7 @@ pub struct Compiled {
 /// How optimisations are chosen.
 #[derive(Clone)]
 pub enum Choice {
-    /// As the settings say: the heuristic, or nothing under `NOOPT=1`.
+    /// As the settings say: the heuristic, a search under `BEAM=n`, or nothing under `NOOPT=1`.
     Default,
     /// None.
     Nothing,
@@ -85,8 +86,13 @@ struct Chosen {
     time: Duration,
 }
 
-/// The program that is there already, or what is to be compiled.
-fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Arc<Compiled>, Chosen> {
+/// A program that is there already, or what is to be compiled.
+enum Known {
+    Ready(Arc<Compiled>),
+    Not(Chosen),
+}
+
+fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let choice = CHOICE.with_borrow(Clone::clone);
     let plain = match &choice {
         Choice::Default => Some(config.noopt),
@@ -96,13 +102,14 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     if let Some(noopt) = plain
         && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
     {
-        return Ok(c.clone());
+        return Ok(Known::Ready(c.clone()));
     }
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => f(&kernel, device.target()),
         (_, Some(true)) => kernel,
+        (Choice::Default, _) if config.beam > 0 => beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?,
         _ => heuristic(&kernel, device.target()),
     };
     let time = start.elapsed();
@@ -114,9 +121,9 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> std::result::Result<Ar
     if plain.is_none()
         && let Some(c) = lock().get(&key)
     {
-        return Ok(c.clone());
+        return Ok(Known::Ready(c.clone()));
     }
-    Err(Chosen { key, kernel, time })
+    Ok(Known::Not(Chosen { key, kernel, time }))
 }
 
 fn keep(key: Key, c: &Arc<Compiled>) {
@@ -133,9 +140,9 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     if let Arg::Source(source) = ast.arg() {
         return from_source(ast, source, device);
     }
-    let Chosen { key, kernel, time } = match choose(ast, device, config) {
-        Ok(c) => return Ok(c),
-        Err(chosen) => chosen,
+    let Chosen { key, kernel, time } = match choose(ast, device, config)? {
+        Known::Ready(c) => return Ok(c),
+        Known::Not(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, time)?);
     keep(key, &c);
@@ -166,6 +173,19 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
     Ok(c)
 }
 
+/// The program of a kernel with these optimisations, compiled now if it was not before. A list that does not fit is an error.
+pub(super) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
+    let start = Instant::now();
+    let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
+    let key = (kernel.ast.clone(), device.code(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let c = Arc::new(compile(&kernel, device, env::config()?, start.elapsed())?);
+    keep(key, &c);
+    Ok(c)
+}
+
 /// Compiles kernels together where that takes less time than one after the other. What does not compile so is left to [`compiled`], which says why.
 pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>) -> Result<()> {
     let config = env::config()?;
@@ -177,7 +197,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     let mut seen: FxHashSet<Key> = FxHashSet::default();
     for (ast, name) in kernels {
         let device = Device::named(name)?;
-        let Err(chosen) = choose(ast, &device, config) else { continue };
+        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
         if !seen.insert(chosen.key.clone()) {
             continue;
         }
@@ -192,7 +212,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
         let start = Instant::now();
         let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };
         let each = start.elapsed() / list.len() as u32;
-        count(|c| c.compiled += list.len() as u64);
+        count_compiled(&executables);
         for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
             let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
             keep(chosen.key, &Arc::new(c));
@@ -201,19 +221,24 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     Ok(())
 }
 
-/// The program of an optimised kernel, verified after each pass if the settings say so.
-pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
-    let config = env::config()?;
+/// Does the target have what the kernel computes with?
+pub(super) fn computable(ast: &UOp, target: &Target) -> Result<()> {
     // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in anything else.
-    if let Some(u) = kernel.ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
+    if let Some(u) = ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
         let scalar = u.dtype().scalar();
         let less = if scalar.is_float() { DType::F32 } else { DType::I32 };
         let msg = format!("{} on this device does not compute in {scalar}; cast to {less}, or use another device", target.name);
         return Err(Error::DType { op: u.op().name(), msg });
     }
+    Ok(())
+}
+
+/// The program of an optimised kernel, verified after each pass if the settings say so.
+pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
+    let config = env::config()?;
+    computable(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
-        let opts: Vec<String> = kernel.opts.iter().map(|o| o.to_string()).collect();
-        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opts.join(" "));
+        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opt::show(&kernel.opts));
     }
     show(config, "optimize", std::slice::from_ref(&kernel.ast));
     if config.debug >= 5 {
@@ -229,13 +254,20 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     Ok(program)
 }
 
+fn count_compiled(made: &[Arc<dyn Executable>]) {
+    count(|c| {
+        c.compiled += made.len() as u64;
+        c.from_store += made.iter().filter(|e| e.was_kept()).count() as u64;
+    });
+}
+
 fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
     let start = Instant::now();
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
     let executable = device.compile(&program)?;
-    count(|c| c.compiled += 1);
+    count_compiled(std::slice::from_ref(&executable));
     if config.debug >= 4
         && let Some(source) = executable.source()
     {
@@ -252,6 +284,11 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
 /// After each pass: print it if that was asked for, and verify it.
 fn check(config: &Config, pass: &str, list: &[UOp]) {
     show(config, pass, list);
+    verify_pass(config, pass, list);
+}
+
+/// Panics where a pass made something that must not be, if the settings want that found out.
+pub(super) fn verify_pass(config: &Config, pass: &str, list: &[UOp]) {
     if !config.verify {
         return;
     }

@@ -20,8 +20,12 @@ pub struct Counters {
     pub schedules: u64,
     /// Graphs whose plan was there already.
     pub schedule_hits: u64,
-    /// Kernels compiled.
+    /// Kernels made ready to run: compiled, or taken from the store on disk.
     pub compiled: u64,
+    /// Those of them that came from the store, without a compiler.
+    pub from_store: u64,
+    /// Kernels for which optimisations were searched by timing.
+    pub searched: u64,
 }
 
 static COUNTERS: Mutex<Counters> = Mutex::new(Counters {
@@ -33,6 +37,8 @@ static COUNTERS: Mutex<Counters> = Mutex::new(Counters {
     schedules: 0,
     schedule_hits: 0,
     compiled: 0,
+    from_store: 0,
+    searched: 0,
 });
 
 /// The totals now.

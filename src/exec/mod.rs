@@ -1,5 +1,7 @@
-//! Execution: from requests for values to buffers that hold them. Programs are cached in memory by kernel and device.
+//! Execution: from requests for values to buffers that hold them. Programs are cached in memory by kernel and device; `beam` searches for
+//! optimisations by timing them.
 
+pub mod beam;
 mod compile;
 mod counters;
 mod run;

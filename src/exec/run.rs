@@ -1,12 +1,13 @@
 //! Runs plans: allocates, compiles, launches, copies, counts and shows.
 
-use super::compile::{Compiled, compile_together, compiled};
+use super::beam::{self, Beam, Tuned};
+use super::compile::{Compiled, compile_together, compiled, compiled_with};
 use super::counters::count;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, UOp};
-use crate::opt::Kernel;
+use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
@@ -85,6 +86,35 @@ impl ScheduleItem {
             ScheduleItem::Copy { .. } => None,
         };
         Ok(ExecItem { item: self.clone(), compiled })
+    }
+
+    /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the kernel or its device is an error that says why.
+    ///
+    /// ```
+    /// use picograd::{Tensor, opt};
+    /// let x = Tensor::ones([64, 64]).contiguous().realize()?.to("interp").realize()?;
+    /// let item = (&x + 1.0).schedule()?.remove(0);
+    /// let pinned = item.lower_with(&opt::parse("UPCAST:0:4")?)?;
+    /// pinned.run()?;
+    /// assert!(item.lower_with(&opt::parse("UPCAST:9:4")?).err().unwrap().to_string().contains("there is no axis 9"));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn lower_with(&self, opts: &[Opt]) -> Result<ExecItem> {
+        let compiled = match self {
+            ScheduleItem::Kernel { ast, device, .. } => Some(compiled_with(ast, opts, &Device::named(device)?)?),
+            ScheduleItem::Copy { .. } if opts.is_empty() => None,
+            ScheduleItem::Copy { .. } => return Err(Error::Opt { opt: crate::opt::show(opts), msg: "a copy has no loops".into() }),
+        };
+        Ok(ExecItem { item: self.clone(), compiled })
+    }
+
+    /// Searches for the fastest optimisations of a kernel by timing them on its device, whatever was found before. `None` where there is nothing to time: a copy, a
+    /// device that runs nothing, or too little memory for the search.
+    pub fn tune(&self, beam: Beam) -> Result<Option<Tuned>> {
+        match self {
+            ScheduleItem::Kernel { ast, device, .. } => beam::tune(ast, &Device::named(device)?, beam),
+            ScheduleItem::Copy { .. } => Ok(None),
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The optimizer: a kernel and a list of [`Opt`]s. An `Opt` is data, printable and replayable; applying one splits a range of the kernel or
 //! gives it another kind, and nothing else. One that does not fit is an error value, never a panic.
 
+mod actions;
 mod apply;
 mod grid;
 mod heuristic;
 pub mod vector;
 
+pub use actions::actions;
 pub use apply::replace_range;
 pub use heuristic::heuristic;
 
@@ -103,6 +105,24 @@ impl FromStr for Opt {
         let opt = Opt { op, axis: number()?, amount: number()? };
         if parts.next().is_some() { Err(bad()) } else { Ok(opt) }
     }
+}
+
+/// A list as text: `UPCAST:1:4 THREAD:0:2`, and nothing for no optimisation.
+pub fn show(opts: &[Opt]) -> String {
+    opts.iter().map(Opt::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// A list from text, as [`show`] writes it.
+///
+/// ```
+/// use picograd::opt;
+/// let opts = opt::parse("UPCAST:0:4  THREAD:0:2")?;
+/// assert_eq!(opt::show(&opts), "UPCAST:0:4 THREAD:0:2");
+/// assert!(opt::parse("UPCAST:0:4,THREAD:0:2").unwrap_err().to_string().contains("NAME:axis:amount"));
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub fn parse(text: &str) -> Result<Vec<Opt>> {
+    text.split_whitespace().map(str::parse).collect()
 }
 
 /// A kernel with the optimisations that were applied to it.

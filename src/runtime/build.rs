@@ -1,15 +1,15 @@
-//! What the compilers share: objects from the cache or made anew, several kernels in one text, and the sources that were refused.
+//! What the compilers share: kernels from the store or made anew, several kernels in one text, and the sources that were refused.
 
-use super::elf::Code;
-use super::objcache::{Cache, Key};
+use super::store::{self, Kept, Key, Made, Store};
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::Renderer;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How much of what the compiler says goes into an error.
@@ -17,24 +17,127 @@ const MESSAGE_LINES: usize = 12;
 /// How many refused sources are kept in the cache folder.
 pub(super) const KEEP_FAILED: usize = 50;
 
-/// The object of a key, from the cache or made now and kept, loaded.
-pub(super) fn build(cache: &Cache, key: Key, compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Code> {
-    if let Some(object) = cache.get(key) {
-        match Code::load(&object) {
-            Ok(code) => return Ok(code),
-            // Whole, yet not loadable: perhaps from a compiler that changed under the same version. Made anew it may be good.
-            Err(_) => cache.remove(key),
-        }
-    }
-    let object = compile()?;
-    let code = Code::load(&object)?;
-    cache.put(key, &object);
-    Ok(code)
+/// Loaded code, and the object to keep of it.
+pub(super) type Fresh<C> = (C, Option<Vec<u8>>);
+
+/// A compiler of a device, as far as the store and the division of work need to know it.
+pub(super) trait Maker: Sync {
+    /// What an object becomes when it is loaded.
+    type Code: Send + Sync;
+    /// The device, for people who look at the store.
+    fn device(&self) -> &str;
+    /// What writes the texts.
+    fn renderer(&self) -> &dyn Renderer;
+    /// What a kernel's own lines begin with, after types and helpers.
+    fn start(&self) -> &str;
+    /// Of so many kernels, how many go into one text, and how many texts are compiled beside each other.
+    fn division(&self, kernels: usize) -> (usize, usize);
+    /// The key of what this text gives: everything that decides it.
+    fn key(&self, source: &str) -> Key;
+    /// Code of a text, and the object to keep, where the compiler hands it out. The name is for messages.
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Self::Code>>;
+    /// An object made ready to run. The name is for messages.
+    fn load(&self, object: &[u8], name: &str) -> Result<Self::Code>;
 }
 
-/// Several kernels as one text, and for each its name in it and its own text. A kernel's lines begin with `start`; before them stand types and
-/// helpers, one on a line, and equal names mean equal lines.
-pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]) -> Result<(String, Vec<(String, String)>)> {
+/// A kernel in loaded code.
+pub(super) struct Built<C> {
+    /// The code, which it may share with others.
+    pub code: Arc<C>,
+    /// Its name there.
+    pub symbol: String,
+    /// Its own text.
+    pub source: String,
+    /// Did it come from the store?
+    pub kept: bool,
+}
+
+/// Kernels from the store, or where it has them not from the compiler, and then kept. The store is opened once to look and once to write.
+pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&Store>) -> Result<Vec<Built<M::Code>>> {
+    let sources = programs.iter().map(|p| maker.renderer().render(short(&p.name), &p.uops)).collect::<Result<Vec<_>>>()?;
+    let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();
+    let mut built: Vec<Option<Built<M::Code>>> = (0..programs.len()).map(|_| None).collect();
+    let mut loaded: FxHashMap<*const Vec<u8>, Option<Arc<M::Code>>> = FxHashMap::default();
+    let found = store.map_or_else(Vec::new, |s| s.programs(&keys));
+    for (i, kept) in found.iter().enumerate().filter_map(|(i, k)| Some((i, k.as_ref()?))) {
+        // Whole, yet not loadable: perhaps from a compiler that changed under the same version. Made anew it may be good.
+        let load = || maker.load(&kept.object, &programs[i].name).ok().map(Arc::new);
+        if let Some(code) = loaded.entry(Arc::as_ptr(&kept.object)).or_insert_with(load) {
+            let (code, symbol) = (code.clone(), kept.symbol.clone());
+            built[i] = Some(Built { code, symbol, source: sources[i].clone(), kept: true });
+        }
+    }
+    let missing: Vec<usize> = (0..programs.len()).filter(|i| built[*i].is_none()).collect();
+    let (together, beside) = maker.division(missing.len());
+    let groups: Vec<&[usize]> = missing.chunks(together.max(1)).collect();
+    let make = |group: &[usize]| -> Result<(Fresh<M::Code>, Vec<String>)> {
+        let (text, symbols) = match group {
+            [one] => (sources[*one].clone(), vec![short(&programs[*one].name).to_string()]),
+            many => joined(maker.renderer(), maker.start(), &many.iter().map(|i| programs[*i]).collect::<Vec<_>>())?,
+        };
+        Ok((maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" })?, symbols))
+    };
+    let mut fresh = Vec::new();
+    for (group, made) in groups.iter().zip(side_by_side(&groups, beside, make)) {
+        let ((code, object), symbols) = made?;
+        let code = Arc::new(code);
+        for (i, symbol) in group.iter().zip(&symbols) {
+            let (code, symbol) = (code.clone(), symbol.clone());
+            built[*i] = Some(Built { code, symbol, source: sources[*i].clone(), kept: false });
+        }
+        fresh.extend(object.map(|object| Made { object, kernels: group.iter().map(|i| keys[*i]).zip(symbols).collect() }));
+    }
+    if let Some(store) = store {
+        store.put_programs(maker.device(), &fresh);
+    }
+    Ok(built.into_iter().flatten().collect())
+}
+
+/// The same of one text that is a user's, in which the kernel has this name.
+pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Result<Built<M::Code>> {
+    let (store, key) = (store::global(), maker.key(&text));
+    let found = store.programs(&[key]).pop().flatten();
+    let symbol = name.to_string();
+    if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {
+        return Ok(Built { code: Arc::new(code), symbol, source: text, kept: true });
+    }
+    let (code, object) = maker.make(&text, name)?;
+    let made: Vec<Made> = object.map(|object| Made { object, kernels: vec![(key, symbol.clone())] }).into_iter().collect();
+    store.put_programs(maker.device(), &made);
+    Ok(Built { code: Arc::new(code), symbol, source: text, kept: false })
+}
+
+/// Does something with each part, on so many threads, and returns the results in order.
+fn side_by_side<P: Sync + ?Sized, T: Send>(parts: &[&P], threads: usize, f: impl Fn(&P) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < parts.len()));
+        mine.map(|i| (i, f(parts[i]))).collect::<Vec<_>>()
+    };
+    let mut done: Vec<(usize, T)> = std::thread::scope(|s| {
+        // Where the system has no more threads, those that there are do it all.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(s, work).ok();
+        let others: Vec<_> = (1..threads.min(parts.len())).map_while(spawn).collect();
+        let mine = work();
+        mine.into_iter().chain(others.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))).collect()
+    });
+    done.sort_by_key(|d| d.0);
+    done.into_iter().map(|d| d.1).collect()
+}
+
+/// The kernel of one text, from the store or made now and kept. `name` is the one that the text gives it; in what was kept it may have another.
+pub(super) fn kept(store: &Store, device: &str, key: Key, name: &str, compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Kept> {
+    if let Some(kept) = store.programs(&[key]).pop().flatten() {
+        return Ok(kept);
+    }
+    let made = Made { object: compile()?, kernels: vec![(key, name.to_string())] };
+    store.put_programs(device, std::slice::from_ref(&made));
+    Ok(Kept { object: Arc::new(made.object), symbol: name.to_string() })
+}
+
+/// Several kernels as one text, and for each its name in it. A kernel's lines begin with `start`; before them stand types and helpers, one on a line,
+/// and equal names mean equal lines.
+pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]) -> Result<(String, Vec<String>)> {
     let mut seen: FxHashSet<String> = FxHashSet::default();
     let (mut prelude, mut kernels, mut names) = (String::new(), String::new(), Vec::new());
     for (i, program) in programs.iter().enumerate() {
@@ -46,7 +149,7 @@ pub(super) fn joined(renderer: &dyn Renderer, start: &str, programs: &[&Program]
             prelude.push('\n');
         }
         kernels.push_str(&source[own..]);
-        names.push((name, source));
+        names.push(name);
     }
     Ok((prelude + &kernels, names))
 }

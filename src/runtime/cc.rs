@@ -6,9 +6,8 @@
 //! would replace it.
 
 use crate::error::{Error, Result};
-use crate::runtime::build::{build, create_unique, first_lines, keep_source, unique};
-use crate::runtime::elf::Code;
-use crate::runtime::objcache::{self, Cache, Key};
+use crate::runtime::build::{create_unique, first_lines, keep_source, unique};
+use crate::runtime::store::{self, Entry, Key, Store};
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -54,7 +53,7 @@ impl CCompiler {
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
         let find =
-            || CCompiler::search(&|name| std::env::var(name).ok(), &std::env::var("PATH").unwrap_or_default(), Some(objcache::global()));
+            || CCompiler::search(&|name| std::env::var(name).ok(), &std::env::var("PATH").unwrap_or_default(), Some(store::global()));
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
@@ -63,18 +62,18 @@ impl CCompiler {
         CCompiler::search(env, path, None)
     }
 
-    fn search(env: &dyn Fn(&str) -> Option<String>, path: &str, cache: Option<&Cache>) -> Result<CCompiler> {
+    fn search(env: &dyn Fn(&str) -> Option<String>, path: &str, store: Option<&Store>) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
             // As make reads it: a program, and perhaps options.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
             let program = on_path(name, path).ok_or_else(|| fail(format!("CC={cc}: there is no program `{name}`\n{}", advice())))?;
-            return CCompiler::probe(program, words.map(str::to_string).collect(), cache)
+            return CCompiler::probe(program, words.map(str::to_string).collect(), store)
                 .map_err(|why| fail(format!("CC={cc}: {why}\n{}", advice())));
         }
         let mut tried = String::new();
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
-            match CCompiler::probe(program.clone(), Vec::new(), cache) {
+            match CCompiler::probe(program.clone(), Vec::new(), store) {
                 Ok(found) => return Ok(found),
                 // There but broken: the next one may do, and if none does the user wants to know.
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
@@ -83,14 +82,16 @@ impl CCompiler {
         Err(fail(format!("no C compiler found (tried clang, clang-19 to clang-14, cc, gcc)\n{tried}{}", advice())))
     }
 
-    fn probe(path: PathBuf, mut flags: Vec<String>, cache: Option<&Cache>) -> std::result::Result<CCompiler, String> {
+    fn probe(path: PathBuf, mut flags: Vec<String>, store: Option<&Store>) -> std::result::Result<CCompiler, String> {
         // A compiler takes 25 ms to say who it is; a program that has not changed since the last process need not be asked again.
-        let known = cache.and_then(|cache| Some((cache, program_key(&path, &flags)?)));
-        let said = match known.and_then(|(cache, key)| cache.get(key)) {
+        let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
+        let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
             Some(said) => said,
             None => {
                 let said = ask_version(&path, &flags)?;
-                known.inspect(|(cache, key)| cache.put(*key, &said));
+                known.inspect(|(store, key)| {
+                    store.put(&[Entry { key: *key, kind: store::Kind::Compiler, device: "CPU:CLANG", value: &said }])
+                });
                 said
             }
         };
@@ -125,16 +126,7 @@ impl CCompiler {
 
     /// Compiles C text to an object. The name is for messages only.
     pub fn compile(&self, src: &str, name: &str) -> Result<Vec<u8>> {
-        self.compile_within(src, name, LIMIT, objcache::global())
-    }
-
-    /// Compiles, or takes the object from the disk cache, and loads it.
-    pub fn build(&self, src: &str, name: &str) -> Result<Code> {
-        self.build_with(src, name, objcache::global())
-    }
-
-    fn build_with(&self, src: &str, name: &str, cache: &Cache) -> Result<Code> {
-        build(cache, self.key(src), || self.compile_within(src, name, LIMIT, cache))
+        self.compile_within(src, name, LIMIT, store::global())
     }
 
     /// The cache key of the object that this text gives: compiler, flags, CPU and text.
@@ -144,10 +136,10 @@ impl CCompiler {
         Key::of(&[b"c object 1", path, self.version.as_bytes(), flags.as_bytes(), cpu_features().as_bytes(), src.as_bytes()])
     }
 
-    fn compile_within(&self, src: &str, name: &str, limit: Duration, cache: &Cache) -> Result<Vec<u8>> {
+    fn compile_within(&self, src: &str, name: &str, limit: Duration, store: &Store) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
             let msg = format!("kernel {name}: {} {why}", self.path.display());
-            Error::Compile { msg, source_at: keep_source(src, name, ".c", cache.dir()) }
+            Error::Compile { msg, source_at: keep_source(src, name, ".c", store.dir()) }
         })
     }
 

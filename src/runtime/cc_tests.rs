@@ -2,13 +2,19 @@
 
 use super::*;
 use crate::runtime::build::KEEP_FAILED;
+use crate::runtime::elf::Code;
+use crate::runtime::store::Made;
 use crate::runtime::testing::TempDir;
 
 const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, long n)
 { for (long i = 0; i < n; i++) o[i] = a[i] + b[i]; }\n";
 
-fn none() -> Cache {
-    Cache::from_env(&|_| None)
+fn none() -> Store {
+    Store::from_env(&|_| None)
+}
+
+fn built(cc: &CCompiler, src: &str) -> Code {
+    Code::load(&cc.compile(src, "k").unwrap()).unwrap()
 }
 
 fn compiler() -> &'static CCompiler {
@@ -50,13 +56,13 @@ fn the_same_text_gives_the_same_object() {
 
 #[test]
 fn loops_become_vector_code_and_products_are_rounded() {
-    let code = compiler().build_with(VADD, "vadd", &none()).unwrap();
+    let code = built(compiler(), VADD);
     if std::arch::is_x86_feature_detected!("avx512f") {
         // 0x62 begins an instruction on 512-bit registers (EVEX); `vaddps` is opcode 0x58.
         assert!(code.text().windows(6).any(|w| w[0] == 0x62 && w[4] == 0x58), "no 512-bit addition");
     }
     let src = "float k(float a, float b, float c) { return a * b + c; }\n";
-    let code = compiler().build_with(src, "mul_add", &none()).unwrap();
+    let code = built(compiler(), src);
     // SAFETY: the C text defines the function with this type.
     let k: extern "C" fn(f32, f32, f32) -> f32 = unsafe { std::mem::transmute(code.symbol("k").unwrap()) };
     let (a, b) = (1.0 + f32::EPSILON, 1.0 - f32::EPSILON);
@@ -67,9 +73,9 @@ fn loops_become_vector_code_and_products_are_rounded() {
 #[test]
 fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     let tmp = TempDir::new("refused");
-    let cache = Cache::at(tmp.path());
+    let store = Store::at(tmp.path());
     let src = "void k(void) { undeclared_thing = 1; }\n";
-    let (msg, at) = message(compiler().compile_within(src, "bad/../kernel", LIMIT, &cache).unwrap_err());
+    let (msg, at) = message(compiler().compile_within(src, "bad/../kernel", LIMIT, &store).unwrap_err());
     assert!(msg.contains("undeclared_thing") && msg.contains("bad/../kernel") && msg.lines().count() < 20, "{msg}");
     let at = at.unwrap();
     assert!(at.starts_with(tmp.path().join("failed")) && at.file_name().unwrap().to_str().unwrap().starts_with("bad____kernel-"));
@@ -126,10 +132,10 @@ fn the_search_goes_in_order() {
 #[test]
 fn an_unchanged_compiler_is_asked_once() {
     let tmp = TempDir::new("asked");
-    let cache = Cache::at(&tmp.path().join("cache"));
+    let store = Store::at(&tmp.path().join("cache"));
     let path = tmp.path().to_str().unwrap();
     let asked = tmp.path().join("asked");
-    let find = || CCompiler::search(&|_| None, path, Some(&cache)).unwrap().version;
+    let find = || CCompiler::search(&|_| None, path, Some(&store)).unwrap().version;
     let times = || fs::read_to_string(&asked).unwrap().lines().count();
     script(tmp.path(), "gcc", &format!("echo >> {}; echo 'gcc 1'", asked.display()));
     assert_eq!((find(), find(), times()), ("gcc 1".into(), "gcc 1".into(), 1));
@@ -151,19 +157,19 @@ fn an_object_on_standard_output() {
     script(tmp.path(), "clang", &body);
     let cc = CCompiler::find_with(&|_| None, &format!("{}:/usr/bin:/bin", tmp.path().display())).unwrap();
     assert_eq!(cc.kind, Kind::Clang);
-    assert!(cc.build_with(VADD, "vadd", &none()).unwrap().symbol("k").is_some());
+    assert!(built(&cc, VADD).symbol("k").is_some());
 }
 
 #[test]
 fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
     let tmp = TempDir::new("hang");
-    let cache = Cache::at(&tmp.path().join("cache"));
+    let store = Store::at(&tmp.path().join("cache"));
     let pid = tmp.path().join("pid");
     let body = format!("case \"$*\" in --version) echo gcc; exit;; esac\nsleep 1000 & echo $! > {}; wait", pid.display());
     let path = script(tmp.path(), "gcc", &body);
     let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new() };
     let start = Instant::now();
-    let (msg, at) = message(cc.compile_within(VADD, "vadd", Duration::from_millis(300), &cache).unwrap_err());
+    let (msg, at) = message(cc.compile_within(VADD, "vadd", Duration::from_millis(300), &store).unwrap_err());
     assert!(start.elapsed() < Duration::from_secs(20) && msg.contains("longer than 0.3 s"), "{msg}");
     assert_eq!(fs::read_to_string(at.unwrap()).unwrap(), VADD);
     let pid: i32 = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
@@ -180,35 +186,24 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
 #[test]
 fn a_compiler_that_dies_or_leaves_nothing() {
     let tmp = TempDir::new("dies");
-    let cache = Cache::at(&tmp.path().join("cache"));
+    let store = Store::at(&tmp.path().join("cache"));
     for (body, says) in [("kill -SEGV $$", "signal 11"), ("exit 0", "no object"), ("echo bad; exit 1", "exit code 1")] {
         let path = script(tmp.path(), "gcc", body);
         let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new() };
-        let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err());
+        let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
         assert!(msg.contains(says), "{msg}");
     }
     let path = script(tmp.path(), "clang", "printf '\\033[31mred\\033[0m' >&2; exit 1");
     let cc = CCompiler { path, kind: Kind::Clang, version: String::new(), flags: Vec::new() };
-    let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err());
+    let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
     assert!(!msg.contains('\x1b') && msg.contains("red"));
     let cc = CCompiler { path: tmp.path().join("gone"), ..cc };
-    assert!(message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err()).0.contains("cannot be run"));
+    assert!(message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err()).0.contains("cannot be run"));
 }
 
 #[test]
-fn built_kernels_come_from_the_cache() {
-    let tmp = TempDir::new("build");
-    let cache = Cache::at(tmp.path());
+fn what_decides_the_object_decides_the_key() {
     let cc = compiler();
-    for _ in 0..2 {
-        assert!(cc.build_with(VADD, "vadd", &cache).unwrap().symbol("k").is_some());
-    }
-    let stats = cache.stats();
-    assert_eq!((stats.entries, stats.hits, stats.misses), (1, 1, 1));
-    // A whole entry that is no object is replaced.
-    cache.put(cc.key(VADD), b"not an object");
-    assert!(cc.build_with(VADD, "vadd", &cache).is_ok());
-    assert!(cache.get(cc.key(VADD)).unwrap().starts_with(b"\x7fELF"));
     let other = CCompiler { flags: vec!["-O1".into()], ..cc.clone() };
     let newer = CCompiler { version: "next".into(), ..cc.clone() };
     assert!(cc.key(VADD) != other.key(VADD) && cc.key(VADD) != newer.key(VADD) && cc.key(VADD) != cc.key(""));
@@ -233,7 +228,7 @@ fn scratch_folders_go_away() {
 fn compile_time() {
     let cc = compiler();
     let tmp = TempDir::new("time");
-    let cache = Cache::at(tmp.path());
+    let store = Store::at(tmp.path());
     let report = |what: &str, each: &mut dyn FnMut(usize)| {
         let mut times: Vec<f64> = (0..21)
             .map(|i| {
@@ -247,10 +242,18 @@ fn compile_time() {
     };
     println!("{}", cc.version);
     report("find", &mut |_| drop(CCompiler::find_with(&|_| None, &std::env::var("PATH").unwrap()).unwrap()));
-    report("find, known", &mut |_| drop(CCompiler::search(&|_| None, &std::env::var("PATH").unwrap(), Some(&cache)).unwrap()));
+    report("find, known", &mut |_| drop(CCompiler::search(&|_| None, &std::env::var("PATH").unwrap(), Some(&store)).unwrap()));
     report("compile + load", &mut |_| drop(Code::load(&cc.compile(VADD, "vadd").unwrap()).unwrap()));
     let object = cc.compile(VADD, "vadd").unwrap();
     report("load", &mut |_| drop(Code::load(&object).unwrap()));
-    report("cache put", &mut |i| cache.put(Key(i as u128), &object));
-    report("cache get + load", &mut |i| drop(Code::load(&cache.get(Key(i as u128)).unwrap()).unwrap()));
+    // A plan of 40 kernels, each an object of its own.
+    let made = |i: usize, n: u128| Made {
+        object: [&object[..], &n.to_le_bytes()].concat(),
+        kernels: vec![(Key(n + 1000 * i as u128), "k".into())],
+    };
+    let keys = |i: usize| (0..40).map(|n| Key(n + 1000 * i as u128)).collect::<Vec<_>>();
+    report("store: write 40", &mut |i| store.put_programs("CPU:CLANG", &(0..40).map(|n| made(i, n)).collect::<Vec<_>>()));
+    report("store: write 1", &mut |i| store.put_programs("CPU:CLANG", &[made(i + 100, 1)]));
+    report("store: look up 40", &mut |i| assert!(store.programs(&keys(i)).iter().all(Option::is_some)));
+    report("store: look up 40 that are not there", &mut |i| assert!(store.programs(&keys(i + 50)).iter().all(Option::is_none)));
 }

@@ -1,19 +1,19 @@
 //! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
 use super::buffer::{Memory, Place};
-use super::build::joined;
+use super::build::{Built, Fresh, Maker, build, build_text};
 use super::cc::CCompiler;
 use super::device::{Backend, Executable};
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::memory::HostBuffer;
 use super::pool;
+use super::store::{self, Key};
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The device.
@@ -83,79 +83,79 @@ impl Backend for Cpu {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_together(&[program], true)?.swap_remove(0))
+        Ok(self.compile_many(&[program], true)?.swap_remove(0))
     }
     fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let threads = self.target().threads.max(1);
-        // Starting a C compiler costs several times what a small kernel does; LLVM is here already.
-        let at_once = match self.compiler {
-            Compiler::C(_) => programs.len().div_ceil(threads).clamp(1, MOST_TOGETHER),
-            Compiler::Llvm(_) => 1,
-        };
-        let parts: Vec<&[&Program]> = programs.chunks(at_once).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < parts.len()));
-            mine.map(|i| (i, self.compile_together(parts[i], keep))).collect::<Vec<_>>()
-        };
-        let mut done: Vec<(usize, Result<Vec<_>>)> = std::thread::scope(|s| {
-            // Where the system has no more threads, those that there are do it all.
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(s, work).ok();
-            let others: Vec<_> = (1..threads.min(parts.len())).map_while(spawn).collect();
-            let mine = work();
-            mine.into_iter().chain(others.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))).collect()
-        });
-        done.sort_by_key(|d| d.0);
-        Ok(done.into_iter().map(|d| d.1).collect::<Result<Vec<_>>>()?.concat())
+        let built = build(self, programs, keep.then(store::global))?;
+        built.into_iter().map(|b| Ok(Arc::new(kernel(b)?) as Arc<dyn Executable>)).collect()
     }
     /// C gets an entry that calls the function with the buffers and the number of the share; a text for LLVM has its own.
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let name = &program.name;
-        let code = match self.compiler {
-            Compiler::C(c) => {
+        let text = match self.compiler {
+            Compiler::C(_) => {
                 let args: String = (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
-                c.build(&format!("{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ {name}({args}tidx); }}\n"), name)?
+                format!("{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ {name}({args}tidx); }}\n")
             }
-            Compiler::Llvm(l) => l.build(text, name)?,
+            Compiler::Llvm(_) => text.to_string(),
         };
-        Ok(Arc::new(kernel(text.to_string(), name, &Arc::new(code))?))
+        Ok(Arc::new(kernel(build_text(self, text, name)?)?))
     }
 }
 
 /// More kernels than this are not given to one C compiler.
 const MOST_TOGETHER: usize = 32;
 
-impl Cpu {
-    /// The kernels of one text.
-    fn compile_together(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let (text, names) = match programs {
-            [one] => {
-                let source = self.renderer.render(&one.name, &one.uops)?;
-                (source.clone(), vec![(one.name.clone(), source)])
-            }
-            _ => joined(&*self.renderer, "static void ", programs)?,
-        };
-        let name = if names.len() == 1 { &names[0].0 } else { "many" };
-        let code = match self.compiler {
-            Compiler::C(c) if keep => c.build(&text, name)?,
-            Compiler::C(c) => Code::load(&c.compile(&text, name)?)?,
-            Compiler::Llvm(l) if keep => l.build(&text, name)?,
-            Compiler::Llvm(l) => Code::load(&l.compile(&text, name)?)?,
-        };
-        let code = Arc::new(code);
-        names.into_iter().map(|(name, source)| Ok(Arc::new(kernel(source, &name, &code)?) as Arc<dyn Executable>)).collect()
+impl Maker for Cpu {
+    type Code = Code;
+    fn device(&self) -> &str {
+        match self.compiler {
+            Compiler::C(_) => "CPU:CLANG",
+            Compiler::Llvm(_) => "CPU:LLVM",
+        }
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &*self.renderer
+    }
+    fn start(&self) -> &str {
+        "static void "
+    }
+    /// Starting a C compiler costs several times what a small kernel does; LLVM is here already.
+    fn division(&self, kernels: usize) -> (usize, usize) {
+        let threads = self.renderer.target().threads.max(1);
+        match self.compiler {
+            Compiler::C(_) => (kernels.div_ceil(threads).clamp(1, MOST_TOGETHER), threads),
+            Compiler::Llvm(_) => (1, threads),
+        }
+    }
+    fn key(&self, source: &str) -> Key {
+        match self.compiler {
+            Compiler::C(c) => c.key(source),
+            Compiler::Llvm(l) => l.key(source),
+        }
+    }
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Code>> {
+        let object = match self.compiler {
+            Compiler::C(c) => c.compile(text, name),
+            Compiler::Llvm(l) => l.compile(text, name),
+        }?;
+        Ok((Code::load(&object)?, Some(object)))
+    }
+    fn load(&self, object: &[u8], _name: &str) -> Result<Code> {
+        Code::load(object)
     }
 }
 
-/// The kernel of a name in an object.
-fn kernel(source: String, name: &str, code: &Arc<Code>) -> Result<Kernel> {
-    let entry = format!("{name}_entry");
+/// A kernel of loaded code.
+fn kernel(built: Built<Code>) -> Result<Kernel> {
+    let Built { code, symbol, source, kept } = built;
+    let entry = format!("{symbol}_entry");
     let address = code
         .symbol(&entry)
         .ok_or_else(|| Error::Compile { msg: format!("the compiler's object has no function {entry}"), source_at: None })?;
     // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as long as the function pointer lives.
     let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-    Ok(Kernel { source, run, code: code.clone() })
+    Ok(Kernel { source, run, code, kept })
 }
 
 /// What the renderer calls `<name>_entry`: the buffers, and the share of the work.
@@ -166,6 +166,7 @@ struct Kernel {
     run: Entry,
     /// Keeps the machine code mapped.
     code: Arc<Code>,
+    kept: bool,
 }
 
 /// Buffer addresses that the threads of one launch share.
@@ -197,5 +198,8 @@ impl Executable for Kernel {
     }
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
     }
 }

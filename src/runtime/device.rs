@@ -22,8 +22,8 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Several programs made ready at once, which a device may do in less time than one after the other. `keep` says whether they go into the cache on
-    /// disk.
+    /// Several programs made ready at once, which a device may do in less time than one after the other. `keep` says whether they may come from
+    /// the store on disk, and go into it.
     fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
@@ -41,6 +41,10 @@ pub trait Backend: Send + Sync {
 pub trait Executable: Send + Sync {
     /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` wants times.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
+    /// Runs it, waits until it is done, and says how long it took.
+    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        self.run(args, launch)
+    }
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
         None
@@ -48,6 +52,10 @@ pub trait Executable: Send + Sync {
     /// The machine code, where there is some.
     fn machine_code(&self) -> Option<&[u8]> {
         None
+    }
+    /// Did it come from the store on disk, without a compiler?
+    fn was_kept(&self) -> bool {
+        false
     }
 }
 

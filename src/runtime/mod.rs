@@ -1,4 +1,4 @@
-//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the disk cache of objects and the thread
+//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the store on disk and the thread
 //! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
 
 mod blocks;
@@ -19,9 +19,9 @@ mod library;
 pub mod llvm;
 pub mod memory;
 mod null;
-pub mod objcache;
 pub mod pool;
 pub(crate) mod sha256;
+pub mod store;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 

@@ -3,9 +3,9 @@
 use crate::cases::{Case, How};
 use crate::common::{computed, devices};
 use crate::fixture::{Array, Block, Kind, blocks};
-use picograd::Tensor;
 use picograd::dtype::{Const, DType, write};
 use picograd::testing::{is_slow, lacks};
+use picograd::{Device, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The 8-bit floats, which run forward where a result is rounded once at most.
@@ -235,10 +235,15 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
     }
 }
 
+/// Does a device run every case? Those do that compile within the process.
+fn runs_everything(device: &str) -> bool {
+    device == "INTERP" || Device::get(device).unwrap().target().name == "LLVM"
+}
+
 /// What a case is run as: dtype, layout, with gradients or not.
 type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
 
-/// What is run on a device. The interpreter, which has no compiler to wait for, runs all of it. Other devices run everything forward in `f32`, and the first shape
+/// What is run on a device. The interpreter and LLVM, which have no other process to wait for, run all of it. Other devices run everything forward in `f32`, and the first shape
 /// of each case also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to compile run the first shape in these three.
 fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job> = Vec::new();
@@ -252,7 +257,7 @@ fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str
             for (dtype, backward) in dtypes {
                 let common = matches!(dtype, DType::F32 | DType::I32 | DType::BOOL);
                 let long = block.kind != Kind::Fixed && block.inputs.iter().any(|(_, a)| a.data.len() > 1);
-                if device == "INTERP" {
+                if runs_everything(device) {
                     jobs.push((dtype, Layout::Plain, backward, case, block));
                     if common && long {
                         jobs.push((dtype, Layout::Turned, backward, case, block));

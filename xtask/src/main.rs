@@ -1,5 +1,6 @@
 //! Tasks of the project: `cargo xtask help` lists them.
 
+mod beam;
 mod bench;
 mod fuzz;
 mod gpu;
@@ -22,6 +23,7 @@ usage: cargo xtask TASK
   bench kernel_compile
                    time from a linear program to machine code, through LLVM and through C
   bench gpu        speed of kernels on the default device
+  bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]
                    random graphs on every device until time is up; a failing one is shrunk and printed

@@ -25,6 +25,7 @@ functions! {
     clCreateCommandQueue(Handle, Handle, u64, *mut Status) -> Handle;
     clReleaseCommandQueue(Handle) -> Status;
     clFlush(Handle) -> Status;
+    clFinish(Handle) -> Status;
     clCreateBuffer(Handle, u64, usize, *mut c_void, *mut Status) -> Handle;
     clReleaseMemObject(Handle) -> Status;
     clEnqueueReadBuffer(Handle, Handle, u32, usize, usize, *mut c_void, u32, *const Handle, *mut Handle) -> Status;
@@ -171,7 +172,7 @@ pub(super) fn check(what: &str, status: Status) -> Result<()> {
 }
 
 /// Something to be released.
-pub(super) struct Owned {
+pub(in crate::runtime) struct Owned {
     pub handle: Handle,
     release: unsafe extern "C" fn(Handle) -> Status,
 }

@@ -1,4 +1,4 @@
-//! Programs of an OpenCL device: built from source or from what the disk cache has of it, and launched.
+//! Programs of an OpenCL device: built from source or from what the store has of it, and launched.
 
 use super::Shared;
 use super::api::{self, Owned, answer, check, numbers, text};
@@ -6,13 +6,13 @@ use super::memory::ClMemory;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::runtime::buffer::{Memory, Place};
-use crate::runtime::build::{first_lines, keep_source};
+use crate::runtime::build::{Built, first_lines, keep_source};
 use crate::runtime::device::Executable;
-use crate::runtime::objcache::{self, Key};
+use crate::runtime::store;
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A compiled kernel.
 pub(super) struct Kernel {
@@ -23,47 +23,32 @@ pub(super) struct Kernel {
     widths: Vec<usize>,
     /// Arguments belong to the kernel and not to the launch, so one thread sets and launches at a time.
     kernel: Mutex<Owned>,
+    kept: bool,
 }
 
 impl Kernel {
     /// The kernel of a name in a program that was built.
-    pub fn new(shared: &Arc<Shared>, built: &Owned, source: String, name: &str, program: &Program) -> Result<Kernel> {
-        let entry = CString::new(name).map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
+    pub fn new(shared: &Arc<Shared>, built: Built<Owned>, program: &Program) -> Result<Kernel> {
+        let Built { code, symbol, source, kept } = built;
+        let entry = CString::new(symbol).map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
         let mut status = 0;
         // SAFETY: the program is built, and the name ends in a null byte.
-        let kernel = unsafe { (shared.api.clCreateKernel)(built.handle, entry.as_ptr(), &mut status) };
+        let kernel = unsafe { (shared.api.clCreateKernel)(code.handle, entry.as_ptr(), &mut status) };
         let kernel = Owned::new("taking a kernel from its program", (kernel, status), shared.api.clReleaseKernel)?;
         let threads: usize = program.launch.local.iter().product();
         let most = shared.most_threads(&kernel)?;
         if threads > most {
             let msg = format!("kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it", program.name, shared.label);
-            return Err(Error::Compile { msg, source_at: keep_source(&source, &program.name, ".cl", objcache::global().dir()) });
+            return Err(Error::Compile { msg, source_at: keep_source(&source, &program.name, ".cl", store::global().dir()) });
         }
         let widths = program.args.iter().map(|a| a.dtype().itemsize()).collect();
-        Ok(Kernel { shared: shared.clone(), source, name: program.name.clone(), widths, kernel: Mutex::new(kernel) })
+        Ok(Kernel { shared: shared.clone(), source, name: program.name.clone(), widths, kernel: Mutex::new(kernel), kept })
     }
 }
 
 impl Shared {
-    /// A built program: of what was kept, or of the source.
-    pub fn build(&self, source: &str, name: &str) -> Result<Owned> {
-        let key = Key::of(&[b"opencl binary 1", self.identity.as_bytes(), source.as_bytes()]);
-        if let Some(binary) = objcache::get(key) {
-            match self.built_binary(&binary) {
-                Ok(program) => return Ok(program),
-                // Made by a driver that changed under the same version, perhaps. Made anew it may be good.
-                Err(_) => objcache::remove(key),
-            }
-        }
-        let program = self.built_source(source, name)?;
-        // What a driver will not hand out is built again the next time.
-        if let Ok(binary) = self.binary(&program) {
-            objcache::put(key, &binary);
-        }
-        Ok(program)
-    }
-
-    fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
+    /// A program of a source.
+    pub fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
         let (start, length) = (source.as_ptr().cast(), source.len());
         let mut status = 0;
         // SAFETY: the context is alive, and the one text is as long as is said; it is copied.
@@ -71,12 +56,13 @@ impl Shared {
         let program = Owned::new("reading a source", (program, status), self.api.clReleaseProgram)?;
         self.finish(&program).map_err(|status| {
             let msg = format!("kernel {name}: {}: {}\n{}", self.label, api::named(status), first_lines(&self.log(&program)));
-            Error::Compile { msg, source_at: keep_source(source, name, ".cl", objcache::global().dir()) }
+            Error::Compile { msg, source_at: keep_source(source, name, ".cl", store::global().dir()) }
         })?;
         Ok(program)
     }
 
-    fn built_binary(&self, binary: &[u8]) -> Result<Owned> {
+    /// A program of what was kept of it.
+    pub fn built_binary(&self, binary: &[u8]) -> Result<Owned> {
         let (start, length) = (binary.as_ptr(), binary.len());
         let (mut whole, mut status) = (0, 0);
         // SAFETY: the context and the device are alive, and the one binary is as long as is said; it is copied.
@@ -108,7 +94,8 @@ impl Shared {
         log.map_or_else(|e| e.to_string(), |b| text(&b))
     }
 
-    fn binary(&self, program: &Owned) -> Result<Vec<u8>> {
+    /// What to keep of a program.
+    pub fn binary(&self, program: &Owned) -> Result<Vec<u8>> {
         let mut length = 0usize;
         let room = size_of::<usize>();
         // SAFETY: the program is alive and of one device, so one length is written.
@@ -133,10 +120,15 @@ impl Shared {
         Ok(numbers(&most, size_of::<usize>()).first().map_or(0, |n| *n as usize))
     }
 
+    /// Waits for a launch.
+    fn wait(&self, event: &Owned) -> Result<()> {
+        // SAFETY: the one event is alive.
+        check("waiting for a kernel", unsafe { (self.api.clWaitForEvents)(1, &event.handle) })
+    }
+
     /// Waits for a launch and says how long the device took.
     fn time(&self, event: &Owned) -> Result<Duration> {
-        // SAFETY: the one event is alive.
-        check("waiting for a kernel", unsafe { (self.api.clWaitForEvents)(1, &event.handle) })?;
+        self.wait(event)?;
         let [mut start, mut end] = [0u64; 2];
         for (what, out) in [(api::PROFILING_COMMAND_START, &mut start), (api::PROFILING_COMMAND_END, &mut end)] {
             let out = (&raw mut *out).cast();
@@ -148,8 +140,9 @@ impl Shared {
     }
 }
 
-impl Executable for Kernel {
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+impl Kernel {
+    /// Starts it. Where the launch is to be waited for, its event comes back.
+    fn start(&self, args: &[Place], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
         let shared = &self.shared;
         let misfit = |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
         if args.len() != self.widths.len() {
@@ -173,7 +166,7 @@ impl Executable for Kernel {
         }
         let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
         let mut event = null_mut();
-        let wanted = if shared.timed { &raw mut event } else { null_mut() };
+        let wanted = if wait { &raw mut event } else { null_mut() };
         // SAFETY: the arguments are set, in the order in which the renderer declares them, and the sizes are three numbers each. Every index of the
         // kernel was proven inside the argument of its slot, whose length the executor has checked, or is guarded.
         let status = unsafe {
@@ -184,12 +177,30 @@ impl Executable for Kernel {
             return Err(misfit(&format!("a grid of {:?} workgroups of {:?}: {}", launch.grid, launch.local, api::named(status))));
         }
         shared.flush()?;
-        if !shared.timed {
-            return Ok(Duration::ZERO);
+        if wait { Owned::new("timing a launch", (event, 0), shared.api.clReleaseEvent).map(Some) } else { Ok(None) }
+    }
+}
+
+impl Executable for Kernel {
+    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let event = self.start(args, launch, self.shared.timed)?;
+        event.map_or(Ok(Duration::ZERO), |event| self.shared.time(&event))
+    }
+    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        if self.shared.timed {
+            return self.run(args, launch);
         }
-        shared.time(&Owned::new("timing a launch", (event, 0), shared.api.clReleaseEvent)?)
+        // The queue does not note times, so it is the clock on the wall, with nothing before the launch.
+        self.shared.finish_all()?;
+        let start = Instant::now();
+        let event = self.start(args, launch, true)?;
+        event.map_or(Ok(()), |event| self.shared.wait(&event))?;
+        Ok(start.elapsed())
     }
     fn source(&self) -> Option<&str> {
         Some(&self.source)
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
     }
 }

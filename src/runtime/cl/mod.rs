@@ -10,8 +10,9 @@ mod memory;
 use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::Pool;
 use super::buffer::Memory;
-use super::build::{joined, short};
+use super::build::{Fresh, Maker, build, build_text};
 use super::device::{Backend, Executable};
+use super::store::{self, Key};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
@@ -148,23 +149,16 @@ fn counted(n: usize, what: &str) -> String {
 }
 
 impl Shared {
+    /// Waits for all that was asked for.
+    fn finish_all(&self) -> Result<()> {
+        // SAFETY: the queue is alive.
+        check("waiting", unsafe { (self.api.clFinish)(self.queue.handle) })
+    }
+
     /// Lets what is queued begin.
     fn flush(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check("starting work", unsafe { (self.api.clFlush)(self.queue.handle) })
-    }
-}
-
-impl Cl {
-    /// Several programs from one source.
-    fn one_build(&self, programs: &[&Program]) -> Result<Vec<Arc<dyn Executable>>> {
-        let (source, kernels) = joined(&self.renderer, "__kernel ", programs)?;
-        let built = self.shared.build(&source, "many")?;
-        let mut made: Vec<Arc<dyn Executable>> = Vec::new();
-        for ((name, source), program) in kernels.into_iter().zip(programs) {
-            made.push(Arc::new(kernel::Kernel::new(&self.shared, &built, source, &name, program)?));
-        }
-        Ok(made)
     }
 }
 
@@ -179,25 +173,47 @@ impl Backend for Cl {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let name = short(&program.name);
-        let source = self.renderer.render(name, &program.uops)?;
-        let built = self.shared.build(&source, name)?;
-        Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, source, name, program)?))
+        Ok(self.compile_many(&[program], true)?.swap_remove(0))
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        let built = self.shared.build(text, &program.name)?;
-        Ok(Arc::new(kernel::Kernel::new(&self.shared, &built, text.to_string(), &program.name, program)?))
+        let built = build_text(self, text.to_string(), &program.name)?;
+        Ok(Arc::new(kernel::Kernel::new(&self.shared, built, program)?))
     }
-    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let mut made = Vec::new();
-        for part in programs.chunks(TOGETHER) {
-            match self.one_build(part) {
-                Ok(list) if part.len() > 1 => made.extend(list),
-                // Whose fault it is shows one by one.
-                _ => made.extend(part.iter().map(|p| self.compile(p)).collect::<Result<Vec<_>>>()?),
-            }
-        }
-        Ok(made)
+    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, keep.then(store::global))?;
+        let kernels = built.into_iter().zip(programs).map(|(built, program)| kernel::Kernel::new(&self.shared, built, program));
+        kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.shared.finish_all()
+    }
+}
+
+impl Maker for Cl {
+    type Code = Owned;
+    fn device(&self) -> &str {
+        "CL"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn start(&self) -> &str {
+        "__kernel "
+    }
+    fn division(&self, _kernels: usize) -> (usize, usize) {
+        (TOGETHER, 1)
+    }
+    fn key(&self, source: &str) -> Key {
+        Key::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
+    }
+    /// What a driver will not hand out is built again the next time.
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Owned>> {
+        let program = self.shared.built_source(text, name)?;
+        let binary = self.shared.binary(&program).ok();
+        Ok((program, binary))
+    }
+    fn load(&self, object: &[u8], _name: &str) -> Result<Owned> {
+        self.shared.built_binary(object)
     }
 }
 

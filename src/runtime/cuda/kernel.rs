@@ -8,6 +8,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use crate::runtime::buffer::{Memory, Place};
+use crate::runtime::build::{Built, short};
 use crate::runtime::device::Executable;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -25,17 +26,18 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Compiles and loads a text.
-    pub fn build(&self, source: &str, name: &str) -> Result<Arc<Module>> {
-        self.load(&self.nvrtc.build(source, name, &self.arch)?, name)
+    /// The kernel of one text.
+    fn build(&self, source: &str, name: &str) -> Result<Function> {
+        let kept = self.nvrtc.build(source, name, &self.arch)?;
+        Arc::new(self.load(&kept.object, name)?).function(&kept.symbol)
     }
 
     /// Loads machine code.
-    pub fn load(&self, image: &[u8], name: &str) -> Result<Arc<Module>> {
+    pub fn load(&self, image: &[u8], name: &str) -> Result<Module> {
         let mut module = null_mut();
         // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call writes one handle.
         match self.gpu.ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })? {
-            0 => Ok(Arc::new(Module { gpu: self.gpu.clone(), handle: module })),
+            0 => Ok(Module { gpu: self.gpu.clone(), handle: module }),
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
                 let mut msg = format!("kernel {name} is refused by the driver: {}", driver.explain(code));
@@ -54,7 +56,7 @@ impl Builder {
 }
 
 /// Loaded machine code.
-pub(super) struct Module {
+pub(in crate::runtime) struct Module {
     gpu: Arc<Gpu>,
     handle: Handle,
 }
@@ -103,14 +105,38 @@ pub(super) struct Kernel {
     plain: Option<String>,
     /// Compiled when a buffer first does not start where vectors have to: as a part of another may.
     unaligned: OnceLock<Result<Function>>,
+    kept: bool,
 }
 
 impl Kernel {
-    /// The kernel of a name in a module.
-    pub fn new(builder: &Arc<Builder>, module: &Arc<Module>, name: &str, source: String, plain: String) -> Result<Kernel> {
+    /// A kernel of loaded code, with its name for people.
+    pub fn new(builder: &Arc<Builder>, built: Built<Module>, name: &str, plain: String) -> Result<Kernel> {
+        let Built { code, symbol, source, kept } = built;
         let plain = (plain != source).then_some(plain);
-        let function = module.function(name)?;
-        Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new() })
+        let function = code.function(&symbol)?;
+        Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new(), kept })
+    }
+
+    /// The version of the kernel for these buffers, and their addresses.
+    fn prepare(&self, args: &[Place]) -> Result<(&Function, Vec<Address>)> {
+        let gpu = &self.builder.gpu;
+        let address = |p: &Place| match p.memory {
+            Memory::Remote(r) => {
+                let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+                own.map(|m| m.address + p.offset as Address)
+            }
+            _ => None,
+        };
+        let addresses: Option<Vec<Address>> = args.iter().map(address).collect();
+        let addresses = addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
+        let function = match &self.plain {
+            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
+                let build = || self.builder.build(plain, short(&self.name));
+                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
+            }
+            _ => &self.function,
+        };
+        Ok((function, addresses))
     }
 
     fn start(&self, function: &Function, addresses: &mut [Address], launch: &Launch) -> Result<()> {
@@ -138,30 +164,20 @@ impl Kernel {
 impl Executable for Kernel {
     /// Does not wait, and so has no time to tell, unless kernels are shown.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
-        let gpu = &self.builder.gpu;
-        let address = |p: &Place| match p.memory {
-            Memory::Remote(r) => {
-                let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
-                own.map(|m| m.address + p.offset as Address)
-            }
-            _ => None,
-        };
-        let addresses: Option<Vec<Address>> = args.iter().map(address).collect();
-        let mut addresses =
-            addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
-        let function = match &self.plain {
-            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
-                let build = || self.builder.build(plain, &self.name)?.function(&self.name);
-                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
-            }
-            _ => &self.function,
-        };
-        if env::config()?.debug < 2 {
-            return self.start(function, &mut addresses, launch).map(|()| Duration::ZERO);
+        if env::config()?.debug >= 2 {
+            return self.timed(args, launch);
         }
-        gpu.timed(|| self.start(function, &mut addresses, launch))
+        let (function, mut addresses) = self.prepare(args)?;
+        self.start(function, &mut addresses, launch).map(|()| Duration::ZERO)
+    }
+    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let (function, mut addresses) = self.prepare(args)?;
+        self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
     }
     fn source(&self) -> Option<&str> {
         Some(&self.source)
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
     }
 }

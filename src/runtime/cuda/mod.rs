@@ -21,12 +21,13 @@ pub use nvrtc::Nvrtc;
 
 use self::driver::{Driver, number, shown};
 use self::gpu::Gpu;
-use self::kernel::{Builder, Kernel};
+use self::kernel::{Builder, Kernel, Module};
 use self::memory::GpuMemory;
 use self::nvrtc::KERNEL;
 use super::buffer::Memory;
-use super::build::joined;
+use super::build::{Built, Fresh, Maker, build, build_text, short};
 use super::device::{Backend, Executable};
+use super::store::{self, Key};
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::{Cuda, Renderer};
@@ -73,27 +74,48 @@ impl Backend for CudaDevice {
         Ok(Memory::Remote(Box::new(GpuMemory::new(&self.builder.gpu, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let name = &program.name;
-        let source = self.renderer.render(name, &program.uops)?;
-        let plain = self.plain.render(name, &program.uops)?;
-        let module = self.builder.build(&source, name)?;
-        Ok(Arc::new(Kernel::new(&self.builder, &module, name, source, plain)?))
+        Ok(self.compile_many(&[program], true)?.swap_remove(0))
     }
-    /// One text for all: the start of NVRTC takes as long as several small kernels. Such code is not kept on disk.
-    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let (text, names) = joined(&self.renderer, KERNEL, programs)?;
-        let module = self.builder.load(&self.builder.nvrtc.compile(&text, "many", &self.builder.arch)?, "many")?;
-        let kernel = |((name, source), program): ((String, String), &&Program)| -> Result<Arc<dyn Executable>> {
-            let plain = self.plain.render(&name, &program.uops)?;
-            Ok(Arc::new(Kernel::new(&self.builder, &module, &name, source, plain)?))
+    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, keep.then(store::global))?;
+        let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
+            let plain = self.plain.render(short(&program.name), &program.uops)?;
+            Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))
         };
-        names.into_iter().zip(programs).map(kernel).collect()
+        built.into_iter().zip(programs).map(kernel).collect()
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        let module = self.builder.build(text, &program.name)?;
-        Ok(Arc::new(Kernel::new(&self.builder, &module, &program.name, text.to_string(), text.to_string())?))
+        let built = build_text(self, text.to_string(), &program.name)?;
+        Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
     }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()
+    }
+}
+
+impl Maker for CudaDevice {
+    type Code = Module;
+    fn device(&self) -> &str {
+        "CUDA"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn start(&self) -> &str {
+        KERNEL
+    }
+    /// One text for all: the start of NVRTC takes as long as several small kernels.
+    fn division(&self, kernels: usize) -> (usize, usize) {
+        (kernels, 1)
+    }
+    fn key(&self, source: &str) -> Key {
+        self.builder.nvrtc.key(source, &self.builder.arch)
+    }
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Module>> {
+        let object = self.builder.nvrtc.compile(text, name, &self.builder.arch)?;
+        Ok((self.builder.load(&object, name)?, Some(object)))
+    }
+    fn load(&self, object: &[u8], name: &str) -> Result<Module> {
+        self.builder.load(object, name)
     }
 }

@@ -4,9 +4,9 @@
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
 use crate::render::Cuda;
-use crate::runtime::build::{first_lines, joined, keep_source};
+use crate::runtime::build::{first_lines, joined, keep_source, kept};
 use crate::runtime::library::{Library, functions};
-use crate::runtime::objcache::{self, Key};
+use crate::runtime::store::{self, Kept, Key};
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -115,15 +115,9 @@ impl Nvrtc {
         older.map(|a| format!("compute_{a}")).ok_or_else(|| Error::Device(known()))
     }
 
-    /// Machine code, from the cache or made now and kept. The name is for messages only.
-    pub fn build(&self, source: &str, name: &str, arch: &str) -> Result<Vec<u8>> {
-        let key = self.key(source, arch);
-        if let Some(code) = objcache::get(key) {
-            return Ok(code);
-        }
-        let code = self.compile(source, name, arch)?;
-        objcache::put(key, &code);
-        Ok(code)
+    /// Machine code of one kernel, from the store or made now and kept.
+    pub fn build(&self, source: &str, name: &str, arch: &str) -> Result<Kept> {
+        kept(store::global(), "CUDA", self.key(source, arch), name, || self.compile(source, name, arch))
     }
 
     /// The cache key of what this text gives.
@@ -135,7 +129,7 @@ impl Nvrtc {
     pub fn compile(&self, source: &str, name: &str, arch: &str) -> Result<Vec<u8>> {
         self.attempt(source, arch).map_err(|why| {
             let msg = format!("kernel {name}: NVRTC {} for {arch}: {}", self.version, first_lines(&why));
-            Error::Compile { msg, source_at: keep_source(source, name, ".cu", objcache::global().dir()) }
+            Error::Compile { msg, source_at: keep_source(source, name, ".cu", store::global().dir()) }
         })
     }
 

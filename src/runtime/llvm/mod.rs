@@ -9,9 +9,8 @@
 mod api;
 
 use self::api::{Api, Handle};
-use super::build::{build, first_lines, keep_source};
-use super::elf::Code;
-use super::objcache::{self, Cache, Key};
+use super::build::{first_lines, keep_source};
+use super::store::{self, Key, Store};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -168,11 +167,6 @@ impl Llvm {
         }
     }
 
-    /// Compiles, or takes the object from the disk cache, and loads it.
-    pub fn build(&'static self, ir: &str, name: &str) -> Result<Code> {
-        build(objcache::global(), self.key(ir), || self.compile(ir, name))
-    }
-
     /// The cache key of the object that this text gives: library, CPU and text.
     pub fn key(&self, ir: &str) -> Key {
         let parts = ["llvm object 1", &self.library, &self.version, &self.cpu, &self.features, ir];
@@ -181,14 +175,14 @@ impl Llvm {
 
     /// Compiles a module to an object. The name is for messages only.
     pub fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
-        self.compile_within(ir, name, objcache::global())
+        self.compile_within(ir, name, store::global())
     }
 
-    fn compile_within(&'static self, ir: &str, name: &str, cache: &Cache) -> Result<Vec<u8>> {
+    fn compile_within(&'static self, ir: &str, name: &str, store: &Store) -> Result<Vec<u8>> {
         let verify = env::config()?.verify;
         self.attempt(ir, verify).map_err(|why| {
             let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
-            Error::Compile { msg, source_at: keep_source(ir, name, ".ll", cache.dir()) }
+            Error::Compile { msg, source_at: keep_source(ir, name, ".ll", store.dir()) }
         })
     }
 

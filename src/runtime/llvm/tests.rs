@@ -1,6 +1,7 @@
 //! Tests of LLVM in the process: which library is taken, what happens to text that it refuses, and that its errors do not end us.
 
 use super::*;
+use crate::runtime::elf::Code;
 use crate::runtime::testing::TempDir;
 
 /// LLVM, or a line that it is not here.
@@ -32,7 +33,7 @@ fn products_are_rounded_and_compilations_run_beside_each_other() {
 fn what_llvm_refuses_is_an_error_with_the_text_kept() {
     let Some(llvm) = found() else { return };
     let tmp = TempDir::new("llvm");
-    let cache = Cache::at(tmp.path());
+    let store = Store::at(tmp.path());
     let broken = "define float @k(i32 %x) {\n  ret float %y\n}\n";
     let unsound =
         "define i32 @k(i1 %c) {\nentry:\n  br i1 %c, label %a, label %b\na:\n  %x = add i32 1, 1\n  br label %b\nb:\n  ret i32 %x\n}\n";
@@ -41,7 +42,7 @@ fn what_llvm_refuses_is_an_error_with_the_text_kept() {
     // The assembler of LLVM complains by a remark.
     let remark = "define void @k() {\n  call void asm \"no_such_instruction\", \"\"()\n  ret void\n}\n";
     for (ir, word) in [(broken, "%y"), (unsound, "dominate"), (fatal, "select"), (remark, ""), ("\0", "null byte")] {
-        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", &cache) else { panic!("{ir} was taken") };
+        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", &store) else { panic!("{ir} was taken") };
         assert!(msg.contains("kernel bad") && msg.contains(word), "{msg}");
         let file = source_at.unwrap();
         assert!(file.extension().is_some_and(|e| e == "ll") && std::fs::read_to_string(file).unwrap() == ir);

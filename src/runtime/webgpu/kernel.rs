@@ -10,7 +10,7 @@ use crate::render::{Renderer, Wgsl};
 use crate::runtime::buffer::{Memory, Place, Remote};
 use crate::runtime::build::{first_lines, keep_source, short};
 use crate::runtime::device::Executable;
-use crate::runtime::objcache;
+use crate::runtime::store;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Kernel {
     pub fn new(shared: &Arc<Shared>, wgsl: &Wgsl, source: String, program: &Program) -> Result<Kernel> {
         let refused = |what: &str| {
             let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
-            Error::Compile { msg, source_at: keep_source(&source, &program.name, ".wgsl", objcache::global().dir()) }
+            Error::Compile { msg, source_at: keep_source(&source, &program.name, ".wgsl", store::global().dir()) }
         };
         let args: Vec<(usize, usize)> = program
             .args

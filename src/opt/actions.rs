@@ -1,0 +1,64 @@
+//! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were seen to be of use.
+
+use super::{Kernel, Opt, OptOp, extent};
+use crate::ir::AxisKind;
+use crate::target::Target;
+
+/// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis are refused by it.
+const COPIES: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
+/// Lanes of vectors on a CPU.
+const LANES: [usize; 2] = [32, 64];
+/// Threads of a workgroup along an axis.
+const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+/// Sizes that other optimisations divide well.
+const PADDED: [usize; 4] = [4, 8, 16, 32];
+
+/// The kernels that are one optimisation away from this one, in a fixed order.
+///
+/// ```
+/// use picograd::{Tensor, exec::ScheduleItem, opt::{self, Kernel}, target::Target};
+/// let x = Tensor::ones([64, 64]).contiguous().realize()?;
+/// let schedule = (&x + 1.0).schedule()?;
+/// let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a sum is a kernel") };
+/// let next = opt::actions(&Kernel::new(ast.clone()), &Target::c(2, 64));
+/// assert!(next.iter().any(|k| opt::show(&k.opts) == "THREAD:0:2"));
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
+    let mut opts: Vec<Opt> = Vec::new();
+    let axes = kernel.axes();
+    for (axis, r) in axes.iter().enumerate() {
+        let size = extent(r);
+        let mut add = |op: OptOp, amounts: &[usize]| opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)));
+        match r.range_kind() {
+            AxisKind::Global | AxisKind::Loop => {
+                add(OptOp::Upcast, &COPIES);
+                if !target.grid {
+                    add(OptOp::Upcast, &LANES);
+                }
+                add(OptOp::Local, &THREADS);
+                let threads: Vec<usize> = (2..=target.threads).filter(|n| n.is_power_of_two() || *n == target.threads).collect();
+                add(OptOp::Thread, &threads);
+                let others = (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == r.range_kind());
+                add(OptOp::Swap, &others.collect::<Vec<_>>());
+            }
+            AxisKind::Reduce => {
+                add(OptOp::Unroll, &COPIES);
+                if !target.grid {
+                    add(OptOp::Unroll, &LANES);
+                }
+                add(OptOp::Group, &THREADS);
+                add(OptOp::GroupTop, &THREADS);
+            }
+            _ => continue,
+        }
+        // An axis that is no longer than this is done whole.
+        if !COPIES.contains(&size) && (2..=16).contains(&size) {
+            add(if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast }, &[size]);
+        }
+        // Padding is work for nothing, so only where it is little.
+        let padded = PADDED.into_iter().filter(|p| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5);
+        add(OptOp::PadTo, &padded.collect::<Vec<_>>());
+    }
+    opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
+}

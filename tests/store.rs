@@ -1,0 +1,84 @@
+//! The store from outside: a second process compiles nothing that the first one compiled, on every device that has a compiler.
+
+use picograd::{Device, Tensor, exec};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder that goes away with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("picograd-store-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Several kernels in several plans. The second kind of process has them in other plans, and some on their own.
+fn work(kind: &str) -> picograd::Result<Vec<f32>> {
+    let x = Tensor::arange(0.0f32, 192.0, 1.0).reshape([12, 16]).realize()?;
+    let w = Tensor::full([16, 8], 0.25f32).contiguous().realize()?;
+    let (product, soft, sum) = (x.matmul(&w).contiguous(), (&x / 100.0).softmax(-1), x.sum(0));
+    if kind == "together" {
+        Tensor::realize_many(&[&product, &soft, &sum])?;
+    } else {
+        sum.realize()?;
+        Tensor::realize_many(&[&soft, &product])?;
+    }
+    Ok([product.to_vec::<f32>()?, soft.to_vec::<f32>()?, sum.to_vec::<f32>()?].concat())
+}
+
+/// Run by the test below in a process of its own.
+#[test]
+fn child() {
+    let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
+    let sum: f64 = work(&kind).unwrap().iter().map(|x| f64::from(*x)).sum();
+    let c = exec::counters();
+    println!("made {} kept {} sum {sum}", c.compiled, c.from_store);
+}
+
+/// How many kernels a process made ready, how many of them came from the store, and what it computed.
+fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    let out = command
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .envs([("DEV", device), ("PICO_TEST_KIND", kind)])
+        .env("PICO_CACHE", folder)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    let line = text.lines().find_map(|l| l.split("made ").nth(1)).unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split(' ').collect();
+    (words[0].parse().unwrap(), words[2].parse().unwrap(), words[4].to_string())
+}
+
+#[test]
+fn a_second_process_compiles_nothing_again() {
+    for device in ["CPU:CLANG", "CPU:LLVM", "CL", "CUDA"] {
+        if let Err(e) = Device::get(device) {
+            eprintln!("{device} is left out: {e}");
+            continue;
+        }
+        let folder = Folder::new(&device.replace(':', "-"));
+        let (made, kept, sum) = process(device, "together", &folder.0);
+        assert!(made >= 5 && kept == 0, "{device}: {made} kernels, {kept} of them from an empty store");
+        assert_eq!(process(device, "together", &folder.0), (made, made, sum.clone()), "{device}: all from the store");
+        // The same kernels in other plans are the same kernels.
+        assert_eq!(process(device, "apart", &folder.0), (made, made, sum.clone()), "{device}: all from the store, in another order");
+        // A store that is broken costs time and nothing else.
+        std::fs::write(folder.0.join("store.redb"), "broken").unwrap();
+        assert_eq!(process(device, "apart", &folder.0), (made, 0, sum.clone()));
+        assert_eq!(process(device, "together", &folder.0), (made, made, sum));
+    }
+}
