@@ -1,7 +1,9 @@
 //! Kernels of the user's, as nodes and as text: in a graph, with gradients, and what is refused.
 
 use picograd::dtype::Element;
+use picograd::exec::beam::Beam;
 use picograd::ir::{AxisKind, Fold, Op, UOp};
+use picograd::opt;
 use picograd::tensor::CustomKernel;
 use picograd::{DType, Device, Tensor};
 
@@ -167,6 +169,12 @@ fn text() {
         let kernel = kernel.grad(|g, _| Ok(vec![&g[0] * 2.0]));
         let p = x("CPU:CLANG").as_param();
         let y = Tensor::custom_kernel(&[&(&p + 1.0)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
+        for item in y.schedule().unwrap().iter().filter(|i| i.to_string().contains("twice")) {
+            assert!(item.tune(Beam { width: 1, seconds: 1.0 }).unwrap().is_none());
+            assert!(item.lower_with(&[]).is_ok());
+            let e = item.lower_with(&opt::parse("UPCAST:0:4").unwrap()).err().unwrap().to_string();
+            assert!(e.contains("given as source"), "{e}");
+        }
         assert_eq!((&y * 1.0).to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]);
         y.sum(..).backward();
         assert_eq!(p.grad().unwrap().to_vec::<f32>().unwrap(), [2.0; 8]);
@@ -248,6 +256,17 @@ fn refused() {
     let loops = UOp::range(4, 0, AxisKind::Local);
     assert!(error(&|o, x| vec![o[0].at(&loops).store(x[0].at(&loops).load(), std::slice::from_ref(&loops))]).contains("kind Global"));
     assert!(error(&|_, _| vec![]).contains("nothing is stored to output 0"));
+    // An input that makes no difference, steps that store to one element, a range for two folds of which one is in the other, and folds over other ranges.
+    assert!(error(&|o, x| one(o, x[0].at(i()).load() * 0i64)).contains("input 0 is not read"));
+    assert!(error(&|o, x| vec![o[0].at(0i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
+    assert!(error(&|o, x| vec![o[0].at(i() / 2i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
+    let fold = |x: &[UOp], kind: AxisKind| {
+        let k = UOp::range(4, 1, kind);
+        let most = x[0].at(&k).load().fold(Fold::Max, std::slice::from_ref(&k));
+        (x[0].at(&k).load() + most).fold(Fold::Add, &[k])
+    };
+    assert!(error(&|o, x| one(o, fold(x, AxisKind::Reduce))).contains("a number of its own"));
+    assert!(error(&|o, x| one(o, fold(x, AxisKind::Group))).contains("of the kind Reduce where a fold does"));
     // Counts, shapes and devices.
     assert!(Tensor::custom_kernel(&[], &[(&[1], DType::I32)], product(1)).unwrap_err().to_string().contains("given 0 and 1"));
     assert!(Tensor::custom_kernel(&[&x], &[], product(1)).unwrap_err().to_string().contains("given 1 and 0"));

@@ -175,6 +175,12 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
 
 /// The program of a kernel with these optimisations, compiled now if it was not before. A list that does not fit is an error.
 pub(super) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
+    if let Arg::Source(source) = ast.arg() {
+        return match opts {
+            [] => from_source(ast, source, device),
+            _ => Err(Error::Opt { opt: opt::show(opts), msg: "a kernel that is given as source is not optimised".into() }),
+        };
+    }
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
     let key = (kernel.ast.clone(), device.code(), true);
@@ -194,13 +200,14 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
         return Ok(());
     }
     let mut fresh: Vec<(Device, Chosen, Program, Duration)> = Vec::new();
-    let mut seen: FxHashSet<Key> = FxHashSet::default();
+    let mut seen: FxHashSet<(UOp, DeviceName)> = FxHashSet::default();
     for (ast, name) in kernels {
         let device = Device::named(name)?;
-        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
-        if !seen.insert(chosen.key.clone()) {
+        // Before anything is chosen, which may be a search of many seconds.
+        if !seen.insert((ast.clone(), device.code())) {
             continue;
         }
+        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
         let start = Instant::now();
         let program = lowered(&chosen.kernel, device.target())?;
         fresh.push((device, chosen, program, start.elapsed()));

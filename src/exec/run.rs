@@ -109,11 +109,11 @@ impl ScheduleItem {
     }
 
     /// Searches for the fastest optimisations of a kernel by timing them on its device, whatever was found before. `None` where there is nothing to time: a copy, a
-    /// device that runs nothing, or too little memory for the search.
+    /// kernel that is given as source, a device that runs nothing, or too little memory for the search.
     pub fn tune(&self, beam: Beam) -> Result<Option<Tuned>> {
         match self {
-            ScheduleItem::Kernel { ast, device, .. } => beam::tune(ast, &Device::named(device)?, beam),
-            ScheduleItem::Copy { .. } => Ok(None),
+            ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => beam::tune(ast, &Device::named(device)?, beam),
+            _ => Ok(None),
         }
     }
 }

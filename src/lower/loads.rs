@@ -17,13 +17,13 @@ struct Group {
 pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
     // By buffer and by all of the place but the literal.
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(u64, u64), usize> = FxHashMap::default();
+    let mut known: FxHashMap<(UOp, UOp), usize> = FxHashMap::default();
     for u in ast.toposort() {
         let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src().len() == 1;
         let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2 && p.src()[0].op() == Op::DefineGlobal) else { continue };
         let Some(mut linear) = Linear::of(&place.src()[1]) else { continue };
         let at = std::mem::take(&mut linear.constant);
-        let group = *known.entry((place.src()[0].id(), linear.build().id())).or_insert_with(|| {
+        let group = *known.entry((place.src()[0].clone(), linear.build())).or_insert_with(|| {
             groups.push(Group { place: place.clone(), shared: linear, loads: Vec::new() });
             groups.len() - 1
         });

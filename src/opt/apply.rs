@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 /// Most values that upcasts and unrolls together may make of one.
 const MOST_COPIES: usize = 1024;
 
-/// Rounds in which the parts of a shared reduce are folded, at most: eight parts at a time of a thousand.
-const ROUNDS: usize = 4;
+/// Rounds in which the parts of a shared reduce are folded, at most: three at a time of 729.
+const ROUNDS: usize = 5;
 
 impl Kernel {
     /// The kernel after one optimisation, or why it does not apply.

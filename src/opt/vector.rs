@@ -22,7 +22,11 @@ pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
     let (mut list, mut operations) = (Vec::new(), Vec::new());
     for u in order.iter().rev() {
         let now = *times.entry(u.id()).or_insert(1.0);
-        let loops: f64 = if u.op() == Op::Reduce { u.src()[1..].iter().map(|r| extent(r) as f64).product() } else { 1.0 };
+        let loops: f64 = if u.op() == Op::Reduce {
+            u.src()[1..].iter().filter(|r| r.op() == Op::Range).map(|r| extent(r) as f64).product()
+        } else {
+            1.0
+        };
         for s in u.src() {
             let t = times.entry(s.id()).or_insert(0.0);
             *t = t.max(now * loops);

@@ -95,7 +95,8 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
 
 /// The same of one text that is a user's, in which the kernel has this name.
 pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Result<Built<M::Code>> {
-    let (store, key) = (store::global(), maker.key(&text));
+    // A text has as many kernels as it has functions.
+    let (store, key) = (store::global(), maker.key(&format!("{name}\n{text}")));
     let found = store.programs(&[key]).pop().flatten();
     let symbol = name.to_string();
     if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {

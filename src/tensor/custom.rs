@@ -5,11 +5,12 @@ use super::broadcast::{Operand, common_device, has_data};
 use super::{Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
 use crate::lower;
-use crate::opt::Kernel;
+use crate::opt::{Kernel, extent};
 use crate::runtime::device::{canonical, language};
 use crate::shape::{Dims, checked_numel};
+use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use crate::verify;
 use std::sync::Arc;
@@ -208,8 +209,30 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Err(e) = verify::kernel(&ast) {
         return wrong(e);
     }
+    // Optimisations are made of the simple form, so that what it does not read is said here and not later.
+    let ast = simplify(&ast);
     let nodes = ast.toposort();
     for u in &nodes {
+        if u.op() == Op::Range {
+            let closed_by_store = ast.src().iter().any(|s| s.src()[2..].contains(u));
+            let kind = if closed_by_store { AxisKind::Global } else { AxisKind::Reduce };
+            let literal = u.src()[0].op() == Op::Const && u.src()[0].vmin() >= 1;
+            if u.range_kind() != kind || !literal || u.dtype() != DType::INDEX {
+                return wrong(format!(
+                    "a range has a literal extent of 1 or more, and is of the kind {kind:?} where {}: {u:?}",
+                    if closed_by_store { "stores close it" } else { "a fold does" }
+                ));
+            }
+        }
+        if u.op() == Op::Reduce {
+            let inner = u.src()[0].toposort();
+            let again = |r: &&UOp| inner.iter().any(|i| i.op() == Op::Reduce && i.src()[1..].contains(r));
+            if let Some(r) = u.src()[1..].iter().find(again) {
+                return wrong(format!(
+                    "a fold over {r:?} is part of what another fold goes over with the same range; give each a range with a number of its own"
+                ));
+            }
+        }
         let known = matches!(u.op(), Op::Const | Op::DefineGlobal | Op::Range | Op::Index | Op::Load | Op::Store | Op::Reduce | Op::Sink);
         let plain = known || (u.op().is_alu() && !matches!(u.op(), Op::CDiv | Op::CMod));
         if !plain || u.dtype().lanes != 1 {
@@ -237,14 +260,33 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if ast.src().iter().any(|s| ranges(s) != first) {
         return wrong("all stores close the same ranges, in one order; make a kernel of each".into());
     }
-    if let Some(r) = first.iter().find(|r| r.op() != Op::Range || r.range_kind() != crate::ir::AxisKind::Global) {
+    if let Some(r) = first.iter().find(|r| r.op() != Op::Range || r.range_kind() != AxisKind::Global) {
         return wrong(format!("the ranges that a store closes are of the kind Global: {r:?}"));
+    }
+    if let Some(s) = ast.src().iter().find(|s| !stores_apart(&s.src()[0].src()[1], &first)) {
+        return wrong(format!("two steps of its ranges may store to one element, or it does not show that they do not: {:?}", s.src()[0]));
     }
     let program = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
     match verify::in_bounds(&program.uops) {
         Ok(()) => Ok(ast),
         Err(e) => wrong(format!("the kernel could leave its buffers: {e}")),
     }
+}
+
+/// Is the place another one at each step of the ranges? It is where it is a sum of ranges with literal strides, each longer than all that the shorter ones reach.
+fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
+    let long = |r: &&UOp| r.op() == Op::Range && extent(r) > 1;
+    let Some(linear) = Linear::of(place) else { return ranges.iter().find(long).is_none() };
+    let mut strides: Vec<(i128, i128)> =
+        ranges.iter().filter(long).map(|r| (i128::from(linear.coefficient(r)).abs(), extent(r) as i128)).collect();
+    strides.sort_unstable();
+    let mut reach = 0;
+    linear.terms.iter().all(|(t, _)| ranges.contains(t))
+        && strides.into_iter().all(|(stride, extent)| {
+            let apart = stride > reach;
+            reach += stride * (extent - 1);
+            apart
+        })
 }
 
 /// A text for the device that the tensors are on.

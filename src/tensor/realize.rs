@@ -178,7 +178,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (((t, old), r), layout) in todo.iter().zip(&old).zip(&requests).zip(&plan.layouts) {
         let mut parts = Src::new();
-        for (i, device) in t.device().each().iter().enumerate() {
+        for (i, device) in r.device.each().iter().enumerate() {
             let b = match buffers.next().flatten() {
                 Some(b) => b,
                 None => Buffer::from_bytes(device, r.node.dtype(), &[])?,

@@ -156,9 +156,9 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let progress = Progress::new(kernel)?;
     let most_uops = MOST_UOPS.max(chosen.program.uops.len() * 2);
     let mut s = Search { device, deadline, wrap, scratch, expected: Vec::new(), seen: FxHashSet::default(), most_uops, best: None };
-    // These two are what runs without a search, so they are trusted; the first that runs says what is right.
+    // These two are trusted, and the first that runs says what is right. The plain one may be more than a driver has patience for; the other is what runs without a search.
     let list = chosen.kernel.opts.clone();
-    let plain = if plain.program.estimate.flops <= MOST_PLAIN * beam.seconds { s.trusted(plain)? } else { None };
+    let plain = if plain.program.estimate.flops <= MOST_PLAIN * beam.seconds { s.trusted(plain).unwrap_or(None) } else { None };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
     // Parts of the heuristic's list: its beginnings, and all of it but one.

@@ -74,7 +74,7 @@ fn runs_that_do_not_come_back_are_survived() {
     let candidates: Vec<(&dyn Executable, Launch)> = wrapped.iter().map(|w| (w as &dyn Executable, Launch::default())).collect();
     let _alone = buffer::writing();
     let far = Instant::now() + Duration::from_secs(600);
-    let fates = trial::fates(&candidates, &[], Duration::from_millis(100), far);
+    let fates = trial::fates(&candidates, &[], Duration::from_secs(3), far);
     let expected = bads.map(|bad| match bad {
         None | Some(Bad::Lies) => Fate::Back(Duration::ZERO),
         Some(Bad::Faults) => Fate::Died,

@@ -49,6 +49,13 @@ fn run_some(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: D
         return false;
     }
     if child == 0 {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: sets limits of the copy itself: a fault leaves no file behind, and the copy does not outlive the original.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            #[cfg(target_os = "linux")]
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
         for (executable, launch) in candidates {
             // A panic must not leave this block: what is above belongs to the original.
             let run = || executable.run(places, launch).ok();
