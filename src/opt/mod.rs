@@ -5,6 +5,7 @@ mod actions;
 mod apply;
 mod grid;
 mod heuristic;
+mod product;
 pub mod stage;
 pub mod vector;
 
