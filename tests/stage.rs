@@ -88,7 +88,11 @@ fn odd_sizes() {
     same(matmul(15, 27, 35, DType::F32), &["INTERP"], "LOCAL:1:5 STAGE:1:1 STAGE:1:2");
     same(matmul(15, 27, 35, DType::F32), &CPUS, "UPCAST:1:7 UPCAST:0:3 SWAP:0:1 STAGE:0:2");
     same(matmul(1, 27, 35, DType::F32), &CPUS, "UPCAST:0:5 STAGE:0:1");
-    same(matmul(13, 17, 19, DType::F32), &["INTERP"], "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 STAGE:3:2");
+    same(
+        matmul(13, 17, 19, DType::F32),
+        &["INTERP"],
+        "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 STAGE:3:2",
+    );
 }
 
 #[test]

@@ -405,7 +405,10 @@ impl Emit<'_> {
                 let at = plain(&place);
                 if let Some(open) = &open {
                     self.push(open.clone());
-                    self.push(at.clone());
+                    // A load without a guard may be of the same place.
+                    if !self.listed.has(at.id()) {
+                        self.push(at.clone());
+                    }
                 }
                 let store = UOp::new(Op::Store, DType::VOID, [at, value].to_src(), Arg::None);
                 self.push(store.clone());

@@ -36,7 +36,10 @@ pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
         let load = UOp::new(Op::Load, tile.load.dtype(), [place(local, index, None), ready].to_src(), Arg::None);
         map.insert(tile.load.clone(), load);
     }
-    (kernel.ast.substitute(&map), threads.iter().map(UOp::range_id).collect())
+    // Positions of threads are open to the end of the kernel, also where a reduce that they share is closed.
+    let open = |s: &UOp| s.with_src(s.src().iter().chain(threads.iter().filter(|r| !s.src()[2..].contains(r))).cloned().collect::<Src>());
+    let ast = kernel.ast.substitute(&map);
+    (ast.with_src(ast.src().iter().map(open).collect::<Src>()), threads.iter().map(UOp::range_id).collect())
 }
 
 fn place(buffer: &UOp, index: UOp, valid: Option<UOp>) -> UOp {

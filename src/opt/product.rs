@@ -84,7 +84,8 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let uses: usize = kernel.axes().iter().filter(|r| is_output(r) && !p.right.uses_range(r.range_id())).map(extent).product();
     let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) { USES } else { SLOW_USES };
     let mut best: Option<(f64, usize, usize)> = None;
-    for vectors in (1..=4).rev().filter(|v| lanes >= 4 && columns.is_multiple_of(v * lanes) && steps * v * lanes * 4 <= target.local_bytes) {
+    for vectors in (1..=4).rev().filter(|v| lanes >= 4 && columns.is_multiple_of(v * lanes) && steps * v * lanes * 4 <= target.local_bytes)
+    {
         let fits = |r: &usize| rows.is_multiple_of(*r) && r * vectors + vectors < registers && uses >= r * least;
         for r in (2..=8usize).filter(fits) {
             // What is loaded for one multiplication.
