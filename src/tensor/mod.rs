@@ -13,7 +13,7 @@
 //! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
-//! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
+//! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad`, `function` | gradients; graphs with arguments |
@@ -92,6 +92,7 @@ mod reduce;
 mod scan;
 mod shard;
 mod sort;
+mod winograd;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
 pub use attention::Attention;
