@@ -226,19 +226,18 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
             r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
         }
         (Memory::Remote(r), Memory::Remote(from)) if r.copy_from(t.offset, &**from, f.offset, bytes)? => Ok(()),
-        (Memory::Remote(r), Memory::Remote(_) | Memory::Disk(_)) => {
+        (Memory::Remote(r), Memory::Remote(from)) => {
             // Through the host, a piece at a time.
             let mut piece = zeroed(bytes.min(PIECE))?;
             for at in (0..bytes).step_by(PIECE) {
                 let piece = &mut piece[..PIECE.min(bytes - at)];
-                match f.memory {
-                    Memory::Disk(file) => file.read(f.offset + at, to.dtype, piece)?,
-                    Memory::Remote(from) => from.read(f.offset + at, piece)?,
-                    _ => {}
-                }
+                from.read(f.offset + at, piece)?;
                 r.write(t.offset + at, piece)?;
             }
             Ok(())
+        }
+        (Memory::Remote(r), Memory::Disk(file)) => {
+            file.hand_over(f.offset, to.dtype, bytes, &mut |at, piece| r.write(t.offset + at, piece))
         }
         (Memory::Disk(_), _) => Err(Error::Device("nothing is copied into a file".into())),
         (Memory::Null, _) => Ok(()),

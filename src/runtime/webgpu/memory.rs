@@ -134,6 +134,33 @@ impl GpuMemory {
         }
         Ok(())
     }
+
+    /// Writes whole words.
+    fn write_words(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let what = || "writing memory, or a kernel before it".to_string();
+        // What is written is kept by the queue until it is submitted.
+        for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
+            self.shared.checked(&what, || {
+                self.shared.queue.write_buffer(self.whole(), (at + i * AT_ONCE) as u64, part);
+                self.shared.queue.submit([]);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes some bytes of one word.
+    fn merge(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (start, mut word) = (at / WORD * WORD, [0; WORD]);
+        // Past the last byte there is nothing to keep.
+        if start < at || at + bytes.len() < self.len {
+            self.read_words(start, &mut word)?;
+        }
+        word[at - start..][..bytes.len()].copy_from_slice(bytes);
+        self.write_words(start, &word)
+    }
 }
 
 impl Remote for GpuMemory {
@@ -153,36 +180,12 @@ impl Remote for GpuMemory {
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.inside(offset, bytes.len());
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let put = |at: usize, bytes: &[u8]| {
-            let what = || "writing memory, or a kernel before it".to_string();
-            // What is written is kept by the queue until it is submitted.
-            for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
-                self.shared.checked(&what, || {
-                    self.shared.queue.write_buffer(self.whole(), (at + i * AT_ONCE) as u64, part);
-                    self.shared.queue.submit([]);
-                })?;
-            }
-            Ok(())
-        };
-        let (start, end) = (offset / WORD * WORD, (offset + bytes.len()).next_multiple_of(WORD));
-        if (start, end) == (offset, offset + bytes.len()) {
-            return put(offset, bytes);
-        }
-        let mut words = crate::runtime::buffer::zeroed(end - start)?;
-        // Past the last byte there is nothing to keep.
-        let (inside_first, inside_last) = (start < offset, end > offset + bytes.len() && offset + bytes.len() < self.len);
-        if inside_first {
-            self.read_words(start, &mut words[..WORD])?;
-        }
-        if inside_last {
-            let last = end - start - WORD;
-            self.read_words(start + last, &mut words[last..])?;
-        }
-        words[offset - start..][..bytes.len()].copy_from_slice(bytes);
-        put(start, &words)
+        // Whole words go as they are; the first and the last may be shared with others.
+        let head = (offset.next_multiple_of(WORD) - offset).min(bytes.len());
+        let tail = head + (bytes.len() - head) / WORD * WORD;
+        self.merge(offset, &bytes[..head])?;
+        self.write_words(offset + head, &bytes[head..tail])?;
+        self.merge(offset + tail, &bytes[tail..])
     }
     fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
