@@ -186,8 +186,8 @@ fn variables_that_make_no_sense() {
         ("PRINT_AFTER", "lunch", &["environment: PRINT_AFTER=lunch"]),
         ("THREADS", "-1", &["environment: THREADS=-1"]),
         ("GUARD", "2", &["environment: GUARD=2"]),
-        ("DEV", "ABACUS", &["device", "ABACUS", "CUDA, CPU, CL, WEBGPU, INTERP, NULL"]),
-        ("DEV", ":::", &["device", "CUDA, CPU, CL, WEBGPU, INTERP, NULL"]),
+        ("DEV", "ABACUS", &["device", "ABACUS", "CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"]),
+        ("DEV", ":::", &["device", "CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"]),
         ("DEV", "CPU:FORTRAN", &["device", "FORTRAN"]),
         ("DEV", "../../etc", &["device"]),
     ];

@@ -86,6 +86,7 @@ const KINDS: &[Kind] = &[
         renderers: &[("", |n, arch| Ok(Arc::new(super::cuda::CudaDevice::open(n, arch)?)))],
         is_arch: super::cuda::is_arch,
     },
+    Kind { name: "METAL", renderers: &[("", |n, _| metal(n))], is_arch: no_arch },
     Kind {
         name: "CPU",
         renderers: &[("LLVM", |_, arch| Ok(Arc::new(Cpu::llvm(arch)?))), ("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?)))],
@@ -100,6 +101,15 @@ const KINDS: &[Kind] = &[
 /// The compilers of these make code for the device that they have, and nothing else.
 fn no_arch(_: &str) -> std::result::Result<(), String> {
     Err("it has no ARCH".into())
+}
+
+#[cfg(target_os = "macos")]
+fn metal(index: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(super::metal::MetalDevice::open(index)?))
+}
+#[cfg(not(target_os = "macos"))]
+fn metal(_: usize) -> Result<Arc<dyn Backend>> {
+    Err(Error::Device("only on macOS".into()))
 }
 
 #[cfg(feature = "webgpu")]
@@ -122,7 +132,7 @@ impl Device {
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, WEBGPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)

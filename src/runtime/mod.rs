@@ -19,6 +19,8 @@ mod interp_device;
 mod library;
 pub mod llvm;
 pub mod memory;
+#[cfg(target_os = "macos")]
+mod metal;
 mod null;
 pub mod pool;
 pub(crate) mod sha256;

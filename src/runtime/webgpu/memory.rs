@@ -5,7 +5,7 @@
 
 use super::{Shared, locked};
 use crate::error::{Error, Result};
-use crate::runtime::blocks::Blocks;
+use crate::runtime::blocks::{Blocks, provide};
 use crate::runtime::buffer::Remote;
 use crate::runtime::memory::class;
 use std::any::Any;
@@ -53,23 +53,10 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
         return Err(full());
     }
     let memory = |block| GpuMemory { shared: shared.clone(), block: Some(block), len, size };
-    let kept = locked(&pool.blocks).take(size);
-    if let Some(block) = kept {
-        return Ok(memory(block));
-    }
-    locked(&pool.blocks).held += size;
-    let mut made = fresh(shared, size);
-    if made.is_err() {
-        let spare = locked(&pool.blocks).shrink(0);
-        drop(spare);
-        made = fresh(shared, size);
-    }
-    made.map(memory).map_err(|e| {
-        locked(&pool.blocks).held -= size;
-        match e {
-            wgpu::Error::OutOfMemory { .. } => full(),
-            e => Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name)),
-        }
+    // How much memory there is the adapter does not say.
+    provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e {
+        Some(e) if !matches!(e, wgpu::Error::OutOfMemory { .. }) => Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name)),
+        _ => full(),
     })
 }
 
