@@ -19,12 +19,14 @@ pub fn run(words: &[String]) -> ExitCode {
     const PARTS: [&str; 3] = ["ir", "gpt2", "resnet50"];
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
-        Some((&("kernels" | "kernel_compile" | "gpu" | "beam"), rest)) => rest.is_empty(),
+        Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
+        Some((&"gpu", rest)) => rest.iter().all(|w| !w.starts_with('-')),
+        Some((&("kernels" | "kernel_compile" | "beam"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile, gpu, beam, or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
+            "bench takes the name of a suite: kernels, kernel_compile, beam; gpu or cpu, which may be followed by names of workloads, cpu also by --quick; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
         );
     }
     let quick = words.contains(&"--quick");
@@ -49,7 +51,8 @@ pub fn run(words: &[String]) -> ExitCode {
     if words[0] != "compile" {
         let figures = match words[0] {
             "kernels" => crate::kernels::figures(),
-            "gpu" => crate::gpu::figures(),
+            "cpu" => crate::cpu::figures(quick, &words[1..].iter().copied().filter(|w| *w != "--quick").collect::<Vec<_>>()),
+            "gpu" => crate::gpu::figures(&words[1..]),
             "beam" => crate::beam::figures(),
             _ => crate::kernel_compile::figures(),
         };
