@@ -1,5 +1,6 @@
 //! Memory and devices from outside: what copies between devices and files cost, parts of buffers, memory that is lent, and code for another CPU.
 
+use picograd::exec::ScheduleItem;
 use picograd::runtime::{Buffer, memory};
 use picograd::{DType, Device, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -161,5 +162,37 @@ fn code_for_another_cpu_computes_the_same_values() {
         assert_eq!(other.target().vector_bytes, 16);
         assert_ne!((native.name(), native.describe()), (other.name(), other.describe()));
         assert_eq!(values(native.name().as_str()), values(other.name().as_str()));
+    }
+}
+
+/// Values of more buffers than a kernel of most devices takes: sums, rows one after the other, products in sums, and two outputs.
+fn of_many_buffers(device: &str) -> Vec<Tensor> {
+    let many = |n: usize, seed: i64| -> Vec<Tensor> {
+        let one = |i: usize| (0..60).map(|k| ((k * (i as i64 * 7 + seed)) % 23 - 11) as f32).collect::<Vec<f32>>();
+        (0..n).map(|i| Tensor::from_vec(one(i), [5, 12]).to(device).realize().unwrap()).collect()
+    };
+    let sum = |list: &[Tensor]| list[1..].iter().fold(list[0].clone(), |a, b| a + b * 0.5);
+    let (a, b) = (many(70, 1), many(40, 3));
+    let rows = Tensor::cat(&a, 0);
+    let product = (sum(&a[..40]) * sum(&b)).sum(0);
+    let inside = (sum(&b).reshape([5, 12, 1]) * sum(&a[30..]).permute([1, 0]).reshape([1, 12, 5])).sum(1);
+    let largest = b.iter().fold(a[0].max(1), |m, t| m.maximum(t.max(1)));
+    vec![sum(&a), rows, product, inside, largest]
+}
+
+#[test]
+fn kernels_have_no_more_buffers_than_their_device_takes() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let expected: Vec<Vec<f32>> = of_many_buffers("CPU").iter().map(|t| t.to_vec().unwrap()).collect();
+    for device in ["INTERP"].into_iter().chain(remote()) {
+        let most = Device::get(device).unwrap().target().max_buffers;
+        let values = of_many_buffers(device);
+        let items: Vec<ScheduleItem> = values.iter().flat_map(|t| t.schedule().unwrap()).collect();
+        let buffers = |i: &ScheduleItem| if let ScheduleItem::Kernel { buffers, .. } = i { buffers.len() } else { 0 };
+        assert!(items.iter().all(|i| buffers(i) <= most), "{device} takes {most}: {:?}", items.iter().map(buffers).collect::<Vec<_>>());
+        Tensor::realize_many(&values.iter().collect::<Vec<_>>()).unwrap();
+        for (value, expected) in values.iter().zip(&expected) {
+            assert_eq!(value.to_vec::<f32>().unwrap(), *expected, "{device}");
+        }
     }
 }

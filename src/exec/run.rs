@@ -11,7 +11,7 @@ use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
-use crate::schedule::{self, Plan, Request, Role, Step};
+use crate::schedule::{self, Plan, Request, Role, Room, Step};
 use crate::verify;
 use std::fmt;
 use std::sync::Arc;
@@ -286,7 +286,12 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             verify::tensor(&r.node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
         }
     }
-    let (plan, inputs, hit) = schedule::schedule(requests);
+    // A device that is not there is an error where it is needed.
+    let room = |name: &DeviceName| match Device::named(name) {
+        Ok(device) => Room { buffers: device.target().max_buffers, bytes: device.target().buffer_bytes },
+        Err(_) => Room::ANY,
+    };
+    let (plan, inputs, hit) = schedule::schedule(requests, &room);
     count(|c| {
         c.schedules += 1;
         c.schedule_hits += hit as u64;

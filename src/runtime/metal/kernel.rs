@@ -9,6 +9,7 @@ use crate::runtime::buffer::{Memory, Place};
 use crate::runtime::build::{first_lines, keep_source, short};
 use crate::runtime::device::Executable;
 use crate::runtime::store;
+use crate::target::Target;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSError, NSString};
@@ -21,9 +22,6 @@ use std::time::Duration;
 
 /// What vectors in memory have to start at.
 const ALIGN: usize = 16;
-/// The buffers that a kernel can be given.
-const MOST_BUFFERS: usize = 31;
-
 type Pipeline = Retained<ProtocolObject<dyn MTLComputePipelineState>>;
 
 /// A kernel.
@@ -43,8 +41,9 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Compiles the kernel of a program.
     pub fn new(shared: &Arc<Shared>, program: &Program, source: String, plain: String) -> Result<Kernel> {
-        if program.args.len() > MOST_BUFFERS {
-            let msg = format!("kernel {} has {} buffers, and Metal takes {MOST_BUFFERS} at most", program.name, program.args.len());
+        let most = Target::metal().max_buffers;
+        if program.args.len() > most {
+            let msg = format!("kernel {} has {} buffers, and Metal takes {most} at most", program.name, program.args.len());
             return Err(Error::Device(msg));
         }
         let threads = program.launch.local.iter().product();
