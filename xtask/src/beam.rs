@@ -16,7 +16,7 @@ const TURN: Duration = Duration::from_millis(40);
 
 /// Prints the figures.
 pub fn figures() -> Result<()> {
-    let device = Device::named(&Device::default_name())?;
+    let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let (a, b) = (random(&[512, 512])?, random(&[512, 512])?);
     figure("matmul_512", &device, &a.matmul(&b))?;
