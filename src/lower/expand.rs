@@ -7,8 +7,8 @@
 use super::loads::join_loads;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
-use crate::opt::extent;
 use crate::opt::vector::{self, step};
+use crate::opt::{extent, gate};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -156,7 +156,10 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         if !shared && copies >= MANY_SUMS {
                             let mut values: Vec<UOp> = Vec::new();
                             each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
-                            if values.iter().all(|v| is_product(*fold, v, target)) {
+                            // Steps that are known to change nothing are left out.
+                            let neutral = Some(fold.identity(u.dtype()));
+                            values.retain(|v| v.as_const() != neutral);
+                            if !values.is_empty() && are_products(*fold, &values, target) {
                                 let first = values.remove(0);
                                 let src = std::iter::once(first).chain(ranges_left).chain(values);
                                 nodes.push(u.with_src(src.collect::<Src>()));
@@ -298,6 +301,16 @@ fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
         true => next.src()[0].fma(&next.src()[1], value),
         false => value.binary(fold.op(), next),
     }
+}
+
+/// Are these products that a fold adds up, all of them or all under one condition?
+fn are_products(fold: Fold, values: &[UOp], target: &Target) -> bool {
+    let gated = gate(fold, &values[0]);
+    values.iter().all(|v| match (&gated, gate(fold, v)) {
+        (Some((first, _)), Some((condition, value))) => *first == condition && is_product(fold, &value, target),
+        (None, _) => is_product(fold, v, target),
+        _ => false,
+    })
 }
 
 /// Is this a product that a fold adds up, of a type in which that is one instruction?

@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, vector};
+use super::{Kernel, Opt, OptOp, extent, gated, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -84,6 +84,9 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     if loads.len() < 2 {
         return None;
     }
+    if let Some(tiled) = gated::tile(k, main, &loads, target) {
+        return Some(tiled);
+    }
     let most_lanes = (target.vector_bytes / 4).max(2);
     // Half of the registers are left to what is loaded and to addresses.
     let budget = if target.vector_bytes >= 64 { 20 } else { 10 };
@@ -152,7 +155,7 @@ pub(super) fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
 }
 
 /// The largest power of two up to `most` that divides.
-fn divisor(size: usize, most: usize) -> Option<usize> {
+pub(super) fn divisor(size: usize, most: usize) -> Option<usize> {
     let mut a = most.next_power_of_two();
     while a >= 2 {
         if size.is_multiple_of(a) {

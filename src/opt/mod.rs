@@ -3,12 +3,14 @@
 
 mod actions;
 mod apply;
+mod gated;
 mod grid;
 mod heuristic;
 pub mod vector;
 
 pub use actions::actions;
 pub use apply::replace_range;
+pub use gated::gate;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
