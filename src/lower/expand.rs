@@ -19,7 +19,7 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
     let mut ast = cut_to_lanes(ast, target);
     // Lanes first: there is less to do before copies are made.
     for r in choose_vectors(&ast, target) {
-        ast = simplify(&vectorize(&ast, &r));
+        ast = simplify(&vectorize(&ast, &r, target));
     }
     let rest = marked(&ast);
     if !rest.is_empty() {
@@ -197,7 +197,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
 }
 
 /// Turns a range into lanes: whatever depends on it becomes a vector of all its steps.
-fn vectorize(ast: &UOp, r: &UOp) -> UOp {
+fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -227,11 +227,12 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 // Threads that share a reduce pass on one value each, not a vector.
                 let (groups, own): (Vec<UOp>, Vec<UOp>) = rest[1..].iter().cloned().partition(|r| r.range_kind() == AxisKind::Group);
                 let value = if own.is_empty() {
-                    across(*fold, &body)
+                    across(*fold, &body, target)
                 } else {
                     across(
                         *fold,
                         &UOp::new(Op::Reduce, u.dtype().vec(n), std::iter::once(body).chain(own).collect::<Src>(), u.arg().clone()),
+                        target,
                     )
                 };
                 match groups.as_slice() {
@@ -328,8 +329,15 @@ fn started(fold: Fold, value: UOp) -> UOp {
     if fold == Fold::Add { fold.of_one(&value) } else { value }
 }
 
-/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree.
-fn across(fold: Fold, v: &UOp) -> UOp {
+/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree. A CPU folds the halves as vectors.
+fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
+    let mut v = v.clone();
+    while !target.grid && v.dtype().lanes >= 4 {
+        let half = v.dtype().lanes / 2;
+        let part =
+            |from: u16| UOp::new(Op::Gep, v.dtype().scalar().vec(half), [v.clone()].to_src(), Arg::Lanes((from..from + half).collect()));
+        v = part(0).binary(fold.op(), &part(half));
+    }
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {
         let half = lanes.len() / 2;
