@@ -28,16 +28,20 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
     // loads are.
     let outputs = fastest_output(&k).filter(|axis| fastest_reduce(&k).is_none() || !scatters(&k, &k.axes()[*axis]));
+    let mut rows = false;
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
         divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
     });
     match upcast {
-        Some(opt) => drop(try_apply(&mut k, opt, target)),
+        Some(opt) => {
+            try_apply(&mut k, opt, target);
+            rows = fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+        }
         None => {
             if let Some(axis) = fastest_reduce(&k) {
                 let r = k.axes()[axis].clone();
-                let amount = if streams(&mut k, &r, target) { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) };
+                let amount = if together(&mut k, axis, STREAMS, 1, target) { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) };
                 if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
                     try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
                 }
@@ -48,7 +52,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     for _ in 0..4 {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
-        let Some(amount) = steps(extent(&r), lanes) else { break };
+        let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
         if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r))
             || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
         {
@@ -76,18 +80,23 @@ fn scatters(k: &Kernel, axis: &UOp) -> bool {
     often > 1.0 && loads.peek().is_some() && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
 }
 
-/// Memory answers several streams faster than one: outputs whose reduce reads at different places are computed together.
-fn streams(k: &mut Kernel, r: &UOp, target: &Target) -> bool {
-    const STREAMS: usize = 8;
-    let order = k.ast.toposort();
-    if order.iter().filter(|u| u.op() == Op::Reduce).count() != 1 {
+/// Outputs that are computed together where each reads a stream of its own, and rows that are reduced and then used.
+const STREAMS: usize = 8;
+const ROWS: usize = 4;
+
+/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at different places are computed together, if the kernel has not more
+/// than so many reduces.
+fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
+    let (axes, order) = (k.axes(), k.ast.toposort());
+    let r = &axes[reduce];
+    let output = |a: &UOp| matches!(a.range_kind(), AxisKind::Global | AxisKind::Loop) && shares_node(&k.ast, a, r);
+    let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, r);
+    if order.iter().filter(|u| u.op() == Op::Reduce).count() > reduces || axes.iter().any(lanes) {
         return false;
     }
-    let axes = k.axes();
-    let output = |a: &UOp| matches!(a.range_kind(), AxisKind::Global | AxisKind::Loop) && shares_node(&k.ast, a, r);
-    // As many are left as there are threads.
     let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
-    match divisor(extent(&axes[axis]) / target.threads.max(1), STREAMS) {
+    // As many are left as there are threads.
+    match divisor(extent(&axes[axis]) / target.threads.max(1), most) {
         Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
         None => false,
     }
