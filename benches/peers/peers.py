@@ -282,7 +282,35 @@ GPU_STREAMS = [  # name, shapes, bytes
     ("layernorm_16384x4096", [(16384, 4096)], 8 * 64 * M),
     ("transpose_16384", [(16384, 16384)], 8 * 256 * M),
 ]
-GPU_PRODUCTS = [("matmul_1024", 1024, "float32"), ("matmul_4096", 4096, "float32"), ("matmul_bf16_4096", 4096, "bfloat16")]
+GPU_PRODUCTS = [("matmul_1024", 1024, "float32"), ("matmul_4096", 4096, "float32"), ("matmul_bf16_1024", 1024, "bfloat16"),
+                ("matmul_bf16_4096", 4096, "bfloat16"), ("matmul_bf16_8192", 8192, "bfloat16"), ("matmul_f16_4096", 4096, "float16")]
+
+
+def torch_llama(torch, layers, past):
+    """One token through layers of the shape of a model of 7 billion weights, after others that are in a cache."""
+    f, width, inner, heads = torch.nn.functional, 4096, 11008, 32
+
+    def full(*shape):
+        return torch.full(shape, 0.01, device="cuda", dtype=torch.bfloat16)
+
+    blocks = [dict(n1=full(width), n2=full(width), qkvo=[full(width, width) for _ in range(4)], gate=full(inner, width), up=full(inner, width),
+                   down=full(width, inner), cache=[full(1, heads, past, width // heads) for _ in range(2)]) for _ in range(layers)]
+    start = full(1, 1, width)
+
+    def run():
+        with torch.inference_mode():
+            x = start
+            for b in blocks:
+                h = f.rms_norm(x, (width,), b["n1"], 1e-5)
+                q, k, v = (f.linear(h, w).view(1, 1, heads, width // heads).transpose(1, 2) for w in b["qkvo"][:3])
+                k, v = (torch.cat([old, new], 2) for old, new in zip(b["cache"], (k, v)))
+                a = f.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(1, 1, width)
+                x = x + f.linear(a, b["qkvo"][3])
+                h = f.rms_norm(x, (width,), b["n2"], 1e-5)
+                x = x + f.linear(f.silu(f.linear(h, b["gate"])) * f.linear(h, b["up"]), b["down"])
+            return x
+
+    return run
 
 
 def torch_gpu(seconds, wanted):
@@ -317,7 +345,14 @@ def torch_gpu(seconds, wanted):
     for name, n, dtype in GPU_PRODUCTS:
         dtype = getattr(torch, dtype)
         b.run(name, lambda: call(torch.matmul, rand(n, n, dtype=dtype), rand(n, n, dtype=dtype)), 2 * n**3, "TFLOP/s")
+    for name, dtype in [("conv_f16_128x64x56_k3", torch.float16), ("conv_128x64x56_k3", torch.float32)]:
+        flops = 2 * 128 * 64 * 56 * 56 * 64 * 9
+        b.run(name, lambda: call(lambda x, w: f.conv2d(x, w, padding=1), rand(128, 64, 56, 56, dtype=dtype), rand(64, 64, 3, 3, dtype=dtype)), flops, "TFLOP/s")
+    qkv = [(4, 16, 4096, 128)] * 3
+    b.run("attention_bf16_4x16x4096x128", lambda: call(f.scaled_dot_product_attention, *[rand(*s, dtype=torch.bfloat16) for s in qkv]),
+          4 * 4 * 16 * 4096 * 4096 * 128, "TFLOP/s")
     b.run("mnist_step", lambda: torch_mnist(torch, "cuda"), None, "ms")
+    b.run("decode_bf16_8_layers", lambda: torch_llama(torch, 8, 64), 8 * 2 * 4096 * (4 * 4096 + 3 * 11008), "GB/s")
 
 
 def jax_gpu(seconds, wanted):

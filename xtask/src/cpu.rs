@@ -76,21 +76,27 @@ fn mnist(b: &Bench) -> Result<()> {
     if !b.wants("mnist_step") {
         return Ok(());
     }
-    let net = kernels::mnist();
-    let (x, y) = (random(&[512, 1, 28, 28])?, (random(&[512])? * 10.0).cast(DType::I32).contiguous().realize()?);
-    let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
-    let times = b.times(|| {
-        let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
-        loss.backward();
-        optimizer.step()?;
-        loss.item::<f32>().map(drop)
-    })?;
+    let mut step = mnist_step()?;
+    let times = b.times(|| step()?.item::<f32>().map(drop))?;
     let limit = FLOPS / b.limits.flops * 1e3;
     b.line("mnist_step", times.best.as_secs_f64() * 1e3, "ms", &times)
         .with("limit", limit)
         .with("of_limit", limit / ms(times.best))
         .print();
     Ok(())
+}
+
+/// What does one such step, as a program that trains does, and returns the loss.
+pub fn mnist_step() -> Result<impl FnMut() -> Result<Tensor>> {
+    let net = kernels::mnist();
+    let (x, y) = (random(&[512, 1, 28, 28])?, (random(&[512])? * 10.0).cast(DType::I32).contiguous().realize()?);
+    let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
+    Ok(move || {
+        let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
+        loss.backward();
+        optimizer.step()?;
+        Ok(loss)
+    })
 }
 
 fn ms(t: Duration) -> f64 {

@@ -57,6 +57,33 @@ fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, past: usize, last:
     norm(&x).linear(&input(&[VOCABULARY, WIDTH]), None)
 }
 
+/// Weights of one layer of a model of 7 billion: four products of the width with itself, and three with the width inside.
+pub const LLAMA_LAYER: f64 = 4096.0 * (4.0 * 4096.0 + 3.0 * 11_008.0);
+
+/// What layers of that shape make of one token after others that are in a cache, in bf16 on the default device. All weights are the same number.
+pub fn llama_next(layers: usize, past: usize) -> Tensor {
+    const WIDTH: usize = 4096;
+    const INNER: usize = 11_008;
+    const HEADS: usize = 32;
+    let input =
+        |shape: &[usize]| Tensor::full(shape, 0.01f32).cast(DType::BF16).contiguous().realize().expect("there is room for the weights");
+    let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), None);
+    let norm = |x: &Tensor| x.rmsnorm(-1, 1e-5) * input(&[WIDTH]);
+    let mut x = input(&[1, 1, WIDTH]);
+    for _ in 0..layers {
+        let h = norm(&x);
+        let heads = |t: Tensor| t.reshape([1, 1, HEADS, WIDTH / HEADS]).transpose(1, 2);
+        let [q, k, v] = [0, 1, 2].map(|_| heads(linear(&h, WIDTH, WIDTH)));
+        let [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+        let seen = q.scaled_dot_product_attention(&k, &v, Attention::new());
+        x = x + linear(&seen.transpose(1, 2).reshape([1, 1, WIDTH]), WIDTH, WIDTH);
+        let h = norm(&x);
+        let inner = linear(&h, WIDTH, INNER).silu() * linear(&h, WIDTH, INNER);
+        x = x + linear(&inner, INNER, WIDTH);
+    }
+    x
+}
+
 /// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference: running means and variances are inputs.
 pub fn resnet50() -> Tensor {
     let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
