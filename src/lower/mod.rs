@@ -3,6 +3,7 @@
 
 mod decompose;
 mod expand;
+mod gates;
 mod guard;
 mod linearize;
 mod loads;
