@@ -77,28 +77,6 @@ fn tiles_of_both_inputs_of_a_product() {
 }
 
 #[test]
-fn loads_one_turn_ahead() {
-    let opts = "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2 PIPELINE:4:2";
-    let make = matmul(32, 64, 64, DType::F32);
-    let expected = with(&make("INTERP"), "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8").unwrap();
-    assert!(expected == with(&make("INTERP"), opts).unwrap(), "other bits than without staging");
-    // The loads stand before the loop, and in it after both waits.
-    let uops = program(&make("INTERP"), opts, &Target::interp()).unwrap();
-    let turn = uops.iter().position(|u| u.op() == Op::Range).unwrap();
-    let wait = uops.iter().rposition(|u| u.op() == Op::Barrier).unwrap();
-    let loads = |list: &[UOp]| list.iter().filter(|u| u.op() == Op::Load && u.src()[0].src()[0].op() == Op::DefineGlobal).count();
-    assert_eq!((loads(&uops[..turn]), loads(&uops[turn..wait]), loads(&uops[wait..])), (3, 0, 3));
-    let odd = "UPCAST:1:7 LOCAL:1:5 LOCAL:0:3 SPLIT:3:9 STAGE:3:1 STAGE:3:2 PIPELINE:3:2";
-    let expected = with(&matmul(15, 27, 35, DType::I32)("INTERP"), "").unwrap();
-    assert!(expected == with(&matmul(15, 27, 35, DType::I32)("INTERP"), odd).unwrap());
-    let target = Target::interp();
-    refused(&make("INTERP"), "SPLIT:2:8 PIPELINE:2:2", &target, "nothing is staged");
-    refused(&make("INTERP"), "SPLIT:2:8 STAGE:2:1 PIPELINE:2:3", &target, "2 can be");
-    refused(&matmul(32, 64, 64, DType::BF16)("INTERP"), "SPLIT:2:8 STAGE:2:1 PIPELINE:2:2", &target, "not loaded ahead");
-    refused(&make("INTERP"), "SPLIT:2:8 STAGE:2:1 PIPELINE:2:2", &Target::c(1, 64), "without workgroups");
-}
-
-#[test]
 fn later_optimisations_change_the_tile() {
     same(matmul(32, 64, 64, DType::F32), &["INTERP"], "SPLIT:2:16 STAGE:2:2 UPCAST:1:4 LOCAL:1:8 STAGE:3:1 LOCAL:0:2 UNROLL:5:4");
 }

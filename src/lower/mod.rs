@@ -1,7 +1,6 @@
 //! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
 //! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
 
-mod ahead;
 mod decompose;
 mod expand;
 mod gates;
@@ -71,19 +70,19 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let args = arguments(&kernel.ast);
     // Few kernels have staged loads, so the others do without the pass.
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
-    let (ast, left) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), stage::Staged::default()) };
+    let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
     let ast = expand::expand(&ast, target);
     lap(1, std::slice::from_ref(&ast), after);
     let ast = locals::share_reduces(&ast);
     lap(2, std::slice::from_ref(&ast), after);
-    let (ast, launch) = specials::name_positions(&ast, &left.threads, target);
+    let (ast, launch) = specials::name_positions(&ast, &threads, target);
     lap(3, std::slice::from_ref(&ast), after);
     let ast = guard::guard(&ast);
     lap(4, std::slice::from_ref(&ast), after);
     let ast = decompose::decompose(&ast, target);
     lap(5, std::slice::from_ref(&ast), after);
-    let uops = ahead::load_ahead(linearize::linearize(&ast, &args, target), &left.ahead);
+    let uops = linearize::linearize(&ast, &args, target);
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }

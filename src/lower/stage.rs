@@ -15,17 +15,8 @@ use rustc_hash::FxHashMap;
 /// Steps of a copy that are written out, so that their loads are on their way together.
 const TOGETHER: usize = 8;
 
-/// What the pass leaves to others.
-#[derive(Default)]
-pub struct Staged {
-    /// The numbers of the ranges that are threads, in the order in which they copy.
-    pub threads: Vec<u32>,
-    /// The numbers of the loops that load one turn ahead.
-    pub ahead: Vec<u32>,
-}
-
-/// The pass.
-pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Staged) {
+/// The pass, and the numbers of the ranges that are threads, in the order in which they copy.
+pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
     let tiles = tiles(kernel, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
     let threads = if target.grid { thread_order(&kernel.ast) } else { Vec::new() };
     let mut next = kernel.ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
@@ -48,11 +39,7 @@ pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Staged) {
     // Positions of threads are open to the end of the kernel, also where a reduce that they share is closed.
     let open = |s: &UOp| s.with_src(s.src().iter().chain(threads.iter().filter(|r| !s.src()[2..].contains(r))).cloned().collect::<Src>());
     let ast = kernel.ast.substitute(&map);
-    let mut ahead: Vec<u32> =
-        tiles.iter().filter_map(|t| if let Arg::Staged { range, ahead: true } = t.load.arg() { Some(*range) } else { None }).collect();
-    ahead.dedup();
-    let left = Staged { threads: threads.iter().map(UOp::range_id).collect(), ahead };
-    (ast.with_src(ast.src().iter().map(open).collect::<Src>()), left)
+    (ast.with_src(ast.src().iter().map(open).collect::<Src>()), threads.iter().map(UOp::range_id).collect())
 }
 
 fn place(buffer: &UOp, index: UOp, valid: Option<UOp>) -> UOp {

@@ -62,7 +62,6 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
             _ => continue,
         }
         add(OptOp::Stage, &inputs);
-        add(OptOp::Pipeline, &[2]);
         // An axis that is no longer than this is done whole.
         if !COPIES.contains(&size) && (2..=16).contains(&size) {
             add(if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast }, &[size]);

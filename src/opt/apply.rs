@@ -132,11 +132,6 @@ impl Kernel {
                 Ok(ast) => done(ast, self.locals),
                 Err(why) => refuse(why),
             },
-            OptOp::Pipeline if amount != 2 => refuse(format!("{amount} turns are not under way at a time, 2 can be")),
-            OptOp::Pipeline => match stage::mark_ahead(self, r, target) {
-                Ok(ast) => done(ast, self.locals),
-                Err(why) => refuse(why),
-            },
             OptOp::NoLocals => unreachable!("handled above"),
         }
     }

@@ -44,15 +44,13 @@ pub enum OptOp {
     Split,
     /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of the workgroup, or in the order of use into memory of the thread.
     Stage,
-    /// What is copied in a turn of the loop is loaded in the turn before, so that nobody waits for it: `amount` is 2, the turns that are under way.
-    Pipeline,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 12] = [
+    pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -63,7 +61,6 @@ impl OptOp {
         OptOp::PadTo,
         OptOp::Split,
         OptOp::Stage,
-        OptOp::Pipeline,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -79,7 +76,6 @@ impl OptOp {
             OptOp::PadTo => "PADTO",
             OptOp::Split => "SPLIT",
             OptOp::Stage => "STAGE",
-            OptOp::Pipeline => "PIPELINE",
             OptOp::NoLocals => "NOLOCALS",
         }
     }

@@ -5,7 +5,7 @@
 //! looked at anew each time, and built by the pass `stage` of the lowering.
 
 use super::{Kernel, extent, vector};
-use crate::ir::{Arg, AxisKind, Op, Src, UOp};
+use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
@@ -48,7 +48,7 @@ pub fn tiles(kernel: &Kernel, target: &Target) -> Result<Vec<Tile>, String> {
     let axes = kernel.axes();
     let order = kernel.ast.toposort();
     let staged = order.iter().filter(|u| u.op() == Op::Load);
-    staged.filter_map(|u| if let Arg::Staged { range, .. } = u.arg() { Some(tile(u, *range, &axes, target)) } else { None }).collect()
+    staged.filter_map(|u| if let Arg::Staged(id) = u.arg() { Some(tile(u, *id, &axes, target)) } else { None }).collect()
 }
 
 /// Marks the loads of an argument that use something below a loop.
@@ -74,39 +74,14 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
             continue;
         }
         match tile(u, at.range_id(), &axes, target) {
-            Ok(_) => {
-                let marked = with_arg(u, Arg::Staged { range: at.range_id(), ahead: false });
-                map.insert(u.clone(), marked);
-            }
+            Ok(_) => drop(map.insert(
+                u.clone(),
+                UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<crate::ir::Src>(), Arg::Staged(at.range_id())),
+            )),
             Err(e) => why = e,
         }
     }
     if map.is_empty() { Err(why) } else { Ok(kernel.ast.substitute(&map)) }
-}
-
-fn with_arg(u: &UOp, arg: Arg) -> UOp {
-    UOp::new(u.op(), u.dtype(), u.src().iter().cloned().collect::<Src>(), arg)
-}
-
-/// Marks what is staged at a loop to be loaded one turn ahead.
-pub(super) fn mark_ahead(kernel: &Kernel, at: &UOp, target: &Target) -> Result<UOp, String> {
-    if !target.grid {
-        return Err("without workgroups nothing waits for loads".into());
-    }
-    let staged = Arg::Staged { range: at.range_id(), ahead: false };
-    let loads: Vec<UOp> = kernel.ast.toposort().into_iter().filter(|u| *u.arg() == staged).collect();
-    if loads.is_empty() || at.range_kind() != AxisKind::Reduce {
-        return Err("nothing is staged at the axis, or it is no loop of a reduce".into());
-    }
-    // Registers hold what is loaded, and small floats are not held there.
-    if let Some(u) = loads.iter().find(|u| u.dtype().is_float() && u.dtype().bits() < 32) {
-        return Err(format!("{} is not loaded ahead", u.dtype()));
-    }
-    let ahead = |u: UOp| {
-        let marked = with_arg(&u, Arg::Staged { range: at.range_id(), ahead: true });
-        (u, marked)
-    };
-    Ok(kernel.ast.substitute(&loads.into_iter().map(ahead).collect()))
 }
 
 fn tile(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, String> {
