@@ -282,8 +282,8 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     if config.verify {
-        for r in requests {
-            verify::tensor(&r.node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
+        for node in ir::unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), |_| None) {
+            verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
         }
     }
     // A device that is not there is an error where it is needed.

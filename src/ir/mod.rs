@@ -27,5 +27,5 @@ pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
 pub use uop::{Like, ToSrc};
-pub use walk::{substitute_all, toposort, toposort_until, unmarked, users};
+pub use walk::{substitute_all, toposort, toposort_until, unmarked, users, walk_values};
 pub(crate) use walk::{walk, walk_along};

@@ -23,7 +23,7 @@ usage: cargo xtask TASK
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
   bench kernel_compile
-                   time from a linear program to machine code, through LLVM and through C
+                   time from a linear program to machine code, through each compiler that is here
   bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less time,
                    names or parts of them for some of the workloads
   bench gpu        speed of kernels on the default device
