@@ -22,7 +22,7 @@ pub struct Target {
     pub local_max: usize,
     /// Most threads of a workgroup in each dimension.
     pub local_dims: [usize; 3],
-    /// Bytes of local memory.
+    /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
     /// Most buffers of a kernel.
     pub max_buffers: usize,
@@ -68,7 +68,7 @@ impl Target {
             grid_max: [1, 1, 1],
             local_max: 1,
             local_dims: [1; 3],
-            local_bytes: 0,
+            local_bytes: 512 << 10,
             max_buffers: usize::MAX,
             buffer_bytes: usize::MAX,
             fma: true,

@@ -326,6 +326,8 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
+    /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first pass of the lowering.
+    Staged(u32),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
         /// Number, unique in the kernel.

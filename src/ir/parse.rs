@@ -210,6 +210,7 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
+            Op::Load if self.starts("staged") => Arg::Staged(self.number_of("staged")?),
             Op::Output => Arg::Output(self.number_of("output")?),
             Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),

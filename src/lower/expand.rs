@@ -7,8 +7,8 @@
 use super::loads::join_loads;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
-use crate::opt::extent;
 use crate::opt::vector::{self, step};
+use crate::opt::{extent, gate};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -19,7 +19,7 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
     let mut ast = cut_to_lanes(ast, target);
     // Lanes first: there is less to do before copies are made.
     for r in choose_vectors(&ast, target) {
-        ast = simplify(&vectorize(&ast, &r));
+        ast = simplify(&vectorize(&ast, &r, target));
     }
     let rest = marked(&ast);
     if !rest.is_empty() {
@@ -142,7 +142,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
         let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
         let copies: usize = open.iter().map(|&k| extent(&ranges[k])).product();
         let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
-        if open.is_empty() && closed.is_empty() && u.op() != Op::Sink {
+        if open.is_empty() && closed.is_empty() && !matches!(u.op(), Op::Sink | Op::Barrier) {
             nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
         } else {
             each_step(&start, ranges, &open, |steps| {
@@ -156,7 +156,10 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         if !shared && copies >= MANY_SUMS {
                             let mut values: Vec<UOp> = Vec::new();
                             each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
-                            if values.iter().all(|v| is_product(*fold, v, target)) {
+                            // Steps that are known to change nothing are left out.
+                            let neutral = Some(fold.identity(u.dtype()));
+                            values.retain(|v| v.as_const() != neutral);
+                            if !values.is_empty() && are_products(*fold, &values, target) {
                                 let first = values.remove(0);
                                 let src = std::iter::once(first).chain(ranges_left).chain(values);
                                 nodes.push(u.with_src(src.collect::<Src>()));
@@ -175,7 +178,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         }
                     }
                     Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
-                    Op::Sink => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
+                    Op::Sink | Op::Barrier => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
                     _ => u.with_src(u.src().iter().map(now).collect::<Src>()),
                 };
                 // At once, so that users are made of the simple form.
@@ -194,7 +197,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
 }
 
 /// Turns a range into lanes: whatever depends on it becomes a vector of all its steps.
-fn vectorize(ast: &UOp, r: &UOp) -> UOp {
+fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -224,11 +227,12 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 // Threads that share a reduce pass on one value each, not a vector.
                 let (groups, own): (Vec<UOp>, Vec<UOp>) = rest[1..].iter().cloned().partition(|r| r.range_kind() == AxisKind::Group);
                 let value = if own.is_empty() {
-                    across(*fold, &body)
+                    across(*fold, &body, target)
                 } else {
                     across(
                         *fold,
                         &UOp::new(Op::Reduce, u.dtype().vec(n), std::iter::once(body).chain(own).collect::<Src>(), u.arg().clone()),
+                        target,
                     )
                 };
                 match groups.as_slice() {
@@ -245,7 +249,7 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 let src: Src = u.src().iter().map(splat).collect();
                 UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone())
             }
-            Op::Sink => {
+            Op::Sink | Op::Barrier => {
                 let mut stores: Src = Src::new();
                 for s in new_src(&done) {
                     // A store that had to be taken apart is a list of stores.
@@ -270,7 +274,7 @@ fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
     if !guarded && step(&place.src()[1], r) == Some(1) {
         let base = simplify(&at(place, r, 0));
         let mut src: Src = [base].to_src();
-        src.extend(u.src()[1..].iter().map(|alt| alt.splat(n)));
+        src.extend(u.src()[1..].iter().map(|alt| if alt.dtype() == DType::VOID { alt.clone() } else { alt.splat(n) }));
         return UOp::new(Op::Load, u.dtype().vec(n), src, u.arg().clone());
     }
     UOp::new(Op::Vectorize, u.dtype().vec(n), (0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>(), Arg::None)
@@ -300,6 +304,16 @@ fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
     }
 }
 
+/// Are these products that a fold adds up, all of them or all under one condition?
+fn are_products(fold: Fold, values: &[UOp], target: &Target) -> bool {
+    let gated = gate(fold, &values[0]);
+    values.iter().all(|v| match (&gated, gate(fold, v)) {
+        (Some((first, _)), Some((condition, value))) => *first == condition && is_product(fold, &value, target),
+        (None, _) => is_product(fold, v, target),
+        _ => false,
+    })
+}
+
 /// Is this a product that a fold adds up, of a type in which that is one instruction?
 pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
     fold == Fold::Add
@@ -315,8 +329,15 @@ fn started(fold: Fold, value: UOp) -> UOp {
     if fold == Fold::Add { fold.of_one(&value) } else { value }
 }
 
-/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree.
-fn across(fold: Fold, v: &UOp) -> UOp {
+/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree. A CPU folds the halves as vectors.
+fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
+    let mut v = v.clone();
+    while !target.grid && v.dtype().lanes >= 4 {
+        let half = v.dtype().lanes / 2;
+        let part =
+            |from: u16| UOp::new(Op::Gep, v.dtype().scalar().vec(half), [v.clone()].to_src(), Arg::Lanes((from..from + half).collect()));
+        v = part(0).binary(fold.op(), &part(half));
+    }
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {
         let half = lanes.len() / 2;

@@ -26,8 +26,18 @@ impl Default for Launch {
     }
 }
 
-/// The pass.
-pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
+/// The ranges that are threads of a workgroup, those last that are neighbours in memory: neighbours should load what lies side by side.
+pub fn thread_order(ast: &UOp) -> Vec<UOp> {
+    let kinds = [AxisKind::Local, AxisKind::Group];
+    let mut threads: Vec<UOp> =
+        crate::opt::Kernel::new(ast.clone()).axes().into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
+    let (accesses, _) = vector::accesses(ast);
+    threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+    threads
+}
+
+/// The pass. Threads that copy together are in an order already, given by the numbers of their ranges.
+pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch) {
     let mut launch = Launch::default();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
@@ -40,9 +50,13 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
         launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
         let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
-        // Threads that are neighbours should load what lies side by side.
-        let (accesses, _) = vector::accesses(ast);
-        locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+        if threads.is_empty() {
+            // Threads that are neighbours should load what lies side by side.
+            let (accesses, _) = vector::accesses(ast);
+            locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+        } else {
+            locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
+        }
         launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);

@@ -3,12 +3,16 @@
 
 mod actions;
 mod apply;
+mod gated;
 mod grid;
 mod heuristic;
+mod product;
+pub mod stage;
 pub mod vector;
 
 pub use actions::actions;
 pub use apply::replace_range;
+pub use gated::gate;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
@@ -36,13 +40,17 @@ pub enum OptOp {
     Swap,
     /// The axis is made a multiple of `amount`; what is past its end is guarded.
     PadTo,
+    /// A loop becomes two, the inner one of `amount` steps.
+    Split,
+    /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of the workgroup, or in the order of use into memory of the thread.
+    Stage,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 9] = [
+    pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -51,6 +59,8 @@ impl OptOp {
         OptOp::Thread,
         OptOp::Swap,
         OptOp::PadTo,
+        OptOp::Split,
+        OptOp::Stage,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -64,6 +74,8 @@ impl OptOp {
             OptOp::Thread => "THREAD",
             OptOp::Swap => "SWAP",
             OptOp::PadTo => "PADTO",
+            OptOp::Split => "SPLIT",
+            OptOp::Stage => "STAGE",
             OptOp::NoLocals => "NOLOCALS",
         }
     }
