@@ -13,6 +13,9 @@ const LANE: f64 = 2.0;
 /// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
 const GUARDED_LANE: f64 = 6.0;
 
+/// A lane that is stored on its own, in stores of whole vectors.
+const STORED_LANE: f64 = 4.0;
+
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     if target.grid {
@@ -32,7 +35,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
     // loads are.
     let outputs = fastest_output(&k).filter(|axis| fastest_reduce(&k).is_none() || !scatters(&k, &k.axes()[*axis]));
-    let mut rows = false;
+    let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
         divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
@@ -40,6 +43,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     match upcast {
         Some(opt) => {
             try_apply(&mut k, opt, target);
+            across = upcasts(&k);
             rows = fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
         }
         None => {
@@ -57,9 +61,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
-        if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r))
-            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
-        {
+        if across.iter().any(|a| shares_node(&k.ast, a, &r)) || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target) {
             break;
         }
     }
@@ -82,6 +84,11 @@ fn scatters(k: &Kernel, axis: &UOp) -> bool {
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0 && loads.peek().is_some() && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+}
+
+/// The axes that are copies of outputs.
+fn upcasts(k: &Kernel) -> Vec<UOp> {
+    k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
 
 /// Outputs that are computed together where each reads a stream of its own, and rows that are reduced and then used.
@@ -153,7 +160,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
-            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| a.parts(v, lanes) as f64).sum(),
+            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| store_cost(a, v, lanes)).sum(),
         };
         let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { extent(r) / lanes } else { extent(r) }).collect();
         each_tile(&sizes, budget, &mut |tile| {
@@ -184,6 +191,14 @@ pub(super) fn load_cost(load: &vector::Access, copied: bool, axis: &UOp, lanes: 
     match load.parts(axis, lanes) {
         n if n > 1 && !copied => n as f64 * if load.is_guarded(axis) { GUARDED_LANE } else { LANE },
         _ => 1.0,
+    }
+}
+
+/// The same for a store.
+fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
+    match store.parts(axis, lanes) {
+        1 => 1.0,
+        n => n as f64 * STORED_LANE,
     }
 }
 
