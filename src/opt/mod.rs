@@ -6,6 +6,7 @@ mod apply;
 mod gated;
 mod grid;
 mod heuristic;
+mod packed;
 mod product;
 pub mod stage;
 pub mod vector;
