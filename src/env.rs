@@ -32,6 +32,16 @@ pub const VARIABLES: &[Variable] = &[
         doc: "Above 0, optimisations are searched by timing candidates on the device, so many kernels wide, once for each kernel: the store keeps what was found. 0, and without it, a heuristic chooses.",
     },
     Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
+    Variable {
+        name: "TC",
+        takes: "0 or 1",
+        doc: "0 uses no tensor cores. Without it they are used for products of f16 and bf16 on devices that have them.",
+    },
+    Variable {
+        name: "ALLOW_TF32",
+        takes: "0 or 1",
+        doc: "1 uses tensor cores for products of f32 as well, whose operands are rounded to 11 binary digits for it.",
+    },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
     Variable {
         name: "PRINT_AFTER",
@@ -102,6 +112,10 @@ pub struct Config {
     pub beam: usize,
     /// `BEAM_SECONDS`.
     pub beam_seconds: f64,
+    /// `TC`.
+    pub tensor_cores: bool,
+    /// `ALLOW_TF32`.
+    pub allow_tf32: bool,
     /// `SPEC`, or a debug build.
     pub verify: bool,
     /// `PRINT_AFTER`.
@@ -161,6 +175,8 @@ impl Config {
             noopt: flag("NOOPT", false)?,
             beam,
             beam_seconds,
+            tensor_cores: flag("TC", true)?,
+            allow_tf32: flag("ALLOW_TF32", false)?,
             verify: flag("SPEC", cfg!(debug_assertions))?,
             print_after,
             color: get("NO_COLOR").is_none_or(|v| v.is_empty()),
@@ -212,6 +228,9 @@ mod tests {
         for bad in ["0", "-1", "1 GB"] {
             assert!(read(&[("PICO_CACHE_SIZE", bad)]).unwrap_err().to_string().contains("a number of MiB"));
         }
+        let c = read(&[("TC", "0"), ("ALLOW_TF32", "1")]).unwrap();
+        assert!(!c.tensor_cores && c.allow_tf32 && read(&[]).unwrap().tensor_cores && !read(&[]).unwrap().allow_tf32);
+        assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: it takes 0 or 1"));
         assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
     }
 }

@@ -1,6 +1,6 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
-use super::{Custom, Source, UOp};
+use super::{Custom, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -344,6 +344,13 @@ pub enum Arg {
     },
     /// Picked lanes.
     Lanes(SmallVec<[u16; 4]>),
+    /// The tensor core of a `Wmma`.
+    Wmma {
+        /// Which.
+        core: &'static TensorCore,
+        /// The numbers of the ranges that were made for the two parts of a thread's number in its warp.
+        lanes: [u32; 2],
+    },
     /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
     Dims(Box<Dims>),
     /// A kernel's name.

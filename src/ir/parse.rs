@@ -10,7 +10,7 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, UOp};
+use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -209,6 +209,14 @@ impl<'a> Line<'a> {
                     return Err(format!("lane {lane} of {of}"));
                 }
                 Arg::Lanes(lanes)
+            }
+            Op::Wmma => {
+                let name = self.name_of("core")?;
+                let core = TensorCore::from_name(&name).ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
+                self.field("lanes")?;
+                let lanes: SmallVec<[u32; 2]> = self.list(Line::number)?;
+                let lanes = lanes.as_slice().try_into().map_err(|_| format!("{} ranges, not two", lanes.len()))?;
+                Arg::Wmma { core, lanes }
             }
             Op::Output => Arg::Output(self.number_of("output")?),
             Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
@@ -448,6 +456,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",
         Op::Gep => "{lanes [0,2]}",
+        Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Sink => "{name=\"kernel\"}",
         _ => "",
     }

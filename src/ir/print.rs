@@ -198,6 +198,10 @@ impl fmt::Debug for Arg {
                 f.write_str("lanes ")?;
                 list(f, lanes)?;
             }
+            Arg::Wmma { core, lanes } => {
+                write!(f, "core={} lanes=", core.name)?;
+                list(f, lanes)?;
+            }
             Arg::Dims(dims) => {
                 f.write_str("dims ")?;
                 list(f, dims.iter())?;

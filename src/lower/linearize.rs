@@ -5,7 +5,7 @@
 //! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
 
 use super::decompose::plain;
-use super::expand::is_product;
+use super::expand::{add_product, is_product};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
 use crate::opt::extent;
@@ -450,7 +450,7 @@ impl Emit<'_> {
         let mut value = acc.clone();
         for body in bodies(&u) {
             value = match self.fused.contains(&body.id()) {
-                true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &value),
+                true => add_product(&body.with_src(body.src().iter().map(|s| self.operand(s)).collect::<Src>()), &value),
                 false => value.binary(fold_of(&u).op(), self.operand(body)),
             };
             self.push(value.clone());

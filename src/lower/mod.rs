@@ -104,6 +104,11 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
                     launches *= *extent as f64;
                 }
             }
+            Op::Wmma => {
+                if let Arg::Wmma { core, .. } = u.arg() {
+                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64 / core.threads() as f64;
+                }
+            }
             op if op.is_alu() && u.dtype().is_float() => {
                 flops += now * u.dtype().lanes as f64 * if op == Op::Fma { 2.0 } else { 1.0 };
             }

@@ -33,7 +33,8 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
     // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
     let mut all: Vec<UOp> = ranges;
-    let mut rest: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::Range && !all.contains(u)).collect();
+    let order = ast.toposort();
+    let mut rest: Vec<UOp> = order.iter().cloned().filter(|u| u.op() == Op::Range && !all.contains(u)).collect();
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
     if target.grid {
@@ -43,6 +44,11 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         // Threads that are neighbours should load what lies side by side.
         let (accesses, _) = vector::accesses(ast);
         locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+        // The threads of a warp are those whose numbers are closest.
+        if let Some(lanes) = order.iter().find_map(warp) {
+            let place = |r: &UOp| lanes.iter().rev().position(|l| *l == r.range_id()).map_or(0, |i| i + 1);
+            locals.sort_by_key(|r| place(r));
+        }
         launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
@@ -53,6 +59,14 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
     (simplify(&ast.substitute(&map)), launch)
+}
+
+/// The ranges of the threads of a warp, by number, where they compute something together.
+fn warp(u: &UOp) -> Option<[u32; 2]> {
+    match u.arg() {
+        Arg::Wmma { lanes, .. } => Some(*lanes),
+        _ => None,
+    }
 }
 
 /// How far apart in memory neighbours of a range are, in the accesses that happen most often.

@@ -5,6 +5,7 @@ mod actions;
 mod apply;
 mod grid;
 mod heuristic;
+mod tensor_core;
 pub mod vector;
 
 pub use actions::actions;
@@ -36,13 +37,15 @@ pub enum OptOp {
     Swap,
     /// The axis is made a multiple of `amount`; what is past its end is guarded.
     PadTo,
+    /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in which that can be done.
+    Tc,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 9] = [
+    pub const ALL: [OptOp; 10] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -51,6 +54,7 @@ impl OptOp {
         OptOp::Thread,
         OptOp::Swap,
         OptOp::PadTo,
+        OptOp::Tc,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -64,6 +68,7 @@ impl OptOp {
             OptOp::Thread => "THREAD",
             OptOp::Swap => "SWAP",
             OptOp::PadTo => "PADTO",
+            OptOp::Tc => "TC",
             OptOp::NoLocals => "NOLOCALS",
         }
     }
@@ -173,7 +178,7 @@ impl Kernel {
     /// `E_` for elementwise or `r_` for reduce, then the sizes.
     pub fn name(&self) -> String {
         let sizes = self.sizes();
-        let reduce = self.ast.toposort().iter().any(|u| u.op() == Op::Reduce);
+        let reduce = self.ast.toposort().iter().any(|u| matches!(u.op(), Op::Reduce | Op::Wmma));
         let mut name = String::from(if reduce { "r" } else { "E" });
         for (_, n) in &sizes {
             name.push('_');

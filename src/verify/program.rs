@@ -2,7 +2,7 @@
 //!
 //! [`structure`] is what running it needs, [`program`] what every renderer may rely on besides: nothing is left that lowering takes away.
 
-use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable};
+use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable, wmma};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -146,7 +146,7 @@ fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
         (Op::EndIf, _) => s.op() == Op::If,
         _ => {
             let leaf = matches!(s.op(), Op::Const | Op::Var | Op::Special | Op::Range | Op::DefineAcc | Op::Assign);
-            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep)
+            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep | Op::Wmma)
         }
     }
 }
@@ -198,6 +198,7 @@ fn node(u: &UOp) -> Verdict {
         }
         Op::Barrier => Ok(()),
         Op::Vectorize | Op::Gep => lanes(u),
+        Op::Wmma => wmma(u),
         op if op.is_alu() && op != Op::Detach => elementwise(u),
         _ => Err(broken("the op does not stand in a program", u)),
     }

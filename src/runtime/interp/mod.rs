@@ -11,6 +11,7 @@ mod alu;
 mod compile;
 mod machine;
 mod shadow;
+mod warp;
 #[cfg(test)]
 mod tests;
 

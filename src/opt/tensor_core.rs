@@ -1,0 +1,193 @@
+//! Tensor cores: a sum of products whose factors each depend on one of two output axes is made of small products of matrices, each by a warp.
+//!
+//! The two output axes and the axis of the sum are cut by the sizes of the core. Its threads become two axes of the workgroup, and what each thread holds in registers
+//! is written out: the factors as the lanes of a vector, the outputs as stores of their own. All that is left of the three axes can be optimised further, and it
+//! matters what was done before: an axis that was upcast by 8 and then cut has 8 neighbours in memory in the same register of 8 products.
+
+use super::apply::closing;
+use super::{Kernel, extent};
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, ToSrc, UOp};
+use crate::symbolic::simplify;
+use crate::target::Target;
+use rustc_hash::FxHashMap;
+
+/// A way to use a tensor core: which, for which sums, and on which axes.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub core: &'static TensorCore,
+    /// The sums, each with the factor that depends on `m` and the one that depends on `n`.
+    pub sums: Vec<(UOp, [UOp; 2])>,
+    pub m: UOp,
+    pub n: UOp,
+    pub k: UOp,
+}
+
+/// The ways in which a reduce axis can be that of a tensor core, in a fixed order: by core, then by the axis of its rows, then by that of its columns.
+pub(super) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
+    if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
+        return Vec::new();
+    }
+    let order = kernel.ast.toposort();
+    let sums: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce && u.src()[1..].contains(k)).collect();
+    let other_stores = kernel.ast.src().iter().any(|s| s.op() != Op::Store);
+    if sums.is_empty() || other_stores || order.iter().any(|u| u.op() == Op::Wmma) || reads_what_it_writes(kernel, &sums) {
+        return Vec::new();
+    }
+    let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.src()[2..].contains(r));
+    let outputs: Vec<UOp> = kernel
+        .axes()
+        .into_iter()
+        .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && closed(r))
+        .collect();
+    let mut ways = Vec::new();
+    for core in target.tensor_cores {
+        let Some(factors) = sums.iter().map(|u| factors(u, core)).collect::<Option<Vec<[UOp; 2]>>>() else { continue };
+        if !extent(k).is_multiple_of(core.dims[2]) {
+            continue;
+        }
+        for m in outputs.iter().filter(|r| extent(r).is_multiple_of(core.dims[0])) {
+            for n in outputs.iter().filter(|r| *r != m && extent(r).is_multiple_of(core.dims[1])) {
+                // The factor that depends on m and not on n, and the other way round.
+                let uses = |f: &UOp, yes: &UOp, no: &UOp| {
+                    f.uses_range(yes.range_id()) && !f.uses_range(no.range_id()) && f.uses_range(k.range_id())
+                };
+                let sided = |[x, y]: &[UOp; 2]| {
+                    [[x, y], [y, x]].into_iter().find(|[a, b]| uses(a, m, n) && uses(b, n, m)).map(|[a, b]| [a.clone(), b.clone()])
+                };
+                let Some(sided) = factors.iter().map(sided).collect::<Option<Vec<[UOp; 2]>>>() else { continue };
+                let sums = sums.iter().map(|u| (*u).clone()).zip(sided).collect();
+                ways.push(Way { core, sums, m: m.clone(), n: n.clone(), k: k.clone() });
+            }
+        }
+    }
+    ways
+}
+
+/// Do the sums read what the kernel writes? Threads of a warp read for each other, so that one could read what another has written.
+fn reads_what_it_writes(kernel: &Kernel, sums: &[&UOp]) -> bool {
+    let written: Vec<&UOp> = kernel.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+    kernel.in_place() && sums.iter().any(|u| u.src()[0].toposort().iter().any(|x| written.contains(&x)))
+}
+
+/// The factors of a sum of products, in the dtype that the core takes.
+fn factors(sum: &UOp, core: &TensorCore) -> Option<[UOp; 2]> {
+    let Arg::Reduce { fold: Fold::Add, .. } = sum.arg() else { return None };
+    let mut product = &sum.src()[0];
+    // Past the end of an axis that was made longer both factors are zero, if they are what loads give there.
+    if let (Op::Where, [_, x, other]) = (product.op(), product.src())
+        && is_zero(other)
+    {
+        let zero = |f: &UOp| {
+            let load = if f.op() == Op::Cast { &f.src()[0] } else { f };
+            load.op() == Op::Load && load.src()[0].src().len() == 3 && load.src().get(1).is_some_and(is_zero)
+        };
+        product = Some(x).filter(|x| x.src().iter().all(zero))?;
+    }
+    let factor = |f: &UOp| -> Option<UOp> {
+        let f = match core.input == core.output {
+            true => f,
+            false => Some(f).filter(|f| f.op() == Op::Cast).map(|f| &f.src()[0])?,
+        };
+        let right = f.dtype().scalar == core.input && !f.toposort().iter().any(|u| u.op() == Op::Reduce);
+        right.then(|| f.clone())
+    };
+    match (product.op(), product.src()) {
+        (Op::Mul, [x, y]) if sum.dtype().scalar == core.output && sum.src().iter().all(|s| s.dtype().lanes == 1) => {
+            Some([factor(x)?, factor(y)?])
+        }
+        _ => None,
+    }
+}
+
+fn is_zero(u: &UOp) -> bool {
+    u.as_const().is_some_and(|c| c.is_zero())
+}
+
+/// An axis that is cut by a size of the core.
+struct Cut {
+    /// What is left of it, if anything.
+    outer: Option<UOp>,
+    size: i64,
+}
+
+impl Cut {
+    fn new(r: &UOp, size: usize) -> Cut {
+        let rest = extent(r) / size;
+        Cut { outer: (rest > 1).then(|| UOp::range(rest as i64, r.range_id(), r.range_kind())), size: size as i64 }
+    }
+    /// The place on the axis of what a thread holds in a register.
+    fn at(&self, threads: &[UOp; 2], c: &Coordinate, register: usize) -> UOp {
+        let mut place = UOp::int(c.of_register(register));
+        for (r, step) in threads.iter().zip(c.lanes).filter(|(_, step)| *step != 0) {
+            place = place + r * step;
+        }
+        match &self.outer {
+            Some(outer) => outer * self.size + place,
+            None => place,
+        }
+    }
+}
+
+/// The kernel with its sums made by a tensor core.
+pub(super) fn apply(ast: &UOp, way: &Way) -> UOp {
+    let Way { core, sums, m, n, k } = way;
+    let order = ast.toposort();
+    let next = order.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+    let lanes = [next, next + 1];
+    let threads = [0, 1].map(|i| UOp::range(core.lanes[i] as i64, lanes[i], AxisKind::Local));
+    let [cut_m, cut_n, cut_k] = [(m, 0), (n, 1), (k, 2)].map(|(r, i)| Cut::new(r, core.dims[i]));
+    let fragment = |x: &UOp, (row, row_cut, at_row): (&UOp, &Cut, &Coordinate), (column, column_cut, at_column): (&UOp, &Cut, &Coordinate)| {
+        let element = |r: usize| {
+            let map = [(row, row_cut.at(&threads, at_row, r)), (column, column_cut.at(&threads, at_column, r))];
+            simplify(&x.substitute(&map.into_iter().map(|(r, v)| (r.clone(), v)).collect()))
+        };
+        let elements: Src = (0..1 << at_row.registers.len()).map(element).collect();
+        UOp::new(Op::Vectorize, x.dtype().vec(elements.len() as u16), elements, Arg::None)
+    };
+    let held = DType { scalar: core.output, lanes: core.c.registers() as u16 };
+    let product = |(sum, [x, y]): &(UOp, [UOp; 2])| -> UOp {
+        let a = fragment(x, (m, &cut_m, &core.a.row), (k, &cut_k, &core.a.column));
+        let b = fragment(y, (k, &cut_k, &core.b.row), (n, &cut_n, &core.b.column));
+        let zero = UOp::constant(0.0, held);
+        let product = UOp::new(Op::Wmma, held, [a, b, zero].to_src(), Arg::Wmma { core, lanes });
+        let ranges = ends(&sum.src()[1..], &[(k, &cut_k)]);
+        let sum = match ranges.is_empty() {
+            true => product,
+            false => UOp::new(Op::Reduce, held, std::iter::once(product).chain(ranges).collect::<Src>(), sum.arg().clone()),
+        };
+        sum
+    };
+    let products: FxHashMap<u64, UOp> = sums.iter().map(|s| (s.0.id(), product(s))).collect();
+    // What each register of the result is for is computed and stored on its own.
+    let stores = (0..core.c.registers()).flat_map(|register| {
+        let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+        for u in &order {
+            let new = if let Some(p) = products.get(&u.id()) {
+                p.lane(register as u16)
+            } else if u == m {
+                cut_m.at(&threads, &core.c.row, register)
+            } else if u == n {
+                cut_n.at(&threads, &core.c.column, register)
+            } else if u.op() == Op::Store {
+                let values = u.src()[..closing(u)].iter().map(|s| done[&s.id()].clone());
+                let ranges = ends(&u.src()[closing(u)..], &[(m, &cut_m), (n, &cut_n)]);
+                u.with_src(values.chain(ranges).chain(threads.iter().cloned()).collect::<Src>())
+            } else {
+                u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>())
+            };
+            done.insert(u.id(), new);
+        }
+        ast.src().iter().map(|s| done[&s.id()].clone()).collect::<Vec<UOp>>()
+    });
+    simplify(&ast.with_src(stores.collect::<Src>()))
+}
+
+/// What a store or a reduce closes when axes are cut.
+fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
+    let end = |r: &UOp| match cuts.iter().find(|(cut, _)| *cut == r) {
+        Some((_, cut)) => cut.outer.clone(),
+        None => Some(r.clone()),
+    };
+    closed.iter().filter_map(end).collect()
+}
