@@ -55,7 +55,7 @@ const DOUBLE_MATH: &[(Op, Scalar)] = &[
 ];
 
 /// The tensor cores that lose no digit of their inputs.
-const EXACT_CORES: &[TensorCore] = &[TensorCore::F16, TensorCore::BF16];
+const EXACT_CORES: &[TensorCore] = &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
 
 impl Target {
     /// C through clang or cc. `threads` is what the pool has.

@@ -64,6 +64,8 @@ pub struct TensorCore {
     pub c: Fragment,
     /// The instruction of CUDA's assembler, without its operands.
     pub instruction: &'static str,
+    /// How many of it there are, one after the other along k: each takes the next of equal parts of the registers of A and B.
+    pub steps: usize,
     /// Do A and B lose digits of their dtype?
     pub rounds: bool,
 }
@@ -87,7 +89,17 @@ impl TensorCore {
         b: Fragment { row: at([4, 0], &[1, 2]), column: at([0, 1], &[0, 0]) },
         c: SUM,
         instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        steps: 1,
         rounds: false,
+    };
+    /// The same twice, so that a thread holds eight neighbours along k.
+    pub const F16_LONG: TensorCore = TensorCore {
+        name: "m16n8k32_f16_f32",
+        dims: [16, 8, 32],
+        a: Fragment { row: at([0, 1], &[0, 8, 0, 0]), column: at([8, 0], &[1, 0, 2, 4]) },
+        b: Fragment { row: at([8, 0], &[1, 2, 4]), column: at([0, 1], &[0, 0, 0]) },
+        steps: 2,
+        ..TensorCore::F16
     };
     /// Products of bf16, added up in f32.
     pub const BF16: TensorCore = TensorCore {
@@ -95,6 +107,13 @@ impl TensorCore {
         input: Scalar::BF16,
         instruction: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
         ..TensorCore::F16
+    };
+    /// The same twice.
+    pub const BF16_LONG: TensorCore = TensorCore {
+        name: "m16n8k32_bf16_f32",
+        input: Scalar::BF16,
+        instruction: TensorCore::BF16.instruction,
+        ..TensorCore::F16_LONG
     };
     /// Products of f32 that are rounded to 11 digits before, added up in f32.
     pub const TF32: TensorCore = TensorCore {
@@ -108,7 +127,7 @@ impl TensorCore {
         ..TensorCore::F16
     };
     /// All that are declared.
-    pub const ALL: &'static [TensorCore] = &[TensorCore::F16, TensorCore::BF16, TensorCore::TF32];
+    pub const ALL: &'static [TensorCore] = &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG, TensorCore::TF32];
 
     /// The one of a name.
     pub fn from_name(name: &str) -> Option<&'static TensorCore> {
@@ -152,21 +171,28 @@ mod tests {
                 let known = *renumbered[ours].get_or_insert(theirs);
                 assert_eq!(known, theirs, "{}: k {ours}", core.name);
             };
+            // Each instruction has its part of the registers, and of k.
+            let size = core.dims[2] / core.steps;
+            let part = |registers: usize, r: usize| (r % (registers / core.steps), r / (registers / core.steps) * size);
             for thread in 0..32 {
                 let (group, inside) = (thread >> 2, thread & 3);
                 for r in 0..core.a.registers() {
+                    let place = (core.a.row.at(core, thread, r), core.a.column.at(core, thread, r));
+                    let (r, first) = part(core.a.registers(), r);
                     // 16 bits: two to a word; 32 bits: one.
-                    let (row, column) = match core.dims[2] {
+                    let (row, column) = match size {
                         16 => (group + 8 * (r >> 1 & 1), inside * 2 + (r & 1) + 8 * (r >> 2)),
                         _ => (group + 8 * (r & 1), inside + 4 * (r >> 1)),
                     };
-                    assert_eq!(core.a.row.at(core, thread, r), row, "{}", core.name);
-                    is_at(core.a.column.at(core, thread, r), column);
+                    assert_eq!(place.0, row, "{}", core.name);
+                    is_at(place.1, first + column);
                 }
                 for r in 0..core.b.registers() {
-                    let row = if core.dims[2] == 16 { inside * 2 + (r & 1) + 8 * (r >> 1) } else { inside + 4 * r };
-                    is_at(core.b.row.at(core, thread, r), row);
-                    assert_eq!(core.b.column.at(core, thread, r), group, "{}", core.name);
+                    let place = (core.b.row.at(core, thread, r), core.b.column.at(core, thread, r));
+                    let (r, first) = part(core.b.registers(), r);
+                    let row = if size == 16 { inside * 2 + (r & 1) + 8 * (r >> 1) } else { inside + 4 * r };
+                    is_at(place.0, first + row);
+                    assert_eq!(place.1, group, "{}", core.name);
                 }
                 for r in 0..4 {
                     let place = (core.c.row.at(core, thread, r), core.c.column.at(core, thread, r));

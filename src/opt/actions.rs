@@ -10,6 +10,8 @@ const COPIES: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
 const LANES: [usize; 2] = [32, 64];
 /// Threads of a workgroup along an axis.
 const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+/// Ways to use tensor cores: there are as many as pairs of output axes.
+const WAYS: [usize; 4] = [0, 1, 2, 3];
 /// Sizes that other optimisations divide well.
 const PADDED: [usize; 4] = [4, 8, 16, 32];
 
@@ -49,6 +51,9 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 }
                 add(OptOp::Group, &THREADS);
                 add(OptOp::GroupTop, &THREADS);
+                if !target.tensor_cores.is_empty() {
+                    add(OptOp::Tc, &WAYS);
+                }
             }
             _ => continue,
         }

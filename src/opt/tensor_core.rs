@@ -5,12 +5,14 @@
 //! matters what was done before: an axis that was upcast by 8 and then cut has 8 neighbours in memory in the same register of 8 products.
 
 use super::apply::closing;
-use super::{Kernel, extent};
+use super::heuristic::fastest_output;
+use super::{Kernel, Opt, OptOp, extent, vector};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, ToSrc, UOp};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 
 /// A way to use a tensor core: which, for which sums, and on which axes.
 #[derive(Clone, Debug)]
@@ -25,6 +27,12 @@ pub(super) struct Way {
 
 /// The ways in which a reduce axis can be that of a tensor core, in a fixed order: by core, then by the axis of its rows, then by that of its columns.
 pub(super) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
+    let fits = |w: &Way| [&w.m, &w.n, &w.k].iter().zip(w.core.dims).all(|(r, size)| extent(r).is_multiple_of(size));
+    pairs(kernel, k, target).into_iter().filter(fits).collect()
+}
+
+/// The same, also where the sizes of the axes are no multiples of the core's.
+fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
         return Vec::new();
     }
@@ -38,16 +46,13 @@ pub(super) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let outputs: Vec<UOp> = kernel
         .axes()
         .into_iter()
-        .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && closed(r))
+        .filter(|r| is_output(r) && closed(r))
         .collect();
     let mut ways = Vec::new();
     for core in target.tensor_cores {
         let Some(factors) = sums.iter().map(|u| factors(u, core)).collect::<Option<Vec<[UOp; 2]>>>() else { continue };
-        if !extent(k).is_multiple_of(core.dims[2]) {
-            continue;
-        }
-        for m in outputs.iter().filter(|r| extent(r).is_multiple_of(core.dims[0])) {
-            for n in outputs.iter().filter(|r| *r != m && extent(r).is_multiple_of(core.dims[1])) {
+        for m in &outputs {
+            for n in outputs.iter().filter(|r| *r != m) {
                 // The factor that depends on m and not on n, and the other way round.
                 let uses = |f: &UOp, yes: &UOp, no: &UOp| {
                     f.uses_range(yes.range_id()) && !f.uses_range(no.range_id()) && f.uses_range(k.range_id())
@@ -190,4 +195,80 @@ fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
         None => Some(r.clone()),
     };
     closed.iter().filter_map(end).collect()
+}
+
+/// Outputs of a warp along m and n, at most: more do not fit into its registers.
+const TILE: [usize; 2] = [64, 64];
+/// Warps of a workgroup along m and n, at most.
+const WARPS: [usize; 2] = [2, 4];
+/// Warps below which most of a GPU would idle, so that smaller tiles are better.
+const MANY_WARPS: usize = 1024;
+
+/// Good optimisations for a kernel whose main sum a tensor core can make; none where there is no such core, or where most of its work would be for nothing.
+pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+    if target.tensor_cores.is_empty() {
+        return None;
+    }
+    // The longest axis, and of the outputs those that are longest and run along memory.
+    let along = fastest_output(kernel).map(|i| kernel.axes()[i].clone());
+    let body = main.src()[0].toposort();
+    let runs = |k: &UOp| body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], k) == Some(1));
+    let all = main.src()[1..].iter().flat_map(|k| pairs(kernel, k, target));
+    let way = all.max_by_key(|w| {
+        // Where memory runs along k, a thread takes as much of it as a load gives.
+        let long = w.core.steps > 1 && runs(&w.k) && extent(&w.k).is_multiple_of(w.core.dims[2]);
+        let size = extent(&w.m).saturating_mul(extent(&w.n));
+        (extent(&w.k), extent(&w.m).min(64), Some(&w.n) == along.as_ref(), size, long, Reverse(w.core.steps))
+    })?;
+    let axes = [&way.m, &way.n, &way.k];
+    let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
+    let waste: f64 = axes.iter().zip(padded).map(|(r, p)| p as f64 / extent(r) as f64).product();
+    if waste > 2.0 {
+        return None;
+    }
+    let mut k = kernel.clone();
+    let apply = |k: &mut Kernel, op: OptOp, r: &UOp, amount: usize| -> Option<()> {
+        if amount > 1 {
+            let axis = k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())?;
+            *k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+        }
+        Some(())
+    };
+    for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r)) {
+        apply(&mut k, OptOp::PadTo, r, way.core.dims[i])?;
+    }
+    // What a warp computes, as numbers of products along m and n. The longer side is made shorter first.
+    let most = |i: usize| divisor(padded[i] / way.core.dims[i], TILE[i] / way.core.dims[i]);
+    let mut tile = [most(0), most(1)];
+    let others: usize = kernel.axes().iter().filter(|r| is_output(r) && !axes.contains(r)).map(extent).product();
+    let warps = |t: [usize; 2]| others * (padded[0] / way.core.dims[0] / t[0]) * (padded[1] / way.core.dims[1] / t[1]);
+    while warps(tile) < MANY_WARPS && tile != [1, 1] {
+        let longer = usize::from(tile[1] * way.core.dims[1] >= tile[0] * way.core.dims[0] && tile[1] > 1 || tile[0] == 1);
+        tile[longer] /= 2;
+    }
+    // Before the axes are cut, so that what a thread holds of each lies side by side.
+    for (i, r) in axes[..2].iter().enumerate() {
+        apply(&mut k, OptOp::Upcast, r, tile[i])?;
+    }
+    let named = |k: &Kernel, r: &UOp| k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind());
+    let axis = named(&k, &way.k)?;
+    let same = |w: &Way| w.core == way.core && [&w.m, &w.n].map(UOp::range_id) == [&way.m, &way.n].map(UOp::range_id);
+    let which = ways(&k, &k.axes()[axis], target).iter().position(same)?;
+    k = k.apply(&Opt::new(OptOp::Tc, axis, which), target).ok()?;
+    for (i, r) in axes[..2].iter().enumerate() {
+        if let Some(axis) = named(&k, r) {
+            let amount = divisor(extent(&k.axes()[axis]), WARPS[i]);
+            apply(&mut k, OptOp::Local, r, amount)?;
+        }
+    }
+    Some(k)
+}
+
+/// The largest power of two up to `most` that divides.
+fn divisor(size: usize, most: usize) -> usize {
+    (1 << size.trailing_zeros().min(most.ilog2())).max(1)
+}
+
+fn is_output(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
 }

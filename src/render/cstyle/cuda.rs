@@ -193,17 +193,17 @@ impl Dialect for Cuda {
         cx.need(&name, || {
             let inputs: Vec<String> = (0..a.len()).map(|i| format!("a{i}")).chain((0..b.len()).map(|i| format!("b{i}"))).collect();
             let params: Vec<String> = inputs.iter().map(|p| format!("unsigned int {p}")).collect();
-            let numbers = |from: usize, to: usize| (from..to).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",");
-            let (first_b, end) = (4 + a.len(), 4 + a.len() + b.len());
-            let code = format!("{} {{%0,%1,%2,%3}}, {{{}}}, {{{}}}, {{%0,%1,%2,%3}};", core.instruction, numbers(4, first_b), numbers(first_b, end));
+            let numbers = |from: usize, n: usize| (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",");
+            let (each_a, each_b) = (a.len() / core.steps, b.len() / core.steps);
+            let step = |i: usize| {
+                let (a, b) = (numbers(4 + i * each_a, each_a), numbers(4 + a.len() + i * each_b, each_b));
+                format!("{} {{%0,%1,%2,%3}}, {{{a}}}, {{{b}}}, {{%0,%1,%2,%3}};", core.instruction)
+            };
+            let code: Vec<String> = (0..core.steps).map(step).collect();
             let sums = XYZW.map(|l| format!("\"+f\"(c.{l})")).join(", ");
             let inputs: Vec<String> = inputs.iter().map(|p| format!("\"r\"({p})")).collect();
-            format!(
-                "{} float4 {name}(float4 c, {}) {{ asm(\"{code}\" : {sums} : {}); return c; }}",
-                WORDS.helper,
-                params.join(", "),
-                inputs.join(", ")
-            )
+            let (head, params, inputs, code) = (WORDS.helper, params.join(", "), inputs.join(", "), code.join(" "));
+            format!("{head} float4 {name}(float4 c, {params}) {{ asm(\"{code}\" : {sums} : {inputs}); return c; }}")
         });
         Some(format!("{name}({c},{},{})", a.join(","), b.join(",")))
     }
