@@ -171,11 +171,21 @@ fn f32_is_rounded_only_where_that_is_allowed() {
 
 #[test]
 fn large() {
-    let a = Tensor::zeros([4096, 4096]).cast(DType::BF16).contiguous().to("NULL").realize().unwrap();
-    let k = opt::heuristic(&kernels(&a.matmul(&a))[0], &Target::cuda());
-    eprintln!("{}", opt::show(&k.opts));
-    let p = exec::lowered(&k, &Target::cuda()).unwrap();
-    let text = picograd::render::Renderer::render(&picograd::render::Cuda::new("sm_90"), &p.name, &p.uops).unwrap();
-    std::fs::write("/tmp/large.cu", text).unwrap();
-    common::compile_for_cuda(&[p]);
+    let Ok(folder) = std::env::var("TC_DUMP") else { return };
+    let list = std::fs::read_to_string(format!("{folder}/list.txt")).unwrap();
+    let x = || Tensor::zeros([4096, 4096]).cast(DType::BF16).contiguous().to("NULL").realize().unwrap();
+    let mut lines = String::new();
+    for (i, line) in list.lines().enumerate() {
+        let (layout, opts) = line.split_once(' ').unwrap();
+        let (a, b) = (x(), x());
+        let a = if layout.starts_with('T') { a.t() } else { a };
+        let b = if layout.ends_with('T') { b.t() } else { b };
+        let k = &kernels(&a.matmul(&b))[0];
+        let k = if opts == "auto" { opt::heuristic(k, &Target::cuda()) } else { k.apply_all(&opt::parse(opts).unwrap(), &Target::cuda()).unwrap() };
+        let p = exec::lowered(&k, &Target::cuda()).unwrap();
+        let text = picograd::render::Renderer::render(&picograd::render::Cuda::new("sm_90"), &p.name, &p.uops).unwrap();
+        std::fs::write(format!("{folder}/v{i}.cu"), text).unwrap();
+        lines += &format!("{i}|{layout}|{}|{}|{:?}|{:?}\n", opt::show(&k.opts), p.name, p.launch.grid, p.launch.local);
+    }
+    std::fs::write(format!("{folder}/made.txt"), lines).unwrap();
 }
