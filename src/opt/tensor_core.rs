@@ -6,7 +6,7 @@
 
 use super::apply::closing;
 use super::heuristic::fastest_output;
-use super::{Kernel, Opt, OptOp, extent, vector};
+use super::{Kernel, Opt, OptOp, extent};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, ToSrc, UOp};
 use crate::symbolic::simplify;
@@ -200,7 +200,7 @@ fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
 /// Outputs of a warp along m and n, at most: more do not fit into its registers.
 const TILE: [usize; 2] = [64, 64];
 /// Warps of a workgroup along m and n, at most.
-const WARPS: [usize; 2] = [2, 4];
+const WARPS: [usize; 2] = [2, 2];
 /// Warps below which most of a GPU would idle, so that smaller tiles are better.
 const MANY_WARPS: usize = 1024;
 
@@ -211,14 +211,12 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
     }
     // The longest axis, and of the outputs those that are longest and run along memory.
     let along = fastest_output(kernel).map(|i| kernel.axes()[i].clone());
-    let body = main.src()[0].toposort();
-    let runs = |k: &UOp| body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], k) == Some(1));
     let all = main.src()[1..].iter().flat_map(|k| pairs(kernel, k, target));
     let way = all.max_by_key(|w| {
-        // Where memory runs along k, a thread takes as much of it as a load gives.
-        let long = w.core.steps > 1 && runs(&w.k) && extent(&w.k).is_multiple_of(w.core.dims[2]);
+        // With more loads on their way at a time less is waited for.
+        let long = extent(&w.k).is_multiple_of(w.core.dims[2]).then_some(w.core.dims[2]);
         let size = extent(&w.m).saturating_mul(extent(&w.n));
-        (extent(&w.k), extent(&w.m).min(64), Some(&w.n) == along.as_ref(), size, long, Reverse(w.core.steps))
+        (extent(&w.k), extent(&w.m).min(64), Some(&w.n) == along.as_ref(), size, long, Reverse(w.core.dims[2]))
     })?;
     let axes = [&way.m, &way.n, &way.k];
     let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
