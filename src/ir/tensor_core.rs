@@ -16,6 +16,11 @@ impl Coordinate {
     pub fn of_register(&self, register: usize) -> i64 {
         self.registers.iter().enumerate().map(|(bit, step)| (register >> bit & 1) as i64 * step).sum()
     }
+    /// Where registers go along the coordinate: by what steps, and how many there are.
+    pub fn run(&self) -> (i64, usize) {
+        let steps = || self.registers.iter().copied().filter(|s| *s != 0);
+        (steps().min().unwrap_or(1), 1 << steps().count())
+    }
     /// The coordinate for a thread of the warp and a register.
     pub fn at(&self, core: &TensorCore, thread: usize, register: usize) -> usize {
         let parts = [thread % core.lanes[0], thread / core.lanes[0]];
@@ -148,6 +153,8 @@ mod tests {
     fn every_element_has_its_place() {
         for core in TensorCore::ALL {
             let [m, n, k] = core.dims;
+            assert_eq!(core.a.column.run(), core.b.row.run(), "{}: the registers of A and B go along the sum together", core.name);
+            assert_eq!(core.b.column.run().1, 1, "{}", core.name);
             for (f, rows, columns) in [(&core.a, m, k), (&core.b, k, n), (&core.c, m, n)] {
                 let mut held = vec![0; rows * columns];
                 for thread in 0..core.threads() {
@@ -157,6 +164,13 @@ mod tests {
                 }
                 assert!(held.iter().all(|h| *h == 1), "{}: {held:?}", core.name);
                 assert_eq!(f.row.registers.len(), f.column.registers.len(), "{}", core.name);
+                for c in [&f.row, &f.column] {
+                    let (step, count) = c.run();
+                    let mut places: Vec<i64> = (0..f.registers()).map(|r| c.of_register(r)).collect();
+                    places.sort_unstable();
+                    places.dedup();
+                    assert!(places.iter().copied().eq((0..count as i64).map(|i| i * step)), "{}: {places:?}", core.name);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! copies share is computed once.
 
 use super::loads::{join_loads, join_stores};
+use super::tensor_core;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::extent;
@@ -14,9 +15,10 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The pass.
-pub fn expand(ast: &UOp, target: &Target) -> UOp {
-    let mut ast = cut_to_lanes(ast, target);
+/// The pass. `products` says whether some are by tensor cores.
+pub fn expand(ast: &UOp, products: bool, target: &Target) -> UOp {
+    let written = if products { tensor_core::write_out(ast) } else { ast.clone() };
+    let mut ast = cut_to_lanes(&written, target);
     // Lanes first: there is less to do before copies are made.
     for r in choose_vectors(&ast, target) {
         ast = simplify(&vectorize(&ast, &r));
@@ -25,7 +27,10 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
     if !rest.is_empty() {
         ast = simplify(&unroll(&ast, &rest, target));
     }
-    if target.grid { join_stores(&join_loads(&ast, target), target) } else { ast }
+    if target.grid {
+        ast = join_loads(&ast, target);
+    }
+    if products { join_stores(&ast, target) } else { ast }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.

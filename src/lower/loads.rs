@@ -72,10 +72,6 @@ pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
 
 /// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written out from the start, so that no range of it could become a vector.
 pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
-    // What depends on a tensor core is a lane of a vector, so that those kernels are known by their stores.
-    if ast.src().len() < 2 || !ast.toposort().iter().any(|u| u.op() == Op::Wmma) {
-        return ast.clone();
-    }
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
     let mut stores: Src = Src::new();

@@ -8,13 +8,14 @@ mod linearize;
 mod loads;
 mod locals;
 mod specials;
+mod tensor_core;
 mod transcendental;
 
 pub use decompose::DECOMPOSE;
 pub use specials::Launch;
 
 use crate::ir::{Arg, Op, UOp};
-use crate::opt::Kernel;
+use crate::opt::{Kernel, OptOp};
 use crate::target::Target;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         clock = Instant::now();
     };
     let args = arguments(&kernel.ast);
-    let ast = expand::expand(&kernel.ast, target);
+    let ast = expand::expand(&kernel.ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(0, std::slice::from_ref(&ast), after);
     let ast = locals::share_reduces(&ast);
     lap(1, std::slice::from_ref(&ast), after);

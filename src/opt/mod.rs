@@ -161,6 +161,11 @@ impl Kernel {
         for u in self.ast.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
             u.src()[1..].iter().for_each(|r| add(r, &mut axes));
         }
+        if self.opts.iter().any(|o| o.op == OptOp::Tc) {
+            for u in self.ast.toposort().iter().filter(|u| u.op() == Op::Wmma) {
+                u.src()[3..].iter().for_each(|r| add(r, &mut axes));
+            }
+        }
         axes.sort_by_key(|r| r.range_kind());
         axes
     }

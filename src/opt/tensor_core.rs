@@ -1,14 +1,14 @@
 //! Tensor cores: a sum of products whose factors each depend on one of two output axes is made of small products of matrices, each by a warp.
 //!
-//! The two output axes and the axis of the sum are cut by the sizes of the core. Its threads become two axes of the workgroup, and what each thread holds in registers
-//! is written out: the factors as the lanes of a vector, the outputs as stores of their own. All that is left of the three axes can be optimised further, and it
+//! The two output axes and the axis of the sum are cut by the sizes of the core. Its threads become two axes of the workgroup. The registers of the factors are ranges, which
+//! the product closes and lowering writes out; those of the outputs are stores of their own. All that is left of the three axes can be optimised further, and it
 //! matters what was done before: an axis that was upcast by 8 and then cut has 8 neighbours in memory in the same register of 8 products.
 
 use super::apply::closing;
 use super::heuristic::fastest_output;
 use super::{Kernel, Opt, OptOp, extent};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -121,16 +121,14 @@ impl Cut {
         let rest = extent(r) / size;
         Cut { outer: (rest > 1).then(|| UOp::range(rest as i64, r.range_id(), r.range_kind())), size: size as i64 }
     }
-    /// The place on the axis of what a thread holds in a register.
+    /// The place on the axis of what a thread holds in its first register.
+    fn place(&self, threads: &[UOp; 2], c: &Coordinate) -> UOp {
+        let outer = self.outer.as_ref().map_or(UOp::int(0), |outer| outer * self.size);
+        threads.iter().zip(c.lanes).filter(|(_, step)| *step != 0).fold(outer, |place, (r, step)| place + r * step)
+    }
+    /// The same in any of them.
     fn at(&self, threads: &[UOp; 2], c: &Coordinate, register: usize) -> UOp {
-        let mut place = UOp::int(c.of_register(register));
-        for (r, step) in threads.iter().zip(c.lanes).filter(|(_, step)| *step != 0) {
-            place = place + r * step;
-        }
-        match &self.outer {
-            Some(outer) => outer * self.size + place,
-            None => place,
-        }
+        self.place(threads, c) + c.of_register(register)
     }
 }
 
@@ -142,26 +140,24 @@ pub(super) fn apply(ast: &UOp, way: &Way) -> UOp {
     let lanes = [next, next + 1];
     let threads = [0, 1].map(|i| UOp::range(core.lanes[i] as i64, lanes[i], AxisKind::Local));
     let [cut_m, cut_n, cut_k] = [(m, 0), (n, 1), (k, 2)].map(|(r, i)| Cut::new(r, core.dims[i]));
-    let fragment = |x: &UOp, (row, row_cut, at_row): (&UOp, &Cut, &Coordinate), (column, column_cut, at_column): (&UOp, &Cut, &Coordinate)| {
-        let element = |r: usize| {
-            let map = [(row, row_cut.at(&threads, at_row, r)), (column, column_cut.at(&threads, at_column, r))];
-            simplify(&x.substitute(&map.into_iter().map(|(r, v)| (r.clone(), v)).collect()))
-        };
-        let elements: Src = (0..1 << at_row.registers.len()).map(element).collect();
-        UOp::new(Op::Vectorize, x.dtype().vec(elements.len() as u16), elements, Arg::None)
-    };
+    // The registers of A along its rows, and those of A and B along the sum.
+    let (down, along) = (core.a.row.run(), core.a.column.run());
+    let registers = [down, along].into_iter().zip(next + 2..).map(|((_, count), id)| UOp::range(count as i64, id, AxisKind::Upcast));
+    let registers: Vec<UOp> = registers.collect();
+    let row = |c: &Coordinate, cut: &Cut| cut.place(&threads, c) + &registers[0] * down.0;
+    let step = |c: &Coordinate| cut_k.place(&threads, c) + &registers[1] * along.0;
+    let element = |x: &UOp, places: [(&UOp, UOp); 2]| x.substitute(&places.into_iter().map(|(r, v)| (r.clone(), v)).collect());
     let held = DType { scalar: core.output, lanes: core.c.registers() as u16 };
     let product = |(sum, [x, y]): &(UOp, [UOp; 2])| -> UOp {
-        let a = fragment(x, (m, &cut_m, &core.a.row), (k, &cut_k, &core.a.column));
-        let b = fragment(y, (k, &cut_k, &core.b.row), (n, &cut_n, &core.b.column));
-        let zero = UOp::constant(0.0, held);
-        let product = UOp::new(Op::Wmma, held, [a, b, zero].to_src(), Arg::Wmma { core, lanes });
+        let a = element(x, [(m, row(&core.a.row, &cut_m)), (k, step(&core.a.column))]);
+        let b = element(y, [(k, step(&core.b.row)), (n, cut_n.place(&threads, &core.b.column))]);
+        let src = [a, b, UOp::constant(0.0, held)].into_iter().chain(registers.iter().cloned());
+        let product = UOp::new(Op::Wmma, held, src.collect::<Src>(), Arg::Wmma { core, lanes });
         let ranges = ends(&sum.src()[1..], &[(k, &cut_k)]);
-        let sum = match ranges.is_empty() {
+        match ranges.is_empty() {
             true => product,
             false => UOp::new(Op::Reduce, held, std::iter::once(product).chain(ranges).collect::<Src>(), sum.arg().clone()),
-        };
-        sum
+        }
     };
     let products: FxHashMap<u64, UOp> = sums.iter().map(|s| (s.0.id(), product(s))).collect();
     // What each register of the result is for is computed and stored on its own.

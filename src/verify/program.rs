@@ -198,7 +198,10 @@ fn node(u: &UOp) -> Verdict {
         }
         Op::Barrier => Ok(()),
         Op::Vectorize | Op::Gep => lanes(u),
-        Op::Wmma => wmma(u),
+        Op::Wmma => {
+            wmma(u)?;
+            rule(src.len() == 3, "the registers of a product by a tensor core are written out", u)
+        }
         op if op.is_alu() && op != Op::Detach => elementwise(u),
         _ => Err(broken("the op does not stand in a program", u)),
     }
