@@ -42,6 +42,11 @@ pub const VARIABLES: &[Variable] = &[
         takes: "0 or 1",
         doc: "1 uses tensor cores for products of f32 as well, whose operands are rounded to 11 binary digits for it.",
     },
+    Variable {
+        name: "WINO",
+        takes: "0 or 1",
+        doc: "1 computes convolutions of 3 × 3 at stride 1 by Winograd's method: a quarter of the products, and about two digits of an f32 less. `Conv::winograd` says it for one.",
+    },
     Variable { name: "SPEC", takes: "0 or 1", doc: "1 verifies the graph after each pass also in release builds; debug builds always do." },
     Variable {
         name: "PRINT_AFTER",
@@ -116,6 +121,8 @@ pub struct Config {
     pub tensor_cores: bool,
     /// `ALLOW_TF32`.
     pub allow_tf32: bool,
+    /// `WINO`.
+    pub winograd: bool,
     /// `SPEC`, or a debug build.
     pub verify: bool,
     /// `PRINT_AFTER`.
@@ -177,6 +184,7 @@ impl Config {
             beam_seconds,
             tensor_cores: flag("TC", true)?,
             allow_tf32: flag("ALLOW_TF32", false)?,
+            winograd: flag("WINO", false)?,
             verify: flag("SPEC", cfg!(debug_assertions))?,
             print_after,
             color: get("NO_COLOR").is_none_or(|v| v.is_empty()),
@@ -231,6 +239,10 @@ mod tests {
         let c = read(&[("TC", "0"), ("ALLOW_TF32", "1")]).unwrap();
         assert!(!c.tensor_cores && c.allow_tf32 && read(&[]).unwrap().tensor_cores && !read(&[]).unwrap().allow_tf32);
         assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: it takes 0 or 1"));
+        assert_eq!(
+            (read(&[("WINO", "1")]).unwrap().winograd, read(&[]).unwrap().winograd, read(&[("WINO", "2")]).is_err()),
+            (true, false, true)
+        );
         assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
     }
 }

@@ -3,7 +3,9 @@
 use super::broadcast::broadcast_to;
 use super::index::every;
 use super::matmul::sum_of_products;
+use super::winograd::{fits, winograd};
 use super::{Sides, Spatial, Tensor, wrong_shape};
+use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
 
@@ -78,7 +80,7 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
 }
 
 /// An axis cut or filled up at its end.
-fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
+pub(super) fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
     let old = x.dims()[axis];
     if size <= old {
         return x.narrow(axis, 0, size);
@@ -95,11 +97,12 @@ pub struct Conv {
     groups: usize,
     bias: Option<Tensor>,
     output_padding: Spatial,
+    winograd: Option<bool>,
 }
 
 impl Default for Conv {
     fn default() -> Conv {
-        Conv { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, bias: None, output_padding: 0.into() }
+        Conv { stride: 1.into(), padding: 0.into(), dilation: 1.into(), groups: 1, bias: None, output_padding: 0.into(), winograd: None }
     }
 }
 
@@ -165,6 +168,19 @@ impl Conv {
     /// ```
     pub fn output_padding(self, output_padding: impl Into<Spatial>) -> Conv {
         Conv { output_padding: output_padding.into(), ..self }
+    }
+    /// Whether windows of 3 × 3 at stride 1 are computed by Winograd's method: a quarter of the products for about two digits of an f32. Without this, as
+    /// the environment's `WINO` says. Other windows are computed as always.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::ones([1, 1, 6, 6]), Tensor::ones([1, 1, 3, 3]));
+    /// let y = x.conv2d(&w, Conv::new().winograd(true));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|v| (v - 9.0).abs() < 1e-4));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn winograd(self, on: bool) -> Conv {
+        Conv { winograd: Some(on), ..self }
     }
     /// A number per output channel, added.
     ///
@@ -295,7 +311,28 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let padding = how.padding.resolve(OP, n)?;
     let list: Vec<Window> = (0..n).map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] }).collect();
     let padded = x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding)))?;
-    let seen = windows(OP, &padded, &list)?;
+    let wanted = match how.winograd {
+        Some(on) => on,
+        None => env::config()?.winograd,
+    };
+    let out = if wanted && fits(x, weight, &list) {
+        winograd(OP, &padded, weight, groups)?
+    } else {
+        products(OP, &padded, weight, groups, &list)?
+    };
+    match &how.bias {
+        None => Ok(out),
+        Some(b) => {
+            let b = broadcast_to(OP, b, &[ws[0]])?.moved(Movement::reshape([ws[0]].into_iter().chain(std::iter::repeat_n(1, n))))?;
+            out.try_add(b)
+        }
+    }
+}
+
+/// The convolution of `[batch, channels, …]`, padding included, as one sum of products over channels and windows.
+fn products(op: &'static str, x: &Tensor, weight: &Tensor, groups: usize, list: &[Window]) -> Result<Tensor> {
+    let (xs, ws, n) = (x.dims(), weight.dims(), list.len());
+    let seen = windows(op, x, list)?;
     // [batch, groups, 1, … counts, channels, … kernels] · [groups, outputs, … 1, channels, … kernels]
     let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
     let counts: Dims = seen.dims()[2..2 + n].into();
@@ -303,12 +340,6 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let seen = seen.moved(Movement::reshape([batch, groups, 1, channels].into_iter().chain(counts.iter().chain(kernels).copied())))?;
     let seen = seen.moved(Movement::permute([0, 1, 2].into_iter().chain(4..4 + n).chain([3]).chain(4 + n..4 + 2 * n)))?;
     let ones = std::iter::repeat_n(1, n);
-    let w = weight
-        .moved(Movement::reshape([groups, outputs].into_iter().chain(ones.clone()).chain([channels]).chain(kernels.iter().copied())))?;
-    let out = sum_of_products(OP, &seen, &w, n + 1)?;
-    let out = out.moved(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))?;
-    match &how.bias {
-        None => Ok(out),
-        Some(b) => out.try_add(broadcast_to(OP, b, &[ws[0]])?.moved(Movement::reshape([ws[0]].into_iter().chain(ones)))?),
-    }
+    let w = weight.moved(Movement::reshape([groups, outputs].into_iter().chain(ones).chain([channels]).chain(kernels.iter().copied())))?;
+    sum_of_products(op, &seen, &w, n + 1)?.moved(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))
 }

@@ -50,6 +50,12 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// A node as a new leaf, and its number.
+pub(super) fn leaf(node: UOp) -> (UOp, u64) {
+    let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
+    (UOp::new(Op::Leaf, node.dtype(), [node].to_src(), Arg::Leaf(number)), number)
+}
+
 /// Has the next optimizer step on this thread compute the tensor too: what a step changes and what it is judged by are then computed together.
 pub(crate) fn realize_with_step(t: &Tensor) {
     WITH_STEP.with_borrow_mut(|list| {
@@ -87,9 +93,7 @@ impl Tensor {
             if !self.dtype().is_float() {
                 return wrong_dtype("as_param", format!("a parameter is of floats, and this tensor is of {}", self.dtype()));
             }
-            let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
-            let uop = self.raw();
-            let leaf = UOp::new(Op::Leaf, uop.dtype(), [uop].to_src(), Arg::Leaf(number));
+            let (leaf, number) = leaf(self.raw());
             let param = Tensor::new_inner(leaf, self.device(), Some(number));
             lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
             Ok(param)

@@ -13,10 +13,10 @@
 //! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
-//! | `matmul`, `einsum`, `conv`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
+//! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
-//! | `grad` | gradients |
+//! | `grad`, `function` | gradients; graphs with arguments |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `realize` | where a graph becomes values |
@@ -70,6 +70,7 @@ mod custom;
 mod display;
 mod einsum;
 mod elementwise;
+mod function;
 mod gather;
 mod grad;
 mod index;
@@ -91,6 +92,7 @@ mod reduce;
 mod scan;
 mod shard;
 mod sort;
+mod winograd;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
 pub use attention::Attention;
@@ -99,6 +101,7 @@ pub use conv::Conv;
 pub use create::Data;
 pub use custom::CustomKernel;
 pub use elementwise::Rounding;
+pub use function::Function;
 pub use gather::Scatter;
 pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};

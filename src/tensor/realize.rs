@@ -94,9 +94,14 @@ fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     }
 }
 
-/// A graph that names a content which is no longer there must not be computed: the answer would be silently wrong.
-fn refuse_stale(nodes: &[UOp]) -> Result<()> {
+/// A graph that names a content which is no longer there must not be computed: the answer would be silently wrong. One with the argument of a function
+/// has no value yet.
+fn refuse_unreadable(nodes: &[UOp]) -> Result<()> {
     for u in toposort(nodes) {
+        if u.op() == Op::Param {
+            let msg = "an argument of callify has no value while its function is written down; read what Function::call returns";
+            return Err(Error::Device(msg.into()));
+        }
         if let Arg::Storage(s) = u.arg()
             && s.is_stale()
         {
@@ -171,7 +176,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let old: Vec<UOp> = todo.iter().map(|t| t.raw()).collect();
     let requests = requests(&todo, &old, &all);
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
-    refuse_stale(&nodes)?;
+    refuse_unreadable(&nodes)?;
     let (buffers, plan) = exec::realize(&requests)?;
     let mut buffers = buffers.into_iter();
     // What stands for each computed node, and whether the node can only be on this device.
@@ -288,7 +293,7 @@ impl Tensor {
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
         let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>(), |_| None);
-        refuse_stale(&nodes)?;
+        refuse_unreadable(&nodes)?;
         let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: vec![] };
         let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
         Ok(exec::schedule(&requests)?.items)
@@ -322,7 +327,7 @@ impl Tensor {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
             if let Some(storages) = storages(&uop) {
-                refuse_stale(&[base(&uop).clone()])?;
+                refuse_unreadable(&[base(&uop).clone()])?;
                 return match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
                     _ => Buffer::of(storages[0]).read(),

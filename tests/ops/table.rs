@@ -21,6 +21,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("a change in place: tests/assign.rs, and the examples of the methods", "assign replace to_ empty empty_like invalids"),
     ("several devices: tests/shard", "shard shard_ shard_like devices shard_axis"),
     ("kernels of the user's: tests/custom_kernel.rs", "custom_kernel"),
+    ("a graph with arguments: tests/tensor/callify.rs", "callify"),
     ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
     ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
     (

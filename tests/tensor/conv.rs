@@ -113,3 +113,45 @@ fn mean_pools() {
     check(&ones.avg_pool2d(2, Pool::new().padding(1).exclude_padding()), &[1, 1, 2, 2], &[1f32; 4]);
     check(&Tensor::new([[1, 2], [3, 5]]).avg_pool2d(2, Pool::new()), &[1, 1], &[2.75f32]);
 }
+
+/// Winograd's method against the sum of products: odd sizes, groups, padding, small floats, gradients.
+#[test]
+fn winograd_computes_the_same_convolution() {
+    for (x, w, how) in [
+        ([2, 3, 8, 8], [4, 3, 3, 3], Conv::new()),
+        ([1, 4, 7, 9], [6, 2, 3, 3], Conv::new().groups(2).padding(1)),
+        ([3, 1, 3, 5], [2, 1, 3, 3], Conv::new().bias(&Tensor::new([0.5f32, -1.0]))),
+        ([1, 2, 6, 11], [2, 2, 3, 3], Conv::new().padding([2, 1])),
+    ] {
+        let (x, w) = (Tensor::randn(x).realize().unwrap().as_param(), Tensor::randn(w).realize().unwrap().as_param());
+        let (plain, fast) = (x.conv2d(&w, how.clone().winograd(false)), x.conv2d(&w, how.clone().winograd(true)));
+        assert_eq!(plain.shape(), fast.shape());
+        // It is another way, and not the same one under another name.
+        assert!(fast.schedule().unwrap().len() > plain.schedule().unwrap().len());
+        let weight = Tensor::randn(plain.shape()).realize().unwrap();
+        for (a, b) in [(&plain, &fast)]
+            .into_iter()
+            .map(|(a, b)| (a.clone(), b.clone()))
+            .chain(plain.gradient_with(&weight, &[&x, &w]).unwrap().into_iter().zip(fast.gradient_with(&weight, &[&x, &w]).unwrap()))
+        {
+            let expected: Vec<f64> = a.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
+            close(&b, &expected, 1e-4);
+        }
+        let half = x.detach().half().conv2d(&w.detach().half(), how.clone().winograd(true));
+        assert_eq!(half.dtype(), x.detach().half().conv2d(&w.detach().half(), how.winograd(false)).dtype());
+        let expected: Vec<f64> = plain.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
+        close(&half.float(), &expected, 2e-2);
+    }
+    // What it is not for is computed as always.
+    let (x, w) = (ramp(&[1, 1, 9, 9]), ramp(&[1, 1, 3, 3]));
+    for how in [Conv::new().stride(2), Conv::new().dilation(2)] {
+        let same = x.conv2d(&w, how.clone()).to_vec::<f32>().unwrap();
+        check(&x.conv2d(&w, how.clone().winograd(true)), &x.conv2d(&w, how).shape(), &same);
+    }
+    let ints = Tensor::new([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]);
+    check(&ints.conv2d(&ints, Conv::new().winograd(true)), &[1, 1, 1, 1], &[285]);
+    // A window that does not fit is the same error.
+    let small = Tensor::zeros([1, 1, 2, 5]);
+    let e = small.try_conv2d(&w, Conv::new().winograd(true)).unwrap_err().to_string();
+    assert_eq!(e, small.try_conv2d(&w, Conv::new().winograd(false)).unwrap_err().to_string());
+}

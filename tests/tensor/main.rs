@@ -1,6 +1,7 @@
 //! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
 
 mod broadcast;
+mod callify;
 mod conv;
 mod create;
 mod display;

@@ -14,18 +14,30 @@ const TURNS: usize = 7;
 /// How long a turn takes, about.
 const TURN: Duration = Duration::from_millis(40);
 
-/// Prints the figures.
-pub fn figures() -> Result<()> {
+/// Prints the figures: all, or those whose names contain one of the words. A GPU is given the work of `bench gpu`, which keeps it busy.
+pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::named(&Device::default_name())?;
     eprintln!("{}: {}", device.name(), device.describe());
-    let (a, b) = (random(&[512, 512])?, random(&[512, 512])?);
-    figure("matmul_512", &device, &a.matmul(&b))?;
-    let rows = random(&[1024, 1024])?;
-    figure("softmax_1024x1024", &device, &rows.softmax(-1))?;
-    figure("layernorm_1024x1024", &device, &rows.layernorm(-1, 1e-5))?;
-    figure("sum_columns_1024x1024", &device, &rows.sum(0))?;
-    let (image, weight) = (random(&[8, 32, 32, 32])?, random(&[64, 32, 3, 3])?);
-    figure("conv_8x32x32x32_64x3x3", &device, &image.conv2d(&weight, Conv::new().padding(1)).relu())
+    let search = |name: &str, build: &dyn Fn() -> Result<Tensor>| -> Result<()> {
+        if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) { figure(name, &device, &build()?) } else { Ok(()) }
+    };
+    let conv = |x: &[usize], w: &[usize]| Ok(random(x)?.conv2d(&random(w)?, Conv::new().padding(1)).relu());
+    if device.name().as_str().starts_with("CUDA") {
+        let bf16 = |shape: &[usize]| Tensor::rand(shape).cast(DType::BF16).contiguous().realize();
+        search("sum_256m", &|| Ok(random(&[1 << 28])?.sum(..)))?;
+        search("softmax_16384x4096", &|| Ok(random(&[16384, 4096])?.softmax(-1)))?;
+        search("layernorm_16384x4096", &|| Ok(random(&[16384, 4096])?.layernorm(-1, 1e-5)))?;
+        search("transpose_16384", &|| Ok(random(&[16384, 16384])?.transpose(0, 1).contiguous()))?;
+        search("gemv_bf16_4096", &|| Ok(bf16(&[4096, 4096])?.matmul(&bf16(&[4096])?)))?;
+        search("matmul_4096", &|| Ok(random(&[4096, 4096])?.matmul(&random(&[4096, 4096])?)))?;
+        search("matmul_bf16_4096", &|| Ok(bf16(&[4096, 4096])?.matmul(&bf16(&[4096, 4096])?)))?;
+        return search("conv_128x64x56_k3", &|| conv(&[128, 64, 56, 56], &[64, 64, 3, 3]));
+    }
+    search("matmul_512", &|| Ok(random(&[512, 512])?.matmul(&random(&[512, 512])?)))?;
+    search("softmax_1024x1024", &|| Ok(random(&[1024, 1024])?.softmax(-1)))?;
+    search("layernorm_1024x1024", &|| Ok(random(&[1024, 1024])?.layernorm(-1, 1e-5)))?;
+    search("sum_columns_1024x1024", &|| Ok(random(&[1024, 1024])?.sum(0)))?;
+    search("conv_8x32x32x32_64x3x3", &|| conv(&[8, 32, 32, 32], &[64, 32, 3, 3]))
 }
 
 fn random(shape: &[usize]) -> Result<Tensor> {

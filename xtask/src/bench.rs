@@ -16,15 +16,17 @@ use std::time::{Duration, Instant};
 /// Runs a suite of figures. A debug build starts the release build of itself.
 pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    const PARTS: [&str; 3] = ["ir", "gpt2", "resnet50"];
+    const PARTS: [&str; 4] = ["ir", "gpt2", "resnet50", "mnist_step"];
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
-        Some((&("kernels" | "kernel_compile" | "gpu" | "beam"), rest)) => rest.is_empty(),
+        Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
+        Some((&("gpu" | "beam"), rest)) => rest.iter().all(|w| !w.starts_with('-')),
+        Some((&("kernels" | "kernel_compile"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile, gpu, beam, or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50",
+            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam or cpu, which may be followed by names of workloads, cpu also by --quick; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
         );
     }
     let quick = words.contains(&"--quick");
@@ -35,7 +37,7 @@ pub fn run(words: &[String]) -> ExitCode {
         let mut cargo = suite::cargo(&args);
         // These look at kernels that nobody runs, and one of them begins with an empty store.
         let folder = std::env::temp_dir().join(format!("picograd-bench-{}", std::process::id()));
-        if matches!(words[0], "kernels" | "kernel_compile") {
+        if matches!(words[0], "kernels" | "kernel_compile" | "compile") {
             cargo.env("DEV", "NULL").env("PICO_CACHE", &folder);
         }
         let status = cargo.status();
@@ -49,8 +51,9 @@ pub fn run(words: &[String]) -> ExitCode {
     if words[0] != "compile" {
         let figures = match words[0] {
             "kernels" => crate::kernels::figures(),
-            "gpu" => crate::gpu::figures(),
-            "beam" => crate::beam::figures(),
+            "cpu" => crate::cpu::figures(quick, &words[1..].iter().copied().filter(|w| *w != "--quick").collect::<Vec<_>>()),
+            "gpu" => crate::gpu::figures(&words[1..]),
+            "beam" => crate::beam::figures(&words[1..]),
             _ => crate::kernel_compile::figures(),
         };
         return match figures {
@@ -74,11 +77,17 @@ pub fn run(words: &[String]) -> ExitCode {
     if wanted("resnet50") {
         model("resnet50", models::resnet50, quick, |f| f);
     }
+    if wanted("mnist_step") {
+        return match training_step(quick) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => usage(&e.to_string()),
+        };
+    }
     ExitCode::SUCCESS
 }
 
 /// What each figure should stay under, or over for rates.
-const LIMITS: [(&str, f64); 8] = [
+const LIMITS: [(&str, f64); 9] = [
     ("intern_nodes", 2e6),
     ("intern_nodes_again", 2e6),
     ("fixpoint_idle", 100.0),
@@ -87,6 +96,7 @@ const LIMITS: [(&str, f64); 8] = [
     ("gpt2_warm", 5.0),
     ("resnet50_cold", 100.0),
     ("resnet50_warm", 5.0),
+    ("mnist_step_warm", 2.0),
 ];
 
 /// A line of the output.
@@ -214,4 +224,25 @@ fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -
             figure(&format!("{which}_{pass}"), ms(*time), "ms").with("share", share).print();
         }
     }
+}
+
+/// What a training step costs beside its kernels, once everything is compiled: with NULL, which runs none.
+fn training_step(quick: bool) -> picograd::Result<()> {
+    if picograd::Device::default_name().as_str() != "NULL" {
+        eprintln!("mnist_step_warm is measured with DEV=NULL alone: on other devices kernels would run");
+        return Ok(());
+    }
+    let mut step = crate::cpu::mnist_step()?;
+    let mut timed = || -> picograd::Result<(Duration, Duration)> {
+        let (cpu, start) = (clock(), Instant::now());
+        step()?;
+        Ok((clock() - cpu, start.elapsed()))
+    };
+    for _ in 0..3 {
+        timed()?;
+    }
+    let all = (0..if quick { 3 } else { 30 }).map(|_| timed()).collect::<picograd::Result<Vec<_>>>()?;
+    let best = all.into_iter().min().expect("one run at least");
+    Figure::new("mnist_step_warm", ms(best.0), "ms").with("wall_ms", ms(best.1)).print();
+    Ok(())
 }

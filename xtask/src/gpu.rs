@@ -1,84 +1,164 @@
-//! `cargo xtask bench gpu`: how fast kernels run on the default device, which should be a GPU. Values are computed over and over from inputs that
-//! stay where they are; the time is by the clock on the wall over many launches, so what it takes to start one is in it.
+//! `cargo xtask bench gpu`: how fast kernels run on the default device, which should be a GPU. The names and the work are those of `benches/peers`.
+//! Values are computed over and over from inputs that stay where they are; the time is by the clock on the wall over many launches, so what it takes
+//! to start one is in it. `limit` is what a copy reaches in the same run, or the peak of the GPU where it is a known one.
 
 use crate::bench::Figure;
+use crate::{cpu, models};
 use picograd::exec::ExecItem;
-use picograd::{DType, Device, Result, Tensor};
+use picograd::tensor::{Attention, Conv};
+use picograd::{DType, Device, Result, Tensor, no_grad};
 use std::time::{Duration, Instant};
 
 /// How long each figure is measured for.
 const MEASURED: Duration = Duration::from_millis(300);
 
-/// Prints the figures. The peer's are of an H200 with PyTorch 2.11.
-pub fn figures() -> Result<()> {
+/// Peaks of GPUs by a part of their description, in TFLOP/s: f32 by the maker's sheet, and products of 16 bits by the instruction `mma.sync` as measured.
+const PEAKS: [(&str, f64, f64); 2] = [("H200", 67.0, 627.0), ("H100", 67.0, 627.0)];
+
+/// The peers' figures are of an H200.
+const PEER: &str = "PyTorch 2.11 on an H200";
+
+struct Bench<'a> {
+    device: Device,
+    wanted: &'a [&'a str],
+    copy: f64,
+}
+
+/// Prints the figures: all, or those whose names contain one of the words.
+pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::named(&Device::default_name())?;
     eprintln!("{}: {}", device.name(), device.describe());
-    let long = [1usize << 28];
-    let (a, b) = (random(&long)?, random(&long)?);
-    bandwidth("copy_256m", &device, &(&a + 1.0), 8.0, None)?;
-    bandwidth("relu_256m", &device, &(&a * &b + 1.5).relu(), 12.0, Some(3720.0))?;
-    bandwidth("gelu_256m", &device, &a.gelu(), 8.0, Some(4205.0))?;
-    bandwidth("sum_256m", &device, &a.sum(..), 4.0 * long[0] as f64, Some(4297.0))?;
-    drop(b);
-    let rows = a.reshape([1 << 16, 1 << 12]);
-    bandwidth("sum_rows_65536x4096", &device, &rows.sum(1), 4.0 * 4096.0, None)?;
-    bandwidth("sum_columns_65536x4096", &device, &rows.sum(0), 4.0 * 65536.0, None)?;
-    drop((a, rows));
-    let rows = random(&[16384, 4096])?;
-    bandwidth("softmax_16384x4096", &device, &rows.softmax(-1), 8.0, Some(2469.0))?;
-    bandwidth("layernorm_16384x4096", &device, &rows.layernorm(-1, 1e-5), 8.0, Some(3024.0))?;
-    drop(rows);
-    let square = random(&[16384, 16384])?;
-    bandwidth("transpose_16384", &device, &square.transpose(0, 1).contiguous(), 8.0, Some(3521.0))?;
-    drop(square);
-    let (n, bf16) = (4096usize, DType::BF16);
-    let (matrix, vector) = (random(&[n, n])?.cast(bf16).realize()?, random(&[n])?.cast(bf16).realize()?);
-    bandwidth("gemv_bf16_4096", &device, &matrix.matmul(&vector), 2.0 * n as f64, Some(1214.0))?;
-    for (name, n, dtype, peer) in [
-        ("matmul_1024", 1024usize, DType::F32, None),
-        ("matmul_4096", 4096, DType::F32, Some(50.0)),
-        ("matmul_bf16_4096", 4096, bf16, Some(692.0)),
-    ] {
-        let (a, b) = (random(&[n, n])?.cast(dtype).realize()?, random(&[n, n])?.cast(dtype).realize()?);
-        let time = time(&device, &a.matmul(&b))?;
-        let figure = Figure::in_suite("gpu", name, 2.0 * (n as f64).powi(3) / time.as_secs_f64() / 1e12, "TFLOP/s");
-        with_peer(figure, peer).print();
+    let mut b = Bench { device, wanted, copy: 0.0 };
+    let long = 1usize << 28;
+    {
+        let a = random(&[long])?;
+        b.copy = 8.0 * long as f64 / b.time(&(&a + 1.0))?.as_secs_f64() / 1e9;
+        Figure::in_suite("gpu", "copy_256m", b.copy, "GB/s").print();
+        b.bytes("relu_256m", 12.0, 3720.0, || Ok((&a * random(&[long])? + 1.5).relu()))?;
+        b.bytes("gelu_256m", 8.0, 4205.0, || Ok(a.gelu()))?;
+        b.bytes("sum_256m", 4.0 * long as f64, 4297.0, || Ok(a.sum(..)))?;
+        let rows = a.reshape([1 << 16, 1 << 12]);
+        b.bytes("sum_rows_65536x4096", 4.0 * 4096.0, 0.0, || Ok(rows.sum(1)))?;
+        b.bytes("sum_columns_65536x4096", 4.0 * 65536.0, 0.0, || Ok(rows.sum(0)))?;
     }
-    Ok(())
+    b.bytes("softmax_16384x4096", 8.0, 2469.0, || Ok(random(&[16384, 4096])?.softmax(-1)))?;
+    b.bytes("layernorm_16384x4096", 8.0, 3024.0, || Ok(random(&[16384, 4096])?.layernorm(-1, 1e-5)))?;
+    b.bytes("transpose_16384", 8.0, 3521.0, || Ok(random(&[16384, 16384])?.transpose(0, 1).contiguous()))?;
+    let (f16, bf16, f32) = (DType::F16, DType::BF16, DType::F32);
+    b.bytes("gemv_bf16_4096", 2.0 * 4096.0, 1214.0, || Ok(narrow(&[4096, 4096], bf16)?.matmul(&narrow(&[4096], bf16)?)))?;
+    for (name, n, dtype, peer) in [
+        ("matmul_1024", 1024usize, f32, 0.0),
+        ("matmul_4096", 4096, f32, 50.0),
+        ("matmul_bf16_1024", 1024, bf16, 88.0),
+        ("matmul_bf16_4096", 4096, bf16, 692.0),
+        ("matmul_bf16_8192", 8192, bf16, 685.0),
+        ("matmul_f16_4096", 4096, f16, 663.0),
+    ] {
+        b.flops(name, 2.0 * n as f64, dtype, peer, || Ok(narrow(&[n, n], dtype)?.matmul(&narrow(&[n, n], dtype)?)))?;
+    }
+    for (name, dtype, peer) in [("conv_f16_128x64x56_k3", f16, 171.0), ("conv_128x64x56_k3", f32, 0.0)] {
+        let images = || Ok((narrow(&[128, 64, 56, 56], dtype)?, narrow(&[64, 64, 3, 3], dtype)?));
+        b.flops(name, 2.0 * 64.0 * 9.0, dtype, peer, || images().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1))))?;
+    }
+    // Both products of an output: with 4096 queries of 128 by 4096 keys, and of the weights with 4096 values.
+    b.flops("attention_bf16_4x16x4096x128", 4.0 * 4096.0, bf16, 601.0, || {
+        let x = || narrow(&[4, 16, 4096, 128], bf16);
+        Ok(x()?.scaled_dot_product_attention(&x()?, &x()?, Attention::new()))
+    })?;
+    b.mnist()?;
+    b.decode()
+}
+
+impl Bench<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.is_empty() || self.wanted.iter().any(|w| name.contains(w))
+    }
+    /// Bytes per second, given those of one element of the result.
+    fn bytes(&self, name: &str, bytes: f64, peer: f64, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+        if self.wants(name) {
+            let t = build()?;
+            let rate = bytes * t.numel() as f64 / self.time(&t)?.as_secs_f64() / 1e9;
+            with_peer(limited(Figure::in_suite("gpu", name, rate, "GB/s"), rate, self.copy), peer).print();
+        }
+        Ok(())
+    }
+    /// Operations per second, given those of one element of the result.
+    fn flops(&self, name: &str, flops: f64, dtype: DType, peer: f64, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+        if self.wants(name) {
+            let t = build()?;
+            let rate = flops * t.numel() as f64 / self.time(&t)?.as_secs_f64() / 1e12;
+            let mut figure = Figure::in_suite("gpu", name, rate, "TFLOP/s");
+            if let Some((_, f32, f16)) = PEAKS.iter().find(|p| self.device.describe().contains(p.0)) {
+                figure = limited(figure, rate, if dtype == DType::F32 { *f32 } else { *f16 });
+            }
+            with_peer(figure, peer).print();
+        }
+        Ok(())
+    }
+    /// A training step, as a program that trains has it: the graph is built, scheduled and run each time.
+    fn mnist(&self) -> Result<()> {
+        if !self.wants("mnist_step") {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut step = cpu::mnist_step()?;
+        let mut step = || step()?.item::<f32>();
+        step()?;
+        let first = start.elapsed();
+        step()?;
+        let start = Instant::now();
+        let mut steps = 0;
+        while start.elapsed() < 3 * MEASURED {
+            step()?;
+            steps += 1;
+        }
+        let each = start.elapsed().as_secs_f64() * 1e3 / steps as f64;
+        with_peer(Figure::in_suite("gpu", "mnist_step", each, "ms").with("first_ms", first.as_secs_f64() * 1e3), 3.0).print();
+        Ok(())
+    }
+    /// One token through eight layers of the shape of a model with 7 billion weights.
+    fn decode(&self) -> Result<()> {
+        if !self.wants("decode_bf16_8_layers") {
+            return Ok(());
+        }
+        let bytes = 8.0 * models::LLAMA_LAYER * 2.0;
+        let rate = bytes / self.time(&no_grad(|| models::llama_next(8, 64)))?.as_secs_f64() / 1e9;
+        with_peer(limited(Figure::in_suite("gpu", "decode_bf16_8_layers", rate, "GB/s"), rate, self.copy), 1151.0).print();
+        Ok(())
+    }
+
+    /// The time of one computation of a tensor, of many in a row.
+    fn time(&self, t: &Tensor) -> Result<Duration> {
+        let items = t.schedule()?.iter().map(|i| i.lower()).collect::<Result<Vec<ExecItem>>>()?;
+        let run = |times: u32| -> Result<Duration> {
+            let start = Instant::now();
+            for _ in 0..times {
+                for item in &items {
+                    item.run()?;
+                }
+            }
+            self.device.synchronize()?;
+            Ok(start.elapsed() / times)
+        };
+        run(2)?;
+        let once = run(3)?;
+        run((MEASURED.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(3.0, 1000.0) as u32)
+    }
 }
 
 fn random(shape: &[usize]) -> Result<Tensor> {
-    Tensor::rand(shape).cast(DType::F32).contiguous().realize()
+    narrow(shape, DType::F32)
 }
 
-fn with_peer(figure: Figure, peer: Option<f64>) -> Figure {
-    match peer {
-        Some(p) => figure.peer("PyTorch 2.11", p),
-        None => figure,
-    }
+fn narrow(shape: &[usize], dtype: DType) -> Result<Tensor> {
+    Tensor::rand(shape).cast(dtype).contiguous().realize()
 }
 
-/// Bytes per second, given those of one element of the result.
-fn bandwidth(name: &str, device: &Device, t: &Tensor, bytes: f64, peer: Option<f64>) -> Result<()> {
-    let seconds = time(device, t)?.as_secs_f64();
-    with_peer(Figure::in_suite("gpu", name, bytes * t.numel() as f64 / seconds / 1e9, "GB/s"), peer).print();
-    Ok(())
+fn limited(figure: Figure, rate: f64, limit: f64) -> Figure {
+    figure.with("limit", limit).with("of_limit", rate / limit)
 }
 
-/// The time of one computation of a tensor, of many in a row.
-fn time(device: &Device, t: &Tensor) -> Result<Duration> {
-    let items = t.schedule()?.iter().map(|i| i.lower()).collect::<Result<Vec<ExecItem>>>()?;
-    let run = |times: u32| -> Result<Duration> {
-        let start = Instant::now();
-        for _ in 0..times {
-            for item in &items {
-                item.run()?;
-            }
-        }
-        device.synchronize()?;
-        Ok(start.elapsed() / times)
-    };
-    run(2)?;
-    let once = run(3)?;
-    run((MEASURED.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(3.0, 1000.0) as u32)
+/// 0 stands for none.
+fn with_peer(figure: Figure, peer: f64) -> Figure {
+    if peer > 0.0 { figure.peer(PEER, peer) } else { figure }
 }

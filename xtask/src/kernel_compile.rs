@@ -1,4 +1,4 @@
-//! `cargo xtask bench kernel_compile`: how long a kernel takes from linear program to machine code, through LLVM and through C, on the kernels of models, and
+//! `cargo xtask bench kernel_compile`: how long a kernel takes from linear program to machine code, through each compiler that is here, on the kernels of models, and
 //! from the store where it has been compiled before. Nothing runs.
 
 use crate::bench::Figure;
@@ -19,7 +19,7 @@ pub fn figures() -> Result<()> {
                 asts.push(ast);
             }
         }
-        for name in ["CPU:LLVM", "CPU:CLANG"] {
+        for name in ["CPU:LLVM", "CPU:CLANG", "CUDA", "CL"] {
             match Device::get(name) {
                 Ok(device) => figure(model, name, &asts, &device)?,
                 Err(e) => eprintln!("{name} is left out: {e}"),

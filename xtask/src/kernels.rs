@@ -40,7 +40,7 @@ pub fn figures() -> Result<()> {
 }
 
 /// The network of the peers' table.
-fn mnist() -> Sequential {
+pub fn mnist() -> Sequential {
     seq![
         Conv2d::new(1, 32, 5),
         ReLU,

@@ -2,11 +2,13 @@
 
 mod beam;
 mod bench;
+mod cpu;
 mod fuzz;
 mod gpu;
 mod ir;
 mod kernel_compile;
 mod kernels;
+mod limits;
 mod models;
 mod package;
 mod suite;
@@ -21,7 +23,9 @@ usage: cargo xtask TASK
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
   bench kernel_compile
-                   time from a linear program to machine code, through LLVM and through C
+                   time from a linear program to machine code, through each compiler that is here
+  bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less time,
+                   names or parts of them for some of the workloads
   bench gpu        speed of kernels on the default device
   bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo

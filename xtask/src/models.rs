@@ -1,4 +1,4 @@
-//! Models for the benchmarks of the compiler, built through the public `Tensor` methods with the real shapes. Their weights are memory of
+//! Models for the benchmarks, built through the public `Tensor` methods with the real shapes. For those of the compiler, weights are memory of
 //! the NULL device: they have a size and no bytes. Every call makes new buffers, so no two graphs share a node that reads one.
 
 use picograd::ir::DeviceName;
@@ -13,28 +13,75 @@ fn input(shape: &[usize]) -> Tensor {
     Tensor::from_uop(buffer.node(), null).reshape(shape)
 }
 
-/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included. Tensors cannot be indexed by tensors yet, so the rows
-/// that the embedding would pick are an input; positions are added to them.
+/// The parameters of GPT-2 small that a token is multiplied with, and those of them that are the table of words.
+pub const GPT2_WEIGHTS: f64 = 12.0 * 12.0 * 768.0 * 768.0 + GPT2_TABLE;
+/// See above.
+pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
+
+/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included, as memory of NULL.
 pub fn gpt2() -> Tensor {
+    gpt2_of(&input, 64, 0, false)
+}
+
+/// The logits of the next token on the default device, for some tokens after others that are in a cache. All weights are the same number.
+pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
+    gpt2_of(&|shape| Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights"), tokens, past, true)
+}
+
+/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them.
+fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, past: usize, last: bool) -> Tensor {
     const LAYERS: usize = 12;
     const WIDTH: usize = 768;
     const HEADS: usize = 12;
     const VOCABULARY: usize = 50_257;
-    const TOKENS: usize = 64;
     let norm = |x: &Tensor| x.layernorm(-1, 1e-5) * input(&[WIDTH]) + input(&[WIDTH]);
     let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), Some(&input(&[to])));
-    let mut x = input(&[1, TOKENS, WIDTH]) + input(&[TOKENS, WIDTH]);
+    let mut x = input(&[1, tokens, WIDTH]) + input(&[tokens, WIDTH]);
     for _ in 0..LAYERS {
         let qkv = linear(&norm(&x), WIDTH, 3 * WIDTH);
         // [3, batch, heads, tokens, width of a head]
-        let qkv = qkv.reshape([1, TOKENS, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
-        let [q, k, v] = [0, 1, 2].map(|i| qkv.i(i));
-        let seen = q.scaled_dot_product_attention(&k, &v, Attention::new().causal());
-        x = x + linear(&seen.transpose(1, 2).reshape([1, TOKENS, WIDTH]), WIDTH, WIDTH);
+        let qkv = qkv.reshape([1, tokens, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
+        let [q, mut k, mut v] = [0, 1, 2].map(|i| qkv.i(i));
+        let mut how = Attention::new();
+        if past > 0 {
+            [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+        } else {
+            how = how.causal();
+        }
+        let seen = q.scaled_dot_product_attention(&k, &v, how);
+        x = x + linear(&seen.transpose(1, 2).reshape([1, tokens, WIDTH]), WIDTH, WIDTH);
         let inner = linear(&norm(&x), WIDTH, 4 * WIDTH).gelu_tanh();
         x = x + linear(&inner, 4 * WIDTH, WIDTH);
     }
+    let x = if last { x.shrink(&[(0, 1), (tokens - 1, tokens), (0, WIDTH)]) } else { x };
     norm(&x).linear(&input(&[VOCABULARY, WIDTH]), None)
+}
+
+/// Weights of one layer of a model of 7 billion: four products of the width with itself, and three with the width inside.
+pub const LLAMA_LAYER: f64 = 4096.0 * (4.0 * 4096.0 + 3.0 * 11_008.0);
+
+/// What layers of that shape make of one token after others that are in a cache, in bf16 on the default device. All weights are the same number.
+pub fn llama_next(layers: usize, past: usize) -> Tensor {
+    const WIDTH: usize = 4096;
+    const INNER: usize = 11_008;
+    const HEADS: usize = 32;
+    let input =
+        |shape: &[usize]| Tensor::full(shape, 0.01f32).cast(DType::BF16).contiguous().realize().expect("there is room for the weights");
+    let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), None);
+    let norm = |x: &Tensor| x.rmsnorm(-1, 1e-5) * input(&[WIDTH]);
+    let mut x = input(&[1, 1, WIDTH]);
+    for _ in 0..layers {
+        let h = norm(&x);
+        let heads = |t: Tensor| t.reshape([1, 1, HEADS, WIDTH / HEADS]).transpose(1, 2);
+        let [q, k, v] = [0, 1, 2].map(|_| heads(linear(&h, WIDTH, WIDTH)));
+        let [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+        let seen = q.scaled_dot_product_attention(&k, &v, Attention::new());
+        x = x + linear(&seen.transpose(1, 2).reshape([1, 1, WIDTH]), WIDTH, WIDTH);
+        let h = norm(&x);
+        let inner = linear(&h, WIDTH, INNER).silu() * linear(&h, WIDTH, INNER);
+        x = x + linear(&inner, INNER, WIDTH);
+    }
+    x
 }
 
 /// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference: running means and variances are inputs.
