@@ -7,14 +7,16 @@ use picograd::exec::{self, Choice, ScheduleItem, with_choice};
 use picograd::ir::{Op, TensorCore};
 use picograd::opt::{self, Kernel};
 use picograd::target::Target;
-use picograd::Tensor;
+use picograd::{Device, Tensor};
 use std::rc::Rc;
 
 /// Whole numbers from -4 to 4: their products add up exactly in every order.
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as f32 - 4.0).collect()
+}
+
 fn whole(shape: &[usize], seed: usize, dtype: DType) -> Tensor {
-    let n: usize = shape.iter().product();
-    let values: Vec<f32> = (0..n).map(|i| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as f32 - 4.0).collect();
-    Tensor::from_vec(values, shape).cast(dtype).to("INTERP").contiguous().realize().unwrap()
+    Tensor::from_vec(numbers(shape.iter().product(), seed), shape).cast(dtype).to("INTERP").contiguous().realize().unwrap()
 }
 
 /// The kernels of a tensor.
@@ -167,6 +169,66 @@ fn f32_is_rounded_only_where_that_is_allowed() {
     let got = with_choice(Choice::By(Rc::new(by)), || a.matmul(&b).to_vec::<f32>().unwrap());
     assert!(got.iter().all(|v| *v == 1.0 + 2.0f32.powi(-10)), "a tie goes away from zero: {}", got[0]);
     assert_eq!(a.matmul(&b).to_vec::<f32>().unwrap(), a.to_vec::<f32>().unwrap());
+}
+
+/// The devices under test use them by themselves where they have them, and are right either way.
+#[test]
+fn devices_are_right() {
+    for device in common::devices() {
+        let has = !Device::get(&device).unwrap().target().tensor_cores.is_empty();
+        for (i, (m, n, k)) in [(64, 64, 64), (256, 128, 96), (100, 60, 50), (40, 17, 200), (16, 8, 16), (192, 320, 32)].into_iter().enumerate() {
+            for dtype in [DType::F16, DType::BF16] {
+                let (x, y) = (numbers(m * k, i), numbers(k * n, i + 5));
+                let expected = |row: usize, column: usize| (0..k).map(|j| x[row * k + j] * y[j * n + column]).sum::<f32>();
+                let expected: Vec<f32> = (0..m * n).map(|e| expected(e / n, e % n)).collect();
+                let a = Tensor::from_vec(x.clone(), [m, k]).cast(dtype).to(&device).contiguous().realize().unwrap();
+                let b = Tensor::from_vec(y.clone(), [k, n]).cast(dtype).to(&device).contiguous().realize().unwrap();
+                let (at, bt) = (a.t().contiguous().realize().unwrap().t(), b.t().contiguous().realize().unwrap().t());
+                for (a, b) in [(&a, &b), (&at, &b), (&a, &bt), (&at, &bt)] {
+                    let product = a.matmul(b);
+                    let kernel = &kernels(&product)[0];
+                    let chosen = opt::heuristic(kernel, Device::get(&device).unwrap().target());
+                    assert_eq!(opt::show(&chosen.opts).contains("TC:"), has, "{device}: {m} × {n} × {k}: {}", opt::show(&chosen.opts));
+                    // What is above 256 is rounded to the dtype of the factors.
+                    let rounded = Tensor::from_vec(expected.clone(), [m, n]).cast(dtype).cast(DType::F32).to_vec::<f32>().unwrap();
+                    assert_eq!(product.cast(DType::F32).to_vec::<f32>().unwrap(), rounded, "{device}: {m} × {n} × {k} of {dtype}");
+                    let after = (a.cast(DType::F32).matmul(&b.cast(DType::F32)) + 1.0).relu().to_vec::<f32>().unwrap();
+                    assert!(after.iter().zip(&expected).all(|(v, e)| *v == (e + 1.0).max(0.0)), "{device}: {m} × {n} × {k} in f32");
+                }
+            }
+        }
+    }
+}
+
+/// Values with many digits stay within what `docs/semantics.md` says.
+#[test]
+fn sums_are_off_by_no_more_than_is_promised() {
+    let (m, n, k) = (128, 64, 512);
+    let mut state = 12345u32;
+    let mut random = |count: usize| -> Vec<f32> {
+        let mut next = || {
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    };
+    let (x, y) = (random(m * k), random(k * n));
+    for device in common::devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            let rounded = |v: &[f32], shape: [usize; 2]| Tensor::from_vec(v.to_vec(), shape).cast(dtype);
+            let (a, b) = (rounded(&x, [m, k]), rounded(&y, [k, n]));
+            let (xs, ys) = (a.cast(DType::F32).to_vec::<f32>().unwrap(), b.cast(DType::F32).to_vec::<f32>().unwrap());
+            let (a, b) = (a.to(&device).contiguous().realize().unwrap(), b.to(&device).contiguous().realize().unwrap());
+            // Summed in f32, and not rounded to 16 bits in the end.
+            let got = (a.cast(DType::F32).matmul(&b.cast(DType::F32))).to_vec::<f32>().unwrap();
+            for (e, got) in got.iter().enumerate() {
+                let products = (0..k).map(|j| f64::from(xs[e / n * k + j]) * f64::from(ys[j * n + e % n]));
+                let (sum, size) = products.fold((0.0, 0.0), |(s, t), p| (s + p, t + p.abs()));
+                let most = 4.0 * k as f64 * 2.0f64.powi(-24) * size;
+                assert!((f64::from(*got) - sum).abs() <= most, "{device}, {dtype}, element {e}: {got} and not {sum}");
+            }
+        }
+    }
 }
 
 #[test]
