@@ -47,7 +47,12 @@ fn check(make: impl Fn() -> Tensor, opts: &str) {
         Err(_) => k.clone(),
     };
     let (got, expected) = (values(Choice::By(Rc::new(by))), values(Choice::Nothing));
-    assert!(applied.get() > 0, "{opts} fits one kernel of {:?}: {:?}", make(), kernels(&make()).iter().map(|k| k.name()).collect::<Vec<_>>());
+    assert!(
+        applied.get() > 0,
+        "{opts} fits one kernel of {:?}: {:?}",
+        make(),
+        kernels(&make()).iter().map(|k| k.name()).collect::<Vec<_>>()
+    );
     assert!(got.iter().any(|v| *v != 0.0), "there is something to compare");
     assert_eq!(got, expected, "{opts}");
     let target = Target::cuda().with_tensor_cores(true, true);
@@ -85,7 +90,12 @@ fn every_layout_is_right() {
             };
             let (a, b) = (made([64, 64], turn_a, i), made([64, 64], turn_b, i + 7));
             // Alone, and with the registers that lie side by side in memory.
-            for opts in ["TC:2:0", "UPCAST:1:8 UPCAST:0:2 TC:2:2", "UPCAST:1:8 UPCAST:0:2 UNROLL:2:2 TC:2:0 LOCAL:0:2", "TC:2:1 UPCAST:0:2 UNROLL:4:2 UPCAST:1:2"] {
+            for opts in [
+                "TC:2:0",
+                "UPCAST:1:8 UPCAST:0:2 TC:2:2",
+                "UPCAST:1:8 UPCAST:0:2 UNROLL:2:2 TC:2:0 LOCAL:0:2",
+                "TC:2:1 UPCAST:0:2 UNROLL:4:2 UPCAST:1:2",
+            ] {
                 check(|| a.matmul(&b), opts);
             }
         }
@@ -113,8 +123,6 @@ fn what_is_around_a_product_stays_right() {
     // A convolution: the channels are the axis of the product, and its window is left to loops.
     let (image, kernel) = (whole(&[2, 16, 10, 10], 9, bf16), whole(&[16, 16, 3, 3], 10, bf16));
     let conv = || image.conv2d(&kernel, Default::default());
-    let names: Vec<_> = kernels(&conv()).iter().map(|k| k.name()).collect();
-    eprintln!("{names:?}");
     let chosen = opt::heuristic(&kernels(&conv())[0], &Target::interp());
     check(conv, &opt::show(&chosen.opts));
 }
@@ -176,7 +184,9 @@ fn f32_is_rounded_only_where_that_is_allowed() {
 fn devices_are_right() {
     for device in common::devices() {
         let has = !Device::get(&device).unwrap().target().tensor_cores.is_empty();
-        for (i, (m, n, k)) in [(64, 64, 64), (256, 128, 96), (100, 60, 50), (40, 17, 200), (16, 8, 16), (192, 320, 32)].into_iter().enumerate() {
+        for (i, (m, n, k)) in
+            [(64, 64, 64), (256, 128, 96), (100, 60, 50), (40, 17, 200), (16, 8, 16), (192, 320, 32)].into_iter().enumerate()
+        {
             for dtype in [DType::F16, DType::BF16] {
                 let (x, y) = (numbers(m * k, i), numbers(k * n, i + 5));
                 let expected = |row: usize, column: usize| (0..k).map(|j| x[row * k + j] * y[j * n + column]).sum::<f32>();
@@ -229,25 +239,4 @@ fn sums_are_off_by_no_more_than_is_promised() {
             }
         }
     }
-}
-
-#[test]
-fn large() {
-    let Ok(folder) = std::env::var("TC_DUMP") else { return };
-    let list = std::fs::read_to_string(format!("{folder}/list.txt")).unwrap();
-    let x = || Tensor::zeros([4096, 4096]).cast(DType::BF16).contiguous().to("NULL").realize().unwrap();
-    let mut lines = String::new();
-    for (i, line) in list.lines().enumerate() {
-        let (layout, opts) = line.split_once(' ').unwrap();
-        let (a, b) = (x(), x());
-        let a = if layout.starts_with('T') { a.t() } else { a };
-        let b = if layout.ends_with('T') { b.t() } else { b };
-        let k = &kernels(&a.matmul(&b))[0];
-        let k = if opts == "auto" { opt::heuristic(k, &Target::cuda()) } else { k.apply_all(&opt::parse(opts).unwrap(), &Target::cuda()).unwrap() };
-        let p = exec::lowered(&k, &Target::cuda()).unwrap();
-        let text = picograd::render::Renderer::render(&picograd::render::Cuda::new("sm_90"), &p.name, &p.uops).unwrap();
-        std::fs::write(format!("{folder}/v{i}.cu"), text).unwrap();
-        lines += &format!("{i}|{layout}|{}|{}|{:?}|{:?}\n", opt::show(&k.opts), p.name, p.launch.grid, p.launch.local);
-    }
-    std::fs::write(format!("{folder}/made.txt"), lines).unwrap();
 }

@@ -114,12 +114,8 @@ impl TensorCore {
         ..TensorCore::F16
     };
     /// The same twice.
-    pub const BF16_LONG: TensorCore = TensorCore {
-        name: "m16n8k32_bf16_f32",
-        input: Scalar::BF16,
-        instruction: TensorCore::BF16.instruction,
-        ..TensorCore::F16_LONG
-    };
+    pub const BF16_LONG: TensorCore =
+        TensorCore { name: "m16n8k32_bf16_f32", input: Scalar::BF16, instruction: TensorCore::BF16.instruction, ..TensorCore::F16_LONG };
     /// Products of f32 that are rounded to 11 digits before, added up in f32.
     pub const TF32: TensorCore = TensorCore {
         name: "m16n8k8_tf32_f32",
@@ -132,7 +128,8 @@ impl TensorCore {
         ..TensorCore::F16
     };
     /// All that are declared.
-    pub const ALL: &'static [TensorCore] = &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG, TensorCore::TF32];
+    pub const ALL: &'static [TensorCore] =
+        &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG, TensorCore::TF32];
 
     /// The one of a name.
     pub fn from_name(name: &str) -> Option<&'static TensorCore> {

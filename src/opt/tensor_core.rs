@@ -43,11 +43,7 @@ fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
         return Vec::new();
     }
     let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.src()[2..].contains(r));
-    let outputs: Vec<UOp> = kernel
-        .axes()
-        .into_iter()
-        .filter(|r| is_output(r) && closed(r))
-        .collect();
+    let outputs: Vec<UOp> = kernel.axes().into_iter().filter(|r| is_output(r) && closed(r)).collect();
     let mut ways = Vec::new();
     for core in target.tensor_cores {
         let Some(factors) = sums.iter().map(|u| factors(u, core)).collect::<Option<Vec<[UOp; 2]>>>() else { continue };

@@ -11,9 +11,9 @@ mod alu;
 mod compile;
 mod machine;
 mod shadow;
-mod warp;
 #[cfg(test)]
 mod tests;
+mod warp;
 
 use crate::dtype::DType;
 use crate::error::Error;
