@@ -5,6 +5,7 @@ mod common;
 use picograd::dtype::DType;
 use picograd::exec::{self, Choice, ScheduleItem, with_choice};
 use picograd::ir::{Op, TensorCore};
+use picograd::lower::Program;
 use picograd::opt::{self, Kernel};
 use picograd::target::Target;
 use picograd::{Device, Tensor};
@@ -35,6 +36,11 @@ fn all_cores() -> Target {
 
 /// Computes a tensor with these optimisations of its one kernel and without any, compares, and compiles the same for CUDA.
 fn check(make: impl Fn() -> Tensor, opts: &str) {
+    let programs = compared(make, opts);
+    assert!(programs[0].uops.iter().any(|u| u.op() == Op::Wmma));
+}
+
+fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
     let values = |choice: Choice| with_choice(choice, || make().cast(DType::F32).to_vec::<f32>().unwrap());
     let applied = Rc::new(std::cell::Cell::new(0));
@@ -61,8 +67,8 @@ fn check(make: impl Fn() -> Tensor, opts: &str) {
         .filter_map(|k| k.apply_all(&opt::parse(opts).unwrap(), &target).ok())
         .map(|k| exec::lowered(&k, &target).unwrap())
         .collect();
-    assert!(programs[0].uops.iter().any(|u| u.op() == Op::Wmma));
     common::compile_for_cuda(&programs);
+    programs
 }
 
 #[test]
@@ -119,6 +125,7 @@ fn what_is_around_a_product_stays_right() {
     check(|| x.matmul(&w.t()).cast(DType::F32) * x.matmul(&v.t()).cast(DType::F32), "TC:2:0");
     let (odd_a, odd_b) = (whole(&[19, 37], 7, bf16), whole(&[37, 13], 8, bf16));
     check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0");
+    check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0 AHEAD:4:0");
     check(|| odd_a.matmul(&odd_b), "PADTO:0:32 PADTO:1:16 PADTO:2:32 UPCAST:1:2 UPCAST:0:2 UNROLL:2:2 TC:2:0");
     // A convolution: the channels are the axis of the product, and its window is left to loops.
     let (image, kernel) = (whole(&[2, 16, 10, 10], 9, bf16), whole(&[16, 16, 3, 3], 10, bf16));
@@ -142,6 +149,27 @@ fn the_heuristic_uses_them() {
             }
         }
     }
+}
+
+/// Loads a turn ahead, with tensor cores and without, of what is guarded too, and of what an index is read for, which cannot be.
+#[test]
+fn loads_ahead_are_right() {
+    let (a, b) = (whole(&[12, 20], 1, DType::F32), whole(&[20, 6], 2, DType::F32));
+    for opts in ["AHEAD:2:0", "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 AHEAD:3:0", "PADTO:2:8 UNROLL:2:4 AHEAD:2:0", "AHEAD:2:0 UNROLL:2:0"] {
+        let programs = compared(|| a.matmul(&b), opts);
+        let loads = programs[0].uops.iter().filter(|u| u.op() == Op::Load).count();
+        let kept = programs[0].uops.iter().filter(|u| u.op() == Op::DefineAcc && u.src()[0].op() == Op::Load).count();
+        // Where there is a loop, each load stands twice: before it and in it.
+        assert_eq!(
+            (kept > 0, loads == 2 * kept),
+            if opts.ends_with("AHEAD:2:0 UNROLL:2:0") { (false, false) } else { (true, true) },
+            "{opts}"
+        );
+    }
+    let rows = Tensor::new([3i32, 0, 2, 1, 3]).to("INTERP").contiguous().realize().unwrap();
+    let picked = || (a.i(&rows).contiguous() * 1.0).sum(1);
+    compared(picked, "AHEAD:1:0");
+    compared(|| a.i(&rows).sum(0), "AHEAD:1:0");
 }
 
 /// What they are not for is refused with a reason.

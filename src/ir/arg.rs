@@ -326,6 +326,8 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
+    /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear program.
+    Ahead(u32),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
         /// Number, unique in the kernel.

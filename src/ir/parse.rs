@@ -137,7 +137,7 @@ impl<'a> Line<'a> {
         }
         let sample = sample(op);
         if !self.eat('{') {
-            let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous);
+            let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous | Op::Load);
             return if optional { Ok(Arg::None) } else { Err(format!("{op:?} needs a payload such as {sample}")) };
         }
         if sample.is_empty() {
@@ -210,6 +210,7 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
+            Op::Load => Arg::Ahead(self.number_of("ahead")?),
             Op::Wmma => {
                 let name = self.name_of("core")?;
                 let core = TensorCore::from_name(&name).ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
@@ -427,7 +428,7 @@ fn show(text: &str) -> String {
     }
 }
 
-/// A payload of the op, for messages and the document; empty where it carries none. `Sink` and `Contiguous` may go without theirs.
+/// A payload of the op, for messages and the document; empty where it carries none. `Sink`, `Contiguous` and `Load` may go without theirs.
 pub(super) fn sample(op: Op) -> &'static str {
     match op {
         Op::Const => "1.0",
@@ -455,6 +456,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::DefineAcc => "{acc=0}",
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",
+        Op::Load => "{ahead=0}",
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Sink => "{name=\"kernel\"}",

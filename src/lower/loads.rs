@@ -41,12 +41,12 @@ fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
 pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
     // By buffer and by all of the place but the literal.
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(UOp, UOp), usize> = FxHashMap::default();
+    let mut known: FxHashMap<(UOp, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
         let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src().len() == 1;
         let Some(place) = u.src().first().filter(|p| plain && p.src()[0].op() == Op::DefineGlobal) else { continue };
         let Some((buffer, linear, at)) = taken_apart(place) else { continue };
-        let group = *known.entry((buffer, linear.build())).or_insert_with(|| {
+        let group = *known.entry((buffer, linear.build(), u.arg().clone())).or_insert_with(|| {
             groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
             groups.len() - 1
         });
@@ -61,7 +61,7 @@ pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
         while let Some((at, _)) = rest.first() {
             let n = side_by_side(rest, &shared, most);
             if n > 1 {
-                let vector = UOp::new(Op::Load, dtype.vec(n as u16), [first(&place, &shared, *at)].to_src(), Arg::None);
+                let vector = UOp::new(Op::Load, dtype.vec(n as u16), [first(&place, &shared, *at)].to_src(), loads[0].1.arg().clone());
                 map.extend(rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))));
             }
             rest = &rest[n..];

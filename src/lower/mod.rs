@@ -1,6 +1,7 @@
 //! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
 //! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
 
+mod ahead;
 mod decompose;
 mod expand;
 mod guard;
@@ -74,6 +75,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let ast = decompose::decompose(&ast, target);
     lap(4, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
+    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
     lap(5, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }

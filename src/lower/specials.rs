@@ -34,7 +34,7 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
     let mut all: Vec<UOp> = ranges;
     let order = ast.toposort();
-    let mut rest: Vec<UOp> = order.iter().cloned().filter(|u| u.op() == Op::Range && !all.contains(u)).collect();
+    let mut rest: Vec<UOp> = order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
     if target.grid {

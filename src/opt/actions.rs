@@ -54,6 +54,7 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 if !target.tensor_cores.is_empty() {
                     add(OptOp::Tc, &WAYS);
                 }
+                add(OptOp::Ahead, &[0]);
             }
             _ => continue,
         }

@@ -127,6 +127,19 @@ impl Kernel {
                 }
                 done(tensor_core::apply(&self.ast, way), self.locals)
             }
+            OptOp::Ahead => {
+                if !target.grid || kind != AxisKind::Reduce {
+                    return refuse(format!("axis {} is of kind {kind:?}, or no loop of a thread in a workgroup", opt.axis));
+                }
+                let order = self.ast.toposort();
+                let loads = order.iter().filter(|u| u.op() == Op::Load && *u.arg() == Arg::None && u.uses_range(r.range_id()));
+                let ahead = |u: &UOp| UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), Arg::Ahead(r.range_id()));
+                let map: FxHashMap<UOp, UOp> = loads.map(|u| (u.clone(), ahead(u))).collect();
+                if map.is_empty() {
+                    return refuse("nothing is loaded in the loop".into());
+                }
+                done(self.ast.substitute(&map), self.locals)
+            }
             OptOp::NoLocals => unreachable!("handled above"),
         }
     }

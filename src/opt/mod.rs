@@ -39,13 +39,15 @@ pub enum OptOp {
     PadTo,
     /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in which that can be done.
     Tc,
+    /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
+    Ahead,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 10] = [
+    pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -55,6 +57,7 @@ impl OptOp {
         OptOp::Swap,
         OptOp::PadTo,
         OptOp::Tc,
+        OptOp::Ahead,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -69,6 +72,7 @@ impl OptOp {
             OptOp::Swap => "SWAP",
             OptOp::PadTo => "PADTO",
             OptOp::Tc => "TC",
+            OptOp::Ahead => "AHEAD",
             OptOp::NoLocals => "NOLOCALS",
         }
     }

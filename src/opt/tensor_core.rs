@@ -251,6 +251,11 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
             apply(&mut k, OptOp::Local, r, amount)?;
         }
     }
+    // Smaller tiles leave registers to more warps, and what is guarded is loaded one by one.
+    let whole = [0, 1].map(|i| TILE[i] / way.core.dims[i]);
+    if let Some(axis) = named(&k, &way.k).filter(|axis| waste == 1.0 && tile == whole && extent(&k.axes()[*axis]) >= 4) {
+        k = k.apply(&Opt::new(OptOp::Ahead, axis, 0), target).ok()?;
+    }
     Some(k)
 }
 

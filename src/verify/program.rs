@@ -32,7 +32,11 @@ fn lowered(u: &UOp) -> Verdict {
             let wide = if narrow(u.dtype()) { u.src()[0].dtype() } else { u.dtype() };
             rule(wide.scalar == Scalar::F32, "floats of 16 and 8 bits are converted to and from f32", u)
         }
-        Op::DefineAcc | Op::Assign => rule(!narrow(u.dtype()), "floats of 16 and 8 bits are not accumulated", u),
+        Op::DefineAcc | Op::Assign => {
+            let kept = u.src().last().is_some_and(|value| value.op() == Op::Load);
+            rule(!narrow(u.dtype()) || kept, "floats of 16 and 8 bits are not accumulated", u)
+        }
+        Op::Load => rule(*u.arg() == Arg::None, "a load stands where it is made", u),
         op if op.is_alu() && op != Op::Bitcast && op != Op::Cast => {
             rule(!narrow(u.dtype()) && !u.src().iter().any(|s| narrow(s.dtype())), "floats of 16 and 8 bits are not computed with", u)
         }
