@@ -51,7 +51,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PRINT_AFTER",
         takes: "the name of a pass",
-        doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, guard, decompose or linearize.",
+        doc: "Prints each kernel after that pass: schedule, optimize, stage, expand, share_reduces, name_positions, guard, decompose or linearize.",
     },
     Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
     Variable {

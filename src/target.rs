@@ -22,7 +22,7 @@ pub struct Target {
     pub local_max: usize,
     /// Most threads of a workgroup in each dimension.
     pub local_dims: [usize; 3],
-    /// Bytes of local memory.
+    /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
     /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
     pub fma: bool,
@@ -69,7 +69,7 @@ impl Target {
             grid_max: [1, 1, 1],
             local_max: 1,
             local_dims: [1; 3],
-            local_bytes: 0,
+            local_bytes: 512 << 10,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,

@@ -326,6 +326,10 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
+    /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first pass of the lowering.
+    Staged(u32),
+    /// The same, where what is copied is loaded a turn of the loop ahead.
+    StagedAhead(u32),
     /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear program.
     Ahead(u32),
     /// A loop axis: its number in the kernel and what it becomes.

@@ -210,6 +210,8 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
+            Op::Load if self.starts("staged_ahead") => Arg::StagedAhead(self.number_of("staged_ahead")?),
+            Op::Load if self.starts("staged") => Arg::Staged(self.number_of("staged")?),
             Op::Load => Arg::Ahead(self.number_of("ahead")?),
             Op::Wmma => {
                 let name = self.name_of("core")?;

@@ -148,7 +148,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
         let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
         let copies: usize = open.iter().map(|&k| extent(&ranges[k])).product();
         let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
-        if open.is_empty() && closed.is_empty() && u.op() != Op::Sink {
+        if open.is_empty() && closed.is_empty() && !matches!(u.op(), Op::Sink | Op::Barrier) {
             nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
         } else {
             each_step(&start, ranges, &open, |steps| {
@@ -181,7 +181,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         }
                     }
                     Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
-                    Op::Sink => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
+                    Op::Sink | Op::Barrier => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
                     _ => u.with_src(u.src().iter().map(now).collect::<Src>()),
                 };
                 // At once, so that users are made of the simple form.
@@ -251,7 +251,7 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 let src: Src = u.src().iter().map(splat).collect();
                 UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone())
             }
-            Op::Sink => {
+            Op::Sink | Op::Barrier => {
                 let mut stores: Src = Src::new();
                 for s in new_src(&done) {
                     // A store that had to be taken apart is a list of stores.
@@ -276,7 +276,7 @@ fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
     if !guarded && step(&place.src()[1], r) == Some(1) {
         let base = simplify(&at(place, r, 0));
         let mut src: Src = [base].to_src();
-        src.extend(u.src()[1..].iter().map(|alt| alt.splat(n)));
+        src.extend(u.src()[1..].iter().map(|alt| if alt.dtype() == DType::VOID { alt.clone() } else { alt.splat(n) }));
         return UOp::new(Op::Load, u.dtype().vec(n), src, u.arg().clone());
     }
     UOp::new(Op::Vectorize, u.dtype().vec(n), (0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>(), Arg::None)

@@ -32,7 +32,8 @@ impl Loops {
         for s in sink.src() {
             ranges.extend(closed(s).cloned());
         }
-        for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
+        // Stores inside a kernel fill local memory.
+        for u in order.iter().rev().filter(|u| matches!(u.op(), Op::Reduce | Op::Store)) {
             ranges.extend(closed(u).cloned());
         }
         let mut seen = FxHashSet::default();
@@ -170,7 +171,9 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         for s in u.src() {
             // A reduce leaves the loops that it closes.
             if u.op() != Op::Reduce && s.op() != Op::Range {
-                b = loops.deeper(b, block[number[&s.id()]]);
+                // What waits for a store is outside the loops that the store closes.
+                let from = if u.op() == Op::Barrier { closed(s).map(|r| loops.place[&r.range_id()]).min() } else { None };
+                b = loops.deeper(b, from.map_or(block[number[&s.id()]], |outermost| loops.parent[outermost]));
             }
         }
         match u.op() {
@@ -325,6 +328,8 @@ impl Emit<'_> {
         let urgency = |i: Item| -> (u8, usize, Item) {
             match i {
                 Item::Node(n) if self.order[n].op() == Op::Store => (2, n, i),
+                // Loads are under way while threads wait for each other.
+                Item::Node(n) if self.order[n].op() == Op::Barrier => (1, n, i),
                 Item::Node(n) | Item::Step(n) => (0, n, i),
                 // An accumulator is set right before its loop.
                 Item::Start(n) => (1, n, i),
@@ -400,7 +405,10 @@ impl Emit<'_> {
                 let at = plain(&place);
                 if let Some(open) = &open {
                     self.push(open.clone());
-                    self.push(at.clone());
+                    // A load without a guard may be of the same place.
+                    if !self.listed.has(at.id()) {
+                        self.push(at.clone());
+                    }
                 }
                 let store = UOp::new(Op::Store, DType::VOID, [at, value].to_src(), Arg::None);
                 self.push(store.clone());

@@ -1,6 +1,7 @@
 //! Loads that lie side by side become one of a vector, and so do stores, where a target has no use for each on its own: the copies that a thread makes of a load when a range is written
 //! out. A CPU broadcasts from memory for nothing; a GPU pays for every load.
 
+use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
@@ -39,14 +40,26 @@ fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
 
 /// Joins the loads of a kernel whose ranges are written out.
 pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
+    let (ast, staged) = join(ast, Op::DefineGlobal, target);
+    // Loads of a copy depend on those that fill it, so they come after them.
+    if staged { join(&ast, Op::DefineLocal, target).0 } else { ast }
+}
+
+/// Joins the loads from one sort of memory, and says whether there are any from local memory.
+fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
+    let mut staged = false;
     // By buffer and by all of the place but the literal.
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(UOp, UOp, Arg), usize> = FxHashMap::default();
+    let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
-        let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src().len() == 1;
-        let Some(place) = u.src().first().filter(|p| plain && p.src()[0].op() == Op::DefineGlobal) else { continue };
+        let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
+        let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2) else { continue };
+        staged |= place.src()[0].op() == Op::DefineLocal;
+        if place.src()[0].op() != memory {
+            continue;
+        }
         let Some((buffer, linear, at)) = taken_apart(place) else { continue };
-        let group = *known.entry((buffer, linear.build(), u.arg().clone())).or_insert_with(|| {
+        let group = *known.entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone())).or_insert_with(|| {
             groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
             groups.len() - 1
         });
@@ -61,13 +74,15 @@ pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
         while let Some((at, _)) = rest.first() {
             let n = side_by_side(rest, &shared, most);
             if n > 1 {
-                let vector = UOp::new(Op::Load, dtype.vec(n as u16), [first(&place, &shared, *at)].to_src(), loads[0].1.arg().clone());
+                let mut src: Src = rest[0].1.src().iter().cloned().collect();
+                src[0] = first(&place, &shared, *at);
+                let vector = UOp::new(Op::Load, dtype.vec(n as u16), src, rest[0].1.arg().clone());
                 map.extend(rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))));
             }
             rest = &rest[n..];
         }
     }
-    if map.is_empty() { ast.clone() } else { ast.substitute(&map) }
+    (if map.is_empty() { ast.clone() } else { ast.substitute(&map) }, staged)
 }
 
 /// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written out from the start, so that no range of it could become a vector.

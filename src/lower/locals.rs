@@ -58,7 +58,8 @@ pub fn share_reduces(ast: &UOp) -> UOp {
     threads.sort_by_key(|r| r.range_id());
     let count: usize = threads.iter().map(extent).product();
     let mut next_range = order.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
-    let mut next_local = 0;
+    let local = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
+    let mut next_local = order.iter().filter_map(local).max().unwrap_or(0);
     // Each thread has its own place, so no two write the same one.
     let place = |map: &FxHashMap<u32, UOp>| -> UOp {
         let mut sum = UOp::int(0);

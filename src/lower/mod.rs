@@ -9,6 +9,7 @@ mod linearize;
 mod loads;
 mod locals;
 mod specials;
+mod stage;
 mod tensor_core;
 mod transcendental;
 
@@ -21,7 +22,7 @@ use crate::target::Target;
 use std::time::{Duration, Instant};
 
 /// The names of the passes, in order. The optimizer comes before them, the renderer after.
-pub const PASSES: [&str; 6] = ["expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
+pub const PASSES: [&str; 7] = ["stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// A linear program, ready to be rendered.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub struct Program {
     /// What it costs.
     pub estimate: Estimate,
     /// The time that each pass took.
-    pub times: [Duration; 6],
+    pub times: [Duration; 7],
 }
 
 /// What one run of a kernel does, by its program.
@@ -56,27 +57,33 @@ pub type After<'a> = &'a mut dyn FnMut(&str, &[UOp]);
 
 /// Lowers a kernel.
 pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
-    let mut times = [Duration::ZERO; 6];
+    let mut times = [Duration::ZERO; 7];
     let mut clock = Instant::now();
     let mut lap = |i: usize, list: &[UOp], after: &mut dyn FnMut(&str, &[UOp])| {
         times[i] = clock.elapsed();
-        after(PASSES[i], list);
+        if !list.is_empty() {
+            after(PASSES[i], list);
+        }
         clock = Instant::now();
     };
     let args = arguments(&kernel.ast);
-    let ast = expand::expand(&kernel.ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
-    lap(0, std::slice::from_ref(&ast), after);
-    let ast = locals::share_reduces(&ast);
+    // Few kernels have staged loads, so the others do without the pass.
+    let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
+    let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
+    lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
+    let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
-    let (ast, launch) = specials::name_positions(&ast, target);
+    let ast = locals::share_reduces(&ast);
     lap(2, std::slice::from_ref(&ast), after);
-    let ast = guard::guard(&ast);
+    let (ast, launch) = specials::name_positions(&ast, &threads, target);
     lap(3, std::slice::from_ref(&ast), after);
-    let ast = decompose::decompose(&ast, target);
+    let ast = guard::guard(&ast);
     lap(4, std::slice::from_ref(&ast), after);
+    let ast = decompose::decompose(&ast, target);
+    lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
     let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
-    lap(5, &uops, after);
+    lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
 }

@@ -26,8 +26,19 @@ impl Default for Launch {
     }
 }
 
-/// The pass.
-pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
+/// The ranges that are threads of a workgroup, those last that are neighbours in memory: neighbours should load what lies side by side.
+pub fn thread_order(ast: &UOp) -> Vec<UOp> {
+    let kinds = [AxisKind::Local, AxisKind::Group];
+    let mut threads: Vec<UOp> =
+        crate::opt::Kernel::new(ast.clone()).axes().into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
+    let (accesses, _) = vector::accesses(ast);
+    threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+    warps_together(&ast.toposort(), &mut threads);
+    threads
+}
+
+/// The pass. Threads that copy together are in an order already, given by the numbers of their ranges.
+pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch) {
     let mut launch = Launch::default();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
@@ -41,14 +52,14 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
         let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
         launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
         let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
-        // Threads that are neighbours should load what lies side by side.
-        let (accesses, _) = vector::accesses(ast);
-        locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
-        // The threads of a warp are those whose numbers are closest.
-        if let Some(lanes) = order.iter().find_map(warp) {
-            let place = |r: &UOp| lanes.iter().rev().position(|l| *l == r.range_id()).map_or(0, |i| i + 1);
-            locals.sort_by_key(|r| place(r));
+        if threads.is_empty() {
+            // Threads that are neighbours should load what lies side by side.
+            let (accesses, _) = vector::accesses(ast);
+            locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+        } else {
+            locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
         }
+        warps_together(&order, &mut locals);
         launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
@@ -61,11 +72,11 @@ pub fn name_positions(ast: &UOp, target: &Target) -> (UOp, Launch) {
     (simplify(&ast.substitute(&map)), launch)
 }
 
-/// The ranges of the threads of a warp, by number, where they compute something together.
-fn warp(u: &UOp) -> Option<[u32; 2]> {
-    match u.arg() {
-        Arg::Wmma { lanes, .. } => Some(*lanes),
-        _ => None,
+/// Puts the ranges of the threads of a warp last, where they compute something together: those threads are the ones whose numbers are closest.
+fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R]) {
+    let warp = |u: &UOp| if let Arg::Wmma { lanes, .. } = u.arg() { Some(*lanes) } else { None };
+    if let Some(lanes) = order.iter().find_map(warp) {
+        threads.sort_by_key(|r| lanes.iter().rev().position(|l| *l == r.borrow().range_id()).map_or(0, |i| i + 1));
     }
 }
 

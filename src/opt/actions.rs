@@ -1,7 +1,7 @@
 //! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were seen to be of use.
 
 use super::{Kernel, Opt, OptOp, extent};
-use crate::ir::AxisKind;
+use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
 /// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis are refused by it.
@@ -10,6 +10,9 @@ const COPIES: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
 const LANES: [usize; 2] = [32, 64];
 /// Threads of a workgroup along an axis.
 const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+/// Steps of a reduce whose inputs are staged together, for workgroups and for the cache of a CPU.
+const STEPS: [usize; 3] = [8, 16, 32];
+const BLOCKS: [usize; 2] = [256, 512];
 /// Ways to use tensor cores: there are as many as pairs of output axes.
 const WAYS: [usize; 4] = [0, 1, 2, 3];
 /// Sizes that other optimisations divide well.
@@ -29,6 +32,13 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
+    let slot = |u: &UOp| match (u.op(), u.src().first().map(|place| place.src()[0].arg())) {
+        (Op::Load, Some(Arg::Global { slot, .. })) if *u.arg() == Arg::None => Some(*slot),
+        _ => None,
+    };
+    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter_map(slot).collect();
+    inputs.sort_unstable();
+    inputs.dedup();
     for (axis, r) in axes.iter().enumerate() {
         let size = extent(r);
         let mut add = |op: OptOp, amounts: &[usize]| opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)));
@@ -51,6 +61,7 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 }
                 add(OptOp::Group, &THREADS);
                 add(OptOp::GroupTop, &THREADS);
+                add(OptOp::Split, if target.grid { &STEPS } else { &BLOCKS });
                 if !target.tensor_cores.is_empty() {
                     add(OptOp::Tc, &WAYS);
                 }
@@ -58,6 +69,7 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
             }
             _ => continue,
         }
+        add(OptOp::Stage, &inputs);
         // An axis that is no longer than this is done whole.
         if !COPIES.contains(&size) && (2..=16).contains(&size) {
             add(if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast }, &[size]);

@@ -1,6 +1,6 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, tensor_core};
+use super::{Kernel, Opt, OptOp, extent, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
@@ -22,10 +22,14 @@ impl Kernel {
             let mut opts = self.opts.clone();
             opts.push(*opt);
             let next = Kernel { ast, opts, locals };
-            if !next.fits_local(target) {
-                return Err(Error::Opt { opt: opt.to_string(), msg: format!("local memory of {} bytes is too small", target.local_bytes) });
+            match next.local_bytes(target) {
+                Ok(bytes) if bytes <= target.local_bytes => Ok(next),
+                Ok(bytes) => {
+                    let msg = format!("local memory of {} bytes is too small for {bytes}", target.local_bytes);
+                    Err(Error::Opt { opt: opt.to_string(), msg })
+                }
+                Err(msg) => Err(Error::Opt { opt: opt.to_string(), msg }),
             }
-            Ok(next)
         };
         if opt.op == OptOp::NoLocals {
             if self.axes().iter().any(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)) {
@@ -113,6 +117,21 @@ impl Kernel {
                 }
                 done(pad(&self.ast, r, padded), self.locals)
             }
+            OptOp::Split => {
+                // Where the launch has all positions of an output axis, its order is not a loop's.
+                if !(kind == AxisKind::Reduce || (output && !target.grid)) {
+                    return refuse(format!("axis {} is of kind {kind:?}, which is no loop", opt.axis));
+                }
+                divides("an amount")?;
+                if amount == size {
+                    return refuse(format!("an axis of {size} is not cut by {amount}"));
+                }
+                done(self.split(r, amount, kind, false), self.locals)
+            }
+            OptOp::Stage => match stage::mark(self, r, opt.amount, target) {
+                Ok(ast) => done(ast, self.locals),
+                Err(why) => refuse(why),
+            },
             OptOp::Tc => {
                 let ways = tensor_core::ways(self, r, target);
                 let Some(way) = ways.get(opt.amount) else {
@@ -132,9 +151,16 @@ impl Kernel {
                     return refuse(format!("axis {} is of kind {kind:?}, or no loop of a thread in a workgroup", opt.axis));
                 }
                 let order = self.ast.toposort();
-                let loads = order.iter().filter(|u| u.op() == Op::Load && *u.arg() == Arg::None && u.uses_range(r.range_id()));
-                let ahead = |u: &UOp| UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), Arg::Ahead(r.range_id()));
-                let map: FxHashMap<UOp, UOp> = loads.map(|u| (u.clone(), ahead(u))).collect();
+                let loads = order.iter().filter(|u| u.op() == Op::Load && u.uses_range(r.range_id()));
+                let ahead = |u: &UOp| {
+                    let arg = match u.arg() {
+                        Arg::None => Arg::Ahead(r.range_id()),
+                        Arg::Staged(id) if *id == r.range_id() => Arg::StagedAhead(*id),
+                        _ => return None,
+                    };
+                    Some((u.clone(), UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), arg)))
+                };
+                let map: FxHashMap<UOp, UOp> = loads.filter_map(ahead).collect();
                 if map.is_empty() {
                     return refuse("nothing is loaded in the loop".into());
                 }
@@ -177,13 +203,17 @@ impl Kernel {
         self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    /// Shared reduces keep a part for each thread and each copy in local memory, in each round.
-    fn fits_local(&self, target: &Target) -> bool {
+    /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads, and a part for each thread and each copy of a shared reduce, in each round.
+    fn local_bytes(&self, target: &Target) -> std::result::Result<usize, String> {
+        let mut total = 0usize;
+        if self.opts.iter().any(|o| o.op == OptOp::Stage) {
+            total = stage::tiles(self, target)?.iter().map(|t| t.bytes()).fold(0, usize::saturating_add);
+        }
         let axes = self.axes();
         let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> { axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect() };
         let groups = of_kind(&[AxisKind::Group]);
         if groups.is_empty() {
-            return true;
+            return Ok(total);
         }
         let threads: usize = of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
         let bytes = |u: &UOp| {
@@ -191,7 +221,7 @@ impl Kernel {
             ROUNDS * u.dtype().itemsize().max(4) * threads * copies
         };
         let shared = |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
-        self.ast.toposort().iter().filter(shared).map(bytes).sum::<usize>() <= target.local_bytes
+        Ok(self.ast.toposort().iter().filter(shared).map(bytes).fold(total, usize::saturating_add))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, vector};
+use super::{Kernel, Opt, OptOp, extent, product, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -17,6 +17,9 @@ const GUARDED_LANE: f64 = 6.0;
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     if target.grid {
         return grid(kernel, target);
+    }
+    if let Some(staged) = product::panels(kernel, target) {
+        return staged;
     }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
@@ -187,7 +190,7 @@ pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
 }
 
 /// Divides the outermost output axis that can be divided.
-fn threads(k: &mut Kernel, target: &Target) {
+pub(super) fn threads(k: &mut Kernel, target: &Target) {
     let size = |reduce: bool| -> usize {
         k.axes().iter().filter(|r| r.range_kind().is_reduce() == reduce).map(extent).fold(1usize, usize::saturating_mul)
     };

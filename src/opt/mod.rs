@@ -5,6 +5,8 @@ mod actions;
 mod apply;
 mod grid;
 mod heuristic;
+mod product;
+pub mod stage;
 mod tensor_core;
 pub mod vector;
 
@@ -37,6 +39,10 @@ pub enum OptOp {
     Swap,
     /// The axis is made a multiple of `amount`; what is past its end is guarded.
     PadTo,
+    /// A loop becomes two, the inner one of `amount` steps.
+    Split,
+    /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of the workgroup, or in the order of use into memory of the thread.
+    Stage,
     /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in which that can be done.
     Tc,
     /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
@@ -47,7 +53,7 @@ pub enum OptOp {
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 11] = [
+    pub const ALL: [OptOp; 13] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -56,6 +62,8 @@ impl OptOp {
         OptOp::Thread,
         OptOp::Swap,
         OptOp::PadTo,
+        OptOp::Split,
+        OptOp::Stage,
         OptOp::Tc,
         OptOp::Ahead,
         OptOp::NoLocals,
@@ -71,6 +79,8 @@ impl OptOp {
             OptOp::Thread => "THREAD",
             OptOp::Swap => "SWAP",
             OptOp::PadTo => "PADTO",
+            OptOp::Split => "SPLIT",
+            OptOp::Stage => "STAGE",
             OptOp::Tc => "TC",
             OptOp::Ahead => "AHEAD",
             OptOp::NoLocals => "NOLOCALS",

@@ -296,10 +296,11 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         }
         let axis = rng.below(axes.len());
         let size = extent(&axes[axis]);
-        let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&OptOp::ALL[..8]) };
+        let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&OptOp::ALL[..10]) };
         let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size.is_multiple_of(*d)).collect();
         let amount = match op {
             OptOp::Swap => rng.below(axes.len()),
+            OptOp::Stage => rng.below(4),
             OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),
             _ if divisors.is_empty() || rng.once_in(8) => 0,
             _ => rng.pick(&divisors),

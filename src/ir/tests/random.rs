@@ -104,6 +104,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
         Op::Contiguous if rng.coin() => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
+        Op::Load if rng.coin() => Arg::Staged(rng.below(200) as u32),
         Op::Output => Arg::Output(rng.below(3)),
         Op::Leaf => Arg::Leaf(rng.next()),
         Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),

@@ -1,0 +1,147 @@
+//! Matrix products: which tiles of their inputs are staged. On a CPU it is a panel of the matrix along whose rows vectors run, copied once for all rows of the
+//! other one; where there are workgroups, a tile of each.
+
+use super::heuristic::{fastest_output, threads, try_apply};
+use super::{Kernel, Opt, OptOp, extent, vector};
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::target::Target;
+
+/// Uses of a panel below which it is not worth a copy, in register tiles.
+const USES: usize = 4;
+/// The same where the input does not run along vectors, so that elements are copied one by one.
+const SLOW_USES: usize = 16;
+/// Threads along each side of a workgroup.
+const SIDE: usize = 16;
+/// Steps of the sum whose inputs are staged together.
+const STEPS: [usize; 2] = [16, 8];
+/// Outputs from which on a thread has 8 × 8 of them, and 4 × 4. With fewer, most of a GPU would idle.
+const MANY: [(usize, usize); 2] = [(1 << 22, 8), (1 << 19, 4)];
+
+/// A sum of products of two loads, one of which does without the rows of the output and the other without its columns.
+struct Product {
+    /// The output axis along memory.
+    column: UOp,
+    /// The longest output axis that the columns' load does without.
+    row: UOp,
+    /// What is summed over.
+    step: UOp,
+    /// The load that depends on the row.
+    left: UOp,
+    /// The load that depends on the column.
+    right: UOp,
+}
+
+fn is_output(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
+}
+
+/// The argument that a load is from.
+fn slot(load: &UOp) -> Option<usize> {
+    if let Arg::Global { slot, .. } = load.src()[0].src()[0].arg() { Some(*slot) } else { None }
+}
+
+fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
+    k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
+}
+
+impl Product {
+    fn of(k: &Kernel) -> Option<Product> {
+        let order = k.ast.toposort();
+        let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
+        let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
+        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else { return None };
+        let body = main.src()[0].toposort();
+        let loads: Vec<&UOp> = body.iter().filter(|u| u.op() == Op::Load).collect();
+        let [a, b] = loads.as_slice() else { return None };
+        // Guards are for convolutions, which have other shapes.
+        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id())) || slot(a) == slot(b) {
+            return None;
+        }
+        let axes = k.axes();
+        let column = axes[fastest_output(k)?].clone();
+        let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id())) {
+            (false, true) => (a, b),
+            (true, false) => (b, a),
+            _ => return None,
+        };
+        let is_row = |r: &&UOp| is_output(r) && left.uses_range(r.range_id()) && !right.uses_range(r.range_id());
+        let row = axes.iter().filter(is_row).max_by_key(|r| extent(r))?.clone();
+        Some(Product { column, row, step: step.clone(), left: (*left).clone(), right: (*right).clone() })
+    }
+}
+
+/// On a CPU: a register tile of the output, and a panel of what its columns are made of.
+pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
+    let p = Product::of(kernel)?;
+    if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
+        return None;
+    }
+    let lanes = target.vector_bytes / 4;
+    let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
+    // Registers for sums, for a row of what is loaded and for one value that goes with all of it; two are left for the compiler.
+    let registers = if target.vector_bytes >= 64 { 30 } else { 14 };
+    let uses: usize = kernel.axes().iter().filter(|r| is_output(r) && !p.right.uses_range(r.range_id())).map(extent).product();
+    let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) { USES } else { SLOW_USES };
+    let mut best: Option<(f64, usize, usize)> = None;
+    for vectors in (1..=4).rev().filter(|v| lanes >= 4 && columns.is_multiple_of(v * lanes) && steps * v * lanes * 4 <= target.local_bytes)
+    {
+        let fits = |r: &usize| rows.is_multiple_of(*r) && r * vectors + vectors < registers && uses >= r * least;
+        for r in (2..=8usize).filter(fits) {
+            // What is loaded for one multiplication.
+            let cost = (r + vectors) as f64 / (r * vectors) as f64;
+            if best.is_none_or(|b| cost < b.0) {
+                best = Some((cost, r, vectors));
+            }
+        }
+    }
+    let (_, height, width) = best.filter(|b| b.1 * b.2 >= 4)?;
+    let mut k = kernel.clone();
+    // A panel is outside of everything that uses it.
+    let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
+    let column = axis_of(&k, &p.column)?;
+    if apart < column && !try_apply(&mut k, Opt::new(OptOp::Swap, apart, column), target) {
+        return None;
+    }
+    for (r, amount) in [(&p.column, width * lanes), (&p.row, height)] {
+        let axis = axis_of(&k, r)?;
+        k = k.apply(&Opt::new(OptOp::Upcast, axis, amount), target).ok()?;
+    }
+    threads(&mut k, target);
+    let inner = k.axes().iter().rposition(is_output)?;
+    k.apply(&Opt::new(OptOp::Stage, inner, slot(&p.right)?), target).ok()
+}
+
+/// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
+pub(super) fn tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
+    let p = Product::of(kernel)?;
+    let outputs: usize = kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
+    let most = MANY.iter().find(|m| outputs >= m.0)?.1;
+    let fits = |n: &usize| extent(&p.row).is_multiple_of(n * SIDE) && extent(&p.column).is_multiple_of(n * SIDE);
+    let side = [8, 4].into_iter().find(|n| *n <= most && fits(n))?;
+    STEPS.into_iter().find_map(|steps| {
+        let mut k = kernel.clone();
+        for r in [&p.column, &p.row] {
+            // Threads side by side have vectors side by side; more of them are further apart.
+            for (op, amount) in [(OptOp::Upcast, 4), (OptOp::Local, SIDE), (OptOp::Upcast, side / 4)] {
+                if amount > 1 {
+                    let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+                    k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+                }
+            }
+        }
+        let axis = axis_of(&k, &p.step)?;
+        if extent(&p.step) == steps {
+            return None;
+        }
+        k = k.apply(&Opt::new(OptOp::Split, axis, steps), target).ok()?;
+        for load in [&p.left, &p.right] {
+            k = k.apply(&Opt::new(OptOp::Stage, axis, slot(load)?), target).ok()?;
+        }
+        // Written out, the loads of a step are on their way while the step before is computed: a tenth of the time on an H200.
+        if side == 8 {
+            k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
+        }
+        Some(k)
+    })
+}

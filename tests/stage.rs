@@ -1,0 +1,167 @@
+//! Staged loads: the same bits as without, on the interpreter with races looked for and on the compilers that are there.
+
+use picograd::exec::ScheduleItem;
+use picograd::ir::{Op, UOp};
+use picograd::opt::{self, Kernel};
+use picograd::runtime::interp::{Fault, Interp, Memory, Options};
+use picograd::target::Target;
+use picograd::tensor::Conv;
+use picograd::{DType, Device, Tensor};
+
+fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
+    let n: usize = shape.iter().product();
+    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 2003) as f32 / 64.0 - 15.0).collect();
+    Tensor::from_vec(list, shape).cast(dtype).to(device).realize().unwrap()
+}
+
+/// What a tensor's one kernel computes with these optimisations.
+fn with(t: &Tensor, opts: &str) -> picograd::Result<Vec<u8>> {
+    let mut items = t.schedule()?;
+    assert_eq!(items.len(), 1, "one kernel is expected");
+    items.remove(0).lower_with(&opt::parse(opts)?)?.run()?;
+    t.to_bytes()
+}
+
+/// The linear program of a tensor's one kernel.
+fn program(t: &Tensor, opts: &str, target: &Target) -> picograd::Result<Vec<UOp>> {
+    let schedule = t.schedule()?;
+    let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
+    let kernel = Kernel::new(ast.clone()).apply_all(&opt::parse(opts)?, target)?;
+    Ok(picograd::exec::lowered(&kernel, target)?.uops)
+}
+
+fn count(uops: &[UOp], op: Op) -> usize {
+    uops.iter().filter(|u| u.op() == op).count()
+}
+
+/// The bits with the optimisations and without the staging among them, on each device that is there.
+#[track_caller]
+fn same(make: impl Fn(&str) -> Tensor, devices: &[&str], opts: &str) {
+    let unstaged: Vec<&str> = opts.split_whitespace().filter(|o| !o.starts_with("STAGE")).collect();
+    assert!(unstaged.len() < opts.split_whitespace().count(), "something is staged");
+    for device in devices {
+        if Device::get(device).is_err() {
+            continue;
+        }
+        let expected = with(&make(device), &unstaged.join(" ")).unwrap();
+        let got = with(&make(device), opts).unwrap_or_else(|e| panic!("{device}: {e}"));
+        assert!(expected == got, "{device} {opts}: other bits than without staging");
+    }
+}
+
+#[track_caller]
+fn refused(t: &Tensor, opts: &str, target: &Target, why: &str) {
+    let e = program(t, opts, target).expect_err(opts).to_string();
+    assert!(e.contains(why), "{opts}: {e}, expected {why}");
+}
+
+const CPUS: [&str; 2] = ["CPU:CLANG", "CPU:LLVM"];
+
+fn matmul(m: usize, k: usize, n: usize, dtype: DType) -> impl Fn(&str) -> Tensor {
+    move |d| values(&[m, k], dtype, d).matmul(&values(&[k, n], dtype, d))
+}
+
+#[test]
+fn tiles_of_both_inputs_of_a_product() {
+    let opts = "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2";
+    same(matmul(32, 64, 64, DType::F32), &["INTERP"], opts);
+    // One wait before the copies and one after them, two tiles, and nothing but the copies reads the inputs.
+    let uops = program(&matmul(32, 64, 64, DType::F32)("INTERP"), opts, &Target::interp()).unwrap();
+    assert_eq!((count(&uops, Op::Barrier), count(&uops, Op::DefineLocal)), (2, 2));
+    let inner = uops.iter().rposition(|u| u.op() == Op::Range).unwrap();
+    let global = |u: &&UOp| u.op() == Op::Load && u.src()[0].src()[0].op() == Op::DefineGlobal;
+    assert_eq!(uops[inner..].iter().filter(global).count(), 0);
+    for dtype in [DType::F16, DType::BF16, DType::I32, DType::I8, DType::F64, DType::U64] {
+        same(matmul(32, 64, 64, dtype), &["INTERP"], "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2");
+    }
+}
+
+#[test]
+fn later_optimisations_change_the_tile() {
+    same(matmul(32, 64, 64, DType::F32), &["INTERP"], "SPLIT:2:16 STAGE:2:2 UPCAST:1:4 LOCAL:1:8 STAGE:3:1 LOCAL:0:2 UNROLL:5:4");
+}
+
+#[test]
+fn odd_sizes() {
+    // 5 threads, 7 columns each, 9 steps: no count divides another.
+    same(matmul(15, 27, 35, DType::F32), &["INTERP"], "UPCAST:1:7 LOCAL:1:5 LOCAL:0:3 SPLIT:3:9 STAGE:3:1 STAGE:3:2");
+    same(matmul(15, 27, 35, DType::F32), &["INTERP"], "LOCAL:1:5 STAGE:1:1 STAGE:1:2");
+    same(matmul(15, 27, 35, DType::F32), &CPUS, "UPCAST:1:7 UPCAST:0:3 SWAP:0:1 STAGE:0:2");
+    same(matmul(1, 27, 35, DType::F32), &CPUS, "UPCAST:0:5 STAGE:0:1");
+    same(
+        matmul(13, 17, 19, DType::F32),
+        &["INTERP"],
+        "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 STAGE:3:2",
+    );
+}
+
+#[test]
+fn panels_on_a_cpu() {
+    for dtype in [DType::F32, DType::BF16, DType::I32, DType::F64] {
+        same(matmul(32, 64, 128, dtype), &CPUS, "UPCAST:1:64 UPCAST:0:4 SWAP:0:1 THREAD:0:2 STAGE:0:2");
+    }
+    // A panel of what is not contiguous along vectors, and blocks of a sum.
+    let turned = |d: &str| values(&[16, 48], DType::F32, d).matmul(&values(&[64, 48], DType::F32, d).t());
+    same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SWAP:0:1 STAGE:0:2");
+    same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SPLIT:2:16 STAGE:2:2 STAGE:2:1");
+    let uops = program(&matmul(32, 64, 128, DType::F32)("CPU"), "UPCAST:1:64 SWAP:0:1 STAGE:1:2", &Target::c(1, 64)).unwrap();
+    assert_eq!(count(&uops, Op::DefineLocal), 1);
+}
+
+#[test]
+fn guarded_loads_are_guarded_where_they_are_copied() {
+    let conv = |d: &str| {
+        let (x, w) = (values(&[2, 4, 9, 9], DType::F32, d), values(&[8, 4, 3, 3], DType::F32, d));
+        x.conv2d(&w, Conv::new().padding(1))
+    };
+    let axes = program(&conv("INTERP"), "", &Target::interp()).unwrap();
+    assert!(count(&axes, Op::Range) == 3, "{axes:?}");
+    same(conv, &["INTERP"], "LOCAL:1:4 LOCAL:3:9 STAGE:6:1 STAGE:6:2");
+    same(conv, &["INTERP"], "UPCAST:1:4 LOCAL:3:3 UPCAST:3:3 STAGE:5:1");
+    same(conv, &CPUS, "UPCAST:1:4 STAGE:2:1 STAGE:2:2");
+    same(conv, &CPUS, "UPCAST:3:9 UPCAST:1:4 STAGE:3:1");
+}
+
+#[test]
+fn beside_shared_reduces() {
+    same(matmul(8, 64, 16, DType::F32), &["INTERP"], "LOCAL:1:4 GROUP:3:8 STAGE:4:1 STAGE:4:2");
+    same(matmul(8, 64, 16, DType::F32), &["INTERP"], "LOCAL:1:4 SPLIT:3:16 STAGE:3:2 GROUPTOP:4:4");
+}
+
+#[test]
+fn races_are_looked_for() {
+    let t = matmul(16, 32, 32, DType::F32)("INTERP");
+    let uops = program(&t, "UPCAST:1:2 LOCAL:1:8 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2", &Target::interp()).unwrap();
+    let run = |uops: &[UOp]| {
+        let mut buffers = [vec![0u8; 16 * 32 * 4], vec![1u8; 16 * 32 * 4], vec![1u8; 32 * 32 * 4]];
+        let memory: Vec<Memory> = buffers.iter_mut().map(|b| Memory::new(b)).collect();
+        let interp = Interp::compile(uops).unwrap();
+        interp.run_with(&memory, interp.launch(), &Options { races: true, ..Options::default() })
+    };
+    run(&uops).unwrap();
+    // Without the wait before the copies, one thread writes what another still reads.
+    let mut without = uops.clone();
+    without.remove(uops.iter().position(|u| u.op() == Op::Barrier).unwrap());
+    assert!(matches!(run(&without), Err(Fault::Race { .. })));
+}
+
+#[test]
+fn what_cannot_be_staged() {
+    let t = matmul(32, 64, 64, DType::F32)("INTERP");
+    let target = Target::interp();
+    refused(&t, "STAGE:2:0", &target, "writes argument 0");
+    refused(&t, "STAGE:2:7", &target, "nothing is loaded from argument 7");
+    refused(&t, "STAGE:9:1", &target, "there is no axis 9");
+    refused(&t, "STAGE:2:1", &target, "nothing of it is used below the loop");
+    refused(&t, "LOCAL:1:8 STAGE:2:1", &target, "kind Local");
+    refused(&t, "SPLIT:2:8 STAGE:2:1 STAGE:2:1", &target, "staged already");
+    refused(&t, "SPLIT:2:8 STAGE:2:1 UNROLL:2:8", &target, "the loop of a staged load is gone");
+    refused(&t, "SPLIT:2:7", &target, "does not divide");
+    refused(&t, "SPLIT:2:64", &target, "is not cut by 64");
+    refused(&t, "SPLIT:0:8", &target, "no loop");
+    let large = matmul(1024, 1024, 1024, DType::F32)("CPU");
+    refused(&large, "STAGE:0:2", &Target::c(1, 64), "too small");
+    let table = values(&[64, 8], DType::F32, "INTERP");
+    let at = values(&[16], DType::F32, "INTERP").cast(DType::I32).realize().unwrap();
+    refused(&table.index_select(0, &at), "STAGE:0:2", &target, "depends on data");
+}
