@@ -151,6 +151,26 @@ fn the_heuristic_uses_them() {
     }
 }
 
+/// Tiles of both factors in local memory, also loaded a turn ahead.
+#[test]
+fn staged_factors_are_right() {
+    for (i, (turn_a, turn_b)) in [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate() {
+        let made = |turned: bool, seed: usize| {
+            let x = whole(&[128, 128], seed, DType::BF16);
+            if turned { x.t() } else { x }
+        };
+        let (a, b) = (made(turn_a, i), made(turn_b, i + 7));
+        for opts in [
+            "TC:2:0 LOCAL:0:2 LOCAL:1:2 STAGE:6:1 STAGE:6:2",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 AHEAD:4:0",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:0 LOCAL:0:2 LOCAL:0:2 SPLIT:4:2 STAGE:4:1 AHEAD:4:0",
+        ] {
+            check(|| a.matmul(&b), opts);
+        }
+    }
+}
+
 /// Loads a turn ahead, with tensor cores and without, of what is guarded too, and of what an index is read for, which cannot be.
 #[test]
 fn loads_ahead_are_right() {
