@@ -24,6 +24,10 @@ pub struct Target {
     pub local_dims: [usize; 3],
     /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
+    /// Most buffers of a kernel.
+    pub max_buffers: usize,
+    /// Bytes up to which a buffer counts as one; a longer one counts as several.
+    pub buffer_bytes: usize,
     /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
     pub fma: bool,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
@@ -70,6 +74,8 @@ impl Target {
             local_max: 1,
             local_dims: [1; 3],
             local_bytes: 512 << 10,
+            max_buffers: usize::MAX,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -80,7 +86,7 @@ impl Target {
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it has everything, so that every optimisation can be checked on it.
+    /// The interpreter: it has everything, so that every optimisation can be checked on it, and as few buffers in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",
@@ -92,6 +98,8 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 64 << 10,
+            max_buffers: 31,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -110,6 +118,8 @@ impl Target {
             local_max: 256,
             local_dims: [256; 3],
             local_bytes: 32 << 10,
+            max_buffers: 64,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -128,6 +138,8 @@ impl Target {
             local_max: 1024,
             local_dims: [1024, 1024, 64],
             local_bytes: 48 << 10,
+            max_buffers: 480,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
@@ -146,6 +158,8 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 32 << 10,
+            max_buffers: 31,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITHOUT_F64,
             native: &[],
@@ -165,6 +179,8 @@ impl Target {
             local_max: 256,
             local_dims: [256, 256, 64],
             local_bytes: 16 << 10,
+            max_buffers: 8,
+            buffer_bytes: 128 << 20,
             fma: false,
             arithmetic: WITHOUT_F64,
             native: &[],

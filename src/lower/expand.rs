@@ -8,8 +8,8 @@ use super::loads::{join_loads, join_stores};
 use super::tensor_core;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
-use crate::opt::extent;
 use crate::opt::vector::{self, step};
+use crate::opt::{extent, gate};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -21,7 +21,7 @@ pub fn expand(ast: &UOp, products: bool, target: &Target) -> UOp {
     let mut ast = cut_to_lanes(&written, target);
     // Lanes first: there is less to do before copies are made.
     for r in choose_vectors(&ast, target) {
-        ast = simplify(&vectorize(&ast, &r));
+        ast = simplify(&vectorize(&ast, &r, target));
     }
     let rest = marked(&ast);
     if !rest.is_empty() {
@@ -162,7 +162,10 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         if !shared && (copies >= MANY_SUMS || u.src()[0].op() == Op::Wmma) {
                             let mut values: Vec<UOp> = Vec::new();
                             each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
-                            if values.iter().all(|v| is_product(*fold, v, target)) {
+                            // Steps that are known to change nothing are left out.
+                            let neutral = Some(fold.identity(u.dtype()));
+                            values.retain(|v| v.as_const() != neutral);
+                            if !values.is_empty() && are_products(*fold, &values, target) {
                                 let first = values.remove(0);
                                 let src = std::iter::once(first).chain(ranges_left).chain(values);
                                 nodes.push(u.with_src(src.collect::<Src>()));
@@ -200,7 +203,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
 }
 
 /// Turns a range into lanes: whatever depends on it becomes a vector of all its steps.
-fn vectorize(ast: &UOp, r: &UOp) -> UOp {
+fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -230,11 +233,12 @@ fn vectorize(ast: &UOp, r: &UOp) -> UOp {
                 // Threads that share a reduce pass on one value each, not a vector.
                 let (groups, own): (Vec<UOp>, Vec<UOp>) = rest[1..].iter().cloned().partition(|r| r.range_kind() == AxisKind::Group);
                 let value = if own.is_empty() {
-                    across(*fold, &body)
+                    across(*fold, &body, target)
                 } else {
                     across(
                         *fold,
                         &UOp::new(Op::Reduce, u.dtype().vec(n), std::iter::once(body).chain(own).collect::<Src>(), u.arg().clone()),
+                        target,
                     )
                 };
                 match groups.as_slice() {
@@ -306,6 +310,16 @@ fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
     }
 }
 
+/// Are these products that a fold adds up, all of them or all under one condition?
+fn are_products(fold: Fold, values: &[UOp], target: &Target) -> bool {
+    let gated = gate(fold, &values[0]);
+    values.iter().all(|v| match (&gated, gate(fold, v)) {
+        (Some((first, _)), Some((condition, value))) => *first == condition && is_product(fold, &value, target),
+        (None, _) => is_product(fold, v, target),
+        _ => false,
+    })
+}
+
 /// Is this a product that a fold adds up, of a type in which that is one instruction?
 pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
     let float = || target.fma && matches!(u.dtype().scalar, Scalar::F32 | Scalar::F64) && target.computes(u.dtype());
@@ -333,8 +347,15 @@ fn started(fold: Fold, value: UOp) -> UOp {
     if fold == Fold::Add { fold.of_one(&value) } else { value }
 }
 
-/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree.
-fn across(fold: Fold, v: &UOp) -> UOp {
+/// The lanes of a vector folded into one value, halves onto halves, so that the order is a balanced tree. A CPU folds the halves as vectors.
+fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
+    let mut v = v.clone();
+    while !target.grid && v.dtype().lanes >= 4 {
+        let half = v.dtype().lanes / 2;
+        let part =
+            |from: u16| UOp::new(Op::Gep, v.dtype().scalar().vec(half), [v.clone()].to_src(), Arg::Lanes((from..from + half).collect()));
+        v = part(0).binary(fold.op(), &part(half));
+    }
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {
         let half = lanes.len() / 2;

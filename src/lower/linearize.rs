@@ -6,22 +6,23 @@
 
 use super::decompose::plain;
 use super::expand::{add_product, is_product};
+use super::gates;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
-use crate::opt::extent;
+use crate::opt::{extent, gate};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 /// A loop, by its place in the order of nesting. The whole program is the place 0.
-type Block = usize;
+pub(super) type Block = usize;
 
-struct Loops {
+pub(super) struct Loops {
     /// The ranges, outer before inner; entry `i` is block `i + 1`.
     ranges: Vec<UOp>,
     place: FxHashMap<u32, Block>,
-    parent: Vec<Block>,
+    pub(super) parent: Vec<Block>,
     depth: Vec<usize>,
 }
 
@@ -85,7 +86,7 @@ impl Loops {
 }
 
 /// What a reduce folds at each step: one value, or after expansion several, which stand behind its ranges.
-fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
+pub(super) fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
     std::iter::once(&u.src()[0]).chain(u.src()[1..].iter().filter(|s| s.op() != Op::Range))
 }
 
@@ -198,15 +199,44 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
 
-    // Products that nothing but a sum wants are not computed on their own.
+    // Loops that need not run where a condition does not hold, and the reduces in them.
+    let reduces: Vec<(&UOp, Block)> =
+        order.iter().enumerate().filter(|(_, u)| u.op() == Op::Reduce).map(|(i, u)| (u, step_block(i))).collect();
+    let effects: Vec<Block> =
+        order.iter().zip(&block).filter(|(u, _)| matches!(u.op(), Op::Store | Op::Barrier)).map(|(_, b)| *b).collect();
+    let gated = gates::of_loops(&loops, &reduces, &effects, |u| block[number[&u.id()]]);
+    let inside = |mut b: Block| {
+        while b > 0 && !gated.contains_key(&b) {
+            b = loops.parent[b];
+        }
+        gated.get(&b)
+    };
+
+    // Products that nothing but a sum wants are not computed on their own, nor are choices between a value and nothing where that is known.
     let mut users = vec![0; order.len()];
     for s in order.iter().flat_map(|u| u.src()) {
         users[number[&s.id()]] += 1;
     }
-    let products = |u: &UOp| {
-        bodies(u).filter(|b| users[number[&b.id()]] == 1 && is_product(fold_of(u), b, target)).map(|b| b.id()).collect::<Vec<_>>()
-    };
-    let fused: FxHashSet<u64> = order.iter().filter(|u| u.op() == Op::Reduce).flat_map(products).collect();
+    let mut fused: FxHashSet<u64> = FxHashSet::default();
+    let mut terms: FxHashMap<u64, UOp> = FxHashMap::default();
+    for (u, step) in &reduces {
+        for body in bodies(u) {
+            let only = |b: &UOp| users[number[&b.id()]] == 1;
+            let mut term = body.clone();
+            if inside(*step).is_some()
+                && let Some((_, value)) = gate(fold_of(u), body)
+            {
+                terms.insert(body.id(), value.clone());
+                if only(body) {
+                    fused.insert(body.id());
+                }
+                term = value;
+            }
+            if (term == *body || only(body)) && only(&term) && is_product(fold_of(u), &term, target) {
+                fused.insert(term.id());
+            }
+        }
+    }
 
     let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
     for (i, u) in order.iter().enumerate() {
@@ -223,7 +253,10 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             items.place(Item::Start(i), block[i]);
             items.place(Item::Step(i), step);
             items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
-            for body in bodies(u) {
+            if let Some(condition) = inside(step).filter(|c| c.as_const().is_none()) {
+                items.edge(&loops, operand(condition), (Item::Step(i), step));
+            }
+            for body in bodies(u).map(|b| terms.get(&b.id()).unwrap_or(b)) {
                 let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
                 for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
                     items.edge(&loops, operand(s), (Item::Step(i), step));
@@ -254,6 +287,9 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         width,
         loaded,
         fused,
+        terms,
+        gated,
+        gate: None,
         new,
         list: Vec::new(),
         listed: IdSet::default(),
@@ -272,6 +308,11 @@ struct Emit<'a> {
     width: DType,
     /// Products that are part of a sum.
     fused: FxHashSet<u64>,
+    /// What is folded in place of a choice that is known.
+    terms: FxHashMap<u64, UOp>,
+    /// Loops that run where a condition holds, and the condition of the one that is open.
+    gated: FxHashMap<Block, UOp>,
+    gate: Option<UOp>,
     /// Places that loads use.
     loaded: FxHashSet<u64>,
     /// What each node has become in the list.
@@ -358,6 +399,12 @@ impl Emit<'_> {
                 Item::Start(i) => self.start(i),
                 Item::Step(i) => self.step(i),
                 Item::Loop(l) => {
+                    let open = self.gated.get(&l).cloned().map(|c| {
+                        let open = UOp::new(Op::If, DType::VOID, [self.operand(&c)].to_src(), Arg::None);
+                        self.push(open.clone());
+                        self.gate = Some(c);
+                        open
+                    });
                     let old = &self.loops.ranges[l - 1];
                     // Without workgroups, independent work is a loop.
                     let kind = if old.range_kind() == AxisKind::Global { AxisKind::Loop } else { old.range_kind() };
@@ -367,6 +414,10 @@ impl Emit<'_> {
                     self.push(range.clone());
                     self.block(l, items, waits);
                     self.push(UOp::new(Op::EndRange, DType::VOID, [range].to_src(), Arg::None));
+                    if let Some(open) = open {
+                        self.push(UOp::new(Op::EndIf, DType::VOID, [open].to_src(), Arg::None));
+                        self.gate = None;
+                    }
                 }
             }
         }
@@ -417,6 +468,16 @@ impl Emit<'_> {
                 }
                 self.new[i] = Some(store);
             }
+            // What the open condition says need not be asked again.
+            Op::Load if u.src()[0].src().get(2).is_some_and(|v| self.gate.as_ref().is_some_and(|g| gates::follows(v, g))) => {
+                let at = plain(&self.operand(&u.src()[0]));
+                if self.listed.insert(at.id()) {
+                    self.push(at.clone());
+                }
+                let new = u.with_src([at].to_src());
+                self.push(new.clone());
+                self.new[i] = Some(new);
+            }
             _ => {
                 let src: Src = u.src().iter().map(|s| self.operand(s)).collect();
                 let dtype = self.sized(u.dtype());
@@ -457,6 +518,7 @@ impl Emit<'_> {
         let acc = self.now(i).clone();
         let mut value = acc.clone();
         for body in bodies(&u) {
+            let body = self.terms.get(&body.id()).unwrap_or(body);
             value = match self.fused.contains(&body.id()) {
                 true => add_product(&body.with_src(body.src().iter().map(|s| self.operand(s)).collect::<Src>()), &value),
                 false => value.binary(fold_of(&u).op(), self.operand(body)),
@@ -469,7 +531,7 @@ impl Emit<'_> {
     }
 }
 
-fn fold_of(u: &UOp) -> Fold {
+pub(super) fn fold_of(u: &UOp) -> Fold {
     match u.arg() {
         Arg::Reduce { fold, .. } => *fold,
         _ => panic!("a reduce without a payload: {u:?}"),

@@ -4,6 +4,7 @@
 mod ahead;
 mod decompose;
 mod expand;
+mod gates;
 mod guard;
 mod linearize;
 mod loads;
@@ -46,8 +47,10 @@ pub struct Program {
 /// What one run of a kernel does, by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Arithmetic operations on elements.
+    /// Arithmetic operations on floats.
     pub flops: f64,
+    /// Everything that is computed, loaded and stored, indices and integers too: what its time without optimisations goes by.
+    pub steps: f64,
     /// Bytes of the buffers that it touches, each counted once.
     pub bytes: f64,
 }
@@ -102,10 +105,13 @@ fn arguments(ast: &UOp) -> Vec<UOp> {
 /// Counts operations by walking the loops of the program.
 fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let mut times = vec![1.0f64];
-    let mut flops = 0.0;
+    let (mut flops, mut steps) = (0.0, 0.0);
     let mut launches = 1.0;
     for u in uops {
         let now = *times.last().expect("the program itself");
+        if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
+            steps += now;
+        }
         match u.op() {
             Op::Range => times.push(now * u.src()[0].vmax() as f64),
             Op::EndRange => drop(times.pop()),
@@ -132,5 +138,5 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             _ => 0.0,
         })
         .sum();
-    Estimate { flops: flops * launches, bytes }
+    Estimate { flops: flops * launches, steps: steps * launches, bytes }
 }

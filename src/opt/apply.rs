@@ -9,7 +9,7 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Most values that upcasts and unrolls together may make of one.
-const MOST_COPIES: usize = 1024;
+const MOST_COPIES: usize = 2048;
 
 /// Rounds in which the parts of a shared reduce are folded, at most: three at a time of 729.
 const ROUNDS: usize = 5;

@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, product, vector};
+use super::{Kernel, Opt, OptOp, extent, gated, product, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -28,18 +28,24 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         threads(&mut k, target);
         return k;
     }
-    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, along the axis in which its loads are.
-    let outputs = fastest_output(&k);
+    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
+    // loads are.
+    let outputs = fastest_output(&k).filter(|axis| fastest_reduce(&k).is_none() || !scatters(&k, &k.axes()[*axis]));
+    let mut rows = false;
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
         divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
     });
     match upcast {
-        Some(opt) => drop(try_apply(&mut k, opt, target)),
+        Some(opt) => {
+            try_apply(&mut k, opt, target);
+            rows = fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+        }
         None => {
             if let Some(axis) = fastest_reduce(&k) {
-                let size = extent(&k.axes()[axis]);
-                if let Some(amount) = divisor(size, lanes) {
+                let r = k.axes()[axis].clone();
+                let amount = if together(&mut k, axis, STREAMS, 1, target) { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) };
+                if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
                     try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
                 }
             }
@@ -49,7 +55,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     for _ in 0..4 {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
-        let Some(amount) = divisor(extent(&r), lanes) else { break };
+        let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
         if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r))
             || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
         {
@@ -58,6 +64,45 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     threads(&mut k, target);
     k
+}
+
+/// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is waited for in place of several.
+const VECTORS: usize = 4;
+
+/// How many steps of a reduce become vectors at a time.
+fn steps(size: usize, lanes: usize) -> Option<usize> {
+    let many = lanes * VECTORS;
+    if size.is_multiple_of(many) && size >= 2 * many { Some(many) } else { divisor(size, lanes) }
+}
+
+/// Would lanes along an output axis be far apart in the loads of the largest reduce?
+fn scatters(k: &Kernel, axis: &UOp) -> bool {
+    let (all, _) = vector::accesses(&k.ast);
+    let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
+    let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
+    often > 1.0 && loads.peek().is_some() && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+}
+
+/// Outputs that are computed together where each reads a stream of its own, and rows that are reduced and then used.
+const STREAMS: usize = 8;
+const ROWS: usize = 4;
+
+/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at different places are computed together, if the kernel has not more
+/// than so many reduces.
+fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
+    let (axes, order) = (k.axes(), k.ast.toposort());
+    let r = &axes[reduce];
+    let output = |a: &UOp| matches!(a.range_kind(), AxisKind::Global | AxisKind::Loop) && shares_node(&k.ast, a, r);
+    let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, r);
+    if order.iter().filter(|u| u.op() == Op::Reduce).count() > reduces || axes.iter().any(lanes) {
+        return false;
+    }
+    let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
+    // As many are left as there are threads.
+    match divisor(extent(&axes[axis]) / target.threads.max(1), most) {
+        Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
+        None => false,
+    }
 }
 
 /// The axes of a register tile, by range number, with how much of each is in it.
@@ -87,14 +132,18 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     if loads.len() < 2 {
         return None;
     }
+    if let Some(tiled) = gated::tile(k, main, &loads, target) {
+        return Some(tiled);
+    }
     let most_lanes = (target.vector_bytes / 4).max(2);
-    // Half of the registers are left to what is loaded and to addresses.
-    let budget = if target.vector_bytes >= 64 { 20 } else { 10 };
+    // Some of the registers are left to what is loaded.
+    let budget = if target.vector_bytes >= 64 { 25 } else { 10 };
     let axes = k.axes();
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
     let steps = work(main);
+    let uses: Vec<Vec<bool>> = outputs.iter().map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect()).collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
         let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
@@ -111,27 +160,17 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
             AxisKind::Reduce => lanes as f64,
             _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| a.parts(v, lanes) as f64).sum(),
         };
-        let sizes = |r: &UOp| -> Vec<usize> {
-            let left = if r == v { extent(r) / lanes } else { extent(r) };
-            (1..=8).filter(|n| left.is_multiple_of(*n)).collect()
-        };
-        let uses = |a: &vector::Access, r: &UOp| a.node.uses_range(r.range_id());
-        for (i, a) in outputs.iter().enumerate() {
-            for b in &outputs[i + 1..] {
-                for m in sizes(a) {
-                    for n in sizes(b).into_iter().filter(|n| m * n <= budget) {
-                        let count = |l: &vector::Access| (if uses(l, a) { m } else { 1 } * if uses(l, b) { n } else { 1 }) as f64;
-                        let loaded: f64 = loads.iter().zip(&parts).map(|(l, p)| count(l) * p).sum();
-                        let copies = (m * n) as f64;
-                        let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
-                        if best.as_ref().is_none_or(|t| cost < t.cost) {
-                            let copies = [((*a).clone(), m), ((*b).clone(), n)].into_iter().filter(|c| c.1 > 1).collect();
-                            best = Some(Tile { lanes: (v.clone(), lanes), copies, cost });
-                        }
-                    }
-                }
+        let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { extent(r) / lanes } else { extent(r) }).collect();
+        each_tile(&sizes, budget, &mut |tile| {
+            let count = |l: usize| tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>() as f64;
+            let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
+            let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
+            let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
+            if best.as_ref().is_none_or(|t| cost < t.cost) {
+                let copies = tile.iter().map(|(axis, n)| (outputs[*axis].clone(), *n)).collect();
+                best = Some(Tile { lanes: (v.clone(), lanes), copies, cost });
             }
-        }
+        });
     }
     let best = best?;
     let mut k = k.clone();
@@ -142,6 +181,24 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
         k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
     }
     Some(k)
+}
+
+/// Calls `f` with every tile of at most three axes and `budget` copies: axes by place, each with how much of it.
+fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[(usize, usize)])) {
+    fn more(sizes: &[usize], from: usize, budget: usize, tile: &mut Vec<(usize, usize)>, f: &mut dyn FnMut(&[(usize, usize)])) {
+        f(tile);
+        if tile.len() == 3 {
+            return;
+        }
+        for axis in from..sizes.len() {
+            for n in (2..=budget.min(8)).filter(|n| sizes[axis].is_multiple_of(*n)) {
+                tile.push((axis, n));
+                more(sizes, axis + 1, budget / n, tile, f);
+                tile.pop();
+            }
+        }
+    }
+    more(sizes, 0, budget, &mut Vec::new(), f);
 }
 
 pub(super) fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
@@ -155,7 +212,7 @@ pub(super) fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
 }
 
 /// The largest power of two up to `most` that divides.
-fn divisor(size: usize, most: usize) -> Option<usize> {
+pub(super) fn divisor(size: usize, most: usize) -> Option<usize> {
     let mut a = most.next_power_of_two();
     while a >= 2 {
         if size.is_multiple_of(a) {

@@ -3,6 +3,7 @@
 
 mod actions;
 mod apply;
+mod gated;
 mod grid;
 mod heuristic;
 mod product;
@@ -12,6 +13,7 @@ pub mod vector;
 
 pub use actions::actions;
 pub use apply::replace_range;
+pub use gated::gate;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};

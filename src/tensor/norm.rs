@@ -17,7 +17,8 @@ impl Tensor {
         pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
             let exp = self.below_max("softmax", axis)?.exp();
             let sum = exp.fold("softmax", Fold::Add, &keepdim(axis))?;
-            exp.try_div(sum)?.try_cast(self.as_float().dtype())
+            // One division for each sum, not for each element.
+            exp.try_mul(sum.reciprocal())?.try_cast(self.as_float().dtype())
         }
 
         /// [`softmax`](Self::softmax) of the negative.

@@ -24,9 +24,9 @@ use self::plan::Plan;
 use self::prelude::Cx;
 use self::value::Operand;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
-use crate::render::facts::is_identifier;
+use crate::render::facts::begin;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
@@ -40,10 +40,7 @@ const MAX_INLINE: usize = 80;
 
 /// The text of a program.
 fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
-    let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", dialect.target().name), source_at: None };
-    if !is_identifier(name) {
-        return Err(refuse(format!("{name:?} is not a name for a function")));
-    }
+    let refuse = begin(dialect.target(), name)?;
     let mut walker = Walker::new(dialect, uops);
     for u in uops {
         walker.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;

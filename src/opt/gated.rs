@@ -1,0 +1,96 @@
+//! Reduces that fold something only where a condition holds, and their register tiles. Such is the gradient of a convolution: a product for each tap, and nothing
+//! where a tap falls outside the image.
+
+use super::heuristic::divisor;
+use super::vector::{self, Access};
+use super::{Kernel, Opt, OptOp, extent};
+use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::target::Target;
+
+/// Accumulators of a tile, with vectors of 64 bytes: there are 32 registers.
+const MOST_SUMS: usize = 24;
+/// Taps that are written out, at most.
+const MOST_TAPS: usize = 8;
+/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
+const LANE: f64 = 2.0;
+
+/// A value that is folded, as a scalar condition and what is folded where it holds.
+pub fn gate(fold: Fold, body: &UOp) -> Option<(UOp, UOp)> {
+    let [condition, value, neutral] = body.src() else { return None };
+    if body.op() != Op::Where || neutral.as_const() != Some(fold.identity(body.dtype())) {
+        return None;
+    }
+    let all = |c: &&UOp| condition.src().iter().all(|s| s == *c);
+    let condition = if condition.op() == Op::Vectorize { condition.src().first().filter(all)? } else { condition };
+    (condition.dtype().lanes == 1).then(|| (condition.clone(), value.clone()))
+}
+
+/// The conditions that must all hold.
+fn parts(condition: &UOp) -> Vec<UOp> {
+    match condition.op() {
+        Op::And => condition.src().iter().flat_map(parts).collect(),
+        _ => vec![condition.clone()],
+    }
+}
+
+/// An output axis that is short enough to be written out whole, and the axes of taps, which then are known to hit or to miss.
+fn window(k: &Kernel, main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
+    let Arg::Reduce { fold, .. } = main.arg() else { return None };
+    let conditions = parts(&gate(*fold, &main.src()[0])?.0);
+    let reduced = &main.src()[1..];
+    let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
+    let axes = k.axes();
+    let outputs = || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
+    outputs().find_map(|a| {
+        let along = |l: &&Access| vector::step(&l.node.src()[0].src()[1], a) == Some(1);
+        let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = conditions.iter().partition(|c| uses(c, a));
+        let taps: Vec<UOp> = reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();
+        // What is left to ask is known before the innermost loop.
+        let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
+        let apart = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
+        let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
+        let few = extent(a) <= MOST_SUMS && taps.iter().map(extent).product::<usize>() <= MOST_TAPS;
+        (!of_axis.is_empty() && !taps.is_empty() && apart && alone && few && loads.iter().any(along)).then(|| (a.clone(), taps))
+    })
+}
+
+/// A tile for such a reduce: an image's row in registers, lanes along another axis.
+pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], target: &Target) -> Option<Kernel> {
+    let (row, taps) = window(k, main, loads)?;
+    let most_lanes = (target.vector_bytes / 4).max(2);
+    let budget = if target.vector_bytes >= 64 { MOST_SUMS } else { MOST_SUMS / 2 };
+    if extent(&row) > budget {
+        return None;
+    }
+    let axes = k.axes();
+    let outputs: Vec<&UOp> = axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && **r != row).collect();
+    let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
+    let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
+    for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
+        let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
+        for b in outputs.iter().filter(|b| *b != v) {
+            for n in (1..=budget / extent(&row)).filter(|n| extent(b).is_multiple_of(*n)) {
+                let cost = |l: &&Access| {
+                    let copies = if uses(l, &row) { extent(&row) } else { 1 } * if uses(l, b) { n } else { 1 };
+                    let parts = l.parts(v, lanes);
+                    copies as f64 * if parts > 1 { parts as f64 * LANE } else { 1.0 }
+                };
+                let cost = (loads.iter().map(cost).sum::<f64>() / (extent(&row) * n) as f64 + 1.0) / lanes as f64;
+                if best.is_none_or(|best| cost < best.0) {
+                    best = Some((cost, v, lanes, b, n));
+                }
+            }
+        }
+    }
+    let (_, v, lanes, b, n) = best?;
+    let mut k = k.clone();
+    let whole = |r: &UOp| extent(r);
+    let upcasts = [(v, lanes), (&row, whole(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
+    let unrolls = taps.iter().map(|r| (OptOp::Unroll, r, whole(r)));
+    for (op, r, amount) in upcasts.into_iter().chain(unrolls).filter(|o| o.2 > 1) {
+        // What is left of an axis keeps its number.
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+    }
+    Some(k)
+}
