@@ -99,7 +99,8 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// The passes that `PRINT_AFTER` knows.
-pub const PRINTABLE: [&str; 8] = ["schedule", "optimize", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
+pub const PRINTABLE: [&str; 9] =
+    ["schedule", "optimize", "stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// More threads than this is a typing mistake.
 pub const MOST_THREADS: usize = 1024;

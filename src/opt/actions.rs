@@ -32,11 +32,9 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
-    let slot = |u: &UOp| match (u.op(), u.src().first().map(|place| place.src()[0].arg())) {
-        (Op::Load, Some(Arg::Global { slot, .. })) if *u.arg() == Arg::None => Some(*slot),
-        _ => None,
-    };
-    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter_map(slot).collect();
+    let slot = |u: &UOp| if let Arg::Global { slot, .. } = u.src()[0].src()[0].arg() { Some(*slot) } else { None };
+    let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
+    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter(unstaged).filter_map(slot).collect();
     inputs.sort_unstable();
     inputs.dedup();
     for (axis, r) in axes.iter().enumerate() {
