@@ -33,6 +33,16 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
     Variable {
+        name: "TC",
+        takes: "0 or 1",
+        doc: "0 uses no tensor cores. Without it they are used for products of f16 and bf16 on devices that have them.",
+    },
+    Variable {
+        name: "ALLOW_TF32",
+        takes: "0 or 1",
+        doc: "1 uses tensor cores for products of f32 as well, whose operands are rounded to 11 binary digits for it.",
+    },
+    Variable {
         name: "WINO",
         takes: "0 or 1",
         doc: "1 computes convolutions of 3 × 3 at stride 1 by Winograd's method: a quarter of the products, and about two digits of an f32 less. `Conv::winograd` says it for one.",
@@ -108,6 +118,10 @@ pub struct Config {
     pub beam: usize,
     /// `BEAM_SECONDS`.
     pub beam_seconds: f64,
+    /// `TC`.
+    pub tensor_cores: bool,
+    /// `ALLOW_TF32`.
+    pub allow_tf32: bool,
     /// `WINO`.
     pub winograd: bool,
     /// `SPEC`, or a debug build.
@@ -169,6 +183,8 @@ impl Config {
             noopt: flag("NOOPT", false)?,
             beam,
             beam_seconds,
+            tensor_cores: flag("TC", true)?,
+            allow_tf32: flag("ALLOW_TF32", false)?,
             winograd: flag("WINO", false)?,
             verify: flag("SPEC", cfg!(debug_assertions))?,
             print_after,
@@ -221,6 +237,9 @@ mod tests {
         for bad in ["0", "-1", "1 GB"] {
             assert!(read(&[("PICO_CACHE_SIZE", bad)]).unwrap_err().to_string().contains("a number of MiB"));
         }
+        let c = read(&[("TC", "0"), ("ALLOW_TF32", "1")]).unwrap();
+        assert!(!c.tensor_cores && c.allow_tf32 && read(&[]).unwrap().tensor_cores && !read(&[]).unwrap().allow_tf32);
+        assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: it takes 0 or 1"));
         assert_eq!(
             (read(&[("WINO", "1")]).unwrap().winograd, read(&[]).unwrap().winograd, read(&[("WINO", "2")]).is_err()),
             (true, false, true)

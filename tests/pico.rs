@@ -56,7 +56,9 @@ fn devices_are_listed_with_what_to_do() {
         );
     }
     let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
-    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for"), "{out}");
+    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for") && out.contains("known are CUDA, METAL"), "{out}");
+    let (_, out, _) = run(pico(&["devices"]).env("DEV", "CUDA:fermi"));
+    assert!(out.contains("its ARCHs are native and sm_NN"), "{out}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
 //! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
 
+mod ahead;
 mod decompose;
 mod expand;
 mod gates;
@@ -10,6 +11,7 @@ mod loads;
 mod locals;
 mod specials;
 mod stage;
+mod tensor_core;
 mod transcendental;
 
 pub use decompose::DECOMPOSE;
@@ -72,7 +74,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
     let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
-    let ast = expand::expand(&ast, target);
+    let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
     let ast = locals::share_reduces(&ast);
     lap(2, std::slice::from_ref(&ast), after);
@@ -83,6 +85,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let ast = decompose::decompose(&ast, target);
     lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
+    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
@@ -115,6 +118,11 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             Op::Special => {
                 if let Arg::Special { extent, .. } = u.arg() {
                     launches *= *extent as f64;
+                }
+            }
+            Op::Wmma => {
+                if let Arg::Wmma { core, .. } = u.arg() {
+                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64 / core.threads() as f64;
                 }
             }
             op if op.is_alu() && u.dtype().is_float() => {

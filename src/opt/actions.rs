@@ -13,6 +13,8 @@ const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// Steps of a reduce whose inputs are staged together, for workgroups and for the cache of a CPU.
 const STEPS: [usize; 3] = [8, 16, 32];
 const BLOCKS: [usize; 2] = [256, 512];
+/// Ways to use tensor cores: there are as many as pairs of output axes.
+const WAYS: [usize; 4] = [0, 1, 2, 3];
 /// Sizes that other optimisations divide well.
 const PADDED: [usize; 4] = [4, 8, 16, 32];
 
@@ -58,6 +60,10 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 add(OptOp::Group, &THREADS);
                 add(OptOp::GroupTop, &THREADS);
                 add(OptOp::Split, if target.grid { &STEPS } else { &BLOCKS });
+                if !target.tensor_cores.is_empty() {
+                    add(OptOp::Tc, &WAYS);
+                }
+                add(OptOp::Ahead, &[0]);
             }
             _ => continue,
         }

@@ -1,7 +1,7 @@
 //! Reduces that fold something only where a condition holds, and their register tiles. Such is the gradient of a convolution: a product for each tap, and nothing
 //! where a tap falls outside the image.
 
-use super::heuristic::divisor;
+use super::heuristic::{divisor, load_cost, to_copy};
 use super::vector::{self, Access};
 use super::{Kernel, Opt, OptOp, extent};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
@@ -11,8 +11,6 @@ use crate::target::Target;
 const MOST_SUMS: usize = 24;
 /// Taps that are written out, at most.
 const MOST_TAPS: usize = 8;
-/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
-const LANE: f64 = 2.0;
 
 /// A value that is folded, as a scalar condition and what is folded where it holds.
 pub fn gate(fold: Fold, body: &UOp) -> Option<(UOp, UOp)> {
@@ -54,8 +52,9 @@ fn window(k: &Kernel, main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> 
     })
 }
 
-/// A tile for such a reduce: an image's row in registers, lanes along another axis.
-pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], target: &Target) -> Option<Kernel> {
+/// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says which loads are of inputs that may be copied; those that should be
+/// come with the tile.
+pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], small: &[bool], target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let (row, taps) = window(k, main, loads)?;
     let most_lanes = (target.vector_bytes / 4).max(2);
     let budget = if target.vector_bytes >= 64 { MOST_SUMS } else { MOST_SUMS / 2 };
@@ -68,14 +67,14 @@ pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], target: &Target) -
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
     for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
         let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
-        for b in outputs.iter().filter(|b| *b != v) {
-            for n in (1..=budget / extent(&row)).filter(|n| extent(b).is_multiple_of(*n)) {
-                let cost = |l: &&Access| {
+        for b in &outputs {
+            let left = if b == v { extent(b) / lanes } else { extent(b) };
+            for n in (1..=budget / extent(&row)).filter(|n| left.is_multiple_of(*n)) {
+                let cost = |(l, small): (&&Access, &bool)| {
                     let copies = if uses(l, &row) { extent(&row) } else { 1 } * if uses(l, b) { n } else { 1 };
-                    let parts = l.parts(v, lanes);
-                    copies as f64 * if parts > 1 { parts as f64 * LANE } else { 1.0 }
+                    copies as f64 * load_cost(l, *small, v, lanes)
                 };
-                let cost = (loads.iter().map(cost).sum::<f64>() / (extent(&row) * n) as f64 + 1.0) / lanes as f64;
+                let cost = (loads.iter().zip(small).map(cost).sum::<f64>() / (extent(&row) * n) as f64 + 1.0) / lanes as f64;
                 if best.is_none_or(|best| cost < best.0) {
                     best = Some((cost, v, lanes, b, n));
                 }
@@ -83,6 +82,7 @@ pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], target: &Target) -
         }
     }
     let (_, v, lanes, b, n) = best?;
+    let copied = to_copy(loads, small, v, lanes);
     let mut k = k.clone();
     let whole = |r: &UOp| extent(r);
     let upcasts = [(v, lanes), (&row, whole(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
@@ -92,5 +92,5 @@ pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], target: &Target) -
         let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
         k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
     }
-    Some(k)
+    Some((k, copied))
 }

@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, gated, product, vector};
+use super::{Kernel, Opt, OptOp, extent, gated, packed, product, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -13,6 +13,9 @@ const LANE: f64 = 2.0;
 /// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
 const GUARDED_LANE: f64 = 6.0;
 
+/// A lane that is stored on its own, in stores of whole vectors.
+const STORED_LANE: f64 = 4.0;
+
 /// Good optimisations for a kernel on a target.
 pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     if target.grid {
@@ -23,15 +26,16 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    if let Some(tiled) = tile(&k, target) {
+    if let Some((tiled, copied)) = tile(&k, target) {
         k = tiled;
         threads(&mut k, target);
+        packed::copy(&mut k, &copied, target);
         return k;
     }
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
     // loads are.
     let outputs = fastest_output(&k).filter(|axis| fastest_reduce(&k).is_none() || !scatters(&k, &k.axes()[*axis]));
-    let mut rows = false;
+    let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
         divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
@@ -39,6 +43,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     match upcast {
         Some(opt) => {
             try_apply(&mut k, opt, target);
+            across = upcasts(&k);
             rows = fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
         }
         None => {
@@ -56,9 +61,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
-        if k.axes().iter().any(|a| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, &r))
-            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
-        {
+        if across.iter().any(|a| shares_node(&k.ast, a, &r)) || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target) {
             break;
         }
     }
@@ -81,6 +84,11 @@ fn scatters(k: &Kernel, axis: &UOp) -> bool {
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0 && loads.peek().is_some() && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+}
+
+/// The axes that are copies of outputs.
+fn upcasts(k: &Kernel) -> Vec<UOp> {
+    k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
 
 /// Outputs that are computed together where each reads a stream of its own, and rows that are reduced and then used.
@@ -116,8 +124,8 @@ struct Tile {
 }
 
 /// A kernel with one nest of reduces that load from several places: lanes along one axis, and a tile of outputs that share what they load.
-/// The tile is the one with the fewest loads for the work whose accumulators fit in registers.
-fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
+/// The tile is the one with the fewest loads for the work whose accumulators fit in registers. With it come the arguments that should be copied.
+fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let order = k.ast.toposort();
     let work = |u: &UOp| -> f64 { u.src()[1..].iter().map(|r| extent(r) as f64).product() };
     let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
@@ -132,7 +140,8 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     if loads.len() < 2 {
         return None;
     }
-    if let Some(tiled) = gated::tile(k, main, &loads, target) {
+    let small: Vec<bool> = loads.iter().map(|l| packed::is_worth(k, l, target)).collect();
+    if let Some(tiled) = gated::tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
     let most_lanes = (target.vector_bytes / 4).max(2);
@@ -147,18 +156,11 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
         let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
-        // Lanes that are loaded one by one must also be put together.
-        let parts: Vec<f64> = loads
-            .iter()
-            .map(|a| match a.parts(v, lanes) {
-                1 => 1.0,
-                n => n as f64 * if a.is_guarded(v) { GUARDED_LANE } else { LANE },
-            })
-            .collect();
+        let parts: Vec<f64> = loads.iter().zip(&small).map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes)).collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
-            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| a.parts(v, lanes) as f64).sum(),
+            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| store_cost(a, v, lanes)).sum(),
         };
         let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { extent(r) / lanes } else { extent(r) }).collect();
         each_tile(&sizes, budget, &mut |tile| {
@@ -173,6 +175,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
         });
     }
     let best = best?;
+    let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
     let mut k = k.clone();
     let op = if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
     for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c))) {
@@ -180,7 +183,30 @@ fn tile(k: &Kernel, target: &Target) -> Option<Kernel> {
         let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
         k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
     }
-    Some(k)
+    Some((k, copied))
+}
+
+/// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be put together, unless the input is copied first.
+pub(super) fn load_cost(load: &vector::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
+    match load.parts(axis, lanes) {
+        n if n > 1 && !copied => n as f64 * if load.is_guarded(axis) { GUARDED_LANE } else { LANE },
+        _ => 1.0,
+    }
+}
+
+/// The same for a store.
+fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
+    match store.parts(axis, lanes) {
+        1 => 1.0,
+        n => n as f64 * STORED_LANE,
+    }
+}
+
+/// The arguments that lanes along an output axis need in another order.
+pub(super) fn to_copy(loads: &[&vector::Access], small: &[bool], axis: &UOp, lanes: usize) -> Vec<usize> {
+    let output = matches!(axis.range_kind(), AxisKind::Global | AxisKind::Loop);
+    let apart = loads.iter().zip(small).filter(|(l, small)| output && **small && l.parts(axis, lanes) > 1);
+    apart.filter_map(|(l, _)| packed::slot(l)).collect()
 }
 
 /// Calls `f` with every tile of at most three axes and `budget` copies: axes by place, each with how much of it.

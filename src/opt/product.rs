@@ -77,7 +77,13 @@ impl Product {
 
 /// On a CPU: a register tile of the output, and a panel of what its columns are made of.
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
-    let p = Product::of(kernel)?;
+    let mut p = Product::of(kernel)?;
+    // Rows that are near each other in memory.
+    let stride = |r: &UOp| vector::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs);
+    let is_row = |r: &UOp| is_output(r) && extent(r) >= USES && p.left.uses_range(r.range_id()) && !p.right.uses_range(r.range_id());
+    if let Some(near) = kernel.axes().into_iter().filter(is_row).min_by_key(stride) {
+        p.row = near;
+    }
     if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
         return None;
     }

@@ -47,15 +47,12 @@ pub fn split(
     ranged: &mut Ranged,
     buffers: &mut Vec<Option<BufferInfo>>,
     device_of: &dyn Fn(&UOp) -> DeviceName,
-    rooms: &FxHashMap<&DeviceName, Room>,
+    room: &dyn Fn(&DeviceName) -> Room,
 ) {
-    if rooms.values().all(|r| *r == Room::ANY) {
-        return;
-    }
     let all = std::mem::take(&mut ranged.stored);
     for mut stored in all {
         let device = device_of(&stored.node);
-        let room = rooms[&device];
+        let room = room(&device);
         while room != Room::ANY && room.sum(buffers, reads(&stored.value).into_iter().chain([stored.number])) > room.buffers {
             let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range) else { break };
             ranged.stored.push(part);

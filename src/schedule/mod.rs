@@ -217,10 +217,18 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         }
     }
     let device_of = |u: &UOp| device[&u.id()].clone();
-    let here: FxHashSet<&DeviceName> = device.values().collect();
-    let rooms: FxHashMap<&DeviceName, Room> = here.into_iter().map(|d| (d, room(d))).collect();
-    limits::split(&mut ranged, &mut buffers, &device_of, &rooms);
-    let fits = |a: &kernels::Group, b: &kernels::Group| rooms[&a.device].takes(&buffers, [a, b]);
+    // There are few devices, and most plans have one.
+    let mut rooms: Vec<(&DeviceName, Room)> = Vec::new();
+    for d in device.values() {
+        if !rooms.iter().any(|r| r.0 == d) {
+            rooms.push((d, room(d)));
+        }
+    }
+    let room = |d: &DeviceName| rooms.iter().find(|r| r.0 == d).map_or(Room::ANY, |r| r.1);
+    if rooms.iter().any(|r| r.1 != Room::ANY) {
+        limits::split(&mut ranged, &mut buffers, &device_of, &room);
+    }
+    let fits = |a: &kernels::Group, b: &kernels::Group| room(&a.device).takes(&buffers, [a, b]);
     let mut groups = kernels::group(&ranged, &device_of, &keep, &fits);
     let grouping = lap();
     let mut numbers = numbers;

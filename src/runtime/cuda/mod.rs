@@ -28,6 +28,7 @@ use super::buffer::Memory;
 use super::build::{Built, build, build_text, short};
 use super::device::{Backend, Executable};
 use super::store;
+use crate::env;
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::{Cuda, Renderer};
@@ -59,7 +60,8 @@ impl CudaDevice {
             shown(driver.version()),
             nvrtc.version
         );
-        let renderer = Cuda::new(&arch);
+        let config = env::config()?;
+        let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
         Ok(CudaDevice { plain: renderer.clone().unaligned(), builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }), about })
     }
 }
