@@ -22,8 +22,8 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEV",
-        takes: "DEVICE[:RENDERER][:NUMBER]",
-        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG`, `INTERP` or `NULL`. Without it the CPU. Tests of results run on it.",
+        takes: "DEVICE[:RENDERER[:ARCH]][:NUMBER]",
+        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP` or `NULL`. Without it the CPU. ARCH is what code is made for: on the CPU `native` or a level of x86-64, on CUDA `sm_NN`; without it what the device is. Tests of results run on it.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable {
@@ -33,6 +33,16 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
     Variable {
+        name: "TC",
+        takes: "0 or 1",
+        doc: "0 uses no tensor cores. Without it they are used for products of f16 and bf16 on devices that have them.",
+    },
+    Variable {
+        name: "ALLOW_TF32",
+        takes: "0 or 1",
+        doc: "1 uses tensor cores for products of f32 as well, whose operands are rounded to 11 binary digits for it.",
+    },
+    Variable {
         name: "WINO",
         takes: "0 or 1",
         doc: "1 computes convolutions of 3 × 3 at stride 1 by Winograd's method: a quarter of the products, and about two digits of an f32 less. `Conv::winograd` says it for one.",
@@ -41,7 +51,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "PRINT_AFTER",
         takes: "the name of a pass",
-        doc: "Prints each kernel after that pass: schedule, optimize, expand, share_reduces, name_positions, guard, decompose or linearize.",
+        doc: "Prints each kernel after that pass: schedule, optimize, stage, expand, share_reduces, name_positions, guard, decompose or linearize.",
     },
     Variable { name: "THREADS", takes: "1 to 1024", doc: "Threads of the CPU device. Without it as many as there are cores." },
     Variable {
@@ -89,7 +99,8 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// The passes that `PRINT_AFTER` knows.
-pub const PRINTABLE: [&str; 8] = ["schedule", "optimize", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
+pub const PRINTABLE: [&str; 9] =
+    ["schedule", "optimize", "stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// More threads than this is a typing mistake.
 pub const MOST_THREADS: usize = 1024;
@@ -107,6 +118,10 @@ pub struct Config {
     pub beam: usize,
     /// `BEAM_SECONDS`.
     pub beam_seconds: f64,
+    /// `TC`.
+    pub tensor_cores: bool,
+    /// `ALLOW_TF32`.
+    pub allow_tf32: bool,
     /// `WINO`.
     pub winograd: bool,
     /// `SPEC`, or a debug build.
@@ -168,6 +183,8 @@ impl Config {
             noopt: flag("NOOPT", false)?,
             beam,
             beam_seconds,
+            tensor_cores: flag("TC", true)?,
+            allow_tf32: flag("ALLOW_TF32", false)?,
             winograd: flag("WINO", false)?,
             verify: flag("SPEC", cfg!(debug_assertions))?,
             print_after,
@@ -220,6 +237,9 @@ mod tests {
         for bad in ["0", "-1", "1 GB"] {
             assert!(read(&[("PICO_CACHE_SIZE", bad)]).unwrap_err().to_string().contains("a number of MiB"));
         }
+        let c = read(&[("TC", "0"), ("ALLOW_TF32", "1")]).unwrap();
+        assert!(!c.tensor_cores && c.allow_tf32 && read(&[]).unwrap().tensor_cores && !read(&[]).unwrap().allow_tf32);
+        assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: it takes 0 or 1"));
         assert_eq!(
             (read(&[("WINO", "1")]).unwrap().winograd, read(&[]).unwrap().winograd, read(&[("WINO", "2")]).is_err()),
             (true, false, true)

@@ -1,7 +1,7 @@
 //! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a device.
 
 use crate::dtype::{DType, Scalar};
-use crate::ir::Op;
+use crate::ir::{Op, TensorCore};
 
 /// The abilities and limits of a renderer with its device.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,12 +24,18 @@ pub struct Target {
     pub local_dims: [usize; 3],
     /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
+    /// Most buffers of a kernel.
+    pub max_buffers: usize,
+    /// Bytes up to which a buffer counts as one; a longer one counts as several.
+    pub buffer_bytes: usize,
     /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
     pub fma: bool,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
     pub arithmetic: &'static [Scalar],
     /// Transcendental ops that the language has at the accuracy that `docs/semantics.md` promises.
     pub native: &'static [(Op, Scalar)],
+    /// Products of matrices that the threads of a warp compute together.
+    pub tensor_cores: &'static [TensorCore],
 }
 
 const INTS: [Scalar; 9] =
@@ -52,6 +58,9 @@ const DOUBLE_MATH: &[(Op, Scalar)] = &[
     (Op::Pow, Scalar::F64),
 ];
 
+/// The tensor cores that lose no digit of their inputs.
+const EXACT_CORES: &[TensorCore] = &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
+
 impl Target {
     /// C through clang or cc. `threads` is what the pool has.
     pub const fn c(threads: usize, vector_bytes: usize) -> Target {
@@ -65,16 +74,19 @@ impl Target {
             local_max: 1,
             local_dims: [1; 3],
             local_bytes: 512 << 10,
+            max_buffers: usize::MAX,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
+            tensor_cores: &[],
         }
     }
     /// LLVM's language, for the same machine as C.
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it has everything, so that every optimisation can be checked on it.
+    /// The interpreter: it has everything, so that every optimisation can be checked on it, and as few buffers in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",
@@ -86,9 +98,12 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 64 << 10,
+            max_buffers: 31,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
+            tensor_cores: EXACT_CORES,
         }
     }
     /// OpenCL C, on a device with `double` and the least limits that GPUs have.
@@ -103,12 +118,15 @@ impl Target {
             local_max: 256,
             local_dims: [256; 3],
             local_bytes: 32 << 10,
+            max_buffers: 64,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
+            tensor_cores: &[],
         }
     }
-    /// CUDA C.
+    /// CUDA C, on a GPU with tensor cores for f16 and bf16.
     pub const fn cuda() -> Target {
         Target {
             name: "CUDA",
@@ -120,9 +138,12 @@ impl Target {
             local_max: 1024,
             local_dims: [1024, 1024, 64],
             local_bytes: 48 << 10,
+            max_buffers: 480,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
             native: DOUBLE_MATH,
+            tensor_cores: EXACT_CORES,
         }
     }
     /// Metal's shading language.
@@ -137,9 +158,12 @@ impl Target {
             local_max: 1024,
             local_dims: [1024; 3],
             local_bytes: 32 << 10,
+            max_buffers: 31,
+            buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITHOUT_F64,
             native: &[],
+            tensor_cores: &[],
         }
     }
     /// WGSL, on an adapter with 64-bit integers and the least limits that WebGPU allows. A longer grid than a dimension of it takes is folded
@@ -155,9 +179,12 @@ impl Target {
             local_max: 256,
             local_dims: [256, 256, 64],
             local_bytes: 16 << 10,
+            max_buffers: 8,
+            buffer_bytes: 128 << 20,
             fma: false,
             arithmetic: WITHOUT_F64,
             native: &[],
+            tensor_cores: &[],
         }
     }
     /// The same on a device without 64-bit integers and floats.
@@ -167,6 +194,21 @@ impl Target {
     /// The same on a device without double precision.
     pub const fn without_f64(self) -> Target {
         Target { arithmetic: WITHOUT_F64, native: &[], ..self }
+    }
+    /// The same without tensor cores, or with those that round f32 as well: what `TC` and `ALLOW_TF32` say. A target that has none gets none.
+    pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Target {
+        let tensor_cores = match (any && !self.tensor_cores.is_empty(), rounding) {
+            (false, _) => &[],
+            (true, false) => EXACT_CORES,
+            (true, true) => TensorCore::ALL,
+        };
+        Target { tensor_cores, ..self }
+    }
+    /// Most elements of a dtype that one load or store may take, where it takes several that lie side by side.
+    pub fn side_by_side(&self, dtype: DType) -> usize {
+        // Words of 16 bits are held two to a register where tensor cores want them so, and then a vector may have more of them.
+        let lanes = if self.tensor_cores.is_empty() || dtype.itemsize() != 2 { self.max_lanes.min(4) } else { 8 };
+        (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
     }
     /// Does the language compute with this dtype itself?
     pub fn computes(&self, dtype: DType) -> bool {

@@ -47,7 +47,14 @@ fn operations_name_themselves_and_what_they_were_given() {
 #[test]
 fn devices_that_do_not_exist() {
     says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
-    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "FORTRAN", "LLVM, CLANG"]);
+    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "fortran", "LLVM, CLANG", "ARCHs are native"]);
+    says(Device::get("cpu:llvm:z80").map(|_| ()), &["CPU has no ARCH \"z80\"", "ARCHs are native"]);
+    says(Device::get("cuda:fermi").map(|_| ()), &["no renderer \"fermi\"; it has none", "native and sm_NN"]);
+    says(Device::get("interp::native").map(|_| ()), &["INTERP has no renderer \"native\"", "it has no ARCH"]);
+    says(Device::get("cpu:llvm:clang").map(|_| ()), &["CPU has no ARCH \"clang\""]);
+    says(Device::get("cpu:native:llvm").map(|_| ()), &["\"llvm\" is one part too many", "DEVICE[:RENDERER][:ARCH][:NUMBER]"]);
+    says(Device::get("cpu:1:2").map(|_| ()), &["\"1\""]);
+    says(Device::get("cpu:").map(|_| ()), &["CPU has no renderer \"\""]);
     says(Device::get("").map(|_| ()), &["known are"]);
     says(ramp(&[2]).try_to("abacus"), &["abacus", "CPU"]);
     let (x, y) = (ramp(&[2]), ramp(&[2]).to("INTERP"));
@@ -179,8 +186,8 @@ fn variables_that_make_no_sense() {
         ("PRINT_AFTER", "lunch", &["environment: PRINT_AFTER=lunch"]),
         ("THREADS", "-1", &["environment: THREADS=-1"]),
         ("GUARD", "2", &["environment: GUARD=2"]),
-        ("DEV", "ABACUS", &["device", "ABACUS", "CUDA, CPU, CL, WEBGPU, INTERP, NULL"]),
-        ("DEV", ":::", &["device", "CUDA, CPU, CL, WEBGPU, INTERP, NULL"]),
+        ("DEV", "ABACUS", &["device", "ABACUS", "CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"]),
+        ("DEV", ":::", &["device", "CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"]),
         ("DEV", "CPU:FORTRAN", &["device", "FORTRAN"]),
         ("DEV", "../../etc", &["device"]),
     ];

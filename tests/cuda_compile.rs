@@ -58,7 +58,12 @@ fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
         (a.sum(1), "r_4096_512_2_4", "UNROLL:1:4 GROUP:1:512 UNROLL:2:2", [512, 1, 1]),
         (a.sum(0), "r_128_32_16_32_8", "LOCAL:0:32 GROUP:2:16 UNROLL:3:8", [32, 16, 1]),
         (a.sum(..), "r_256_512_8_2_8", "GROUP:1:512 UNROLL:3:8", [512, 1, 1]),
-        (a.matmul(&b), "r_32_32_16_16_1024_8_8_4", "UPCAST:1:8 UPCAST:0:8 LOCAL:1:16 LOCAL:0:16 UNROLL:4:4", [16, 16, 1]),
+        (
+            a.matmul(&b),
+            "r_32_32_16_16_256_2_4_2_4_16",
+            "UPCAST:1:4 LOCAL:1:16 UPCAST:1:2 UPCAST:0:4 LOCAL:0:16 UPCAST:0:2 SPLIT:4:16 STAGE:4:1 STAGE:4:2 UNROLL:5:16",
+            [16, 16, 1],
+        ),
     ];
     let mut programs = Vec::new();
     for (t, name, opts, local) in cases {

@@ -47,8 +47,18 @@ fn devices_are_listed_with_what_to_do() {
     // The renderer that `DEV` names is what plain CPU means.
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CPU:CLANG"));
     assert!(out.contains("* CPU:CLANG") && out.contains("  CPU:LLVM"), "{out}");
+    // So is the architecture.
+    if cfg!(target_arch = "x86_64") {
+        let (_, out, _) = run(pico(&["devices"]).env("DEV", "cpu:clang:x86-64-v2").env("PICO_LLVM", "off"));
+        assert!(
+            out.lines().any(|l| l.starts_with("* CPU:CLANG") && l.contains(" for x86-64-v2") && l.ends_with("vectors of 16 bytes")),
+            "{out}"
+        );
+    }
     let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
-    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for"), "{out}");
+    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for") && out.contains("known are CUDA, METAL"), "{out}");
+    let (_, out, _) = run(pico(&["devices"]).env("DEV", "CUDA:fermi"));
+    assert!(out.contains("its ARCHs are native and sm_NN"), "{out}");
 }
 
 #[test]

@@ -85,6 +85,27 @@ fn special(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
+/// One element at a time, as in the seed documents.
+fn add_scalar(gpu: bool) -> Vec<UOp> {
+    let mut p = Program::default();
+    let (out, a, b) = (p.arg(DType::F32, 0, 16), p.arg(DType::F32, 1, 16), p.arg(DType::F32, 2, 16));
+    let at = outer(&mut p, gpu, 16);
+    let (x, y) = (p.load(&a, &at, 1), p.load(&b, &at, 1));
+    p.store(&out, &at, &(x + y));
+    p.0
+}
+
+/// A sum of constants everywhere, as in the seed documents.
+fn store_constant(gpu: bool) -> Vec<UOp> {
+    let mut p = Program::default();
+    let out = p.arg(DType::F32, 0, 16);
+    let at = outer(&mut p, gpu, 16);
+    let half = UOp::constant(0.5, DType::F32);
+    let sum = p.add(&half + &half);
+    p.store(&out, &at, &sum);
+    p.0
+}
+
 /// Four elements at a time, as in the seed documents.
 fn add_float4(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
@@ -275,9 +296,11 @@ fn long_expression(gpu: bool) -> Vec<UOp> {
 }
 
 type Case = (&'static str, fn(bool) -> Vec<UOp>);
-const CASES: [Case; 15] = [
+const CASES: [Case; 17] = [
     ("const_add", const_add),
     ("special", special),
+    ("add_scalar", add_scalar),
+    ("store_constant", store_constant),
     ("add_float4", add_float4),
     ("add_unaligned", add_unaligned),
     ("reduce", reduce),
@@ -373,6 +396,19 @@ fn wgsl_is_valid() {
             let mut validator = valid::Validator::new(valid::ValidationFlags::all(), capabilities);
             validator.validate(&module).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
         }
+    }
+}
+
+/// Where buffers may start anywhere, nothing is read or written through a pointer to vectors.
+#[test]
+fn unaligned_text_has_no_vectors_in_memory() {
+    let program = add_float4(true);
+    for (aligned, plain, pointer) in [
+        (Cuda::new("sm_90").render("k", &program), Cuda::new("sm_90").unaligned().render("k", &program), "(float4*)"),
+        (Metal::new().render("k", &program), Metal::new().unaligned().render("k", &program), "(device float4*)"),
+    ] {
+        let (aligned, plain) = (aligned.unwrap(), plain.unwrap());
+        assert!(aligned.contains(pointer) && !plain.contains(pointer), "{aligned}\n{plain}");
     }
 }
 

@@ -109,6 +109,20 @@ fn panels_on_a_cpu() {
 }
 
 #[test]
+fn products_of_any_size_have_panels() {
+    for (m, k, n) in [(64, 48, 128), (100, 40, 200), (37, 50, 100), (61, 33, 127), (128, 16, 16)] {
+        let target = Target::c(2, 64);
+        let schedule = matmul(m, k, n, DType::F32)("CPU").schedule().unwrap();
+        let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
+        let opts = opt::show(&opt::heuristic(&Kernel::new(ast.clone()), &target).opts);
+        assert!(opts.contains("STAGE"), "{m} {k} {n}: {opts}");
+        if Device::get("CPU").is_ok() {
+            same(matmul(m, k, n, DType::F32), &CPUS, &opts);
+        }
+    }
+}
+
+#[test]
 fn guarded_loads_are_guarded_where_they_are_copied() {
     let conv = |d: &str| {
         let (x, w) = (values(&[2, 4, 9, 9], DType::F32, d), values(&[8, 4, 3, 3], DType::F32, d));

@@ -81,7 +81,8 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "\n* is used where a program names none; DEV=<name> chooses another.")
     } else {
         let set = std::env::var("DEV").unwrap_or_default();
-        writeln!(out, "\nDEV={set} asks for {default}, which is not in the list.")
+        let why = canonical(&set).err().map_or(String::new(), |e| format!("\n{e}"));
+        writeln!(out, "\nDEV={set} asks for {default}, which is not in the list.{why}")
     }
 }
 

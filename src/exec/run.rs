@@ -11,7 +11,7 @@ use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
-use crate::schedule::{self, Plan, Request, Role, Step};
+use crate::schedule::{self, Plan, Request, Role, Room, Step};
 use crate::verify;
 use std::fmt;
 use std::sync::Arc;
@@ -226,19 +226,18 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
             r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
         }
         (Memory::Remote(r), Memory::Remote(from)) if r.copy_from(t.offset, &**from, f.offset, bytes)? => Ok(()),
-        (Memory::Remote(r), Memory::Remote(_) | Memory::Disk(_)) => {
+        (Memory::Remote(r), Memory::Remote(from)) => {
             // Through the host, a piece at a time.
             let mut piece = zeroed(bytes.min(PIECE))?;
             for at in (0..bytes).step_by(PIECE) {
                 let piece = &mut piece[..PIECE.min(bytes - at)];
-                match f.memory {
-                    Memory::Disk(file) => file.read(f.offset + at, to.dtype, piece)?,
-                    Memory::Remote(from) => from.read(f.offset + at, piece)?,
-                    _ => {}
-                }
+                from.read(f.offset + at, piece)?;
                 r.write(t.offset + at, piece)?;
             }
             Ok(())
+        }
+        (Memory::Remote(r), Memory::Disk(file)) => {
+            file.hand_over(f.offset, to.dtype, bytes, &mut |at, piece| r.write(t.offset + at, piece))
         }
         (Memory::Disk(_), _) => Err(Error::Device("nothing is copied into a file".into())),
         (Memory::Null, _) => Ok(()),
@@ -283,11 +282,16 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     if config.verify {
-        for r in requests {
-            verify::tensor(&r.node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
+        for node in ir::unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), |_| None) {
+            verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
         }
     }
-    let (plan, inputs, hit) = schedule::schedule(requests);
+    // A device that is not there is an error where it is needed.
+    let room = |name: &DeviceName| match Device::named(name) {
+        Ok(device) => Room { buffers: device.target().max_buffers, bytes: device.target().buffer_bytes },
+        Err(_) => Room::ANY,
+    };
+    let (plan, inputs, hit) = schedule::schedule(requests, &room);
     count(|c| {
         c.schedules += 1;
         c.schedule_hits += hit as u64;

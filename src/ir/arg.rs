@@ -1,6 +1,6 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
-use super::{Custom, Source, UOp};
+use super::{Custom, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -328,6 +328,10 @@ pub enum Arg {
     Acc(u32),
     /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first pass of the lowering.
     Staged(u32),
+    /// The same, where what is copied is loaded a turn of the loop ahead.
+    StagedAhead(u32),
+    /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear program.
+    Ahead(u32),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
         /// Number, unique in the kernel.
@@ -346,6 +350,13 @@ pub enum Arg {
     },
     /// Picked lanes.
     Lanes(SmallVec<[u16; 4]>),
+    /// The tensor core of a `Wmma`.
+    Wmma {
+        /// Which.
+        core: &'static TensorCore,
+        /// The numbers of the ranges that were made for the two parts of a thread's number in its warp.
+        lanes: [u32; 2],
+    },
     /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
     Dims(Box<Dims>),
     /// A kernel's name.

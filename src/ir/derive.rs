@@ -246,6 +246,7 @@ fn make_ranges(u: &UOp) -> RangeSet {
         // A reduce, a store and the end of a loop close ranges.
         Op::Reduce => u.src()[1..].iter().for_each(|r| close(&mut set, r)),
         Op::Store => u.src()[2..].iter().for_each(|r| close(&mut set, r)),
+        Op::Wmma => u.src()[3..].iter().for_each(|r| close(&mut set, r)),
         Op::EndRange => close(&mut set, &u.src()[0]),
         _ => {}
     }

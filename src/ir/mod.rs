@@ -11,6 +11,7 @@ mod intern;
 mod op;
 mod parse;
 mod print;
+mod tensor_core;
 mod uop;
 mod walk;
 
@@ -26,6 +27,7 @@ pub use intern::{Src, UOp};
 pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
+pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
-pub use walk::{substitute_all, toposort, toposort_until, unmarked, users};
+pub use walk::{substitute_all, toposort, toposort_until, unmarked, users, walk_values};
 pub(crate) use walk::{walk, walk_along};

@@ -10,7 +10,7 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, UOp};
+use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement};
@@ -137,7 +137,7 @@ impl<'a> Line<'a> {
         }
         let sample = sample(op);
         if !self.eat('{') {
-            let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous);
+            let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous | Op::Load);
             return if optional { Ok(Arg::None) } else { Err(format!("{op:?} needs a payload such as {sample}")) };
         }
         if sample.is_empty() {
@@ -210,7 +210,17 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
+            Op::Load if self.starts("staged_ahead") => Arg::StagedAhead(self.number_of("staged_ahead")?),
             Op::Load if self.starts("staged") => Arg::Staged(self.number_of("staged")?),
+            Op::Load => Arg::Ahead(self.number_of("ahead")?),
+            Op::Wmma => {
+                let name = self.name_of("core")?;
+                let core = TensorCore::from_name(&name).ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
+                self.field("lanes")?;
+                let lanes: SmallVec<[u32; 2]> = self.list(Line::number)?;
+                let lanes = lanes.as_slice().try_into().map_err(|_| format!("{} ranges, not two", lanes.len()))?;
+                Arg::Wmma { core, lanes }
+            }
             Op::Output => Arg::Output(self.number_of("output")?),
             Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
@@ -420,7 +430,7 @@ fn show(text: &str) -> String {
     }
 }
 
-/// A payload of the op, for messages and the document; empty where it carries none. `Sink` and `Contiguous` may go without theirs.
+/// A payload of the op, for messages and the document; empty where it carries none. `Sink`, `Contiguous` and `Load` may go without theirs.
 pub(super) fn sample(op: Op) -> &'static str {
     match op {
         Op::Const => "1.0",
@@ -448,7 +458,9 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::DefineAcc => "{acc=0}",
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",
+        Op::Load => "{ahead=0}",
         Op::Gep => "{lanes [0,2]}",
+        Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Sink => "{name=\"kernel\"}",
         _ => "",
     }

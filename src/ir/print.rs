@@ -192,11 +192,17 @@ impl fmt::Debug for Arg {
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,
+            Arg::StagedAhead(id) => write!(f, "staged_ahead={id}")?,
             Arg::Staged(id) => write!(f, "staged={id}")?,
+            Arg::Ahead(id) => write!(f, "ahead={id}")?,
             Arg::Range { id, kind } => write!(f, "id={id} kind={kind:?}")?,
             Arg::Special { kind, dim, extent } => write!(f, "kind={kind:?} dim={dim} extent={extent}")?,
             Arg::Lanes(lanes) => {
                 f.write_str("lanes ")?;
+                list(f, lanes)?;
+            }
+            Arg::Wmma { core, lanes } => {
+                write!(f, "core={} lanes=", core.name)?;
                 list(f, lanes)?;
             }
             Arg::Dims(dims) => {

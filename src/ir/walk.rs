@@ -79,6 +79,11 @@ impl UOp {
     }
 }
 
+/// Calls `f` on every node that values of these are made of: what only gradients follow is left out.
+pub fn walk_values(roots: &[UOp], f: impl FnMut(&UOp)) {
+    walk_along(roots, value_operands, f)
+}
+
 /// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it came about. `exchange` may name a node that takes
 /// another's place; it is asked once about each, in topological order.
 pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {

@@ -4,7 +4,8 @@
 //! The others are written out: each step with the range replaced by its number. Nodes that do not depend on the range stay one node, so what
 //! copies share is computed once.
 
-use super::loads::join_loads;
+use super::loads::{join_loads, join_stores};
+use super::tensor_core;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::opt::vector::{self, step};
@@ -14,9 +15,10 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The pass.
-pub fn expand(ast: &UOp, target: &Target) -> UOp {
-    let mut ast = cut_to_lanes(ast, target);
+/// The pass. `products` says whether some are by tensor cores.
+pub fn expand(ast: &UOp, products: bool, target: &Target) -> UOp {
+    let written = if products { tensor_core::write_out(ast) } else { ast.clone() };
+    let mut ast = cut_to_lanes(&written, target);
     // Lanes first: there is less to do before copies are made.
     for r in choose_vectors(&ast, target) {
         ast = simplify(&vectorize(&ast, &r, target));
@@ -25,7 +27,10 @@ pub fn expand(ast: &UOp, target: &Target) -> UOp {
     if !rest.is_empty() {
         ast = simplify(&unroll(&ast, &rest, target));
     }
-    if target.grid { join_loads(&ast, target) } else { ast }
+    if target.grid {
+        ast = join_loads(&ast, target);
+    }
+    if products { join_stores(&ast, target) } else { ast }
 }
 
 /// Ranges of kind Upcast or Unroll, by number.
@@ -68,6 +73,7 @@ fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
     let accesses = vector::accesses(ast);
     let mut candidates: Vec<(f64, UOp)> = marked(ast)
         .into_iter()
+        .filter(|r| !order.iter().any(|u| u.op() == Op::Wmma && u.uses_range(r.range_id())))
         .filter(|r| extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target))
         .map(|r| (vector::gain(&accesses, &r), r))
         .filter(|(gain, _)| *gain > 0.0)
@@ -153,7 +159,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
                         let ranges_left: Vec<UOp> = u.src()[1..].iter().filter(|s| !is_marked(s)).cloned().collect();
                         let shared = ranges_left.is_empty() || ranges_left.iter().any(|r| r.range_kind() == AxisKind::Group);
-                        if !shared && copies >= MANY_SUMS {
+                        if !shared && (copies >= MANY_SUMS || u.src()[0].op() == Op::Wmma) {
                             let mut values: Vec<UOp> = Vec::new();
                             each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
                             // Steps that are known to change nothing are left out.
@@ -299,7 +305,7 @@ fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
 /// A fold and one value more. A product is added to a sum with one rounding, where that costs nothing.
 fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
     match is_product(fold, next, target) {
-        true => next.src()[0].fma(&next.src()[1], value),
+        true => add_product(next, value),
         false => value.binary(fold.op(), next),
     }
 }
@@ -316,11 +322,23 @@ fn are_products(fold: Fold, values: &[UOp], target: &Target) -> bool {
 
 /// Is this a product that a fold adds up, of a type in which that is one instruction?
 pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
+    let float = || target.fma && matches!(u.dtype().scalar, Scalar::F32 | Scalar::F64) && target.computes(u.dtype());
     fold == Fold::Add
-        && target.fma
-        && u.op() == Op::Mul
-        && matches!(u.dtype().scalar, Scalar::F32 | Scalar::F64)
-        && target.computes(u.dtype())
+        && match u.op() {
+            Op::Mul => float(),
+            // Nothing was added to it yet.
+            Op::Wmma => u.src()[2].op() == Op::Const,
+            _ => false,
+        }
+}
+
+/// Such a product and a sum, in that instruction.
+pub(super) fn add_product(product: &UOp, sum: &UOp) -> UOp {
+    let [x, y] = [&product.src()[0], &product.src()[1]];
+    match product.op() {
+        Op::Wmma => product.with_src([x.clone(), y.clone(), sum.clone()].to_src()),
+        _ => x.fma(y, sum),
+    }
 }
 
 /// The value of a fold that is written out whole, as if it had started from the neutral element: a sum of nothing but -0 is +0. The extremes of two

@@ -5,7 +5,7 @@
 //! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
 
 use super::decompose::plain;
-use super::expand::is_product;
+use super::expand::{add_product, is_product};
 use super::gates;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
@@ -520,7 +520,7 @@ impl Emit<'_> {
         for body in bodies(&u) {
             let body = self.terms.get(&body.id()).unwrap_or(body);
             value = match self.fused.contains(&body.id()) {
-                true => self.operand(&body.src()[0]).fma(&self.operand(&body.src()[1]), &value),
+                true => add_product(&body.with_src(body.src().iter().map(|s| self.operand(s)).collect::<Src>()), &value),
                 false => value.binary(fold_of(&u).op(), self.operand(body)),
             };
             self.push(value.clone());

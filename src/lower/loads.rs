@@ -1,4 +1,4 @@
-//! Loads that lie side by side become one of a vector, where a target has no use for each on its own: the copies that a thread makes of a load when a range is written
+//! Loads that lie side by side become one of a vector, and so do stores, where a target has no use for each on its own: the copies that a thread makes of a load when a range is written
 //! out. A CPU broadcasts from memory for nothing; a GPU pays for every load.
 
 use crate::dtype::DType;
@@ -7,11 +7,35 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Loads of one buffer whose places differ by literals: the place of one of them, what they share, and each with its literal.
+/// Loads or stores of one buffer whose places differ by literals: the place of one of them, what they share, and each with its literal.
 struct Group {
     place: UOp,
     shared: Linear,
-    loads: Vec<(i64, UOp)>,
+    list: Vec<(i64, UOp)>,
+}
+
+/// A place as a buffer, what its index shares with others, and its literal; none where it is guarded or not a sum.
+fn taken_apart(place: &UOp) -> Option<(UOp, Linear, i64)> {
+    let [buffer, index] = place.src() else { return None };
+    let mut linear = Linear::of(index)?;
+    let at = std::mem::take(&mut linear.constant);
+    Some((buffer.clone(), linear, at))
+}
+
+/// How many from the front lie side by side, at a multiple of their number, or they would be accessed in parts.
+fn side_by_side(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
+    let at = rest[0].0;
+    let fits = |n: &usize| {
+        let side_by_side = rest.len() >= *n && rest[..*n].iter().enumerate().all(|(i, l)| l.0 == at + i as i64);
+        side_by_side && shared.terms.iter().map(|t| t.1).chain([at]).all(|k| k % *n as i64 == 0)
+    };
+    [8, 4, 2].into_iter().find(|n| *n <= most && fits(n)).unwrap_or(1)
+}
+
+/// The place of the first of some that lie side by side.
+fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
+    let index = simplify(&Linear { terms: shared.terms.clone(), constant: at }.build());
+    place.with_src([place.src()[0].clone(), index].to_src())
 }
 
 /// Joins the loads of a kernel whose ranges are written out.
@@ -26,7 +50,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut staged = false;
     // By buffer and by all of the place but the literal.
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(UOp, Option<UOp>, UOp), usize> = FxHashMap::default();
+    let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
         let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
         let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2) else { continue };
@@ -34,36 +58,68 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
         if place.src()[0].op() != memory {
             continue;
         }
-        let Some(mut linear) = Linear::of(&place.src()[1]) else { continue };
-        let at = std::mem::take(&mut linear.constant);
-        let group = *known.entry((place.src()[0].clone(), u.src().get(1).cloned(), linear.build())).or_insert_with(|| {
-            groups.push(Group { place: place.clone(), shared: linear, loads: Vec::new() });
+        let Some((buffer, linear, at)) = taken_apart(place) else { continue };
+        let group = *known.entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone())).or_insert_with(|| {
+            groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
             groups.len() - 1
         });
-        groups[group].loads.push((at, u));
+        groups[group].list.push((at, u));
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for Group { place, shared, mut loads } in groups {
+    for Group { place, shared, list: mut loads } in groups {
         loads.sort_by_key(|l| l.0);
         let dtype = loads[0].1.dtype();
-        let most = (target.vector_bytes / dtype.itemsize()).min(target.max_lanes as usize).min(4);
+        let most = target.side_by_side(dtype);
         let mut rest = loads.as_slice();
         while let Some((at, _)) = rest.first() {
-            // A vector lies at a multiple of its length, or it would be read in parts.
-            let fits = |n: &usize| {
-                let side_by_side = rest.len() >= *n && rest[..*n].iter().enumerate().all(|(i, l)| l.0 == at + i as i64);
-                side_by_side && shared.terms.iter().map(|t| t.1).chain([*at]).all(|k| k % *n as i64 == 0)
-            };
-            let n = [4, 2].into_iter().find(|n| *n <= most && fits(n)).unwrap_or(1);
+            let n = side_by_side(rest, &shared, most);
             if n > 1 {
-                let index = simplify(&Linear { terms: shared.terms.clone(), constant: *at }.build());
                 let mut src: Src = rest[0].1.src().iter().cloned().collect();
-                src[0] = place.with_src([place.src()[0].clone(), index].to_src());
-                let vector = UOp::new(Op::Load, dtype.vec(n as u16), src, Arg::None);
+                src[0] = first(&place, &shared, *at);
+                let vector = UOp::new(Op::Load, dtype.vec(n as u16), src, rest[0].1.arg().clone());
                 map.extend(rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))));
             }
             rest = &rest[n..];
         }
     }
     (if map.is_empty() { ast.clone() } else { ast.substitute(&map) }, staged)
+}
+
+/// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written out from the start, so that no range of it could become a vector.
+pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
+    let mut stores: Src = Src::new();
+    for u in ast.src() {
+        let plain = u.op() == Op::Store && u.src()[1].dtype().lanes == 1;
+        let Some((buffer, linear, at)) = taken_apart(&u.src()[0]).filter(|_| plain) else {
+            stores.push(u.clone());
+            continue;
+        };
+        let ends: Src = u.src()[2..].iter().cloned().collect();
+        let group = *known.entry((buffer, linear.build(), ends)).or_insert_with(|| {
+            groups.push(Group { place: u.src()[0].clone(), shared: linear, list: Vec::new() });
+            groups.len() - 1
+        });
+        groups[group].list.push((at, u.clone()));
+    }
+    for Group { place, shared, mut list } in groups {
+        list.sort_by_key(|l| l.0);
+        let dtype = place.dtype();
+        let most = target.side_by_side(dtype);
+        let mut rest = list.as_slice();
+        while let Some((at, store)) = rest.first() {
+            let n = side_by_side(rest, &shared, most);
+            if n == 1 {
+                stores.push(store.clone());
+            } else {
+                let values: Src = rest[..n].iter().map(|l| l.1.src()[1].clone()).collect();
+                let vector = UOp::new(Op::Vectorize, dtype.vec(n as u16), values, Arg::None);
+                let src = [first(&place, &shared, *at), vector].into_iter().chain(store.src()[2..].iter().cloned());
+                stores.push(store.with_src(src.collect::<Src>()));
+            }
+            rest = &rest[n..];
+        }
+    }
+    ast.with_src(stores)
 }

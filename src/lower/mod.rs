@@ -1,6 +1,7 @@
 //! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
 //! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
 
+mod ahead;
 mod decompose;
 mod expand;
 mod gates;
@@ -10,6 +11,7 @@ mod loads;
 mod locals;
 mod specials;
 mod stage;
+mod tensor_core;
 mod transcendental;
 
 pub use decompose::DECOMPOSE;
@@ -45,8 +47,10 @@ pub struct Program {
 /// What one run of a kernel does, by its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Arithmetic operations on elements.
+    /// Arithmetic operations on floats.
     pub flops: f64,
+    /// Everything that is computed, loaded and stored, indices and integers too: what its time without optimisations goes by.
+    pub steps: f64,
     /// Bytes of the buffers that it touches, each counted once.
     pub bytes: f64,
 }
@@ -70,7 +74,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
     let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
-    let ast = expand::expand(&ast, target);
+    let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
     let ast = locals::share_reduces(&ast);
     lap(2, std::slice::from_ref(&ast), after);
@@ -81,6 +85,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let ast = decompose::decompose(&ast, target);
     lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
+    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
     Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
@@ -100,16 +105,24 @@ fn arguments(ast: &UOp) -> Vec<UOp> {
 /// Counts operations by walking the loops of the program.
 fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let mut times = vec![1.0f64];
-    let mut flops = 0.0;
+    let (mut flops, mut steps) = (0.0, 0.0);
     let mut launches = 1.0;
     for u in uops {
         let now = *times.last().expect("the program itself");
+        if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
+            steps += now;
+        }
         match u.op() {
             Op::Range => times.push(now * u.src()[0].vmax() as f64),
             Op::EndRange => drop(times.pop()),
             Op::Special => {
                 if let Arg::Special { extent, .. } = u.arg() {
                     launches *= *extent as f64;
+                }
+            }
+            Op::Wmma => {
+                if let Arg::Wmma { core, .. } = u.arg() {
+                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64 / core.threads() as f64;
                 }
             }
             op if op.is_alu() && u.dtype().is_float() => {
@@ -125,5 +138,5 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             _ => 0.0,
         })
         .sum();
-    Estimate { flops: flops * launches, bytes }
+    Estimate { flops: flops * launches, steps: steps * launches, bytes }
 }

@@ -33,6 +33,7 @@ pub fn thread_order(ast: &UOp) -> Vec<UOp> {
         crate::opt::Kernel::new(ast.clone()).axes().into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
     let (accesses, _) = vector::accesses(ast);
     threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+    warps_together(&ast.toposort(), &mut threads);
     threads
 }
 
@@ -43,7 +44,8 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
     // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
     let mut all: Vec<UOp> = ranges;
-    let mut rest: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::Range && !all.contains(u)).collect();
+    let order = ast.toposort();
+    let mut rest: Vec<UOp> = order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
     if target.grid {
@@ -57,6 +59,7 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
         } else {
             locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
         }
+        warps_together(&order, &mut locals);
         launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     }
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
@@ -67,6 +70,14 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
     let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
     (simplify(&ast.substitute(&map)), launch)
+}
+
+/// Puts the ranges of the threads of a warp last, where they compute something together: those threads are the ones whose numbers are closest.
+fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R]) {
+    let warp = |u: &UOp| if let Arg::Wmma { lanes, .. } = u.arg() { Some(*lanes) } else { None };
+    if let Some(lanes) = order.iter().find_map(warp) {
+        threads.sort_by_key(|r| lanes.iter().rev().position(|l| *l == r.borrow().range_id()).map_or(0, |i| i + 1));
+    }
 }
 
 /// How far apart in memory neighbours of a range are, in the accesses that happen most often.

@@ -176,7 +176,12 @@ impl Copy<'_> {
         if valid.is_some() {
             src.push(load.src().get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, load.dtype())));
         }
-        simplify(&UOp::new(Op::Load, load.dtype(), src, Arg::None))
+        // A turn ahead in the innermost loop in which there is a copy for each turn.
+        let arg = match (load.arg(), self.tile.loops.last()) {
+            (Arg::StagedAhead(_), Some(r)) => Arg::Ahead(r.range_id()),
+            _ => Arg::None,
+        };
+        simplify(&UOp::new(Op::Load, load.dtype(), src, arg))
     }
 
     /// Elements that are copied at once: they divide the run, and where vectors have to be aligned they are.

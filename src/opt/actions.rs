@@ -13,6 +13,8 @@ const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// Steps of a reduce whose inputs are staged together, for workgroups and for the cache of a CPU.
 const STEPS: [usize; 3] = [8, 16, 32];
 const BLOCKS: [usize; 2] = [256, 512];
+/// Ways to use tensor cores: there are as many as pairs of output axes.
+const WAYS: [usize; 4] = [0, 1, 2, 3];
 /// Sizes that other optimisations divide well.
 const PADDED: [usize; 4] = [4, 8, 16, 32];
 
@@ -30,11 +32,9 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
-    let slot = |u: &UOp| match (u.op(), u.src().first().map(|place| place.src()[0].arg())) {
-        (Op::Load, Some(Arg::Global { slot, .. })) if *u.arg() == Arg::None => Some(*slot),
-        _ => None,
-    };
-    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter_map(slot).collect();
+    let slot = |u: &UOp| if let Arg::Global { slot, .. } = u.src()[0].src()[0].arg() { Some(*slot) } else { None };
+    let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
+    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter(unstaged).filter_map(slot).collect();
     inputs.sort_unstable();
     inputs.dedup();
     for (axis, r) in axes.iter().enumerate() {
@@ -60,6 +60,10 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 add(OptOp::Group, &THREADS);
                 add(OptOp::GroupTop, &THREADS);
                 add(OptOp::Split, if target.grid { &STEPS } else { &BLOCKS });
+                if !target.tensor_cores.is_empty() {
+                    add(OptOp::Tc, &WAYS);
+                }
+                add(OptOp::Ahead, &[0]);
             }
             _ => continue,
         }

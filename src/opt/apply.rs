@@ -1,6 +1,6 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, stage};
+use super::{Kernel, Opt, OptOp, extent, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
@@ -132,6 +132,40 @@ impl Kernel {
                 Ok(ast) => done(ast, self.locals),
                 Err(why) => refuse(why),
             },
+            OptOp::Tc => {
+                let ways = tensor_core::ways(self, r, target);
+                let Some(way) = ways.get(opt.amount) else {
+                    return refuse(match ways.len() {
+                        0 => format!("axis {} is not that of a sum of products that a tensor core of the target has", opt.axis),
+                        n => format!("there are {n} ways, and the first is 0"),
+                    });
+                };
+                let threads = product(&[AxisKind::Local, AxisKind::Group]) * way.core.threads();
+                if !target.grid || !self.locals || threads > target.local_max {
+                    return refuse(format!("no workgroup of {threads} threads here"));
+                }
+                done(tensor_core::apply(&self.ast, way), self.locals)
+            }
+            OptOp::Ahead => {
+                if !target.grid || kind != AxisKind::Reduce {
+                    return refuse(format!("axis {} is of kind {kind:?}, or no loop of a thread in a workgroup", opt.axis));
+                }
+                let order = self.ast.toposort();
+                let loads = order.iter().filter(|u| u.op() == Op::Load && u.uses_range(r.range_id()));
+                let ahead = |u: &UOp| {
+                    let arg = match u.arg() {
+                        Arg::None => Arg::Ahead(r.range_id()),
+                        Arg::Staged(id) if *id == r.range_id() => Arg::StagedAhead(*id),
+                        _ => return None,
+                    };
+                    Some((u.clone(), UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), arg)))
+                };
+                let map: FxHashMap<UOp, UOp> = loads.filter_map(ahead).collect();
+                if map.is_empty() {
+                    return refuse("nothing is loaded in the loop".into());
+                }
+                done(self.ast.substitute(&map), self.locals)
+            }
             OptOp::NoLocals => unreachable!("handled above"),
         }
     }
@@ -164,7 +198,7 @@ impl Kernel {
     }
 
     /// Does the kernel read a buffer that it writes?
-    fn in_place(&self) -> bool {
+    pub(super) fn in_place(&self) -> bool {
         let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
         self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
@@ -206,7 +240,7 @@ fn copies(ast: &UOp) -> usize {
 }
 
 /// The closing list of a store or reduce: operands from here on are ranges, not values.
-fn closing(u: &UOp) -> usize {
+pub(super) fn closing(u: &UOp) -> usize {
     match u.op() {
         Op::Store => 2,
         Op::Reduce => 1,

@@ -5,11 +5,12 @@
 //! | elementwise | a vector of 16 bytes for each thread, workgroups of 256 |
 //! | elementwise, from rows to columns | 4 × 4 elements for each thread, read along one side and written along the other; workgroups of 16 × 16 |
 //! | a reduce of rows that lie in memory one after the other | a workgroup shares a row; what is computed from the row again stays in registers |
+//! | products of f16 and bf16 | tensor cores, warps of 64 × 64 outputs that load a step ahead, workgroups of 2 × 2 warps |
 //! | products | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16; large ones with tiles of both inputs in local memory |
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, extent, product, vector};
+use super::{Kernel, Opt, OptOp, extent, product, tensor_core, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -37,6 +38,9 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
         elementwise(&mut k, target);
         return k;
     };
+    if let Some(products) = tensor_core::heuristic(&k, main, target) {
+        return products;
+    }
     if let Some(staged) = product::tiles(&k, target) {
         return staged;
     }

@@ -9,6 +9,7 @@ mod heuristic;
 mod packed;
 mod product;
 pub mod stage;
+mod tensor_core;
 pub mod vector;
 
 pub use actions::actions;
@@ -45,13 +46,17 @@ pub enum OptOp {
     Split,
     /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of the workgroup, or in the order of use into memory of the thread.
     Stage,
+    /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in which that can be done.
+    Tc,
+    /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
+    Ahead,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 11] = [
+    pub const ALL: [OptOp; 13] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -62,6 +67,8 @@ impl OptOp {
         OptOp::PadTo,
         OptOp::Split,
         OptOp::Stage,
+        OptOp::Tc,
+        OptOp::Ahead,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -77,6 +84,8 @@ impl OptOp {
             OptOp::PadTo => "PADTO",
             OptOp::Split => "SPLIT",
             OptOp::Stage => "STAGE",
+            OptOp::Tc => "TC",
+            OptOp::Ahead => "AHEAD",
             OptOp::NoLocals => "NOLOCALS",
         }
     }
@@ -169,6 +178,11 @@ impl Kernel {
         for u in self.ast.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
             u.src()[1..].iter().for_each(|r| add(r, &mut axes));
         }
+        if self.opts.iter().any(|o| o.op == OptOp::Tc) {
+            for u in self.ast.toposort().iter().filter(|u| u.op() == Op::Wmma) {
+                u.src()[3..].iter().for_each(|r| add(r, &mut axes));
+            }
+        }
         axes.sort_by_key(|r| r.range_kind());
         axes
     }
@@ -186,7 +200,7 @@ impl Kernel {
     /// `E_` for elementwise or `r_` for reduce, then the sizes.
     pub fn name(&self) -> String {
         let sizes = self.sizes();
-        let reduce = self.ast.toposort().iter().any(|u| u.op() == Op::Reduce);
+        let reduce = self.ast.toposort().iter().any(|u| matches!(u.op(), Op::Reduce | Op::Wmma));
         let mut name = String::from(if reduce { "r" } else { "E" });
         for (_, n) in &sizes {
             name.push('_');

@@ -48,7 +48,15 @@ pub fn tiles(kernel: &Kernel, target: &Target) -> Result<Vec<Tile>, String> {
     let axes = kernel.axes();
     let order = kernel.ast.toposort();
     let staged = order.iter().filter(|u| u.op() == Op::Load);
-    staged.filter_map(|u| if let Arg::Staged(id) = u.arg() { Some(tile(u, *id, &axes, target)) } else { None }).collect()
+    staged.filter_map(|u| Some(tile(u, at(u)?, &axes, target))).collect()
+}
+
+/// The number of the loop at which a load is copied, if it is.
+pub fn at(load: &UOp) -> Option<u32> {
+    match load.arg() {
+        Arg::Staged(id) | Arg::StagedAhead(id) => Some(*id),
+        _ => None,
+    }
 }
 
 /// Marks the loads of an argument that use something below a loop.

@@ -1,7 +1,9 @@
-//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held, and which integers cannot overflow.
+//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held, which integers cannot overflow, and what names functions can have.
 
 use crate::dtype::Scalar;
+use crate::error::{Error, Result};
 use crate::ir::{Op, UOp, dtype_bounds};
+use crate::target::Target;
 use rustc_hash::FxHashSet;
 
 /// The type that holds a scalar: small floats are held as their bits.
@@ -79,7 +81,13 @@ fn wraps(u: &UOp) -> bool {
     }
 }
 
+/// What every renderer begins with: the name is looked at, and what refuses everything else in the name of the language comes back.
+pub(super) fn begin<'a>(target: &'a Target, name: &str) -> Result<impl Fn(String) -> Error + use<'a>> {
+    let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", target.name), source_at: None };
+    if is_identifier(name) { Ok(refuse) } else { Err(refuse(format!("{name:?} is not a name for a function"))) }
+}
+
 /// Can it be the name of a function?
-pub(super) fn is_identifier(name: &str) -> bool {
+fn is_identifier(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
 }

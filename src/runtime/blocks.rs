@@ -2,6 +2,7 @@
 //! handed out, so that they are given back without a lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
 
 /// Bytes and kept blocks of a memory.
 #[derive(Debug)]
@@ -72,4 +73,33 @@ impl<B> Blocks<B> {
         self.held = held.unwrap_or(self.held);
         (held.is_some(), spare)
     }
+}
+
+/// A kept block of this size, or a fresh one. Kept blocks of other sizes go before it is given up; then it is the reason, or `None` where it would be more than the limit.
+pub(super) fn provide<B, E>(
+    blocks: &Mutex<Blocks<B>>,
+    size: usize,
+    limit: usize,
+    fresh: impl Fn() -> Result<B, E>,
+) -> Result<B, Option<E>> {
+    // Only numbers and queues change under the lock, none of it by code that panics midway.
+    let lock = || blocks.lock().unwrap_or_else(|e| e.into_inner());
+    let kept = lock().take(size);
+    if let Some(block) = kept {
+        return Ok(block);
+    }
+    let (fits, spare) = lock().reserve(size, limit);
+    drop(spare);
+    if !fits {
+        return Err(None);
+    }
+    let again = |_| {
+        let spare = lock().shrink(0);
+        drop(spare);
+        fresh()
+    };
+    fresh().or_else(again).map_err(|e| {
+        lock().held -= size;
+        Some(e)
+    })
 }

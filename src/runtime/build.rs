@@ -1,6 +1,6 @@
 //! What the compilers share: kernels from the store or made anew, several kernels in one text, and the sources that were refused.
 
-use super::store::{self, Kept, Key, Made, Store};
+use super::store::{self, Key, Made, Store};
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::Renderer;
@@ -93,7 +93,7 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
     Ok(built.into_iter().flatten().collect())
 }
 
-/// The same of one text that is a user's, in which the kernel has this name.
+/// The same of one text that is there already, in which the kernel has this name: a user's, or a second version of a kernel.
 pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Result<Built<M::Code>> {
     // A text has as many kernels as it has functions.
     let (store, key) = (store::global(), maker.key(&format!("{name}\n{text}")));
@@ -124,16 +124,6 @@ fn side_by_side<P: Sync + ?Sized, T: Send>(parts: &[&P], threads: usize, f: impl
     });
     done.sort_by_key(|d| d.0);
     done.into_iter().map(|d| d.1).collect()
-}
-
-/// The kernel of one text, from the store or made now and kept. `name` is the one that the text gives it; in what was kept it may have another.
-pub(super) fn kept(store: &Store, device: &str, key: Key, name: &str, compile: impl FnOnce() -> Result<Vec<u8>>) -> Result<Kept> {
-    if let Some(kept) = store.programs(&[key]).pop().flatten() {
-        return Ok(kept);
-    }
-    let made = Made { object: compile()?, kernels: vec![(key, name.to_string())] };
-    store.put_programs(device, std::slice::from_ref(&made));
-    Ok(Kept { object: Arc::new(made.object), symbol: name.to_string() })
 }
 
 /// Several kernels as one text, and for each its name in it. A kernel's lines begin with `start`; before them stand types and helpers, one on a line,

@@ -6,6 +6,7 @@
 //! would replace it.
 
 use crate::error::{Error, Result};
+use crate::runtime::arch::NATIVE;
 use crate::runtime::build::{create_unique, first_lines, keep_source, unique};
 use crate::runtime::store::{self, Entry, Key, Store};
 use std::fs::{self, DirBuilder, File};
@@ -44,8 +45,12 @@ pub struct CCompiler {
     pub kind: Kind,
     /// The first line of what it says about its version; part of the cache key.
     pub version: String,
-    /// What it is called with, before the output and input.
+    /// What it is called with, before the flags of the CPU, the output and the input.
     pub flags: Vec<String>,
+    /// The CPU that it makes code for, as compilers call it.
+    pub cpu: &'static str,
+    /// The flags that say so.
+    cpu_flags: Vec<String>,
 }
 
 impl CCompiler {
@@ -99,29 +104,30 @@ impl CCompiler {
         let version = said.lines().next().unwrap_or_default().trim().to_string();
         let kind = if said.contains("clang") { Kind::Clang } else { Kind::Gcc };
         flags.extend(flags_of(kind).into_iter().map(str::to_string));
-        let mut found = CCompiler { path, kind, version, flags };
-        found.add_native();
-        Ok(found)
+        Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }.for_cpu(NATIVE))
     }
 
-    /// Adds the flags for this very CPU. All compilers for x86-64 take them; elsewhere a tiny compilation tells.
-    fn add_native(&mut self) {
+    /// The same compiler, for another CPU.
+    pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
+        let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
+        // All compilers for x86-64 take this one; elsewhere a tiny compilation tells.
         #[cfg(target_arch = "x86_64")]
         {
-            self.flags.push("-march=native".into());
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                // Both families prefer 256 bits by default, for CPUs that slow down more than they gain. Measured: 512 wins by 1.6.
-                self.flags.push("-mprefer-vector-width=512".into());
+            found.cpu_flags.push(format!("-march={cpu}"));
+            // Where it has AVX-512, both families prefer 256 bits by default, for CPUs that slow down more than they gain. Measured: 512 wins by 1.6.
+            if crate::runtime::arch::Arch::find(Some(cpu)).is_ok_and(|a| a.vector_bytes == 64) {
+                found.cpu_flags.push("-mprefer-vector-width=512".into());
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        for flag in ["-march=native", "-mcpu=native"] {
-            self.flags.push(flag.into());
-            if self.attempt("int picograd_probe;\n", VERSION_LIMIT).is_ok() {
-                return;
+        for flag in [format!("-march={cpu}"), format!("-mcpu={cpu}")] {
+            found.cpu_flags = vec![flag];
+            if found.attempt("int picograd_probe;\n", VERSION_LIMIT).is_ok() {
+                break;
             }
-            self.flags.pop();
+            found.cpu_flags.clear();
         }
+        found
     }
 
     /// Compiles C text to an object. The name is for messages only.
@@ -131,7 +137,7 @@ impl CCompiler {
 
     /// The cache key of the object that this text gives: compiler, flags, CPU and text.
     pub fn key(&self, src: &str) -> Key {
-        let flags = self.flags.join("\0");
+        let flags = [&self.flags[..], &self.cpu_flags].concat().join("\0");
         let path = self.path.as_os_str().as_encoded_bytes();
         Key::of(&[b"c object 1", path, self.version.as_bytes(), flags.as_bytes(), cpu_features().as_bytes(), src.as_bytes()])
     }
@@ -145,7 +151,7 @@ impl CCompiler {
 
     fn attempt(&self, src: &str, limit: Duration) -> std::result::Result<Vec<u8>, String> {
         let mut command = Command::new(&self.path);
-        command.args(&self.flags).arg("-o");
+        command.args(&self.flags).args(&self.cpu_flags).arg("-o");
         let scratch = match self.kind {
             Kind::Clang => {
                 command.args(["-", "-"]);

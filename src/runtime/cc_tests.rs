@@ -130,6 +130,19 @@ fn the_search_goes_in_order() {
 }
 
 #[test]
+fn another_cpu_has_flags_and_a_key_of_its_own() {
+    let tmp = TempDir::new("cpu");
+    script(tmp.path(), "gcc", "echo 'gcc (Test) 1.0'");
+    let native = CCompiler::find_with(&|_| None, tmp.path().to_str().unwrap()).unwrap();
+    let other = native.for_cpu("x86-64-v2");
+    assert_eq!((native.for_cpu("native"), other.for_cpu("native")), (native.clone(), native.clone()));
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(other.cpu_flags, ["-march=x86-64-v2"]);
+        assert_ne!(native.key("int x;"), other.key("int x;"));
+    }
+}
+
+#[test]
 fn an_unchanged_compiler_is_asked_once() {
     let tmp = TempDir::new("asked");
     let store = Store::at(&tmp.path().join("cache"));
@@ -167,7 +180,7 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
     let pid = tmp.path().join("pid");
     let body = format!("case \"$*\" in --version) echo gcc; exit;; esac\nsleep 1000 & echo $! > {}; wait", pid.display());
     let path = script(tmp.path(), "gcc", &body);
-    let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new() };
+    let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new(), cpu: NATIVE, cpu_flags: Vec::new() };
     let start = Instant::now();
     let (msg, at) = message(cc.compile_within(VADD, "vadd", Duration::from_millis(300), &store).unwrap_err());
     assert!(start.elapsed() < Duration::from_secs(20) && msg.contains("longer than 0.3 s"), "{msg}");
@@ -189,12 +202,12 @@ fn a_compiler_that_dies_or_leaves_nothing() {
     let store = Store::at(&tmp.path().join("cache"));
     for (body, says) in [("kill -SEGV $$", "signal 11"), ("exit 0", "no object"), ("echo bad; exit 1", "exit code 1")] {
         let path = script(tmp.path(), "gcc", body);
-        let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new() };
+        let cc = CCompiler { path, kind: Kind::Gcc, version: String::new(), flags: Vec::new(), cpu: NATIVE, cpu_flags: Vec::new() };
         let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
         assert!(msg.contains(says), "{msg}");
     }
     let path = script(tmp.path(), "clang", "printf '\\033[31mred\\033[0m' >&2; exit 1");
-    let cc = CCompiler { path, kind: Kind::Clang, version: String::new(), flags: Vec::new() };
+    let cc = CCompiler { path, kind: Kind::Clang, version: String::new(), flags: Vec::new(), cpu: NATIVE, cpu_flags: Vec::new() };
     let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
     assert!(!msg.contains('\x1b') && msg.contains("red"));
     let cc = CCompiler { path: tmp.path().join("gone"), ..cc };

@@ -1,5 +1,6 @@
 //! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
 
+use super::arch::{Arch, NATIVE};
 use super::buffer::{Memory, Place};
 use super::build::{Built, Fresh, Maker, build, build_text};
 use super::cc::CCompiler;
@@ -24,47 +25,24 @@ pub struct Cpu {
 
 /// What makes machine code of a text.
 enum Compiler {
-    C(&'static CCompiler),
+    C(CCompiler),
     Llvm(&'static Llvm),
 }
 
 impl Cpu {
-    /// Through C, where there is a compiler.
-    pub fn clang() -> Result<Cpu> {
-        let compiler = Compiler::C(CCompiler::find()?);
-        Ok(Cpu { compiler, renderer: Box::new(Clang::new(Target { fma: has_fma(), ..Target::c(pool::threads(), vector_bytes()) })) })
+    /// Through C, where there is a compiler. The code is for the CPU of a name, or for this one.
+    pub fn clang(arch: Option<&str>) -> Result<Cpu> {
+        let arch = Arch::find(arch)?;
+        let target = Target { fma: arch.fma, ..Target::c(pool::threads(), arch.vector_bytes) };
+        Ok(Cpu { compiler: Compiler::C(CCompiler::find()?.for_cpu(arch.name)), renderer: Box::new(Clang::new(target)) })
     }
 
     /// Through LLVM, where there is a library.
-    pub fn llvm() -> Result<Cpu> {
-        let compiler = Compiler::Llvm(Llvm::find()?);
-        Ok(Cpu {
-            compiler,
-            renderer: Box::new(render::Llvm::new(Target { fma: has_fma(), ..Target::llvm(pool::threads(), vector_bytes()) })),
-        })
+    pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
+        let arch = Arch::find(arch)?;
+        let target = Target { fma: arch.fma, ..Target::llvm(pool::threads(), arch.vector_bytes) };
+        Ok(Cpu { compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)), renderer: Box::new(render::Llvm::new(target)) })
     }
-}
-
-/// Bytes of the widest vector register of this machine.
-fn vector_bytes() -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            return 64;
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            return 32;
-        }
-    }
-    16
-}
-
-/// Has this machine an instruction that multiplies and adds? Without it the C library does, slowly.
-fn has_fma() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    true
 }
 
 impl Backend for Cpu {
@@ -73,8 +51,9 @@ impl Backend for Cpu {
     }
     fn describe(&self) -> String {
         let target = self.target();
-        let compiler = match self.compiler {
-            Compiler::C(c) => c.version.clone(),
+        let compiler = match &self.compiler {
+            Compiler::C(c) if c.cpu == NATIVE => c.version.clone(),
+            Compiler::C(c) => format!("{} for {}", c.version, c.cpu),
             Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
         };
         format!("{compiler} with {} threads, vectors of {} bytes", target.threads, target.vector_bytes)
@@ -129,13 +108,13 @@ impl Maker for Cpu {
         }
     }
     fn key(&self, source: &str) -> Key {
-        match self.compiler {
+        match &self.compiler {
             Compiler::C(c) => c.key(source),
             Compiler::Llvm(l) => l.key(source),
         }
     }
     fn make(&self, text: &str, name: &str) -> Result<Fresh<Code>> {
-        let object = match self.compiler {
+        let object = match &self.compiler {
             Compiler::C(c) => c.compile(text, name),
             Compiler::Llvm(l) => l.compile(text, name),
         }?;

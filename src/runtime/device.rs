@@ -2,7 +2,7 @@
 
 use super::buffer::{Memory, Place};
 use super::cpu::Cpu;
-use super::{interp_device, null};
+use super::{arch, interp_device, null};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -66,17 +66,51 @@ pub struct Device {
     backend: Arc<dyn Backend>,
 }
 
-/// What opens the device of a number.
-type Open = fn(usize) -> Result<Arc<dyn Backend>>;
-/// The kinds of device, best first, each with its renderers, best first; a kind with one way to compute has a renderer without a name.
-const KINDS: [(&str, &[(&str, Open)]); 6] = [
-    ("CUDA", &[("", |n| Ok(Arc::new(super::cuda::CudaDevice::open(n)?)))]),
-    ("CPU", &[("LLVM", |_| Ok(Arc::new(Cpu::llvm()?))), ("CLANG", |_| Ok(Arc::new(Cpu::clang()?)))]),
-    ("CL", &[("", |n| Ok(Arc::new(super::cl::Cl::open(n)?)))]),
-    ("WEBGPU", &[("", webgpu)]),
-    ("INTERP", &[("", |_| Ok(Arc::new(interp_device::InterpDevice::new())))]),
-    ("NULL", &[("", |_| Ok(Arc::new(null::Null::new())))]),
+/// What opens the device of a number, for an architecture, or for its own where none is named.
+type Open = fn(usize, Option<&str>) -> Result<Arc<dyn Backend>>;
+/// Is this the name of an architecture of a kind? `Err` says what would be.
+type IsArch = fn(&str) -> std::result::Result<(), String>;
+
+/// A kind of device.
+struct Kind {
+    name: &'static str,
+    /// Best first; a kind with one way to compute has a renderer without a name.
+    renderers: &'static [(&'static str, Open)],
+    is_arch: IsArch,
+}
+
+/// The kinds of device, best first.
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "CUDA",
+        renderers: &[("", |n, arch| Ok(Arc::new(super::cuda::CudaDevice::open(n, arch)?)))],
+        is_arch: super::cuda::is_arch,
+    },
+    Kind { name: "METAL", renderers: &[("", |n, _| metal(n))], is_arch: no_arch },
+    Kind {
+        name: "CPU",
+        renderers: &[("LLVM", |_, arch| Ok(Arc::new(Cpu::llvm(arch)?))), ("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?)))],
+        is_arch: arch::is_known,
+    },
+    Kind { name: "CL", renderers: &[("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))], is_arch: no_arch },
+    Kind { name: "WEBGPU", renderers: &[("", |n, _| webgpu(n))], is_arch: no_arch },
+    Kind { name: "INTERP", renderers: &[("", |_, _| Ok(Arc::new(interp_device::InterpDevice::new())))], is_arch: no_arch },
+    Kind { name: "NULL", renderers: &[("", |_, _| Ok(Arc::new(null::Null::new())))], is_arch: no_arch },
 ];
+
+/// The compilers of these make code for the device that they have, and nothing else.
+fn no_arch(_: &str) -> std::result::Result<(), String> {
+    Err("it has no ARCH".into())
+}
+
+#[cfg(target_os = "macos")]
+fn metal(index: usize) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(super::metal::MetalDevice::open(index)?))
+}
+#[cfg(not(target_os = "macos"))]
+fn metal(_: usize) -> Result<Arc<dyn Backend>> {
+    Err(Error::Device("only on macOS".into()))
+}
 
 #[cfg(feature = "webgpu")]
 fn webgpu(index: usize) -> Result<Arc<dyn Backend>> {
@@ -92,13 +126,13 @@ fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
 
 impl Device {
-    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `interp` …: opened, under its canonical name. `cpu` alone is the renderer that `DEV` names,
-    /// or the best that works.
+    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `cuda:1`, `cpu:llvm:x86-64-v3` …: opened, under its canonical name. The case of letters does not matter, and of
+    /// renderer, architecture and number each may be left out. `cpu` alone is the renderer and the architecture that `DEV` names, or the best that works.
     ///
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, CPU, CL, WEBGPU, INTERP, NULL"));
+    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"));
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -113,10 +147,8 @@ impl Device {
         let config = env::config()?;
         // A name that came from `DEV` as it was written has not been looked at yet.
         let parts = Parts::of(name.as_str())?;
-        let backend = match parts.renderer {
-            Some((_, opener)) => opener(parts.index)?,
-            None => default_renderer(parts.kind, parts.renderers)?.1(parts.index)?,
-        };
+        let (_, opener) = parts.renderer.map_or_else(|| default_renderer(parts.kind), Ok)?;
+        let backend = opener(parts.index, parts.arch.or_else(|| default_arch(parts.kind)).as_deref())?;
         let device = Device { name: name.clone(), backend };
         if config.debug >= 1 {
             eprintln!("opened {name}: {}", device.backend.describe());
@@ -125,14 +157,28 @@ impl Device {
         Ok(device)
     }
 
-    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the interpreter where it has no compiler. A `DEV` that does not exist is kept as it was
-    /// written; the first thing that is computed on it gives the error.
+    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the interpreter where it has no compiler. It is opened, and so an error where `DEV` names
+    /// what is not there.
+    ///
+    /// ```
+    /// use picograd::{Device, Tensor};
+    /// assert_eq!(Device::default()?.name(), &Device::default_name());
+    /// assert_eq!(Tensor::ones([2]).device(), Device::default()?.name());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    #[expect(clippy::should_implement_trait, reason = "there may be none, which the trait could not say")]
+    pub fn default() -> Result<Device> {
+        Device::named(&Device::default_name())
+    }
+
+    /// The name of the device that tensors are made on when none is named. A `DEV` that does not exist is kept as it was written; the first thing that is computed on it gives
+    /// the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
-            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind, cpu.renderers)).is_ok() => DeviceName::new("CPU"),
+            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind)).is_ok() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
         NAME.get_or_init(choose).clone()
@@ -174,7 +220,7 @@ impl Device {
     /// Every kind of device with every renderer: its name, and what it is or why it is not there.
     pub fn list() -> Vec<(String, Result<String>)> {
         let name = |kind: &str, renderer: &str| if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") };
-        let all = KINDS.iter().flat_map(|(kind, renderers)| renderers.iter().map(|(renderer, _)| name(kind, renderer)));
+        let all = KINDS.iter().flat_map(|kind| kind.renderers.iter().map(|(renderer, _)| name(kind.name, renderer)));
         all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
     }
 }
@@ -197,68 +243,106 @@ fn unknown(name: &str) -> Error {
         let msg = "DISK is where tensors of files are: nothing is computed or stored there; bring the tensor to a device first, as in .to(\"CPU\")";
         return Error::Device(msg.into());
     }
-    let known: Vec<&str> = KINDS.iter().map(|k| k.0).collect();
+    let known: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
     Error::Device(format!("there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")", known.join(", ")))
 }
 
 /// A name taken apart.
 struct Parts {
-    kind: &'static str,
-    renderers: &'static [(&'static str, Open)],
+    kind: &'static Kind,
     renderer: Option<(&'static str, Open)>,
+    arch: Option<String>,
     index: usize,
 }
 
 impl Parts {
     fn of(name: &str) -> Result<Parts> {
-        let upper = name.trim().to_ascii_uppercase();
-        let mut parts = upper.split(':');
-        let kind = parts.next().unwrap_or_default();
-        let (kind, renderers) = *KINDS.iter().find(|k| k.0 == kind).ok_or_else(|| unknown(name))?;
-        let mut found = Parts { kind, renderers, renderer: None, index: 0 };
-        for part in parts {
-            if let Ok(n) = part.parse::<usize>() {
-                found.index = n;
-                continue;
-            }
-            let named = renderers.iter().find(|r| r.0 == part && !part.is_empty());
-            found.renderer = Some(*named.ok_or_else(|| {
-                let has: Vec<&str> = renderers.iter().map(|r| r.0).filter(|r| !r.is_empty()).collect();
-                let has = if has.is_empty() { "none".to_string() } else { has.join(", ") };
-                Error::Device(format!("{name:?}: {kind} has no renderer {part:?}; it has {has}"))
-            })?);
+        let wrong = |why: String| Error::Device(format!("{name:?}: {why}"));
+        let mut parts: Vec<&str> = name.trim().split(':').collect();
+        let kind = parts.remove(0);
+        let kind = KINDS.iter().find(|k| k.name.eq_ignore_ascii_case(kind)).ok_or_else(|| unknown(name))?;
+        let mut found = Parts { kind, renderer: None, arch: None, index: 0 };
+        let named = || kind.renderers.iter().filter(|r| !r.0.is_empty());
+        // A number comes last; what is before it is a renderer, an architecture, or one after the other.
+        if let Some(index) = parts.last().and_then(|p| p.parse().ok()) {
+            found.index = index;
+            parts.pop();
         }
-        Ok(found)
+        // The place of the renderer may be empty where an architecture follows: `CUDA::sm_80`.
+        if parts.len() == 2 && parts[0].is_empty() {
+            parts.remove(0);
+        }
+        if let Some(renderer) = parts.first().and_then(|part| named().find(|r| r.0.eq_ignore_ascii_case(part))) {
+            found.renderer = Some(*renderer);
+            parts.remove(0);
+        }
+        if let Some(part) = parts.first() {
+            let arch = part.to_ascii_lowercase();
+            (kind.is_arch)(&arch).map_err(|archs| {
+                let has: Vec<&str> = named().map(|r| r.0).collect();
+                let has = if has.is_empty() { "none".to_string() } else { has.join(", ") };
+                let what = if found.renderer.is_none() {
+                    format!("no renderer {part:?}; it has {has}, and")
+                } else {
+                    format!("no ARCH {part:?};")
+                };
+                wrong(format!("{} has {what} {archs}", kind.name))
+            })?;
+            found.arch = Some(arch);
+            parts.remove(0);
+        }
+        match parts.first() {
+            Some(rest) => Err(wrong(format!(
+                "{rest:?} is one part too many; a name is DEVICE[:RENDERER][:ARCH][:NUMBER], as in CPU:LLVM:x86-64-v3 or CUDA:1"
+            ))),
+            None => Ok(found),
+        }
     }
 }
 
+/// What `DEV` says of a kind.
+fn wanted(kind: &Kind) -> Option<Parts> {
+    let dev = env::config().ok()?.device.as_ref()?;
+    Parts::of(dev).ok().filter(|w| w.kind.name == kind.name)
+}
+
+/// The architecture of a kind where its name has none: what `DEV` names, or none.
+fn default_arch(kind: &Kind) -> Option<String> {
+    wanted(kind)?.arch
+}
+
 /// The renderer of a kind where its name has none: what `DEV` names, or the first that works.
-fn default_renderer(kind: &str, renderers: &'static [(&'static str, Open)]) -> Result<(&'static str, Open)> {
-    let wanted = env::config()?.device.as_ref().and_then(|dev| Parts::of(dev).ok());
-    if let Some(renderer) = wanted.filter(|w| w.kind == kind).and_then(|w| w.renderer) {
+fn default_renderer(kind: &'static Kind) -> Result<(&'static str, Open)> {
+    env::config()?;
+    if let Some(renderer) = wanted(kind).and_then(|w| w.renderer) {
         return Ok(renderer);
     }
-    if let [one] = renderers {
+    if let [one] = kind.renderers {
         return Ok(*one);
     }
     let mut missing = Vec::new();
-    for (renderer, opener) in renderers {
-        match opener(0) {
+    for (renderer, opener) in kind.renderers {
+        match opener(0, None) {
             Ok(_) => return Ok((*renderer, *opener)),
-            Err(why) => missing.push(format!("{kind}:{renderer}: {why}")),
+            Err(why) => missing.push(format!("{}:{renderer}: {why}", kind.name)),
         }
     }
     Err(Error::Device(missing.join("\n")))
 }
 
-/// `KIND`, with `:RENDERER` where it is not the kind's default and `:n` for n > 0. So a device has one name.
+/// `KIND`, with `:RENDERER` and `:ARCH` where they are not the kind's default and `:n` for n > 0. So a device has one name.
 pub fn canonical(name: &str) -> Result<DeviceName> {
     let parts = Parts::of(name)?;
-    let mut text = parts.kind.to_string();
+    let mut text = parts.kind.name.to_string();
     if let Some((renderer, _)) = parts.renderer
-        && !default_renderer(parts.kind, parts.renderers).is_ok_and(|r| r.0 == renderer)
+        && !default_renderer(parts.kind).is_ok_and(|r| r.0 == renderer)
     {
         text += &format!(":{renderer}");
+    }
+    // What the device has by itself is what `native` means.
+    let native = |arch: Option<String>| arch.unwrap_or_else(|| arch::NATIVE.to_string());
+    if let Some(arch) = parts.arch.filter(|a| *a != native(default_arch(parts.kind))) {
+        text += &format!(":{arch}");
     }
     if parts.index > 0 {
         text += &format!(":{}", parts.index);
@@ -269,5 +353,28 @@ pub fn canonical(name: &str) -> Result<DeviceName> {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.name, self.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_one_name() {
+        let name = |n: &str| canonical(n).unwrap().to_string();
+        assert_eq!(
+            [name("cuda:1"), name(" Cuda:0 "), name("CUDA:native:1"), name("cuda::sm_80:2")],
+            ["CUDA:1", "CUDA", "CUDA:1", "CUDA:sm_80:2"]
+        );
+        assert_eq!([name("interp"), name("Null:0"), name("cl:3")], ["INTERP", "NULL", "CL:3"]);
+        assert_eq!(language(&DeviceName::new("CUDA:sm_80:2")).as_str(), "CUDA:sm_80");
+        // What `DEV` names is not written, so the rest is for a process without it.
+        if env::config().unwrap().device.is_none() {
+            assert_eq!([name("cpu:native"), name("CPU::native:2")], ["CPU", "CPU:2"]);
+            if cfg!(target_arch = "x86_64") {
+                assert_eq!([name("cpu:X86-64-V2"), name("cpu::x86-64-v2:1")], ["CPU:x86-64-v2", "CPU:x86-64-v2:1"]);
+            }
+        }
     }
 }

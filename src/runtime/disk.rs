@@ -2,8 +2,8 @@
 //! memory. Kernels cannot run here.
 //!
 //! A mapped page that its file no longer has is a signal that ends the process. So the length of the file is looked at again before every
-//! mebibyte of a copy, and a file that has shrunk is an error. What is left is a file that is cut off in the microseconds between that
-//! look and the copy of those bytes. A file that is overwritten in place gives the new bytes; one that is replaced by a rename, as
+//! mebibyte of a copy (16 of them, where a driver copies), and a file that has shrunk is an error. What is left is a file that is cut off in the
+//! moment between that look and the copy of those bytes. A file that is overwritten in place gives the new bytes; one that is replaced by a rename, as
 //! `safe_save` does, keeps the old ones, because the mapping holds on to the old file.
 
 use crate::dtype::DType;
@@ -15,6 +15,9 @@ use std::ptr::NonNull;
 
 /// Bytes that are copied between two looks at the length of the file.
 const STEP: usize = 1 << 20;
+
+/// The same where a driver copies them: several of the pieces that it copies at a time. A multiple of every element's size.
+const DRIVER_STEP: usize = 16 << 20;
 
 /// The name of the device that tensors of files are on.
 pub fn device() -> DeviceName {
@@ -68,21 +71,41 @@ impl Mapping {
 
     /// Copies the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one becomes 1.
     pub fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
-        assert!(
-            at.checked_add(out.len()).is_some_and(|end| end <= self.len),
-            "{} bytes at {at} leave a mapping of {}",
-            out.len(),
-            self.len
-        );
+        self.inside(at, out.len());
         for (i, part) in out.chunks_mut(STEP).enumerate() {
             self.check()?;
-            // SAFETY: the assertion keeps the range inside the mapping, whose pages the file has, as was just checked.
+            // SAFETY: the range is inside the mapping, whose pages the file has, as was just checked.
             unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at + i * STEP), part.as_mut_ptr(), part.len()) };
             if dtype.is_bool() {
                 part.iter_mut().for_each(|b| *b = (*b != 0) as u8);
             }
         }
         Ok(())
+    }
+
+    /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from `at`, as they lie in the mapping: they are not copied here, but for
+    /// bools, which become 0 or 1.
+    pub fn hand_over(&self, at: usize, dtype: DType, bytes: usize, take: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        self.inside(at, bytes);
+        let step = if dtype.is_bool() { STEP } else { DRIVER_STEP };
+        let mut flags = vec![0; if dtype.is_bool() { step.min(bytes) } else { 0 }];
+        for from in (0..bytes).step_by(step) {
+            let len = step.min(bytes - from);
+            if dtype.is_bool() {
+                self.read(at + from, dtype, &mut flags[..len])?;
+                take(from, &flags[..len])?;
+                continue;
+            }
+            self.check()?;
+            // SAFETY: the range is inside the mapping, whose pages the file has, as was just checked. It is only copied: where somebody writes to the file meanwhile,
+            // old and new bytes are equally right.
+            take(from, unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at + from), len) })?;
+        }
+        Ok(())
+    }
+
+    fn inside(&self, at: usize, bytes: usize) {
+        assert!(at.checked_add(bytes).is_some_and(|end| end <= self.len), "{bytes} bytes at {at} leave a mapping of {}", self.len);
     }
 
     /// Is the file still as long as the mapping?
@@ -130,9 +153,22 @@ mod tests {
         let mut flags = [9; 4];
         m.read(1, DType::BOOL, &mut flags).unwrap();
         assert_eq!(flags, [1; 4]);
+        let handed = |at: usize, dtype: DType, bytes: usize| {
+            let mut out = Vec::new();
+            let taken = m.hand_over(at, dtype, bytes, &mut |from, piece| {
+                assert_eq!(from, out.len());
+                out.extend_from_slice(piece);
+                Ok(())
+            });
+            taken.map(|()| out)
+        };
+        assert!(handed(3, DType::U8, content.len() - 3).unwrap() == content[3..]);
+        let flags = handed(0, DType::BOOL, content.len()).unwrap();
+        assert!(flags.iter().zip(&content).all(|(f, c)| *f == (*c != 0) as u8));
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         let e = m.read(0, DType::U8, &mut all).unwrap_err().to_string();
         assert!(e.contains("cut to 10 bytes"), "{e}");
+        assert_eq!(handed(0, DType::U8, 20).unwrap_err().to_string(), e);
     }
 
     #[test]

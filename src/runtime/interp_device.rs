@@ -4,6 +4,7 @@ use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use super::interp::{self, Interp, Options};
 use super::memory::HostBuffer;
+use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::target::Target;
@@ -16,7 +17,9 @@ pub struct InterpDevice(Target);
 impl InterpDevice {
     /// It is always there.
     pub fn new() -> InterpDevice {
-        InterpDevice(Target::interp())
+        // Settings that cannot be read are an error where something is compiled.
+        let (any, rounding) = env::config().map_or((true, false), |c| (c.tensor_cores, c.allow_tf32));
+        InterpDevice(Target::interp().with_tensor_cores(any, rounding))
     }
 }
 

@@ -52,6 +52,7 @@ macro_rules! functions {
     ($(#[$doc:meta])* $api:ident: $($name:ident($($arg:ty),*) $(-> $result:ty)?;)*) => {
         $(#[$doc])*
         #[allow(non_snake_case)]
+        #[derive(Clone, Copy)]
         pub(super) struct $api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
 
         impl $api {

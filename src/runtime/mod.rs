@@ -1,6 +1,7 @@
 //! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the store on disk and the thread
 //! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
 
+mod arch;
 mod blocks;
 pub mod buffer;
 mod build;
@@ -18,6 +19,8 @@ mod interp_device;
 mod library;
 pub mod llvm;
 pub mod memory;
+#[cfg(target_os = "macos")]
+mod metal;
 mod null;
 pub mod pool;
 pub(crate) mod sha256;

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// Kernels with more buffers than this are not merged further. A device takes at least this many arguments.
+/// Kernels with more buffers than this are not merged further. Devices that take fewer say so.
 const MOST_MERGED_BUFFERS: usize = 31;
 
 /// Stores that share a loop nest.
@@ -69,8 +69,13 @@ pub fn loaded(load: &UOp) -> usize {
     }
 }
 
-/// One group per store, then merged where that saves a launch or a trip through memory and cannot make a circle.
-pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxHashSet<usize>) -> Vec<Group> {
+/// One group per store, then merged where that saves a launch or a trip through memory, cannot make a circle, and fits the device.
+pub fn group(
+    ranged: &Ranged,
+    device_of: &dyn Fn(&UOp) -> DeviceName,
+    keep: &FxHashSet<usize>,
+    fits: &dyn Fn(&Group, &Group) -> bool,
+) -> Vec<Group> {
     let mut groups: Vec<Option<Group>> = Vec::new();
     let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
     // For each group the groups that it needs, directly or not. Copies and kernels of the user's stand between their ends like groups.
@@ -114,7 +119,7 @@ pub fn group(ranged: &Ranged, device_of: &dyn Fn(&UOp) -> DeviceName, keep: &FxH
             if waits(i) && a.writes().any(|n| sent.contains(&n)) {
                 return None;
             }
-            try_merge(a, &g, first.contains(&i)).map(|m| (i, m))
+            if fits(a, &g) { try_merge(a, &g, first.contains(&i)).map(|m| (i, m)) } else { None }
         });
         match found {
             Some((i, merged)) => {

@@ -6,6 +6,7 @@
 mod cache;
 mod cost;
 mod kernels;
+mod limits;
 mod memory;
 mod order;
 mod prepare;
@@ -16,6 +17,7 @@ mod sums;
 
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
+pub use limits::Room;
 pub use prepare::PREPARE;
 pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
@@ -147,8 +149,9 @@ pub struct Request {
     pub reuse: Vec<Option<StorageRef>>,
 }
 
-/// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so.
-pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
+/// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so. `room` says what a kernel
+/// of a device may have, which does not change.
+pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     let (nodes, inputs) = abstracted(requests);
     let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
     // An entry for each part, so that a list says what belongs to whom.
@@ -156,7 +159,7 @@ pub fn schedule(requests: &[Request]) -> (Arc<Plan>, Vec<StorageRef>, bool) {
     let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
-    let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len()));
+    let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
     (plan, inputs, hit)
 }
 
@@ -174,7 +177,7 @@ fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
 }
 
 /// Plans an abstracted graph. `reuse` has an entry for each part of each output.
-pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize) -> Plan {
+pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize, room: &dyn Fn(&DeviceName) -> Room) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
@@ -182,14 +185,11 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, &devices);
-    let ranged = ranges::assign(&outputs, inputs);
+    let mut ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
     let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
     let numbers: Vec<Option<usize>> = homes.iter().map(|h| h.as_ref().map(|h| ranged.numbers[&h.0.id()])).collect();
     let keep: FxHashSet<usize> = numbers.iter().flatten().copied().collect();
-    let mut groups = kernels::group(&ranged, &|u| device[&u.id()].clone(), &keep);
-    let grouping = lap();
-
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; ranged.count];
     for u in &nodes {
         if let Some(&n) = ranged.numbers.get(&u.id()) {
@@ -216,6 +216,21 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
             buffers[n].get_or_insert_with(spare);
         }
     }
+    let device_of = |u: &UOp| device[&u.id()].clone();
+    // There are few devices, and most plans have one.
+    let mut rooms: Vec<(&DeviceName, Room)> = Vec::new();
+    for d in device.values() {
+        if !rooms.iter().any(|r| r.0 == d) {
+            rooms.push((d, room(d)));
+        }
+    }
+    let room = |d: &DeviceName| rooms.iter().find(|r| r.0 == d).map_or(Room::ANY, |r| r.1);
+    if rooms.iter().any(|r| r.1 != Room::ANY) {
+        limits::split(&mut ranged, &mut buffers, &device_of, &room);
+    }
+    let fits = |a: &kernels::Group, b: &kernels::Group| room(&a.device).takes(&buffers, [a, b]);
+    let mut groups = kernels::group(&ranged, &device_of, &keep, &fits);
+    let grouping = lap();
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
     let steps = order::steps(&groups, &ranged, &taken, &|u| device[&u.id()].clone());

@@ -89,6 +89,8 @@ pub struct Ranged {
     pub numbers: FxHashMap<u64, usize>,
     /// How many numbers there are.
     pub count: usize,
+    /// The first number that no range has.
+    pub next_range: u32,
 }
 
 /// A kernel of the user's in a plan.
@@ -394,7 +396,7 @@ pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
 }
 
 /// A load, guarded where the index could leave the buffer.
-fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
+pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
     let zero = || UOp::constant(0i64, buffer.dtype());
     if valid.is_int(0) || len == 0 {
         return zero();
@@ -418,7 +420,14 @@ fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
 fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
     let Decided { walk, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = Ranged { stored: Vec::new(), copies: Vec::new(), customs: Vec::new(), numbers: FxHashMap::default(), count: inputs };
+    let mut out = Ranged {
+        stored: Vec::new(),
+        copies: Vec::new(),
+        customs: Vec::new(),
+        numbers: FxHashMap::default(),
+        count: inputs,
+        next_range: walk.next_range,
+    };
     let next = |out: &mut Ranged| {
         out.count += 1;
         out.count - 1

@@ -1,6 +1,6 @@
 //! Operands of an elementwise operation brought together: one dtype by promotion, one shape by broadcasting, one device.
 
-use super::{Tensor, wrong_shape};
+use super::{Tensor, known, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
@@ -60,13 +60,21 @@ impl Tensor {
 pub(super) struct Unified {
     pub(super) src: SmallVec<[UOp; 3]>,
     pub(super) dtype: DType,
-    pub(super) device: DeviceName,
+    pub(super) device: &'static DeviceName,
+}
+
+impl Unified {
+    /// The node of an op on the first two, as a tensor.
+    pub(super) fn node(&self, op: Op) -> Tensor {
+        Tensor::new_inner(self.src[0].binary(op, &self.src[1]), self.device, None)
+    }
 }
 
 /// Brings operands together in the dtype that they promote to.
 pub(super) fn unify(op: &'static str, operands: &[Operand]) -> Result<Unified> {
     let dtype = promoted(operands);
-    Ok(Unified { dtype, ..unify_as(op, operands, &vec![dtype; operands.len()])? })
+    let dtypes: SmallVec<[DType; 3]> = operands.iter().map(|_| dtype).collect();
+    Ok(Unified { dtype, ..unify_as(op, operands, &dtypes)? })
 }
 
 /// Brings operands together in shape and device, each in its given dtype.
@@ -82,8 +90,8 @@ fn lift(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -> R
     match operand {
         Operand::Scalar(c, _) => Ok(UOp::constant(*c, dtype)),
         Operand::Tensor(t) => {
-            let cast = t.with(cast_uop(&t.uop(), dtype));
-            Ok(if cast.uop().op() == Op::Const { cast } else { broadcast_to(op, &cast, shape)? }.uop())
+            let cast = cast_uop(&t.uop(), dtype);
+            if cast.op() == Op::Const { Ok(cast) } else { broadcast_node(op, &cast, shape) }
         }
     }
 }
@@ -143,22 +151,31 @@ pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> 
 
 /// The tensor seen with a shape that it broadcasts to.
 pub(super) fn broadcast_to(op: &'static str, t: &Tensor, shape: &[usize]) -> Result<Tensor> {
-    let from = t.dims();
+    Ok(t.with(broadcast_node(op, &t.uop(), shape)?))
+}
+
+/// The node seen with a shape that it broadcasts to.
+fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
+    let from = u.shape();
+    if from[..] == *shape {
+        return Ok(u.clone());
+    }
     let fits = from.len() <= shape.len() && from.iter().rev().zip(shape.iter().rev()).all(|(a, b)| *a == 1 || a == b);
     if !fits {
         return wrong_shape(op, format!("{from:?} does not broadcast to {shape:?}"));
     }
     let ones = std::iter::repeat_n(1, shape.len() - from.len());
-    t.moved(Movement::reshape(ones.chain(from.iter().copied())))?.moved(Movement::expand(shape.iter().copied()))
+    let aligned = if from.len() < shape.len() { u.moved(Movement::reshape(ones.chain(from.iter().copied()))) } else { u.clone() };
+    Ok(if aligned.shape()[..] == *shape { aligned } else { aligned.moved(Movement::expand(shape.iter().copied())) })
 }
 
 /// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the others are.
-pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<DeviceName> {
+pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'static DeviceName> {
     let mut tensors = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t),
         Operand::Scalar(..) => None,
     });
-    let Some(mut first) = tensors.next() else { return Ok(super::realize::default_device()) };
+    let Some(mut first) = tensors.next() else { return Ok(known(&super::realize::default_device())) };
     for t in tensors {
         if t.device() == first.device() || !has_data(&t.uop()) {
             continue;
@@ -169,7 +186,7 @@ pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<De
         }
         first = t;
     }
-    Ok(first.device().clone())
+    Ok(first.device())
 }
 
 /// Does the graph read storage, so that it belongs to a device?

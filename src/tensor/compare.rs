@@ -1,7 +1,7 @@
 //! Comparisons, logic, and choice between two tensors by a third.
 
 use super::Tensor;
-use super::broadcast::{Operand, Unified, cast_uop, promoted, unify_as};
+use super::broadcast::{Operand, Unified, cast_uop, promoted, unify, unify_as};
 use super::elementwise::{binary, pair};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -17,7 +17,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn eq | try_eq(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(pair("eq", self.into(), other.into())?.node(Op::Eq))
+            Ok(unify("eq", &[self.into(), other.into()])?.node(Op::Eq))
         }
 
         /// Whether the elements differ; NaN does from everything.
@@ -28,7 +28,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn ne | try_ne(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(pair("ne", self.into(), other.into())?.node(Op::Ne))
+            Ok(unify("ne", &[self.into(), other.into()])?.node(Op::Ne))
         }
 
         /// Whether this is less; false with NaN.
@@ -120,7 +120,7 @@ impl Tensor {
             let (x, y) = (x.into(), y.into());
             let dtype = promoted(&[x.clone(), y.clone()]);
             let Unified { src, device, .. } = unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
-            Ok(Tensor::from_uop(UOp::new(Op::Where, dtype, src, Arg::None), device))
+            Ok(Tensor::new_inner(UOp::new(Op::Where, dtype, src, Arg::None), device, None))
         }
 
         /// This where the mask is false, the value where it is true. The dtype stays.

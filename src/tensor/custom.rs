@@ -160,11 +160,11 @@ impl Tensor {
         let (written, read) = args.split_at(shapes.len());
         let ast = match kernel.body {
             Body::Nodes(nodes) => checked(UOp::sink(nodes(written, read)), written, read)?,
-            Body::Text(source) => text(source, &args, shapes.len(), &device)?,
+            Body::Text(source) => text(source, &args, shapes.len(), device)?,
         };
         let custom = Arc::new(Custom { ast, outputs: shapes.clone() });
         let make = |inputs: &[Tensor], i: usize| -> Result<Tensor> {
-            let src: Src = inputs.iter().map(|t| placed(t, &device)).collect::<Result<_>>()?;
+            let src: Src = inputs.iter().map(|t| placed(t, device)).collect::<Result<_>>()?;
             let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(custom.clone()));
             Ok(Tensor::from_uop(UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)), device.clone()))
         };

@@ -26,7 +26,7 @@ pub(super) struct Pair {
 pub(super) fn pair(op: &'static str, x: Operand, y: Operand) -> Result<Pair> {
     let Unified { mut src, dtype, device } = unify(op, &[x, y])?;
     let (y, x) = (src.pop().expect("two operands"), src.pop().expect("two operands"));
-    Ok(Pair { x: Tensor::from_uop(x, device.clone()), y: Tensor::from_uop(y, device), dtype })
+    Ok(Pair { x: Tensor::new_inner(x, device, None), y: Tensor::new_inner(y, device, None), dtype })
 }
 
 impl Pair {
@@ -55,15 +55,17 @@ pub(super) mod binary {
         if ok { Ok(()) } else { wrong_dtype(op, format!("takes {what}, and was given {}", p.dtype)) }
     }
     pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("add", x, y)?.node(Op::Add))
+        Ok(unify("add", &[x, y])?.node(Op::Add))
     }
     pub(crate) fn sub(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("sub", x, y)?;
-        only("sub", &p, !p.dtype.is_bool(), "numbers (bools differ with `^` or `ne`)")?;
-        Ok(p.x.with(&p.x.uop() - &p.y.uop()))
+        let u = unify("sub", &[x, y])?;
+        if u.dtype.is_bool() {
+            return wrong_dtype("sub", format!("takes numbers (bools differ with `^` or `ne`), and was given {}", u.dtype));
+        }
+        Ok(Tensor::new_inner(&u.src[0] - &u.src[1], u.device, None))
     }
     pub(crate) fn mul(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("mul", x, y)?.node(Op::Mul))
+        Ok(unify("mul", &[x, y])?.node(Op::Mul))
     }
     pub(crate) fn div(x: Operand, y: Operand) -> Result<Tensor> {
         Ok(pair("div", x, y)?.floats().node(Op::Div))
@@ -126,10 +128,10 @@ pub(super) mod binary {
         })
     }
     pub(crate) fn maximum(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("maximum", x, y)?.node(Op::Max))
+        Ok(unify("maximum", &[x, y])?.node(Op::Max))
     }
     pub(crate) fn minimum(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("minimum", x, y)?.node(Op::Min))
+        Ok(unify("minimum", &[x, y])?.node(Op::Min))
     }
     fn bits(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair(op, x, y)?;
@@ -157,7 +159,7 @@ pub(super) mod binary {
         shift("rshift", Op::Shr, x, y)
     }
     pub(crate) fn lt(op: &'static str, x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair(op, x, y)?.node(Op::Lt))
+        Ok(unify(op, &[x, y])?.node(Op::Lt))
     }
     pub(crate) fn gt(x: Operand, y: Operand) -> Result<Tensor> {
         Ok(pair("gt", x, y)?.swapped().node(Op::Lt))
@@ -205,7 +207,7 @@ impl Tensor {
                 return wrong_dtype("alu", format!("{op:?} takes {what}, and was given {dtype}"));
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
-            Ok(Tensor::from_uop(UOp::new(op, result, src, Arg::None), device))
+            Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
         }
     }
 

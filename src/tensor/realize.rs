@@ -9,7 +9,7 @@ use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element, from_bytes};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
-use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, substitute_all, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, substitute_all, toposort, walk_values};
 use crate::runtime::{Buffer, Device, device::canonical};
 use crate::schedule::Request;
 use crate::shape::Movement;
@@ -94,28 +94,32 @@ fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     }
 }
 
-/// A graph that names a content which is no longer there must not be computed: the answer would be silently wrong. One with the argument of a function
-/// has no value yet.
-fn refuse_unreadable(nodes: &[UOp]) -> Result<()> {
-    for u in toposort(nodes) {
-        if u.op() == Op::Param {
-            let msg = "an argument of callify has no value while its function is written down; read what Function::call returns";
-            return Err(Error::Device(msg.into()));
+/// The storages that values of these nodes are read from. A graph that names a content which is no longer there must not be computed: the answer would be
+/// silently wrong. One with the argument of a function has no value yet.
+fn read_by(nodes: &[UOp]) -> Result<Vec<StorageRef>> {
+    let mut found: Vec<StorageRef> = Vec::new();
+    let mut wrong = None;
+    walk_values(nodes, |u| match u.arg() {
+        Arg::Storage(s) => {
+            if s.is_stale() {
+                wrong = Some("a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way");
+            }
+            found.push(s.clone());
         }
-        if let Arg::Storage(s) = u.arg()
-            && s.is_stale()
-        {
-            return Err(Error::Device(
-                "a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way".into(),
-            ));
+        Arg::Param { .. } => {
+            wrong = Some("an argument of callify has no value while its function is written down; read what Function::call returns")
         }
+        _ => {}
+    });
+    match wrong {
+        Some(msg) => Err(Error::Device(msg.into())),
+        None => Ok(found),
     }
-    Ok(())
 }
 
 /// Requests for tensors, with memory to take over where nobody else reads it.
-fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> {
-    let nodes = unmarked(nodes, |_| None);
+fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Result<Vec<Request>> {
+    let inputs_of = read_by(nodes)?;
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let any_home = tensors.iter().any(|t| !lock(&t.0.home).is_empty());
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
@@ -131,23 +135,16 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Vec<Request> 
     }
     // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
     let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
-    if any_home {
-        for u in toposort(&nodes) {
-            if let Arg::Storage(s) = u.arg() {
-                inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
-            }
-        }
+    for s in &inputs_of {
+        inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
     }
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
-    tensors
-        .iter()
-        .zip(nodes.iter())
-        .map(|(t, node)| {
-            let free = |s: &StorageRef| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s);
-            let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
-            Request { node: node.clone(), device: t.device().clone(), reuse }
-        })
-        .collect()
+    let of = tensors.iter().zip(nodes).map(|(t, node)| {
+        let free = |s: &StorageRef| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s);
+        let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
+        Request { node: node.clone(), device: t.device().clone(), reuse }
+    });
+    Ok(of.collect())
 }
 
 /// Computes tensors together, so that what they share is computed once. Each keeps its result, unless it was assigned to meanwhile. Returns
@@ -174,9 +171,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     }
     let all = live();
     let old: Vec<UOp> = todo.iter().map(|t| t.raw()).collect();
-    let requests = requests(&todo, &old, &all);
-    let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
-    refuse_unreadable(&nodes)?;
+    let requests = requests(&todo, &old, &all)?;
     let (buffers, plan) = exec::realize(&requests)?;
     let mut buffers = buffers.into_iter();
     // What stands for each computed node, and whether the node can only be on this device.
@@ -214,17 +209,21 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
             lock(&t.0.home).clear();
         }
     }
-    // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
-    let pinned: FxHashMap<UOp, UOp> = map.iter().filter(|(u, _)| has_data(u)).map(|(u, v)| (u.clone(), v.clone())).collect();
     // What has been computed may still hold the node in what its gradient follows.
     let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let lazy = |t: &&Tensor| !is_stored(&t.raw()) || (t.raw().requires_grad() && !done.contains(&Arc::as_ptr(&t.0)));
-    for (map, same) in [(&map, true), (&pinned, false)] {
-        let others: Vec<&Tensor> = all.iter().filter(lazy).filter(|t| (t.device() == device) == same).collect();
-        let old: Vec<UOp> = others.iter().map(|t| t.raw()).collect();
-        for ((t, old), new) in others.iter().zip(&old).zip(substitute_all(&old, map)) {
+    let (here, elsewhere): (Vec<&Tensor>, Vec<&Tensor>) = all.iter().filter(lazy).partition(|t| t.device() == device);
+    let exchange = |tensors: &[&Tensor], map: &FxHashMap<UOp, UOp>| {
+        let old: Vec<UOp> = tensors.iter().map(|t| t.raw()).collect();
+        for ((t, old), new) in tensors.iter().zip(&old).zip(substitute_all(&old, map)) {
             t.exchange(old, new);
         }
+    };
+    // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
+    exchange(&here, &map);
+    if !elsewhere.is_empty() {
+        map.retain(|u, _| has_data(u));
+        exchange(&elsewhere, &map);
     }
     Ok(())
 }
@@ -292,8 +291,8 @@ impl Tensor {
     /// ```
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
-        let nodes = unmarked(&tensors.iter().map(|t| t.raw()).collect::<Vec<_>>(), |_| None);
-        refuse_unreadable(&nodes)?;
+        let nodes: Vec<UOp> = tensors.iter().map(|t| t.raw()).collect();
+        read_by(&nodes)?;
         let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: vec![] };
         let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
         Ok(exec::schedule(&requests)?.items)
@@ -327,7 +326,7 @@ impl Tensor {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
             if let Some(storages) = storages(&uop) {
-                refuse_unreadable(&[base(&uop).clone()])?;
+                read_by(&[base(&uop).clone()])?;
                 return match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
                     _ => Buffer::of(storages[0]).read(),
@@ -415,7 +414,7 @@ impl Tensor {
     pub fn assign(&self, value: impl Into<Operand>) -> Result<()> {
         let value: Operand = value.into();
         let unified = unify("assign", &[Operand::from(self), value])?;
-        if unified.device != *self.device() {
+        if unified.device != self.device() {
             return Err(Error::Device(format!("assign: a value on {} to a tensor on {}", unified.device, self.device())));
         }
         let new = self.with(unified.src[1].clone());

@@ -30,13 +30,26 @@ pub struct Traced {
     pub bounds: Vec<Bound>,
     /// Is some element a product that was rounded? A sum of such products may add them up before they are.
     pub rounded_product: bool,
+    /// Is it floats of 16 bits in f32, or a product of two such? A sum of such products may be one of a tensor core's.
+    pub narrow: Narrow,
+}
+
+/// What floats of 16 bits have become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Narrow {
+    /// Something else.
+    No,
+    /// The same values in f32.
+    Value,
+    /// Products of such.
+    Product,
 }
 
 impl Traced {
     /// A value that is known: the content of an input.
     pub fn exact(value: Value) -> Traced {
         let bounds = vec![Bound::Exact; value.data.len()];
-        Traced { value, bounds, rounded_product: false }
+        Traced { value, bounds, rounded_product: false, narrow: Narrow::No }
     }
     /// The limits of an element of a float tensor.
     pub fn interval(&self, i: usize) -> Option<(f64, f64)> {
@@ -80,7 +93,13 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
         Op::Contiguous | Op::Copy => src[0].rounded_product,
         op => (op.is(Group::Mark) || op.is(Group::Movement)) && src[0].rounded_product,
     };
-    Traced { value, bounds, rounded_product }
+    let narrow = match u.op() {
+        Op::Cast if u.dtype() == DType::F32 && matches!(src[0].value.dtype.scalar, Scalar::F16 | Scalar::BF16) => Narrow::Value,
+        Op::Mul if src.iter().all(|s| s.narrow == Narrow::Value) => Narrow::Product,
+        op if op.is(Group::Mark) || op.is(Group::Movement) || matches!(op, Op::Contiguous | Op::Copy) => src[0].narrow,
+        _ => Narrow::No,
+    };
+    Traced { value, bounds, rounded_product, narrow }
 }
 
 /// Is some of these products of floats not the exact one, or of operands that are not known exactly?
@@ -358,6 +377,8 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
             let slack = (n - 1.0) * unit * total * 1.01 + n * 2.0f64.powi(-53) * total * 2.0;
             // Products that are added before they are rounded differ from those here by half a unit each.
             let least = if wide == DType::F64 { f64::from_bits(1) } else { f64::from(f32::from_bits(1)) };
+            // A tensor core cuts digits off where others round, from every product and every sum.
+            let slack = if x.narrow == Narrow::Product { slack + (3.0 * n + 1.0) * unit * total * 1.01 } else { slack };
             let slack = if rounded { slack + n * (unit * total * 1.01 + least) } else { slack };
             outward(lo - slack, hi + slack, 1, wide, dtype)
         }

@@ -17,7 +17,7 @@ pub(crate) use program::structure;
 pub use tensor::tensor;
 
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, Group, Op, OpSet, UOp};
+use crate::ir::{Arg, AxisKind, Fragment, Group, Op, OpSet, UOp};
 
 /// What a verifier answers: nothing, or the rule broken and the node.
 type Verdict = Result<(), String>;
@@ -129,6 +129,19 @@ fn lanes(u: &UOp) -> Verdict {
         }
         _ => Err(broken("a vector op has the payload of its op", u)),
     }
+}
+
+/// A product by a tensor core: each thread has as many lanes of the three matrices as the core says.
+fn wmma(u: &UOp) -> Verdict {
+    let Arg::Wmma { core, .. } = u.arg() else { return Err(broken("a product by a tensor core names it", u)) };
+    let of = |scalar: Scalar, f: &Fragment| DType { scalar, lanes: f.registers() as u16 };
+    let [a, b, c] = [of(core.input, &core.a), of(core.input, &core.b), of(core.output, &core.c)];
+    let (matrices, ranges) = u.src().split_at(3);
+    let (a, b) = if ranges.is_empty() { (a, b) } else { (a.scalar(), b.scalar()) };
+    let right = matrices.iter().map(UOp::dtype).eq([a, b, c]) && u.dtype() == c;
+    rule(right, "the lanes of a product by a tensor core are what each thread holds", u)?;
+    let registers = ranges.iter().all(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Upcast);
+    rule(registers && [0, 2].contains(&ranges.len()), "a product by a tensor core closes the two ranges of its registers", u)
 }
 
 /// An element of memory, with an index of one of these dtypes.

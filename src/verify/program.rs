@@ -2,7 +2,7 @@
 //!
 //! [`structure`] is what running it needs, [`program`] what every renderer may rely on besides: nothing is left that lowering takes away.
 
-use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable};
+use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable, wmma};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,7 +32,11 @@ fn lowered(u: &UOp) -> Verdict {
             let wide = if narrow(u.dtype()) { u.src()[0].dtype() } else { u.dtype() };
             rule(wide.scalar == Scalar::F32, "floats of 16 and 8 bits are converted to and from f32", u)
         }
-        Op::DefineAcc | Op::Assign => rule(!narrow(u.dtype()), "floats of 16 and 8 bits are not accumulated", u),
+        Op::DefineAcc | Op::Assign => {
+            let kept = u.src().last().is_some_and(|value| value.op() == Op::Load);
+            rule(!narrow(u.dtype()) || kept, "floats of 16 and 8 bits are not accumulated", u)
+        }
+        Op::Load => rule(*u.arg() == Arg::None, "a load stands where it is made", u),
         op if op.is_alu() && op != Op::Bitcast && op != Op::Cast => {
             rule(!narrow(u.dtype()) && !u.src().iter().any(|s| narrow(s.dtype())), "floats of 16 and 8 bits are not computed with", u)
         }
@@ -146,7 +150,7 @@ fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
         (Op::EndIf, _) => s.op() == Op::If,
         _ => {
             let leaf = matches!(s.op(), Op::Const | Op::Var | Op::Special | Op::Range | Op::DefineAcc | Op::Assign);
-            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep)
+            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep | Op::Wmma)
         }
     }
 }
@@ -198,6 +202,10 @@ fn node(u: &UOp) -> Verdict {
         }
         Op::Barrier => Ok(()),
         Op::Vectorize | Op::Gep => lanes(u),
+        Op::Wmma => {
+            wmma(u)?;
+            rule(src.len() == 3, "the registers of a product by a tensor core are written out", u)
+        }
         op if op.is_alu() && op != Op::Detach => elementwise(u),
         _ => Err(broken("the op does not stand in a program", u)),
     }

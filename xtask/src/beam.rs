@@ -16,7 +16,7 @@ const TURN: Duration = Duration::from_millis(40);
 
 /// Prints the figures: all, or those whose names contain one of the words. A GPU is given the work of `bench gpu`, which keeps it busy.
 pub fn figures(wanted: &[&str]) -> Result<()> {
-    let device = Device::named(&Device::default_name())?;
+    let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let search = |name: &str, build: &dyn Fn() -> Result<Tensor>| -> Result<()> {
         if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) { figure(name, &device, &build()?) } else { Ok(()) }

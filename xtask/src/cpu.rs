@@ -21,7 +21,7 @@ struct Bench<'a> {
 
 /// Prints the figures: all, or those whose names contain one of the words.
 pub fn figures(quick: bool, wanted: &[&str]) -> Result<()> {
-    let device = Device::named(&Device::default_name())?;
+    let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let time = Duration::from_millis(if quick { 200 } else { 1500 });
     let b = Bench { wanted, time, limits: Limits::measure(device.target().threads.max(1), time * 2) };

@@ -26,7 +26,7 @@ struct Bench<'a> {
 
 /// Prints the figures: all, or those whose names contain one of the words.
 pub fn figures(wanted: &[&str]) -> Result<()> {
-    let device = Device::named(&Device::default_name())?;
+    let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let mut b = Bench { device, wanted, copy: 0.0 };
     let long = 1usize << 28;

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 /// A round that gains less than this is the last, and what is not faster than the heuristic's by this is not chosen.
 const WORTH: f64 = 0.985;
-/// Operations, for each second that there is, above which a kernel without optimisations is not run: it would take much of the time, or more.
-const MOST_PLAIN: f64 = 1e8;
+/// Steps, for each second that there is, above which a kernel without optimisations is not run: it would take much of the time, or more.
+const MOST_PLAIN: f64 = 4e8;
 /// Programs that are longer than this take long to compile and were never seen to win, unless the heuristic's own is as long.
 const MOST_UOPS: usize = 3000;
 /// A candidate that takes so many times as long as the best is not timed again.
@@ -158,7 +158,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let mut s = Search { device, deadline, wrap, scratch, expected: Vec::new(), seen: FxHashSet::default(), most_uops, best: None };
     // These two are trusted, and the first that runs says what is right. The plain one may be more than a driver has patience for; the other is what runs without a search.
     let list = chosen.kernel.opts.clone();
-    let plain = if plain.program.estimate.flops <= MOST_PLAIN * beam.seconds { s.trusted(plain).unwrap_or(None) } else { None };
+    let plain = if plain.program.estimate.steps <= MOST_PLAIN * beam.seconds { s.trusted(plain).unwrap_or(None) } else { None };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
     // Parts of the heuristic's list: its beginnings, and all of it but one.

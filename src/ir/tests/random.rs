@@ -2,7 +2,7 @@
 //! dtypes: those are not the text's concern.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, UOp};
+use crate::ir::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
 use crate::shape::Movement;
 use smallvec::SmallVec;
 
@@ -125,6 +125,11 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         Op::Gep => {
             let of = src[0].dtype().lanes as usize;
             Arg::Lanes((0..rng.below(5)).map(|_| rng.below(of) as u16).collect::<SmallVec<[u16; 4]>>())
+        }
+        Op::Load if rng.coin() => Arg::Ahead(rng.below(200) as u32),
+        Op::Wmma => {
+            let cores: Vec<&'static TensorCore> = TensorCore::ALL.iter().collect();
+            Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }
         }
         Op::Sink => match rng.below(3) {
             0 => Arg::Name(name(rng).into()),

@@ -1,11 +1,11 @@
 //! CUDA C. One rounding per op needs `--fmad=false`; everything else is what the compiler does by default.
 
-use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
+use super::dialect::{Alu, Dialect, Element, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
-use crate::ir::{Op, SpecialKind, UOp};
+use crate::ir::{Op, SpecialKind, TensorCore, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
@@ -20,7 +20,14 @@ pub struct Cuda {
 impl Cuda {
     /// For an architecture such as `sm_90`.
     pub fn new(arch: &str) -> Cuda {
-        Cuda { target: Target::cuda(), arch: arch.to_string(), aligned: true }
+        let number = arch.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+        let cores = number[..digits].parse().is_ok_and(|n: u32| n >= TENSOR_CORES);
+        Cuda { target: Target::cuda().with_tensor_cores(cores, false), arch: arch.to_string(), aligned: true }
+    }
+    /// Without tensor cores, or with those that round f32 as well, as [`Target::with_tensor_cores`] says.
+    pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
+        Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
     }
     /// For buffers that may start at any element: vectors are read and written lane by lane.
     pub fn unaligned(self) -> Cuda {
@@ -57,6 +64,19 @@ const WORDS: Words = Words {
     wrap_by_cast: true,
 };
 
+/// The first architecture with the tensor cores that are declared.
+const TENSOR_CORES: u32 = 80;
+
+/// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words are what memory gives.
+fn in_words(dtype: DType) -> bool {
+    matches!(dtype.scalar, Scalar::F16 | Scalar::BF16) && matches!(dtype.lanes, 4 | 8)
+}
+
+/// The word of two lanes.
+fn word(lo: &str, hi: &str) -> String {
+    format!("((unsigned int)({lo})|((unsigned int)({hi})<<16))")
+}
+
 /// The name that CUDA's vector types and their makers start with.
 fn vector_stem(scalar: Scalar) -> &'static str {
     match storage(scalar) {
@@ -82,12 +102,23 @@ impl Dialect for Cuda {
     }
 
     fn vector_type(&self, _: &mut Cx, dtype: DType) -> Option<String> {
+        if in_words(dtype) {
+            return Some(format!("uint{}", dtype.lanes / 2));
+        }
         (2..=4).contains(&dtype.lanes).then(|| format!("{}{}", vector_stem(dtype.scalar), dtype.lanes))
     }
     fn build(&self, _: &mut Cx, dtype: DType, lanes: &[String]) -> String {
+        if in_words(dtype) {
+            let words: Vec<String> = lanes.chunks(2).map(|w| word(&w[0], &w[1])).collect();
+            return format!("make_uint{}({})", words.len(), words.join(","));
+        }
         format!("make_{}{}({})", vector_stem(dtype.scalar), dtype.lanes, lanes.join(","))
     }
-    fn lane(&self, _: DType, vector: &str, lane: usize) -> String {
+    fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String {
+        if in_words(dtype) {
+            let shift = if lane % 2 == 0 { "" } else { ">>16" };
+            return format!("((unsigned short)({vector}.{}{shift}))", XYZW[lane / 2]);
+        }
         format!("{vector}.{}", XYZW[lane])
     }
 
@@ -132,6 +163,50 @@ impl Dialect for Cuda {
         });
         format!("{name}({condition},{x},{y})")
     }
+    fn fragment(&self, cx: &mut Cx, scalar: Scalar, elements: &[Element]) -> Option<Vec<String>> {
+        let text = |e: &Element| match e {
+            Element::Lane(vector, dtype, lane) => self.lane(*dtype, vector, *lane),
+            Element::Value(text) => text.clone(),
+        };
+        if scalar == Scalar::F32 {
+            cx.need("tf32", || {
+                let code = "asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r) : \"f\"(x))";
+                format!("{} unsigned int tf32(float x) {{ unsigned int r; {code}; return r; }}", WORDS.helper)
+            });
+            return Some(elements.iter().map(|e| format!("tf32({})", text(e))).collect());
+        }
+        let pair = |w: &[Element]| match (&w[0], &w[1]) {
+            (Element::Lane(x, dx, i), Element::Lane(y, dy, j)) if in_words(*dx) && in_words(*dy) => {
+                let (wx, wy) = (XYZW[i / 2], XYZW[j / 2]);
+                if (x, i / 2, i % 2, j % 2) == (y, j / 2, 0, 1) {
+                    return format!("{x}.{wx}");
+                }
+                let bytes = |first: usize, half: usize| format!("{}{}", first + 2 * half + 1, first + 2 * half);
+                format!("__byte_perm({x}.{wx},{y}.{wy},0x{}{})", bytes(4, j % 2), bytes(0, i % 2))
+            }
+            (lo, hi) => word(&text(lo), &text(hi)),
+        };
+        Some(elements.chunks(2).map(pair).collect())
+    }
+    fn wmma(&self, cx: &mut Cx, core: &TensorCore, [a, b]: [&[String]; 2], c: &str) -> Option<String> {
+        let name = format!("mma_{}", core.name);
+        cx.need(&name, || {
+            let inputs: Vec<String> = (0..a.len()).map(|i| format!("a{i}")).chain((0..b.len()).map(|i| format!("b{i}"))).collect();
+            let params: Vec<String> = inputs.iter().map(|p| format!("unsigned int {p}")).collect();
+            let numbers = |from: usize, n: usize| (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",");
+            let (each_a, each_b) = (a.len() / core.steps, b.len() / core.steps);
+            let step = |i: usize| {
+                let (a, b) = (numbers(4 + i * each_a, each_a), numbers(4 + a.len() + i * each_b, each_b));
+                format!("{} {{%0,%1,%2,%3}}, {{{a}}}, {{{b}}}, {{%0,%1,%2,%3}};", core.instruction)
+            };
+            let code: Vec<String> = (0..core.steps).map(step).collect();
+            let sums = XYZW.map(|l| format!("\"+f\"(c.{l})")).join(", ");
+            let inputs: Vec<String> = inputs.iter().map(|p| format!("\"r\"({p})")).collect();
+            let (head, params, inputs, code) = (WORDS.helper, params.join(", "), inputs.join(", "), code.join(" "));
+            format!("{head} float4 {name}(float4 c, {params}) {{ asm(\"{code}\" : {sums} : {inputs}); return c; }}")
+        });
+        Some(format!("{name}({c},{},{})", a.join(","), b.join(",")))
+    }
     fn half(&self) -> [Option<&'static str>; 2] {
         [
             Some("float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r;"),
@@ -170,7 +245,8 @@ impl Dialect for Cuda {
         let threads: usize = k.local.iter().product();
         // 512 threads at a time have 128 registers each. With more registers and fewer threads nothing hides what loads take.
         let bounds = match 512 / threads {
-            n @ 2..=4 => format!("{threads},{n}"),
+            // A warp's tile of a product by tensor cores is most of what registers there are.
+            n @ 2..=4 if !k.tensor_cores => format!("{threads},{n}"),
             _ => threads.to_string(),
         };
         format!(

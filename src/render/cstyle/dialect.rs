@@ -3,7 +3,7 @@
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Op, SpecialKind};
+use crate::ir::{Op, SpecialKind, TensorCore};
 use crate::target::Target;
 
 pub(super) use crate::render::facts::{is_small, storage};
@@ -49,6 +49,8 @@ pub(super) struct Kernel<'a> {
     pub local: [usize; 3],
     /// Does the program read its thread number?
     pub threaded: bool,
+    /// Has it products by tensor cores, which take many registers?
+    pub tensor_cores: bool,
     /// Does it multiply floats, so that a compiler could fuse a multiplication and an addition?
     pub multiplies: bool,
     pub body: String,
@@ -73,6 +75,14 @@ impl Place<'_> {
     pub fn element(&self, lane: usize) -> String {
         if lane == 0 { format!("*({}+{})", self.base, self.offset) } else { format!("*({}+{}+{lane})", self.base, self.offset) }
     }
+}
+
+/// An element of a matrix that a tensor core takes.
+pub(super) enum Element {
+    /// A lane of a vector, which has a name.
+    Lane(String, DType, usize),
+    /// Any other value.
+    Value(String),
 }
 
 /// An elementwise op and its operands.
@@ -109,6 +119,14 @@ pub(super) trait Dialect: Send + Sync {
 
     /// The bits of a scalar as another type of the same width, where one of the two is `float` or `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
+    /// The registers that hold what a thread has of a matrix for a tensor core; none where the language has no tensor cores.
+    fn fragment(&self, _: &mut Cx, _: Scalar, _: &[Element]) -> Option<Vec<String>> {
+        None
+    }
+    /// The product by a tensor core: the registers of A and of B, and the value of C.
+    fn wmma(&self, _: &mut Cx, _: &TensorCore, _: [&[String]; 2], _: &str) -> Option<String> {
+        None
+    }
     /// One of two scalars.
     fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         format!("({condition}?{x}:{y})")

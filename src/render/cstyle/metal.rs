@@ -10,16 +10,25 @@ use crate::ir::{Op, SpecialKind, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
-/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes.
+/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes, unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub struct Metal {
     target: Target,
+    aligned: bool,
 }
 
 impl Metal {
     /// For any Apple GPU.
     pub const fn new() -> Metal {
-        Metal { target: Target::metal() }
+        Metal::with(Target::metal())
+    }
+    /// For a GPU with these limits.
+    pub const fn with(target: Target) -> Metal {
+        Metal { target, aligned: true }
+    }
+    /// For buffers that may start at any element: vectors are read and written lane by lane.
+    pub fn unaligned(self) -> Metal {
+        Metal { aligned: false, ..self }
     }
 }
 
@@ -75,10 +84,10 @@ impl Dialect for Metal {
     }
 
     fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
-        load_aligned(place, dtype, &self.vector_type(cx, dtype)?)
+        load_aligned(place, dtype, &self.vector_type(cx, dtype)?).filter(|_| self.aligned)
     }
     fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
-        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value)
+        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value).filter(|_| self.aligned)
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
         gpu_operators(cx, alu)

@@ -18,15 +18,15 @@ mod small_float;
 mod value;
 mod vector;
 
-use self::dialect::{Alu, Dialect, Kernel, Place, Text};
+use self::dialect::{Alu, Dialect, Element, Kernel, Place, Text};
 use self::literal::literal;
 use self::plan::Plan;
 use self::prelude::Cx;
 use self::value::Operand;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
-use crate::render::facts::is_identifier;
+use crate::render::facts::begin;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
@@ -40,10 +40,7 @@ const MAX_INLINE: usize = 80;
 
 /// The text of a program.
 fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
-    let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", dialect.target().name), source_at: None };
-    if !is_identifier(name) {
-        return Err(refuse(format!("{name:?} is not a name for a function")));
-    }
+    let refuse = begin(dialect.target(), name)?;
     let mut walker = Walker::new(dialect, uops);
     for u in uops {
         walker.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
@@ -71,6 +68,7 @@ struct Walker<'a> {
     extents: FxHashMap<SpecialKind, Vec<usize>>,
     args: Vec<(usize, DType, bool)>,
     multiplies: bool,
+    tensor_cores: bool,
     /// Loops and conditions that are open, each with the values that were named inside and end with it.
     open: Vec<(UOp, Vec<u64>)>,
     /// Declarations of local memory, which belong at the top of a kernel.
@@ -97,6 +95,7 @@ impl<'a> Walker<'a> {
             extents,
             args: Vec::new(),
             multiplies: uops.iter().any(|u| u.op() == Op::Mul && u.dtype().is_float()),
+            tensor_cores: uops.iter().any(|u| u.op() == Op::Wmma),
             open: Vec::new(),
             locals: String::new(),
             body: String::new(),
@@ -111,7 +110,7 @@ impl<'a> Walker<'a> {
         }
         let threaded = self.extents.contains_key(&SpecialKind::Thread);
         let body = self.locals + &self.body;
-        let kernel = Kernel { name, args: self.args, local, threaded, multiplies: self.multiplies, body };
+        let kernel = Kernel { name, args: self.args, local, threaded, tensor_cores: self.tensor_cores, multiplies: self.multiplies, body };
         self.cx.dialect.kernel(&self.cx.prelude(), &kernel)
     }
 
@@ -188,6 +187,22 @@ impl<'a> Walker<'a> {
                 self.declare(u, "val", Operand::plain(text))?;
             }
             (Op::Store, _) => self.store(u)?,
+            (Op::Vectorize, _) if self.plan.fragments.contains(&u.id()) => {
+                let elements = src.iter().map(|s| self.element(s)).collect::<Result<Vec<_>, _>>()?;
+                let mut names = Vec::new();
+                for word in self.registers(u.dtype(), &elements)? {
+                    let name = self.fresh("frag");
+                    self.line(&format!("unsigned int {name} = {word};"));
+                    names.push(name);
+                }
+                self.remember(u, Operand::from_lanes(names));
+            }
+            (Op::Wmma, Arg::Wmma { core, .. }) => {
+                let (a, b, c) = (self.fragment(&src[0])?, self.fragment(&src[1])?, self.text(&src[2])?);
+                let dialect = self.cx.dialect;
+                let text = dialect.wmma(&mut self.cx, core, [&a, &b], &c).ok_or("the language has no tensor cores")?;
+                self.declare(u, "wmma", Operand::plain(text))?;
+            }
             (Op::Vectorize, _) => {
                 if src.len() != u.dtype().lanes as usize {
                     return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
@@ -216,10 +231,48 @@ impl<'a> Walker<'a> {
 
     /// Remembers a value under a name that stands in the text already.
     fn name(&mut self, u: &UOp, name: String) {
+        self.remember(u, Operand::plain(name));
+    }
+
+    /// Remembers a value under names that stand in the text already.
+    fn remember(&mut self, u: &UOp, operand: Operand) {
         if let Some((_, inside)) = self.open.last_mut() {
             inside.push(u.id());
         }
-        self.values.insert(u.id(), Value { operand: Operand::plain(name), named: true });
+        self.values.insert(u.id(), Value { operand, named: true });
+    }
+
+    /// A name of a kind that no other value has.
+    fn fresh(&mut self, kind: &'static str) -> String {
+        let taken = self.taken.entry(kind).or_default();
+        *taken += 1;
+        format!("{kind}{}", *taken - 1)
+    }
+
+    /// What a thread has of a matrix for a tensor core, as registers.
+    fn registers(&mut self, dtype: DType, elements: &[Element]) -> Result<Vec<String>, String> {
+        let dialect = self.cx.dialect;
+        dialect.fragment(&mut self.cx, dtype.scalar, elements).ok_or_else(|| "the language has no tensor cores".to_string())
+    }
+
+    /// The registers of a matrix that a tensor core takes.
+    fn fragment(&mut self, u: &UOp) -> Result<Vec<String>, String> {
+        let lanes = self.operand(u)?.lanes.ok_or("its matrices are not in registers")?;
+        if u.as_const().is_none() {
+            return Ok(lanes);
+        }
+        self.registers(u.dtype(), &lanes.into_iter().map(Element::Value).collect::<Vec<_>>())
+    }
+
+    /// A value as an element of a matrix for a tensor core.
+    fn element(&mut self, s: &UOp) -> Result<Element, String> {
+        match (s.op(), s.arg()) {
+            (Op::Gep, Arg::Lanes(picked)) if picked.len() == 1 => {
+                let vector = &s.src()[0];
+                Ok(Element::Lane(self.named(vector)?, vector.dtype(), picked[0] as usize))
+            }
+            _ => Ok(Element::Value(self.text(s)?)),
+        }
     }
 
     /// Remembers a value: as text for its one user, or under a new name.
@@ -235,9 +288,7 @@ impl<'a> Walker<'a> {
     /// Gives a value a name of its kind.
     fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Text {
         let (ty, text) = (self.cx.ty(u.dtype())?, vector::whole(&mut self.cx, &operand, u.dtype())?);
-        let taken = self.taken.entry(kind).or_default();
-        let name = format!("{kind}{taken}");
-        *taken += 1;
+        let name = self.fresh(kind);
         self.line(&format!("{ty} {name} = {text};"));
         self.name(u, name.clone());
         Ok(name)

@@ -14,6 +14,8 @@ pub(super) struct Plan {
     pub short: FxHashSet<u64>,
     /// Integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
     pub index: FxHashSet<u64>,
+    /// Vectors that a tensor core takes a matrix from.
+    pub fragments: FxHashSet<u64>,
     /// Buffers that are stored to.
     pub stored: FxHashSet<u64>,
     /// Values that read an accumulator, themselves or through a value that is written inside them.
@@ -45,6 +47,9 @@ impl Plan {
     pub fn new(uops: &[UOp]) -> Plan {
         let mut plan = Plan { index: counted(uops), ..Plan::default() };
         plan.find_inline(uops);
+        for u in uops.iter().filter(|u| u.op() == Op::Wmma) {
+            plan.fragments.extend(u.src()[..2].iter().map(UOp::id));
+        }
         for u in uops.iter().filter(|u| u.op() == Op::Store) {
             plan.stored.extend(u.src()[0].src().first().map(UOp::id));
         }

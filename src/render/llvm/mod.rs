@@ -11,9 +11,9 @@ mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
 use super::Renderer;
-use super::facts::{counted, is_identifier};
+use super::facts::{begin, counted};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -40,10 +40,7 @@ impl Renderer for Llvm {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
-        let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", self.target.name), source_at: None };
-        if !is_identifier(name) {
-            return Err(refuse(format!("{name:?} is not a name for a function")));
-        }
+        let refuse = begin(&self.target, name)?;
         let mut writer = Writer::new(&self.target, uops);
         for u in uops {
             writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;

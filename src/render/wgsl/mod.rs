@@ -13,9 +13,9 @@ mod text;
 use self::memory::Argument;
 use self::text::{literal, ty};
 use super::Renderer;
-use super::facts::is_identifier;
+use super::facts::begin;
 use crate::dtype::{Const, Scalar};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -87,10 +87,7 @@ impl Renderer for Wgsl {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
-        let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", self.target.name), source_at: None };
-        if !is_identifier(name) {
-            return Err(refuse(format!("{name:?} is not a name for a function")));
-        }
+        let refuse = begin(&self.target, name)?;
         if let Some(u) = uops.iter().find(|u| self.target.lacks(u.dtype())) {
             return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
         }

@@ -4,7 +4,7 @@
 use super::Shared;
 use super::api::{self, Owned, check};
 use crate::error::{Error, Result};
-use crate::runtime::blocks::Blocks;
+use crate::runtime::blocks::{Blocks, provide};
 use crate::runtime::buffer::Remote;
 use crate::runtime::memory::class;
 use std::any::Any;
@@ -56,24 +56,9 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<ClMemory> {
     }
     let size = class(len.max(1));
     let memory = |block| ClMemory { shared: shared.clone(), block: Some(block), len, size };
-    let kept = pool.blocks().take(size);
-    if let Some(block) = kept {
-        return Ok(memory(block));
-    }
-    let (fits, spare) = pool.blocks().reserve(size, pool.limit);
-    drop(spare);
-    if !fits {
-        return Err(full());
-    }
-    let mut made = fresh(shared, size);
-    if made.is_err() {
-        let spare = pool.blocks().shrink(0);
-        drop(spare);
-        made = fresh(shared, size);
-    }
-    made.map(memory).map_err(|status| {
-        pool.blocks().held -= size;
-        if api::OUT_OF_MEMORY.contains(&status) { full() } else { api::failed("allocating memory", status) }
+    provide(&pool.blocks, size, pool.limit, || fresh(shared, size)).map(memory).map_err(|status| match status {
+        Some(status) if !api::OUT_OF_MEMORY.contains(&status) => api::failed("allocating memory", status),
+        _ => full(),
     })
 }
 

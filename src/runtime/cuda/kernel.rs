@@ -3,13 +3,15 @@
 use super::driver::{Address, Handle, number, shown};
 use super::gpu::Gpu;
 use super::memory::GpuMemory;
-use super::nvrtc::Nvrtc;
+use super::nvrtc::{KERNEL, Nvrtc};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
+use crate::render::{Cuda, Renderer};
 use crate::runtime::buffer::{Memory, Place};
-use crate::runtime::build::{Built, short};
+use crate::runtime::build::{Built, Fresh, Maker, build_text, short};
 use crate::runtime::device::Executable;
+use crate::runtime::store::Key;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
@@ -23,17 +25,32 @@ pub(super) struct Builder {
     pub gpu: Arc<Gpu>,
     pub nvrtc: &'static Nvrtc,
     pub arch: String,
+    pub renderer: Cuda,
 }
 
-impl Builder {
-    /// The kernel of one text.
-    fn build(&self, source: &str, name: &str) -> Result<Function> {
-        let kept = self.nvrtc.build(source, name, &self.arch)?;
-        Arc::new(self.load(&kept.object, name)?).function(&kept.symbol)
+impl Maker for Builder {
+    type Code = Module;
+    fn device(&self) -> &str {
+        "CUDA"
     }
-
-    /// Loads machine code.
-    pub fn load(&self, image: &[u8], name: &str) -> Result<Module> {
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn start(&self) -> &str {
+        KERNEL
+    }
+    /// One text for all: the start of NVRTC takes as long as several small kernels.
+    fn division(&self, kernels: usize) -> (usize, usize) {
+        (kernels, 1)
+    }
+    fn key(&self, source: &str) -> Key {
+        self.nvrtc.key(source, &self.arch)
+    }
+    fn make(&self, text: &str, name: &str) -> Result<Fresh<Module>> {
+        let object = self.nvrtc.compile(text, name, &self.arch)?;
+        Ok((self.load(&object, name)?, Some(object)))
+    }
+    fn load(&self, image: &[u8], name: &str) -> Result<Module> {
         let mut module = null_mut();
         // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call writes one handle.
         match self.gpu.ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })? {
@@ -131,7 +148,10 @@ impl Kernel {
         let addresses = addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
         let function = match &self.plain {
             Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
-                let build = || self.builder.build(plain, short(&self.name));
+                let build = || {
+                    let built = build_text(&*self.builder, plain.clone(), short(&self.name))?;
+                    built.code.function(&built.symbol)
+                };
                 self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
             }
             _ => &self.function,

@@ -23,11 +23,12 @@ use self::driver::{Driver, number, shown};
 use self::gpu::Gpu;
 use self::kernel::{Builder, Kernel, Module};
 use self::memory::GpuMemory;
-use self::nvrtc::KERNEL;
+use super::arch::NATIVE;
 use super::buffer::Memory;
-use super::build::{Built, Fresh, Maker, build, build_text, short};
+use super::build::{Built, build, build_text, short};
 use super::device::{Backend, Executable};
-use super::store::{self, Key};
+use super::store;
+use crate::env;
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::{Cuda, Renderer};
@@ -37,35 +38,47 @@ use std::sync::Arc;
 /// The device.
 pub struct CudaDevice {
     builder: Arc<Builder>,
-    renderer: Cuda,
     /// For buffers that do not start where vectors have to.
     plain: Cuda,
     about: String,
 }
 
 impl CudaDevice {
-    /// Opens the GPU of a number, or says what is missing.
-    pub fn open(index: usize) -> Result<CudaDevice> {
+    /// Opens the GPU of a number, or says what is missing. Kernels are compiled for an architecture, as in `sm_80`, or for the GPU's own.
+    pub fn open(index: usize, arch: Option<&str>) -> Result<CudaDevice> {
         let driver = Driver::find()?;
         let gpu = Arc::new(Gpu::open(driver, index)?);
         let nvrtc = Nvrtc::find()?;
         let (major, minor) = (gpu.attribute(number::MAJOR), gpu.attribute(number::MINOR));
-        let arch = nvrtc.arch((major * 10 + minor) as u32)?;
+        let asked = arch.and_then(number_of);
+        let arch = nvrtc.arch((major * 10 + minor) as u32, asked)?;
+        let code = if asked.is_some() { format!(", code for {arch}") } else { String::new() };
         let about = format!(
-            "{}, compute capability {major}.{minor}, {:.1} GiB, driver for CUDA {}, NVRTC {}",
+            "{}, compute capability {major}.{minor}, {:.1} GiB, driver for CUDA {}, NVRTC {}{code}",
             gpu.model(),
             gpu.total() as f64 / (1u64 << 30) as f64,
             shown(driver.version()),
             nvrtc.version
         );
-        let renderer = Cuda::new(&arch);
-        Ok(CudaDevice { plain: renderer.clone().unaligned(), renderer, builder: Arc::new(Builder { gpu, nvrtc, arch }), about })
+        let config = env::config()?;
+        let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
+        Ok(CudaDevice { plain: renderer.clone().unaligned(), builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }), about })
     }
+}
+
+/// 80 of `sm_80`.
+fn number_of(arch: &str) -> Option<u32> {
+    arch.strip_prefix("sm_")?.parse().ok()
+}
+
+/// Is this the name of an architecture? Which of them a GPU runs shows when it is opened.
+pub(super) fn is_arch(name: &str) -> std::result::Result<(), String> {
+    if name == NATIVE || number_of(name).is_some() { Ok(()) } else { Err("its ARCHs are native and sm_NN, as in sm_80".into()) }
 }
 
 impl Backend for CudaDevice {
     fn target(&self) -> &Target {
-        self.renderer.target()
+        self.builder.renderer.target()
     }
     fn describe(&self) -> String {
         self.about.clone()
@@ -77,7 +90,7 @@ impl Backend for CudaDevice {
         Ok(self.compile_many(&[program], true)?.swap_remove(0))
     }
     fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(self, programs, keep.then(store::global))?;
+        let built = build(&*self.builder, programs, keep.then(store::global))?;
         let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
             let plain = self.plain.render(short(&program.name), &program.uops)?;
             Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))
@@ -85,37 +98,10 @@ impl Backend for CudaDevice {
         built.into_iter().zip(programs).map(kernel).collect()
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        let built = build_text(self, text.to_string(), &program.name)?;
+        let built = build_text(&*self.builder, text.to_string(), &program.name)?;
         Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
     }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()
-    }
-}
-
-impl Maker for CudaDevice {
-    type Code = Module;
-    fn device(&self) -> &str {
-        "CUDA"
-    }
-    fn renderer(&self) -> &dyn Renderer {
-        &self.renderer
-    }
-    fn start(&self) -> &str {
-        KERNEL
-    }
-    /// One text for all: the start of NVRTC takes as long as several small kernels.
-    fn division(&self, kernels: usize) -> (usize, usize) {
-        (kernels, 1)
-    }
-    fn key(&self, source: &str) -> Key {
-        self.builder.nvrtc.key(source, &self.builder.arch)
-    }
-    fn make(&self, text: &str, name: &str) -> Result<Fresh<Module>> {
-        let object = self.builder.nvrtc.compile(text, name, &self.builder.arch)?;
-        Ok((self.builder.load(&object, name)?, Some(object)))
-    }
-    fn load(&self, object: &[u8], name: &str) -> Result<Module> {
-        self.builder.load(object, name)
     }
 }

@@ -4,9 +4,9 @@
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
 use crate::render::Cuda;
-use crate::runtime::build::{first_lines, joined, keep_source, kept};
+use crate::runtime::build::{first_lines, joined, keep_source};
 use crate::runtime::library::{Library, functions};
-use crate::runtime::store::{self, Kept, Key};
+use crate::runtime::store::{self, Key};
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -105,19 +105,20 @@ impl Nvrtc {
     }
 
     /// What to compile for on a GPU of this capability, as in 90: its own machine code, or, where the compiler is older than the GPU, the newest
-    /// general code that the driver can translate.
-    pub fn arch(&self, capability: u32) -> Result<String> {
-        if self.archs.contains(&capability) {
-            return Ok(format!("sm_{capability}"));
-        }
-        let older = self.archs.iter().filter(|a| **a < capability).max();
-        let known = || format!("NVRTC {} compiles for {:?}, and the GPU is of {capability}", self.version, self.archs);
-        older.map(|a| format!("compute_{a}")).ok_or_else(|| Error::Device(known()))
-    }
-
-    /// Machine code of one kernel, from the store or made now and kept.
-    pub fn build(&self, source: &str, name: &str, arch: &str) -> Result<Kept> {
-        kept(store::global(), "CUDA", self.key(source, arch), name, || self.compile(source, name, arch))
+    /// general code that the driver can translate. Where another is asked for it is the same: machine code where the GPU runs it, otherwise general code.
+    pub fn arch(&self, capability: u32, asked: Option<u32>) -> Result<String> {
+        let usable = || self.archs.iter().copied().filter(|a| *a <= capability);
+        let known = || {
+            let usable: Vec<String> = usable().map(|a| format!("sm_{a}")).collect();
+            format!("NVRTC {} compiles for {:?}, and the GPU is of {capability}; it runs {}", self.version, self.archs, usable.join(", "))
+        };
+        let arch = match asked {
+            Some(asked) => usable().find(|a| *a == asked).ok_or_else(|| Error::Device(format!("no ARCH sm_{asked}: {}", known()))),
+            None => usable().max().ok_or_else(|| Error::Device(known())),
+        }?;
+        // Machine code runs on GPUs of its generation.
+        let runs = if asked.is_some() { arch / 10 == capability / 10 } else { arch == capability };
+        Ok(format!("{}_{arch}", if runs { "sm" } else { "compute" }))
     }
 
     /// The cache key of what this text gives.

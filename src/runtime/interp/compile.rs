@@ -6,7 +6,7 @@
 use super::alu::{self, Kernel};
 use super::{Fault, Global, Interp};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::ir::{Arg, Op, SpecialKind, TensorCore, UOp};
 use crate::verify;
 use rustc_hash::FxHashMap;
 
@@ -114,6 +114,12 @@ pub(super) enum Instr {
     Vectorize {
         out: u32,
         src: Box<[u32]>,
+    },
+    /// A product by the threads of each warp: the places of A, B and C.
+    Wmma {
+        core: &'static TensorCore,
+        out: u32,
+        src: [u32; 3],
     },
     Gep {
         out: u32,
@@ -273,6 +279,12 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 let src = u.src().iter().map(|s| c.at(s)).collect();
                 let out = c.allot(u);
                 c.emit(u, Instr::Vectorize { out, src });
+            }
+            Op::Wmma => {
+                let Arg::Wmma { core, .. } = *u.arg() else { unreachable!("verified") };
+                let src = [0, 1, 2].map(|i| c.at(&u.src()[i]));
+                let out = c.allot(u);
+                c.emit(u, Instr::Wmma { core, out, src });
             }
             Op::Gep => {
                 let Arg::Lanes(picks) = u.arg() else { unreachable!("verified") };

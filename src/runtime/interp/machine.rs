@@ -3,9 +3,9 @@
 
 use super::compile::{Access, Instr, Int, Size};
 use super::shadow::{Local, Moment, Shadow};
-use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu};
+use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu, warp};
 use crate::dtype::{Const, DType};
-use crate::ir::SpecialKind;
+use crate::ir::{SpecialKind, TensorCore};
 use std::cell::Cell;
 
 /// An open loop or guarded region.
@@ -232,8 +232,7 @@ impl Machine<'_> {
                 Instr::EndIf { frame } => self.level = self.frames[*frame as usize].level,
                 Instr::Barrier => {
                     if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-                        let node = format!("{:?}", interp.nodes[pc]);
-                        return Err(Fault::DivergentBarrier(Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })));
+                        return Err(Fault::DivergentBarrier(self.absent(t, pc)));
                     }
                     self.epoch += 1;
                 }
@@ -254,6 +253,7 @@ impl Machine<'_> {
                         }
                     }
                 }
+                Instr::Wmma { core, out, src } => self.wmma(core, *out, *src, pc)?,
                 Instr::Gep { out, src, lanes, picks } => {
                     let (past, here) = self.regs.split_at_mut(*out as usize * w);
                     for t in 0..w {
@@ -264,6 +264,30 @@ impl Machine<'_> {
                 }
             }
             pc += 1;
+        }
+        Ok(())
+    }
+
+    /// A thread that does not come to where others meet.
+    #[cold]
+    fn absent(&self, t: usize, pc: usize) -> Box<Spot> {
+        let node = format!("{:?}", self.interp.nodes[pc]);
+        Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })
+    }
+
+    /// The product of each warp: the threads are in the order of their numbers.
+    fn wmma(&mut self, core: &TensorCore, out: u32, src: [u32; 3], pc: usize) -> Result<(), Fault> {
+        let w = self.width;
+        if !w.is_multiple_of(core.threads()) {
+            let msg = format!("{w} threads of a workgroup are no whole number of warps of {}", core.threads());
+            return Err(Fault::Launch(msg));
+        }
+        if let Some(t) = (0..w).find(|t| !self.active(*t)) {
+            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+        }
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        for first in (0..w).step_by(core.threads()) {
+            warp::product(core, first, &mut here[..], src.map(|s| &past[s as usize * w..]));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod machine;
 mod shadow;
 #[cfg(test)]
 mod tests;
+mod warp;
 
 use crate::dtype::DType;
 use crate::error::Error;

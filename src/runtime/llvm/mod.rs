@@ -9,11 +9,13 @@
 mod api;
 
 use self::api::{Api, Handle};
+use super::arch::NATIVE;
 use super::build::{first_lines, keep_source};
 use super::store::{self, Key, Store};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -165,6 +167,18 @@ impl Llvm {
             }
             Ok(Llvm { library: identity(&path), api, version, cpu, features, target, idle: Mutex::default() })
         }
+    }
+
+    /// The same library, for another CPU; the machine's own is the one that was found. There are a handful of names, so each is made once and stays.
+    pub fn for_cpu(&'static self, cpu: &'static str) -> &'static Llvm {
+        static MADE: Mutex<BTreeMap<&'static str, &'static Llvm>> = Mutex::new(BTreeMap::new());
+        if cpu == NATIVE {
+            return self;
+        }
+        let (version, library) = (self.version.clone(), self.library.clone());
+        let (cpu_name, features, idle) = (cpu.to_string(), String::new(), Mutex::default());
+        let make = || &*Box::leak(Box::new(Llvm { api: self.api, version, cpu: cpu_name, features, library, target: self.target, idle }));
+        MADE.lock().unwrap_or_else(|e| e.into_inner()).entry(cpu).or_insert_with(make)
     }
 
     /// The cache key of the object that this text gives: library, CPU and text.

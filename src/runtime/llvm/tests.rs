@@ -27,6 +27,10 @@ fn products_are_rounded_and_compilations_run_beside_each_other() {
     assert_eq!(k(a, b, -1.0), a * b - 1.0);
     assert_ne!(k(a, b, -1.0), a.mul_add(b, -1.0));
     assert_ne!(llvm.key(ADD), llvm.key("another text"));
+    let other = llvm.for_cpu("x86-64-v2");
+    assert!(std::ptr::eq(other, llvm.for_cpu("x86-64-v2")) && std::ptr::eq(llvm, llvm.for_cpu("native")));
+    assert_ne!(llvm.key(ADD), other.key(ADD));
+    other.compile(ADD, "k").unwrap();
 }
 
 #[test]

@@ -24,7 +24,7 @@ use wgpu::{
 /// How many uniforms are kept; past it they are made anew.
 const MOST_STARTS: usize = 256;
 /// A binding begins at a multiple of this on every device.
-const ALIGN: usize = 256;
+pub(super) const ALIGN: usize = 256;
 
 /// A compiled kernel.
 pub(super) struct Kernel {

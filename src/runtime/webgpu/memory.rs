@@ -5,7 +5,7 @@
 
 use super::{Shared, locked};
 use crate::error::{Error, Result};
-use crate::runtime::blocks::Blocks;
+use crate::runtime::blocks::{Blocks, provide};
 use crate::runtime::buffer::Remote;
 use crate::runtime::memory::class;
 use std::any::Any;
@@ -53,23 +53,10 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
         return Err(full());
     }
     let memory = |block| GpuMemory { shared: shared.clone(), block: Some(block), len, size };
-    let kept = locked(&pool.blocks).take(size);
-    if let Some(block) = kept {
-        return Ok(memory(block));
-    }
-    locked(&pool.blocks).held += size;
-    let mut made = fresh(shared, size);
-    if made.is_err() {
-        let spare = locked(&pool.blocks).shrink(0);
-        drop(spare);
-        made = fresh(shared, size);
-    }
-    made.map(memory).map_err(|e| {
-        locked(&pool.blocks).held -= size;
-        match e {
-            wgpu::Error::OutOfMemory { .. } => full(),
-            e => Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name)),
-        }
+    // How much memory there is the adapter does not say.
+    provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e {
+        Some(e) if !matches!(e, wgpu::Error::OutOfMemory { .. }) => Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name)),
+        _ => full(),
     })
 }
 
@@ -134,6 +121,33 @@ impl GpuMemory {
         }
         Ok(())
     }
+
+    /// Writes whole words.
+    fn write_words(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let what = || "writing memory, or a kernel before it".to_string();
+        // What is written is kept by the queue until it is submitted.
+        for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
+            self.shared.checked(&what, || {
+                self.shared.queue.write_buffer(self.whole(), (at + i * AT_ONCE) as u64, part);
+                self.shared.queue.submit([]);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes some bytes of one word.
+    fn merge(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (start, mut word) = (at / WORD * WORD, [0; WORD]);
+        // Past the last byte there is nothing to keep.
+        if start < at || at + bytes.len() < self.len {
+            self.read_words(start, &mut word)?;
+        }
+        word[at - start..][..bytes.len()].copy_from_slice(bytes);
+        self.write_words(start, &word)
+    }
 }
 
 impl Remote for GpuMemory {
@@ -153,36 +167,12 @@ impl Remote for GpuMemory {
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.inside(offset, bytes.len());
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let put = |at: usize, bytes: &[u8]| {
-            let what = || "writing memory, or a kernel before it".to_string();
-            // What is written is kept by the queue until it is submitted.
-            for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
-                self.shared.checked(&what, || {
-                    self.shared.queue.write_buffer(self.whole(), (at + i * AT_ONCE) as u64, part);
-                    self.shared.queue.submit([]);
-                })?;
-            }
-            Ok(())
-        };
-        let (start, end) = (offset / WORD * WORD, (offset + bytes.len()).next_multiple_of(WORD));
-        if (start, end) == (offset, offset + bytes.len()) {
-            return put(offset, bytes);
-        }
-        let mut words = crate::runtime::buffer::zeroed(end - start)?;
-        // Past the last byte there is nothing to keep.
-        let (inside_first, inside_last) = (start < offset, end > offset + bytes.len() && offset + bytes.len() < self.len);
-        if inside_first {
-            self.read_words(start, &mut words[..WORD])?;
-        }
-        if inside_last {
-            let last = end - start - WORD;
-            self.read_words(start + last, &mut words[last..])?;
-        }
-        words[offset - start..][..bytes.len()].copy_from_slice(bytes);
-        put(start, &words)
+        // Whole words go as they are; the first and the last may be shared with others.
+        let head = (offset.next_multiple_of(WORD) - offset).min(bytes.len());
+        let tail = head + (bytes.len() - head) / WORD * WORD;
+        self.merge(offset, &bytes[..head])?;
+        self.write_words(offset + head, &bytes[head..tail])?;
+        self.merge(offset + tail, &bytes[tail..])
     }
     fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };

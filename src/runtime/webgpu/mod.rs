@@ -108,6 +108,7 @@ impl WebGpu {
         device.set_device_lost_callback(move |_, why| *locked(&note) = Some(why));
         // Where nobody asked for errors there is nobody to return them to; the next call does.
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| *locked(&uncaught) = Some(e.to_string())));
+        let binding = limits.max_storage_buffer_binding_size as usize;
         let longs = features.contains(Features::SHADER_INT64);
         let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
         let target = Target {
@@ -115,6 +116,9 @@ impl WebGpu {
             local_dims: [limits.max_compute_workgroup_size_x, limits.max_compute_workgroup_size_y, limits.max_compute_workgroup_size_z]
                 .map(|n| n as usize),
             local_bytes: limits.max_compute_workgroup_storage_size as usize,
+            max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
+            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are powers of two.
+            buffer_bytes: (1 << binding.ilog2()) - kernel::ALIGN,
             ..common
         };
         let which = if list.len() > 1 { format!(", {} of {} adapters", index + 1, list.len()) } else { String::new() };
@@ -130,7 +134,7 @@ impl WebGpu {
             timed,
             starts: Mutex::default(),
         };
-        let (shared, binding) = (Arc::new(shared), limits.max_storage_buffer_binding_size as usize);
+        let shared = Arc::new(shared);
         let renderer = |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
         let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
             true => Fma::Native,

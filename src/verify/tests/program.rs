@@ -147,7 +147,11 @@ fn what_lowering_takes_away() {
     refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are not computed with");
     refused(program(&flat(&h.cast(DType::F64))), "to and from f32");
     refused(program(&flat(&i32c(1).cast(DType::BF16))), "to and from f32");
-    refused(program(&flat(&acc(0, &h))), "not accumulated");
+    refused(program(&flat(&acc(0, &UOp::constant(0.0, DType::F16)))), "not accumulated");
+    // What was loaded may be kept.
+    program(&flat(&acc(0, &h))).unwrap();
+    let ahead = UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), Arg::Ahead(0));
+    refused(program(&flat(&ahead)), "stands where it is made");
     refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
     refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");
 }

@@ -1,0 +1,29 @@
+//! What the threads of a warp hold for a tensor core, written out: each of its matrices is a vector of what a thread has in its registers.
+
+use crate::ir::{Arg, Coordinate, Fragment, Op, Src, ToSrc, UOp};
+use crate::symbolic::simplify;
+use rustc_hash::FxHashMap;
+
+/// Writes the registers of a kernel's products out.
+pub fn write_out(ast: &UOp) -> UOp {
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in ast.toposort() {
+        if let (Arg::Wmma { core, .. }, [a, b, c, rows, steps]) = (u.arg(), u.src()) {
+            let a = vector(a, &core.a, [(rows, &core.a.row), (steps, &core.a.column)]);
+            let b = vector(b, &core.b, [(rows, &core.b.column), (steps, &core.b.row)]);
+            let src = [a, b, c.clone()].to_src();
+            map.insert(u.clone(), u.with_src(src));
+        }
+    }
+    ast.substitute(&map)
+}
+
+/// The element at each register, where the ranges of the registers go along these coordinates.
+fn vector(element: &UOp, f: &Fragment, along: [(&UOp, &Coordinate); 2]) -> UOp {
+    let at = |register: usize| {
+        let place = |(r, c): &(&UOp, &Coordinate)| ((*r).clone(), UOp::int(c.of_register(register) / c.run().0));
+        simplify(&element.substitute(&along.iter().map(place).collect()))
+    };
+    let elements: Src = (0..f.registers()).map(at).collect();
+    UOp::new(Op::Vectorize, element.dtype().vec(elements.len() as u16), elements, Arg::None)
+}

@@ -1,0 +1,158 @@
+//! Kernels that their device can take. In come stores over ranges; out come the same, with those taken apart that read more buffers than a kernel of their device
+//! may have: a part of the value is stored by a kernel before, and loaded in its place.
+//!
+//! What holds: values do not change. A product inside a sum stays where it is, because the two may be rounded as one.
+
+use super::kernels::{Group, loaded};
+use super::ranges::{Ranged, Stored, flat, load};
+use super::{BufferInfo, Role};
+use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+
+/// What a kernel of a device may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Most buffers.
+    pub buffers: usize,
+    /// Bytes up to which one counts as one; a longer one counts as several.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// No limit.
+    pub const ANY: Room = Room { buffers: usize::MAX, bytes: usize::MAX };
+
+    /// As how many buffers one of so many bytes counts.
+    pub fn count(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.bytes.max(1)).max(1)
+    }
+    /// May these be one kernel?
+    pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&Group; 2]) -> bool {
+        let all = || groups.iter().flat_map(|g| g.reads.iter().copied().chain(g.writes())).collect::<BTreeSet<usize>>();
+        *self == Room::ANY || self.sum(buffers, all().into_iter()) <= self.buffers
+    }
+    /// As how many these count.
+    fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
+        let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
+        numbers.map(|n| self.count(bytes(n))).sum()
+    }
+}
+
+/// How many places are tried at each cut, the most promising first.
+const TRIED: usize = 32;
+
+/// Takes apart what reads too many buffers. New buffers are numbered after all others.
+pub fn split(
+    ranged: &mut Ranged,
+    buffers: &mut Vec<Option<BufferInfo>>,
+    device_of: &dyn Fn(&UOp) -> DeviceName,
+    room: &dyn Fn(&DeviceName) -> Room,
+) {
+    let all = std::mem::take(&mut ranged.stored);
+    for mut stored in all {
+        let device = device_of(&stored.node);
+        let room = room(&device);
+        while room != Room::ANY && room.sum(buffers, reads(&stored.value).into_iter().chain([stored.number])) > room.buffers {
+            let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range) else { break };
+            ranged.stored.push(part);
+        }
+        ranged.stored.push(stored);
+    }
+    ranged.count = buffers.len();
+}
+
+/// The numbers of the buffers that a value reads.
+fn reads(value: &UOp) -> BTreeSet<usize> {
+    value.toposort().iter().filter(|u| u.op() == Op::Load).map(loaded).collect()
+}
+
+/// For each node the buffers that it reads, where they are at most so many.
+fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
+    let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
+    for u in value.toposort() {
+        let mut set = Some(if u.op() == Op::Load { BTreeSet::from([loaded(&u)]) } else { BTreeSet::new() });
+        for s in u.src() {
+            set = set.zip(few[&s.id()].as_ref()).map(|(mut a, b)| {
+                a.extend(b);
+                a
+            });
+        }
+        few.insert(u.id(), set.filter(|s| s.len() <= most));
+    }
+    few
+}
+
+/// Takes a part of a value out, so that it reads fewer buffers, and returns the store of that part. `None` where there is none.
+fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceName, room: Room, next: &mut u32) -> Option<Stored> {
+    let before = reads(&s.value).len();
+    let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
+    let few = few_reads(&s.value, room.buffers);
+    let mut places: Vec<(usize, usize, UOp, Vec<UOp>)> = Vec::new();
+    for u in values_of(&s.value) {
+        let Some(Some(needs)) = few.get(&u.id()).filter(|n| n.as_ref().is_some_and(|n| n.len() > 1)) else { continue };
+        let ranges = open_ranges(&u, &s.ranges);
+        // A sum whose end depends on where it is has no rectangle to be stored in.
+        if ranges.iter().any(|r| r.src()[0].as_int().is_none()) {
+            continue;
+        }
+        let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
+        let fused = u.op() == Op::Mul && inner > 0;
+        let bytes = u.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
+        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) <= room.buffers;
+        if u != s.value && fits && !fused {
+            places.push((inner, needs.len(), u, ranges));
+        }
+    }
+    // Outside of sums first, because those are shorter; then what saves the most.
+    places.sort_by_key(|(inner, needs, ..)| (*inner, std::cmp::Reverse(*needs)));
+    let number = buffers.len();
+    for (_, _, u, ranges) in places.into_iter().take(TRIED) {
+        let shape = extents(&ranges);
+        let len = shape.iter().product();
+        let buffer = UOp::new(Op::Param, u.dtype(), Src::new(), Arg::Param { slot: number, len, device: DeviceName::new("") });
+        let there = load(&buffer, len, flat(&ranges, &shape), &UOp::truth(true));
+        let value = s.value.substitute(&FxHashMap::from_iter([(u.clone(), there)]));
+        if reads(&value).len() >= before {
+            continue;
+        }
+        let mut range = |r: &UOp| {
+            *next += 1;
+            UOp::range(&r.src()[0], *next - 1, AxisKind::Global)
+        };
+        let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
+        let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
+        buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: Role::Temporary(0) }));
+        s.value = value;
+        return Some(Stored { node: s.node.clone(), number, index: flat(&new, &shape), ranges: new, value: u.substitute(&map) });
+    }
+    None
+}
+
+/// What a value is computed from, without what it only needs to find its loads.
+fn values_of(value: &UOp) -> Vec<UOp> {
+    let (mut open, mut seen, mut found) = (vec![value.clone()], FxHashSet::default(), Vec::new());
+    while let Some(u) = open.pop() {
+        if !seen.insert(u.id()) || matches!(u.op(), Op::Load | Op::Const | Op::Range) {
+            continue;
+        }
+        let own = if u.op() == Op::Reduce { 1 } else { u.src().len() };
+        open.extend(u.src()[..own].iter().cloned());
+        found.push(u);
+    }
+    found
+}
+
+/// The ranges that an expression is inside of: those of the store, outermost first, then those of sums around it.
+fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
+    let mut ranges: Vec<UOp> = outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();
+    let mut inner: Vec<UOp> =
+        u.toposort().into_iter().filter(|r| r.op() == Op::Range && u.uses_range(r.range_id()) && !outer.contains(r)).collect();
+    inner.sort_by_key(UOp::range_id);
+    ranges.extend(inner);
+    ranges
+}
+
+fn extents(ranges: &[UOp]) -> Vec<usize> {
+    ranges.iter().map(|r| r.src()[0].vmax() as usize).collect()
+}

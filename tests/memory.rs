@@ -1,0 +1,198 @@
+//! Memory and devices from outside: what copies between devices and files cost, parts of buffers, memory that is lent, and code for another CPU.
+
+use picograd::exec::ScheduleItem;
+use picograd::runtime::{Buffer, memory};
+use picograd::{DType, Device, Tensor};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts what the host's own memory is asked for. Buffers of the CPU come from elsewhere, and are counted there.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system's allocator; beside it numbers are counted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Memory is counted for the whole process, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A file that goes away with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: &[u8]) -> Scratch {
+        let path = std::env::temp_dir().join(format!("picograd-memory-{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Devices with memory of their own that are here.
+fn remote() -> Vec<&'static str> {
+    let is_here = |d: &&str| Device::get(d).inspect_err(|e| eprintln!("skipped {d}: {e}")).is_ok();
+    ["CL", "WEBGPU", "CUDA"].into_iter().filter(is_here).collect()
+}
+
+const MIB: usize = 1 << 20;
+
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 7 % 251 + i / 9973) as u8).collect()
+}
+
+#[test]
+fn a_file_goes_to_a_device_without_a_second_copy() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let bytes = content(64 * MIB + 5);
+    let file = Scratch::new("file", &bytes);
+    let mapped = Tensor::from_file(&file.0).unwrap();
+    for device in ["INTERP"].into_iter().chain(remote()) {
+        // The device and what it makes once are there before anything is counted.
+        Tensor::new([1u8, 2]).to(device).realize().unwrap();
+        memory::reset_peak();
+        let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
+        PEAK.store(own, Ordering::Relaxed);
+        let there = mapped.to(device).realize().unwrap();
+        let (buffers, own) = (memory::peak_bytes() - buffers, PEAK.load(Ordering::Relaxed) - own);
+        let expected = if device == "INTERP" { bytes.len() } else { 0 };
+        assert_eq!(buffers, expected, "{device}: the one copy is the buffer itself, which is the host's or the device's");
+        // PoCL's device is the host, and the memory of WebGPU's queue is the library's own.
+        assert!(own < MIB || device == "WEBGPU", "{device}: {own} bytes of the host beside it");
+        assert!(there.to_vec::<u8>().unwrap() == bytes, "{device}");
+    }
+}
+
+#[test]
+fn parts_of_files_of_any_start_and_dtype_reach_every_device() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let bytes = content(20 * MIB);
+    let file = Scratch::new("parts", &bytes);
+    let whole = Buffer::of_file(&file.0).unwrap();
+    for device in ["INTERP"].into_iter().chain(remote()) {
+        for (at, dtype, len) in
+            [(1, DType::U8, 17 * MIB), (3, DType::I16, 5), (5, DType::I32, 2 * MIB + 1), (2, DType::BOOL, 3 * MIB + 3), (7, DType::U8, 0)]
+        {
+            let part = whole.part_of_file(at, dtype, len);
+            let there = Tensor::from_uop(part.node(), part.device_name().clone()).to(device).realize().unwrap();
+            let expected = &bytes[at..at + len * dtype.itemsize()];
+            let expected: Vec<u8> =
+                if dtype == DType::BOOL { expected.iter().map(|b| (*b != 0) as u8).collect() } else { expected.to_vec() };
+            let got: Vec<u8> = match dtype {
+                DType::U8 => there.to_vec::<u8>().unwrap(),
+                DType::I16 => there.to_vec::<i16>().unwrap().into_iter().flat_map(i16::to_ne_bytes).collect(),
+                DType::I32 => there.to_vec::<i32>().unwrap().into_iter().flat_map(i32::to_ne_bytes).collect(),
+                _ => there.to_vec::<bool>().unwrap().into_iter().map(u8::from).collect(),
+            };
+            assert!(got == expected, "{len} × {dtype} from {at} on {device}");
+        }
+    }
+}
+
+#[test]
+fn copies_between_devices_keep_what_is_beside_them() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let devices: Vec<&str> = ["INTERP"].into_iter().chain(remote()).collect();
+    let x = Tensor::arange(0i32, 1000, 1).to("INTERP").realize().unwrap();
+    for from in &devices {
+        let there = x.to(from).realize().unwrap();
+        for to in &devices {
+            // The middle of a buffer, at a place that no vector and no word of a binding begins at.
+            let part = there.shrink(&[(3, 998)]).to(to);
+            assert_eq!((&part + 1).to_vec::<i32>().unwrap(), (4..999).collect::<Vec<i32>>(), "{from} to {to}");
+            let bytes = there.cast(DType::U8).realize().unwrap().shrink(&[(5, 12)]).to(to).to_vec::<u8>().unwrap();
+            assert_eq!(bytes, [5, 6, 7, 8, 9, 10, 11], "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_lent_is_read_in_place() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let numbers: std::sync::Arc<[f32]> = (0..MIB).map(|i| i as f32).collect();
+    let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
+    let lent = Buffer::lent(Device::get("INTERP").unwrap().name(), numbers.clone()).unwrap();
+    assert!(memory::live_bytes() == buffers && LIVE.load(Ordering::Relaxed) - own < 4096, "nothing was copied");
+    let x = Tensor::from_uop(lent.node(), lent.device_name().clone());
+    assert_eq!(x.shrink(&[(5, 8)]).to_vec::<f32>().unwrap(), [5.0, 6.0, 7.0]);
+    // A part of a buffer keeps all of it.
+    let part = lent.part(10..12);
+    drop((lent, x));
+    assert_eq!(std::sync::Arc::strong_count(&numbers), 2);
+    let kept = Tensor::from_uop(part.node(), part.device_name().clone());
+    assert_eq!(kept.to_vec::<f32>().unwrap(), [10.0, 11.0]);
+    drop((part, kept));
+    assert_eq!(std::sync::Arc::strong_count(&numbers), 1, "and lets it go");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn code_for_another_cpu_computes_the_same_values() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let values = |device: &str| {
+        let x = Tensor::arange(0f32, 1000.0, 1.0).to(device);
+        (&x * 0.37 + 1.0).sin().to_vec::<f32>().unwrap()
+    };
+    for renderer in ["LLVM", "CLANG"] {
+        let Ok(native) = Device::get(&format!("CPU:{renderer}:native")) else { continue };
+        let other = Device::get(&format!("cpu:{renderer}:X86-64-v2")).unwrap();
+        assert_eq!(other.target().vector_bytes, 16);
+        assert_ne!((native.name(), native.describe()), (other.name(), other.describe()));
+        assert_eq!(values(native.name().as_str()), values(other.name().as_str()));
+    }
+}
+
+/// Values of more buffers than a kernel of most devices takes: sums, rows one after the other, products in sums, and two outputs.
+fn of_many_buffers(device: &str) -> Vec<Tensor> {
+    let many = |n: usize, seed: i64| -> Vec<Tensor> {
+        let one = |i: usize| (0..60).map(|k| ((k * (i as i64 * 7 + seed)) % 23 - 11) as f32).collect::<Vec<f32>>();
+        (0..n).map(|i| Tensor::from_vec(one(i), [5, 12]).to(device).realize().unwrap()).collect()
+    };
+    let sum = |list: &[Tensor]| list[1..].iter().fold(list[0].clone(), |a, b| a + b * 0.5);
+    let (a, b) = (many(70, 1), many(40, 3));
+    let rows = Tensor::cat(&a, 0);
+    let product = (sum(&a[..40]) * sum(&b)).sum(0);
+    let inside = (sum(&b).reshape([5, 12, 1]) * sum(&a[30..]).permute([1, 0]).reshape([1, 12, 5])).sum(1);
+    let largest = b.iter().fold(a[0].max(1), |m, t| m.maximum(t.max(1)));
+    vec![sum(&a), rows, product, inside, largest]
+}
+
+#[test]
+fn kernels_have_no_more_buffers_than_their_device_takes() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let expected: Vec<Vec<f32>> = of_many_buffers("CPU").iter().map(|t| t.to_vec().unwrap()).collect();
+    for device in ["INTERP"].into_iter().chain(remote()) {
+        let most = Device::get(device).unwrap().target().max_buffers;
+        let values = of_many_buffers(device);
+        let items: Vec<ScheduleItem> = values.iter().flat_map(|t| t.schedule().unwrap()).collect();
+        let buffers = |i: &ScheduleItem| if let ScheduleItem::Kernel { buffers, .. } = i { buffers.len() } else { 0 };
+        assert!(items.iter().all(|i| buffers(i) <= most), "{device} takes {most}: {:?}", items.iter().map(buffers).collect::<Vec<_>>());
+        Tensor::realize_many(&values.iter().collect::<Vec<_>>()).unwrap();
+        for (value, expected) in values.iter().zip(&expected) {
+            assert_eq!(value.to_vec::<f32>().unwrap(), *expected, "{device}");
+        }
+    }
+}
