@@ -34,7 +34,14 @@ fn numbers(shape: &[usize], from: usize, device: &str) -> Tensor {
 }
 
 /// The gradient of a convolution by its image. `weight` may change the weights.
-fn image_gradient(device: &str, image: [usize; 4], channels: usize, kernel: usize, padding: usize, weight: &dyn Fn(&mut Vec<f32>)) -> Tensor {
+fn image_gradient(
+    device: &str,
+    image: [usize; 4],
+    channels: usize,
+    kernel: usize,
+    padding: usize,
+    weight: &dyn Fn(&mut Vec<f32>),
+) -> Tensor {
     let x = numbers(&image, 0, device).as_param();
     let shape = [channels, image[1], kernel, kernel];
     let mut w = numbers(&shape, 1, device).to_vec::<f32>().expect("weights");
@@ -56,9 +63,13 @@ fn close(a: &Tensor, b: &Tensor) {
 #[test]
 fn gradients_of_convolutions_are_those_of_the_interpreter() {
     // Rows that fit in registers and rows that do not, channels that are lanes and channels that are not, padding.
-    for (image, channels, kernel, padding) in
-        [([4, 32, 12, 12], 32, 5, 0), ([2, 16, 7, 9], 8, 3, 1), ([2, 3, 40, 33], 16, 3, 0), ([1, 16, 5, 5], 4, 3, 2), ([8, 16, 6, 6], 16, 1, 0)]
-    {
+    for (image, channels, kernel, padding) in [
+        ([4, 32, 12, 12], 32, 5, 0),
+        ([2, 16, 7, 9], 8, 3, 1),
+        ([2, 3, 40, 33], 16, 3, 0),
+        ([1, 16, 5, 5], 4, 3, 2),
+        ([8, 16, 6, 6], 16, 1, 0),
+    ] {
         let of = |device| image_gradient(device, image, channels, kernel, padding, &|_| {});
         close(&of("cpu"), &of("interp"));
     }
