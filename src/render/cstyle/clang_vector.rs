@@ -61,26 +61,8 @@ pub(super) fn alu(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
         Op::Shl | Op::Shr if dtype.is_int() => Some(shift(cx, alu)),
         Op::Add | Op::Mul | Op::And | Op::Or | Op::Xor if dtype.is_int() => operators(cx, alu),
         Op::Add | Op::Mul | Op::Div if dtype.is_float() => operators(cx, alu),
-        Op::Fma => Some(fused(cx, alu)),
         _ => None,
     }
-}
-
-/// A product and a sum with one rounding. Where the machine has it, clang is told that these two may be one; lane by lane it does not always find the vector again.
-fn fused(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
-    let dtype = alu.dtype;
-    let name = format!("fma_{dtype}");
-    cx.helper(&name, dtype, |cx| {
-        let (ty, suffix) = (cx.ty(dtype)?, if dtype.scalar == Scalar::F32 { "f" } else { "" });
-        let lanes: Vec<String> = (0..dtype.lanes).map(|i| format!("__builtin_fma{suffix}(a[{i}],b[{i}],c[{i}])")).collect();
-        let body = format!(
-            "\n#if defined(__clang__)&&(defined(__FMA__)||defined(__ARM_FEATURE_FMA))\n#pragma STDC FP_CONTRACT ON\nreturn a*b+c;\n#else\nreturn ({ty}){{{}}};\n#endif\n",
-            lanes.join(",")
-        );
-        Ok((format!("{ty} a, {ty} b, {ty} c"), body))
-    })?;
-    let args = alu.args.iter().map(|a| whole(cx, a, dtype)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Operand::plain(format!("{name}({})", args.join(","))))
 }
 
 fn choose(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
