@@ -126,10 +126,7 @@ fn many_buffers() {
     }
     let inputs: Vec<Tensor> = (0..60).map(|i| Tensor::full([7], i as f32).to("WEBGPU").contiguous().realize().unwrap()).collect();
     let sum = inputs[1..].iter().fold(inputs[0].clone(), |a, b| a + b);
-    match sum.to_vec::<f32>() {
-        Ok(v) => assert_eq!(v, [1770.0; 7]),
-        Err(e) => assert!(e.to_string().contains("buffers, and the device"), "{e}"),
-    }
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [1770.0; 7], "the scheduler takes it apart where the adapter takes fewer");
     assert_eq!((&inputs[3] + 1.0).to_vec::<f32>().unwrap(), [4.0; 7]);
 }
 
