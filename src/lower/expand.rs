@@ -354,7 +354,7 @@ fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
         let half = v.dtype().lanes / 2;
         let part =
             |from: u16| UOp::new(Op::Gep, v.dtype().scalar().vec(half), [v.clone()].to_src(), Arg::Lanes((from..from + half).collect()));
-        v = part(0).binary(fold.op(), &part(half));
+        v = part(0).binary(fold.op(), part(half));
     }
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {

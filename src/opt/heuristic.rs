@@ -212,9 +212,12 @@ pub(super) fn to_copy(loads: &[&vector::Access], small: &[bool], axis: &UOp, lan
     apart.filter_map(|(l, _)| packed::slot(l)).collect()
 }
 
-/// Calls `f` with every tile of at most three axes and `budget` copies: axes by place, each with how much of it.
-fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[(usize, usize)])) {
-    fn more(sizes: &[usize], from: usize, budget: usize, tile: &mut Vec<(usize, usize)>, f: &mut dyn FnMut(&[(usize, usize)])) {
+/// An axis of a tile, by place, and how much of it is in the tile.
+type Part = (usize, usize);
+
+/// Calls `f` with every tile of at most three axes and `budget` copies.
+fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[Part])) {
+    fn more(sizes: &[usize], from: usize, budget: usize, tile: &mut Vec<Part>, f: &mut dyn FnMut(&[Part])) {
         f(tile);
         if tile.len() == 3 {
             return;
