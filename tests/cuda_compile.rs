@@ -4,6 +4,7 @@
 mod common;
 
 use picograd::Tensor;
+use picograd::dtype::DType;
 use picograd::exec::{self, ScheduleItem};
 use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
@@ -40,6 +41,7 @@ fn kernels(t: &Tensor) -> Vec<(String, Program)> {
 fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
     let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
     let (a, b) = (x(&[4096, 4096]), x(&[4096, 4096]));
+    let half = a.cast(DType::BF16).contiguous().realize().unwrap();
     let (odd, short) = (x(&[1001, 1003]), x(&[4096, 64]));
     let row = "UNROLL:3:4 GROUP:3:512 UNROLL:4:2 UNROLL:3:4 GROUP:3:512 UNROLL:3:2 UPCAST:1:4 LOCAL:1:512 UPCAST:1:2";
     // What is computed, the name of its first kernel, the optimisations, and how the threads of a workgroup lie.
@@ -58,6 +60,7 @@ fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
         (a.sum(1), "r_4096_512_2_4", "UNROLL:1:4 GROUP:1:512 UNROLL:2:2", [512, 1, 1]),
         (a.sum(0), "r_128_32_16_32_8", "LOCAL:0:32 GROUP:2:16 UNROLL:3:8", [32, 16, 1]),
         (a.sum(..), "r_256_512_8_2_8", "GROUP:1:512 UNROLL:3:8", [512, 1, 1]),
+        (half.matmul(&half.t()), "r_32_32_2_2_4_8_128_4_8_2_8", "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:1:2 AHEAD:6:0", [4, 8, 4]),
         (
             a.matmul(&b),
             "r_32_32_16_16_256_2_4_2_4_16",

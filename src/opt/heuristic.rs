@@ -212,7 +212,7 @@ pub(super) fn to_copy(loads: &[&vector::Access], small: &[bool], axis: &UOp, lan
     apart.filter_map(|(l, _)| packed::slot(l)).collect()
 }
 
-/// An axis of a tile, by place, and how much of it is in the tile.
+/// Of a tile: an axis by its place, and how much of it.
 type Part = (usize, usize);
 
 /// Calls `f` with every tile of at most three axes and `budget` copies.

@@ -194,7 +194,7 @@ const TILE: [usize; 2] = [64, 64];
 /// Warps of a workgroup along m and n, at most.
 const WARPS: [usize; 2] = [2, 2];
 /// Warps below which most of a GPU would idle, so that smaller tiles are better.
-const MANY_WARPS: usize = 1024;
+const MANY_WARPS: usize = 512;
 
 /// Good optimisations for a kernel whose main sum a tensor core can make; none where there is no such core, or where most of its work would be for nothing.
 pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
@@ -251,9 +251,8 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
             apply(&mut k, OptOp::Local, r, amount)?;
         }
     }
-    // Smaller tiles leave registers to more warps, and what is guarded is loaded one by one.
-    let whole = [0, 1].map(|i| TILE[i] / way.core.dims[i]);
-    if let Some(axis) = named(&k, &way.k).filter(|axis| waste == 1.0 && tile == whole && extent(&k.axes()[*axis]) >= 4) {
+    // What is guarded is loaded one by one, which takes too many registers.
+    if let Some(axis) = named(&k, &way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4) {
         k = k.apply(&Opt::new(OptOp::Ahead, axis, 0), target).ok()?;
     }
     Some(k)
