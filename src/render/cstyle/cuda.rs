@@ -116,7 +116,7 @@ impl Dialect for Cuda {
     }
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String {
         if in_words(dtype) {
-            let shift = if lane % 2 == 0 { "" } else { ">>16" };
+            let shift = if lane.is_multiple_of(2) { "" } else { ">>16" };
             return format!("((unsigned short)({vector}.{}{shift}))", XYZW[lane / 2]);
         }
         format!("{vector}.{}", XYZW[lane])
