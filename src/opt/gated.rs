@@ -32,12 +32,11 @@ fn parts(condition: &UOp) -> Vec<UOp> {
 }
 
 /// An output axis that is short enough to be written out whole, and the axes of taps, which then are known to hit or to miss.
-fn window(k: &Kernel, main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
+fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
     let Arg::Reduce { fold, .. } = main.arg() else { return None };
     let conditions = parts(&gate(*fold, &main.src()[0])?.0);
     let reduced = &main.src()[1..];
     let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
-    let axes = k.axes();
     let outputs = || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
     outputs().find_map(|a| {
         let along = |l: &&Access| vector::step(&l.node.src()[0].src()[1], a) == Some(1);
@@ -55,13 +54,16 @@ fn window(k: &Kernel, main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> 
 /// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says which loads are of inputs that may be copied; those that should be
 /// come with the tile.
 pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], small: &[bool], target: &Target) -> Option<(Kernel, Vec<usize>)> {
-    let (row, taps) = window(k, main, loads)?;
+    if main.src()[0].op() != Op::Where {
+        return None;
+    }
+    let axes = k.axes();
+    let (row, taps) = window(&axes, main, loads)?;
     let most_lanes = (target.vector_bytes / 4).max(2);
     let budget = if target.vector_bytes >= 64 { MOST_SUMS } else { MOST_SUMS / 2 };
     if extent(&row) > budget {
         return None;
     }
-    let axes = k.axes();
     let outputs: Vec<&UOp> = axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && **r != row).collect();
     let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;

@@ -34,7 +34,8 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
     // loads are.
-    let outputs = fastest_output(&k).filter(|axis| fastest_reduce(&k).is_none() || !scatters(&k, &k.axes()[*axis]));
+    let reduce = fastest_reduce(&k);
+    let outputs = fastest_output(&k).filter(|axis| reduce.is_none() || !scatters(&k, *axis));
     let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
@@ -44,10 +45,10 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         Some(opt) => {
             try_apply(&mut k, opt, target);
             across = upcasts(&k);
-            rows = fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+            rows = reduce.is_some() && fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
         }
         None => {
-            if let Some(axis) = fastest_reduce(&k) {
+            if let Some(axis) = reduce {
                 let r = k.axes()[axis].clone();
                 let amount = if together(&mut k, axis, STREAMS, 1, target) { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) };
                 if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
@@ -57,7 +58,7 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
         }
     }
     // Each further reduce of a row is vectorised on its own.
-    for _ in 0..4 {
+    for _ in 0..if reduce.is_some() { 4 } else { 0 } {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
@@ -79,7 +80,8 @@ fn steps(size: usize, lanes: usize) -> Option<usize> {
 }
 
 /// Would lanes along an output axis be far apart in the loads of the largest reduce?
-fn scatters(k: &Kernel, axis: &UOp) -> bool {
+fn scatters(k: &Kernel, axis: usize) -> bool {
+    let axis = &k.axes()[axis];
     let (all, _) = vector::accesses(&k.ast);
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
@@ -140,14 +142,15 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     if loads.len() < 2 {
         return None;
     }
-    let small: Vec<bool> = loads.iter().map(|l| packed::is_worth(k, l, target)).collect();
+    let axes = k.axes();
+    let small: Vec<bool> = loads.iter().map(|l| packed::is_worth(&axes, l, target)).collect();
     if let Some(tiled) = gated::tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
     let most_lanes = (target.vector_bytes / 4).max(2);
-    // Some of the registers are left to what is loaded.
-    let budget = if target.vector_bytes >= 64 { 25 } else { 10 };
-    let axes = k.axes();
+    // Some of the registers are left to what is loaded. C has no operation on vectors that multiplies and adds, and clang does not find so many of them again.
+    let most = if target.name == "C" { 20 } else { 25 };
+    let budget = if target.vector_bytes >= 64 { most } else { 10 };
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();

@@ -13,13 +13,12 @@ const MOST_BYTES: usize = 256 << 10;
 /// How often each element is used by the kernel, at least.
 const USES: usize = 64;
 
-/// May what a load reads be copied in whole?
-pub(super) fn is_worth(k: &Kernel, load: &Access, target: &Target) -> bool {
+/// May what a load reads be copied in whole, in a kernel of these axes?
+pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let place = &load.node.src()[0];
     if place.src().len() > 2 || load.node.dtype() != DType::F32 || slot(load).is_none() {
         return false;
     }
-    let axes = k.axes();
     let (used, others): (Vec<&UOp>, Vec<&UOp>) = axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
     let outputs: Vec<&UOp> = others.into_iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();

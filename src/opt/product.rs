@@ -11,10 +11,10 @@ use crate::target::Target;
 const USES: usize = 4;
 /// The same where the input does not run along vectors, so that elements are copied one by one.
 const SLOW_USES: usize = 16;
-/// What guards of columns cost: elements are copied and stored one by one. An estimate, as the next.
+/// What guards of columns cost: elements are copied and stored one by one. An estimate.
 const PADDED_COLUMNS: f64 = 1.1;
-/// What guards of rows cost: the other matrix is copied as well.
-const PADDED_ROWS: f64 = 1.15;
+/// What guards of rows cost: the other matrix is copied as well, for each panel. Measured on 1022 rows, with room for those that copy less.
+const PADDED_ROWS: f64 = 2.0;
 /// Threads along each side of a workgroup.
 const SIDE: usize = 16;
 /// Steps of the sum whose inputs are staged together.
@@ -93,6 +93,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let registers = if target.vector_bytes >= 64 { 30 } else { 14 };
     let uses: usize = kernel.axes().iter().filter(|r| is_output(r) && !p.right.uses_range(r.range_id())).map(extent).product();
     let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) { USES } else { SLOW_USES };
+    let others: Vec<usize> = kernel.axes().iter().filter(|r| is_output(r) && **r != p.row && **r != p.column).map(extent).collect();
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=4).rev().filter(|_| lanes >= 4) {
         let wide = Fit::of(columns, vectors * lanes, PADDED_COLUMNS);
@@ -104,6 +105,9 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
             }
             // A multiplication and what is loaded for it, with those that padding adds.
             let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64) * wide.cost * high.cost;
+            // Threads take parts of one axis, which they divide.
+            let shared = others.iter().copied().chain([wide.parts, high.parts]).map(|n| shares(n, target.threads)).max().unwrap_or(1);
+            let cost = cost / shared as f64;
             if best.is_none_or(|b| cost < b.0) {
                 best = Some((cost, height, vectors));
             }
@@ -134,8 +138,15 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     Some(k)
 }
 
+/// Between how many threads an axis can be divided.
+fn shares(size: usize, threads: usize) -> usize {
+    (2..=threads).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
+}
+
 /// How parts of a size fit into an axis.
 struct Fit {
+    /// How many there are.
+    parts: usize,
     /// Is it made longer?
     padded: bool,
     /// By no more than an eighth?
@@ -148,7 +159,12 @@ impl Fit {
     fn of(size: usize, part: usize, padding: f64) -> Fit {
         let whole = size.next_multiple_of(part);
         let padded = whole != size;
-        Fit { padded, little: !padded || (whole - size) * 8 <= size, cost: whole as f64 / size as f64 * if padded { padding } else { 1.0 } }
+        Fit {
+            parts: whole / part,
+            padded,
+            little: !padded || (whole - size) * 8 <= size,
+            cost: whole as f64 / size as f64 * if padded { padding } else { 1.0 },
+        }
     }
 }
 

@@ -1,0 +1,128 @@
+//! What the heuristic for CPUs and the lowering make of loops: conditions that are asked once, inputs that are copied into the order of use, rows and streams that
+//! are computed together. Results are those of the interpreter, whose kernels have other shapes.
+
+use picograd::exec::{self, ScheduleItem};
+use picograd::ir::Op;
+use picograd::lower::Program;
+use picograd::opt::{Kernel, OptOp, heuristic};
+use picograd::target::Target;
+use picograd::tensor::Conv;
+use picograd::{Tensor, opt};
+
+/// A machine with 16 lanes and two threads.
+const WIDE: Target = Target::llvm(2, 64);
+
+/// The kernels of a tensor as they are for such a machine, with the names of their optimisations.
+fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
+    let items = t.schedule().expect("a schedule");
+    let of = |i: ScheduleItem| match i {
+        ScheduleItem::Kernel { ast, .. } => {
+            let k = heuristic(&Kernel::new(ast), &WIDE);
+            let program = exec::lowered(&k, &WIDE).expect("a program");
+            Some((k, program))
+        }
+        _ => None,
+    };
+    items.into_iter().filter_map(of).collect()
+}
+
+/// Numbers that are not all alike, from -1 to 1.
+fn numbers(shape: &[usize], from: usize, device: &str) -> Tensor {
+    let n: usize = shape.iter().product();
+    let list: Vec<f32> = (0..n).map(|i| ((i * 37 + from * 11) % 64) as f32 / 32.0 - 1.0).collect();
+    Tensor::new(list).reshape(shape).to(device).contiguous().realize().expect("numbers")
+}
+
+/// The gradient of a convolution by its image. `weight` may change the weights.
+fn image_gradient(
+    device: &str,
+    image: [usize; 4],
+    channels: usize,
+    kernel: usize,
+    padding: usize,
+    weight: &dyn Fn(&mut Vec<f32>),
+) -> Tensor {
+    let x = numbers(&image, 0, device).as_param();
+    let shape = [channels, image[1], kernel, kernel];
+    let mut w = numbers(&shape, 1, device).to_vec::<f32>().expect("weights");
+    weight(&mut w);
+    let w = Tensor::new(w).reshape(shape).to(device).contiguous().realize().expect("weights");
+    let y = x.conv2d(&w, Conv::new().padding(padding));
+    let dy = numbers(&y.shape(), 2, device);
+    (y * dy).sum(..).gradient(&[&x]).remove(0)
+}
+
+fn close(a: &Tensor, b: &Tensor) {
+    let (a, b) = (a.to_vec::<f32>().expect("values"), b.to_vec::<f32>().expect("values"));
+    assert_eq!(a.len(), b.len());
+    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+        assert!((x - y).abs() <= 1e-3 * (1.0 + y.abs()) || (x.is_nan() && y.is_nan()) || x == y, "element {i}: {x} and {y}");
+    }
+}
+
+#[test]
+fn gradients_of_convolutions_are_those_of_the_interpreter() {
+    // Rows that fit in registers and rows that do not, channels that are lanes and channels that are not, padding.
+    for (image, channels, kernel, padding) in [
+        ([4, 32, 12, 12], 32, 5, 0),
+        ([2, 16, 7, 9], 8, 3, 1),
+        ([2, 3, 40, 33], 16, 3, 0),
+        ([1, 16, 5, 5], 4, 3, 2),
+        ([8, 16, 6, 6], 16, 1, 0),
+    ] {
+        let of = |device| image_gradient(device, image, channels, kernel, padding, &|_| {});
+        close(&of("cpu"), &of("interp"));
+    }
+}
+
+#[test]
+fn taps_outside_of_the_image_do_not_count() {
+    // The first tap of every channel is not a number: it reaches all outputs but those that only other taps see.
+    let of = |device| image_gradient(device, [2, 16, 8, 8], 16, 3, 0, &|w| w.iter_mut().step_by(9).for_each(|w| *w = f32::NAN));
+    let (ours, theirs) = (of("cpu"), of("interp"));
+    close(&ours, &theirs);
+    let values = ours.to_vec::<f32>().expect("values");
+    assert!(values[0].is_nan() && values[63].is_finite(), "{} and {}", values[0], values[63]);
+}
+
+#[test]
+fn a_condition_is_asked_once_before_the_loop() {
+    let gradient = image_gradient("cpu", [8, 32, 12, 12], 32, 5, 0, &|_| {});
+    let mut seen = 0;
+    for (k, program) in kernels(&gradient).into_iter().filter(|(k, _)| k.ast.toposort().iter().any(|u| u.op() == Op::Reduce)) {
+        let ops: Vec<Op> = program.uops.iter().map(|u| u.op()).collect();
+        let Some(open) = ops.iter().position(|o| *o == Op::If) else { continue };
+        let end = ops.iter().position(|o| *o == Op::EndIf).expect("an end");
+        assert!(ops[open..end].contains(&Op::Range), "a loop stands in the condition of {}", opt::show(&k.opts));
+        let guarded = program.uops[open..end].iter().filter(|u| u.op() == Op::Load && u.src()[0].src().len() > 2).count();
+        assert_eq!(guarded, 0, "loads ask again in {}", opt::show(&k.opts));
+        // The weights' channels are lanes, and lie far apart.
+        assert!(k.opts.iter().any(|o| o.op == OptOp::Stage), "nothing is copied: {}", opt::show(&k.opts));
+        seen += 1;
+    }
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn sums_of_rows_read_several_streams() {
+    let x = numbers(&[64, 512], 0, "cpu");
+    let list = kernels(&x.sum(1));
+    assert_eq!(list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(), ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2"]);
+    close(&x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1));
+}
+
+#[test]
+fn rows_are_computed_together() {
+    let x = numbers(&[64, 512], 0, "cpu");
+    let list = kernels(&x.softmax(1));
+    assert_eq!(
+        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
+        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2"]
+    );
+    close(&x.softmax(1), &numbers(&[64, 512], 0, "interp").softmax(1));
+    // What does not come out even is computed as well.
+    for shape in [[7usize, 33], [6, 130], [1, 1024], [3, 1]] {
+        close(&numbers(&shape, 0, "cpu").softmax(1), &numbers(&shape, 0, "interp").softmax(1));
+        close(&numbers(&shape, 0, "cpu").sum(1), &numbers(&shape, 0, "interp").sum(1));
+    }
+}
