@@ -79,7 +79,8 @@ fn lowering_makes_a_sound_program_and_the_renderer_text() {
     let target = Target::c(1, 16);
     let mut seen = Vec::new();
     let program = lower::lower(&kernel(), &target, &mut |pass, _| seen.push(pass.to_string()));
-    assert_eq!(seen, lower::PASSES);
+    // Nothing of it is staged, so the first pass has nothing to do.
+    assert_eq!(seen, lower::PASSES[1..]);
     verify::program(&program.uops).unwrap();
     verify::in_bounds(&program.uops).unwrap();
     let text = Clang::new(target).render(&program.name, &program.uops).unwrap();

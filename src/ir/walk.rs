@@ -1,6 +1,6 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::{Group, IdSet, UOp};
+use super::{Group, IdSet, Op, UOp};
 use rustc_hash::FxHashMap;
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
@@ -56,6 +56,11 @@ pub fn users(order: &[UOp]) -> FxHashMap<UOp, Vec<UOp>> {
         }
     }
     map
+}
+
+/// A number that no range among these nodes has.
+pub(crate) fn next_range(nodes: &[UOp]) -> u32 {
+    nodes.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0)
 }
 
 impl UOp {

@@ -7,7 +7,7 @@
 use super::loads::{join_loads, join_stores};
 use super::tensor_core;
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::vector::{self, step};
 use crate::opt::{extent, gate};
 use crate::symbolic::simplify;
@@ -58,7 +58,7 @@ fn cut_to_lanes(ast: &UOp, target: &Target) -> UOp {
     for r in marked(&ast) {
         let size = extent(&r);
         if size > lanes && size.is_multiple_of(lanes) {
-            let next = ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+            let next = next_range(&ast.toposort());
             let outer = UOp::range((size / lanes) as i64, r.range_id(), r.range_kind());
             let inner = UOp::range(lanes as i64, next, r.range_kind());
             ast = crate::opt::replace_range(&ast, &r, &(&outer * lanes as i64 + &inner), &[outer, inner]);

@@ -2,7 +2,7 @@
 //! After this pass no reduce closes a range of kind Group; such ranges are thread positions like those of kind Local.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::extent;
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
@@ -57,7 +57,7 @@ pub fn share_reduces(ast: &UOp) -> UOp {
     }
     threads.sort_by_key(|r| r.range_id());
     let count: usize = threads.iter().map(extent).product();
-    let mut next_range = order.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+    let mut next_range = next_range(&order);
     let local = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
     let mut next_local = order.iter().filter_map(local).max().unwrap_or(0);
     // Each thread has its own place, so no two write the same one.

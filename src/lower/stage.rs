@@ -5,7 +5,7 @@
 
 use super::specials::thread_order;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::stage::{Tile, TileAxis, tiles};
 use crate::opt::{Kernel, extent};
 use crate::symbolic::{Linear, simplify};
@@ -19,7 +19,7 @@ const TOGETHER: usize = 8;
 pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
     let tiles = tiles(kernel, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
     let threads = if target.grid { thread_order(&kernel.ast) } else { Vec::new() };
-    let mut next = kernel.ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+    let mut next = next_range(&kernel.ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
     let mut locals: Vec<UOp> = Vec::new();
     for (id, tile) in tiles.iter().enumerate() {

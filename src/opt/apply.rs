@@ -3,7 +3,7 @@
 use super::{Kernel, Opt, OptOp, extent, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range, toposort};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -172,7 +172,7 @@ impl Kernel {
 
     /// Cuts a range: `outer * amount + inner`, or with `top` `inner * (size / amount) + outer`, where `inner` has the new kind.
     fn split(&self, r: &UOp, amount: usize, kind: AxisKind, top: bool) -> UOp {
-        let next = self.ast.toposort().iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+        let next = next_range(&self.ast.toposort());
         self.split_to(r, UOp::range(amount as i64, next, kind), top)
     }
 

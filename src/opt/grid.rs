@@ -10,7 +10,7 @@
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, extent, product, tensor_core, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -146,10 +146,6 @@ fn divisor(size: usize, most: usize) -> Option<usize> {
     (a >= 2).then_some(a)
 }
 
-fn is_output(r: &UOp) -> bool {
-    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
-}
-
 /// Outputs that are computed by threads of their own.
 fn outputs(k: &Kernel) -> usize {
     k.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul)
@@ -158,10 +154,6 @@ fn outputs(k: &Kernel) -> usize {
 /// Threads of a workgroup so far.
 fn threads(k: &Kernel) -> usize {
     k.axes().iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).map(extent).product()
-}
-
-fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
-    k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
 }
 
 /// A vector for each thread along the axis in which stores are contiguous, unless there are hardly enough outputs for threads.

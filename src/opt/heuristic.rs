@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, gated, packed, product, vector};
+use super::{Kernel, Opt, OptOp, extent, gated, is_output, packed, product, slot, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -102,7 +102,7 @@ const ROWS: usize = 4;
 fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
     let (axes, order) = (k.axes(), k.ast.toposort());
     let r = &axes[reduce];
-    let output = |a: &UOp| matches!(a.range_kind(), AxisKind::Global | AxisKind::Loop) && shares_node(&k.ast, a, r);
+    let output = |a: &UOp| is_output(a) && shares_node(&k.ast, a, r);
     let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, r);
     if order.iter().filter(|u| u.op() == Op::Reduce).count() > reduces || axes.iter().any(lanes) {
         return false;
@@ -152,7 +152,7 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let most = if target.name == "C" { 20 } else { 25 };
     let budget = if target.vector_bytes >= 64 { most } else { 10 };
     // Copies along an axis that the reduce does not depend on would be copies of the same.
-    let is_output = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && main.uses_range(r.range_id());
+    let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
     let steps = work(main);
     let uses: Vec<Vec<bool>> = outputs.iter().map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect()).collect();
@@ -207,9 +207,8 @@ fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
 
 /// The arguments that lanes along an output axis need in another order.
 pub(super) fn to_copy(loads: &[&vector::Access], small: &[bool], axis: &UOp, lanes: usize) -> Vec<usize> {
-    let output = matches!(axis.range_kind(), AxisKind::Global | AxisKind::Loop);
-    let apart = loads.iter().zip(small).filter(|(l, small)| output && **small && l.parts(axis, lanes) > 1);
-    apart.filter_map(|(l, _)| packed::slot(l)).collect()
+    let apart = loads.iter().zip(small).filter(|(l, small)| is_output(axis) && **small && l.parts(axis, lanes) > 1);
+    apart.filter_map(|(l, _)| slot(&l.node)).collect()
 }
 
 /// Of a tile: an axis by its place, and how much of it.

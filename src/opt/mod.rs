@@ -18,7 +18,7 @@ pub use gated::gate;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
-use crate::ir::{AxisKind, Op, UOp};
+use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 use std::fmt;
 use std::str::FromStr;
@@ -145,6 +145,21 @@ pub fn show(opts: &[Opt]) -> String {
 /// ```
 pub fn parse(text: &str) -> Result<Vec<Opt>> {
     text.split_whitespace().map(str::parse).collect()
+}
+
+/// Is a range an axis of outputs that no optimisation has given another kind?
+fn is_output(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
+}
+
+/// The place of what is left of an axis.
+fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
+    k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
+}
+
+/// The argument that a load is from.
+fn slot(load: &UOp) -> Option<usize> {
+    if let Arg::Global { slot, .. } = load.src()[0].src()[0].arg() { Some(*slot) } else { None }
 }
 
 /// A kernel with the optimisations that were applied to it.

@@ -3,9 +3,9 @@
 
 use super::heuristic::try_apply;
 use super::vector::Access;
-use super::{Kernel, Opt, OptOp, extent};
+use super::{Kernel, Opt, OptOp, extent, is_output, slot};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, UOp};
+use crate::ir::UOp;
 use crate::target::Target;
 
 /// Bytes of a copy, at most: it should stay in a cache beside what it is used with.
@@ -16,25 +16,19 @@ const USES: usize = 64;
 /// May what a load reads be copied in whole, in a kernel of these axes?
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let place = &load.node.src()[0];
-    if place.src().len() > 2 || load.node.dtype() != DType::F32 || slot(load).is_none() {
+    if place.src().len() > 2 || load.node.dtype() != DType::F32 || slot(&load.node).is_none() {
         return false;
     }
     let (used, others): (Vec<&UOp>, Vec<&UOp>) = axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
-    let outputs: Vec<&UOp> = others.into_iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
+    let outputs: Vec<&UOp> = others.into_iter().filter(|r| is_output(r)).collect();
     size(&used).saturating_mul(4) <= MOST_BYTES.min(target.local_bytes) && size(&outputs) >= USES * target.threads.max(1)
-}
-
-/// The argument that a load is from.
-pub(super) fn slot(load: &Access) -> Option<usize> {
-    if let Arg::Global { slot, .. } = load.node.src()[0].src()[0].arg() { Some(*slot) } else { None }
 }
 
 /// Copies arguments in front of the outermost loop that can have it.
 pub(super) fn copy(k: &mut Kernel, slots: &[usize], target: &Target) {
     for slot in slots {
-        let outputs = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop);
-        if let Some(axis) = k.axes().iter().position(outputs) {
+        if let Some(axis) = k.axes().iter().position(is_output) {
             try_apply(k, Opt::new(OptOp::Stage, axis, *slot), target);
         }
     }

@@ -2,9 +2,9 @@
 //! other one; where there are workgroups, a tile of each.
 
 use super::heuristic::{fastest_output, threads, try_apply};
-use super::{Kernel, Opt, OptOp, extent, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, slot, vector};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::ir::{Arg, Fold, Op, UOp};
 use crate::target::Target;
 
 /// Uses of a panel below which it is not worth a copy, in register tiles.
@@ -34,19 +34,6 @@ struct Product {
     left: UOp,
     /// The load that depends on the column.
     right: UOp,
-}
-
-fn is_output(r: &UOp) -> bool {
-    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
-}
-
-/// The argument that a load is from.
-fn slot(load: &UOp) -> Option<usize> {
-    if let Arg::Global { slot, .. } = load.src()[0].src()[0].arg() { Some(*slot) } else { None }
-}
-
-fn axis_of(k: &Kernel, r: &UOp) -> Option<usize> {
-    k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())
 }
 
 impl Product {

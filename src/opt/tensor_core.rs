@@ -6,9 +6,9 @@
 
 use super::apply::closing;
 use super::heuristic::fastest_output;
-use super::{Kernel, Opt, OptOp, extent};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp};
+use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -126,7 +126,7 @@ impl Cut {
 pub(super) fn apply(ast: &UOp, way: &Way) -> UOp {
     let Way { core, sums, m, n, k } = way;
     let order = ast.toposort();
-    let next = order.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0);
+    let next = next_range(&order);
     let lanes = [next, next + 1];
     let threads = [0, 1].map(|i| UOp::range(core.lanes[i] as i64, lanes[i], AxisKind::Local));
     let [cut_m, cut_n, cut_k] = [(m, 0), (n, 1), (k, 2)].map(|(r, i)| Cut::new(r, core.dims[i]));
@@ -234,19 +234,18 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
     for (i, r) in axes[..2].iter().enumerate() {
         apply(&mut k, OptOp::Upcast, r, tile[i])?;
     }
-    let named = |k: &Kernel, r: &UOp| k.axes().iter().position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind());
-    let axis = named(&k, &way.k)?;
+    let axis = axis_of(&k, &way.k)?;
     let same = |w: &Way| w.core == way.core && [&w.m, &w.n].map(UOp::range_id) == [&way.m, &way.n].map(UOp::range_id);
     let which = ways(&k, &k.axes()[axis], target).iter().position(same)?;
     k = k.apply(&Opt::new(OptOp::Tc, axis, which), target).ok()?;
     for (i, r) in axes[..2].iter().enumerate() {
-        if let Some(axis) = named(&k, r) {
+        if let Some(axis) = axis_of(&k, r) {
             let amount = divisor(extent(&k.axes()[axis]), WARPS[i]);
             apply(&mut k, OptOp::Local, r, amount)?;
         }
     }
     // What is guarded is loaded one by one, which takes too many registers.
-    if let Some(axis) = named(&k, &way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4) {
+    if let Some(axis) = axis_of(&k, &way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4) {
         k = k.apply(&Opt::new(OptOp::Ahead, axis, 0), target).ok()?;
     }
     Some(k)
@@ -255,8 +254,4 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
 /// The largest power of two up to `most` that divides.
 fn divisor(size: usize, most: usize) -> usize {
     (1 << size.trailing_zeros().min(most.ilog2())).max(1)
-}
-
-fn is_output(r: &UOp) -> bool {
-    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)
 }

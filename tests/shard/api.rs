@@ -218,6 +218,8 @@ fn devices_of_several_kinds() {
 #[test]
 fn state() {
     use picograd::nn::{Linear, Module};
+    // Layers draw numbers too.
+    let _alone = super::seeded();
     let (a, b) = (Linear::new(6, 5), Linear::new(6, 5));
     a.weight.shard_(&devices(4), 1).unwrap();
     let want = a.weight.to_vec::<f32>().unwrap();

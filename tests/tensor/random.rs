@@ -33,6 +33,10 @@ fn numbers_follow_the_seed_and_the_law() {
     // A tensor is drawn once: reading it again gives the same.
     let x = Tensor::rand([3]);
     assert_eq!(values::<f32>(x.clone()), values::<f32>(x));
+    // A function too draws when it is made.
+    let drawn = Tensor::callify(&[], |_| Ok(vec![Tensor::rand([3])])).unwrap();
+    let call = || values::<f32>(drawn.call(&[]).unwrap().remove(0));
+    assert_eq!(call(), call());
 
     let even: Vec<f32> = values(Tensor::rand([20000]));
     assert!(even.iter().all(|v| (0.0..1.0).contains(v)));
