@@ -10,12 +10,12 @@
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, tile, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
 /// Threads of a workgroup, where there is a choice.
-const WORKGROUP: usize = 256;
+pub(super) const WORKGROUP: usize = 256;
 /// Most threads that share a row: with more, too few workgroups fit beside each other.
 const ROW: usize = 512;
 /// Threads that run in step; fewer than this are not worth a workgroup of their own.
@@ -44,7 +44,7 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(staged) = product::tiles(&k, target) {
         return staged;
     }
-    if let Some(tiled) = tile(&k, main, target) {
+    if let Some(tiled) = tile::tile(&k, main, target) {
         return tiled;
     }
     if let Some(shared) = rows(&k, &reduces, target) {
@@ -65,8 +65,7 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
 fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     let body = main.src()[0].toposort();
     let beside = |r: &UOp| body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
-    if !small_tile(k, main, target)
-        && let Some(axis) = fastest_output(k)
+    if let Some(axis) = fastest_output(k)
         && beside(&k.axes()[axis])
         && let Some(amount) = divisor(extent(&k.axes()[axis]), WARP)
     {
@@ -96,38 +95,6 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
         }
         amount /= 2;
     }
-}
-
-/// A register tile where outputs are few and the sum is long, as for the weights of a convolution: all of a window, and some of an axis that what is loaded along the
-/// window does without.
-fn small_tile(k: &mut Kernel, main: &UOp, target: &Target) -> bool {
-    let body = main.src()[0].toposort();
-    let (all, _) = vector::accesses(&k.ast);
-    let loads: Vec<&UOp> = all.iter().map(|a| &a.node).filter(|u| u.op() == Op::Load && body.contains(u)).collect();
-    let steps: usize = main.src()[1..].iter().map(extent).fold(1, usize::saturating_mul);
-    if loads.len() < 2 || steps < ROW * UNROLLED {
-        return false;
-    }
-    let outputs: Vec<UOp> = k.axes().into_iter().filter(|r| is_output(r) && main.uses_range(r.range_id())).collect();
-    let uses = |l: &UOp, r: &UOp| l.uses_range(r.range_id());
-    // Window axes slide along a reduce.
-    let slides = |r: &&UOp| {
-        let step = |l: &UOp, r: &UOp| vector::step(&l.src()[0].src()[1], r).filter(|s| *s != 0);
-        (2..=8).contains(&extent(r))
-            && main.src()[1..].iter().any(|q| loads.iter().any(|l| step(l, r).is_some() && step(l, r) == step(l, q)))
-    };
-    let Some(across) = outputs.iter().rev().find(slides) else { return false };
-    let crosses = |r: &&UOp| {
-        *r != across && loads.iter().any(|l| uses(l, across) && !uses(l, r)) && loads.iter().any(|l| uses(l, r) && !uses(l, across))
-    };
-    let Some(down) = outputs.iter().filter(crosses).max_by_key(|r| extent(r)) else { return false };
-    let Some(amount) = divisor(extent(down), 4) else { return false };
-    for (r, amount) in [(across, extent(across)), (down, amount)] {
-        if let Some(axis) = axis_of(k, r) {
-            try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
-        }
-    }
-    true
 }
 
 /// Several steps of a reduce at a time, so that their loads are on their way together.
@@ -287,66 +254,4 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }
     Some(k)
-}
-
-/// A register tile: two output axes, each of which some load does without, so that what is loaded serves a row or a column of the tile.
-fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    let mut k = kernel.clone();
-    let body = main.src()[0].toposort();
-    let (all, _) = vector::accesses(&k.ast);
-    let loads: Vec<&UOp> = all.iter().map(|a| &a.node).filter(|u| u.op() == Op::Load && body.contains(u)).collect();
-    let column = k.axes()[fastest_output(&k)?].clone();
-    let without = |r: &UOp| loads.iter().any(|l| !l.uses_range(r.range_id()));
-    let shared = |r: &UOp| main.uses_range(r.range_id()) && without(r);
-    if !shared(&column) {
-        return None;
-    }
-    // Best is an axis that what is loaded along the column does without: then both factors serve several outputs.
-    let crosses = |r: &UOp| loads.iter().any(|l| l.uses_range(column.range_id()) && !l.uses_range(r.range_id()));
-    let row = k.axes().into_iter().filter(|r| is_output(r) && *r != column && shared(r)).max_by_key(|r| (crosses(r), extent(r)))?;
-    if extent(&row) < 8 || extent(&column) < 8 {
-        return None;
-    }
-    let window = window(&loads, main, &column);
-    // Copies only as long as there are threads enough.
-    let most = match outputs(&k) {
-        n if n >= MANY * 128 => 8,
-        n if n >= MANY * 16 => 4,
-        n if n >= MANY * 4 => 2,
-        _ => 1,
-    };
-    for r in [&column, &row] {
-        if let Some(amount) = divisor(extent(r), most) {
-            let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-            try_apply(&mut k, Opt::new(OptOp::Upcast, axis, amount), target);
-        }
-    }
-    for r in [&column, &row] {
-        if let Some(axis) = axis_of(&k, r)
-            && let Some(amount) = divisor(extent(&k.axes()[axis]), 16)
-        {
-            try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
-        }
-    }
-    local(&mut k, WORKGROUP, target);
-    match window.and_then(|r| Some((axis_of(&k, &r)?, extent(&r)))) {
-        Some((axis, size)) => drop(try_apply(&mut k, Opt::new(OptOp::Unroll, axis, size), target)),
-        None => {
-            if let Some(axis) = longest_reduce(&k) {
-                unroll(&mut k, axis, 4, target);
-            }
-        }
-    }
-    Some(k)
-}
-
-/// A short reduce axis along which something is loaded as it is along an output axis: of a window that slides, neighbours share most.
-fn window(loads: &[&UOp], main: &UOp, column: &UOp) -> Option<UOp> {
-    let slides = |r: &&UOp| {
-        let along = |l: &&&UOp| {
-            vector::step(&l.src()[0].src()[1], r).is_some_and(|s| s != 0 && Some(s) == vector::step(&l.src()[0].src()[1], column))
-        };
-        (2..=8).contains(&extent(r)) && loads.iter().any(|l| along(&l))
-    };
-    main.src()[1..].iter().rev().find(slides).cloned()
 }
