@@ -95,7 +95,7 @@ impl Target {
             name: "INTERP",
             grid: true,
             threads: 4,
-            wide: 0,
+            wide: 256,
             vector_bytes: 16,
             max_lanes: 64,
             grid_max: [usize::MAX; 3],

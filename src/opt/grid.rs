@@ -6,7 +6,8 @@
 //! | elementwise, from rows to columns | 4 × 4 elements for each thread, read along one side and written along the other; workgroups of 16 × 16 |
 //! | a reduce of rows that lie in memory one after the other | a workgroup shares a row; what is computed from the row again stays in registers |
 //! | products of f16 and bf16 | tensor cores, warps of 64 × 64 outputs that load a step ahead, workgroups of 2 × 2 warps |
-//! | products | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16; large ones with tiles of both inputs in local memory |
+//! | large products of matrices | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16, tiles of both inputs in local memory |
+//! | other products, those of convolutions and of their gradients among them | the register tile and the threads of the least estimated cost (`tile`) |
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};

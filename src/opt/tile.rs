@@ -112,7 +112,9 @@ impl Product {
     fn joined(&self, load: &Operand, copies: &Copies, places: &[i64], target: &Target) -> Vec<(i64, i64)> {
         let most = if load.guarded { 1 } else { (target.vector_bytes as i64 / load.bytes).min(4) };
         // A vector lies at a multiple of its width, wherever a thread begins.
-        let aligned = |n: i64| (0..self.axes.len()).all(|a| load.steps[a].is_some_and(|s| copies[a] == self.sizes[a] || s * copies[a] as i64 % n == 0));
+        let aligned = |n: i64| {
+            (0..self.axes.len()).all(|a| load.steps[a].is_some_and(|s| copies[a] == self.sizes[a] || s * copies[a] as i64 % n == 0))
+        };
         let widths: Vec<i64> = [4, 2].into_iter().filter(|n| *n <= most && aligned(*n)).collect();
         let mut out = Vec::new();
         let mut rest = places;

@@ -18,28 +18,28 @@ pub struct Null {
 
 impl Null {
     /// It is always there. The target does not depend on the machine, so that figures can be compared.
-    fn new(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
+    fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
         Arc::new(Null { renderer: Box::new(renderer), language })
     }
     /// As for a CPU.
     pub fn c() -> Arc<dyn Backend> {
-        Null::new(Clang::new(Target::c(8, 64)), "C")
+        Null::of(Clang::new(Target::c(8, 64)), "C")
     }
     /// As for a GPU with CUDA.
     pub fn cuda() -> Arc<dyn Backend> {
-        Null::new(Cuda::new("sm_90"), "CUDA C")
+        Null::of(Cuda::new("sm_90"), "CUDA C")
     }
     /// As for a GPU with OpenCL.
     pub fn opencl() -> Arc<dyn Backend> {
-        Null::new(OpenCl::new(), "OpenCL C")
+        Null::of(OpenCl::new(), "OpenCL C")
     }
     /// As for a GPU of a Mac.
     pub fn metal() -> Arc<dyn Backend> {
-        Null::new(Metal::new(), "Metal's language")
+        Null::of(Metal::new(), "Metal's language")
     }
     /// As for WebGPU.
     pub fn wgsl() -> Arc<dyn Backend> {
-        Null::new(Wgsl::new(), "WGSL")
+        Null::of(Wgsl::new(), "WGSL")
     }
 }
 
