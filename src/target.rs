@@ -22,6 +22,8 @@ pub struct Target {
     pub local_max: usize,
     /// Most threads of a workgroup in each dimension.
     pub local_dims: [usize; 3],
+    /// Threads of a warp that can read each other's registers; 0 where they cannot.
+    pub warp: usize,
     /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
     /// Most buffers of a kernel.
@@ -73,6 +75,7 @@ impl Target {
             grid_max: [1, 1, 1],
             local_max: 1,
             local_dims: [1; 3],
+            warp: 0,
             local_bytes: 512 << 10,
             max_buffers: usize::MAX,
             buffer_bytes: usize::MAX,
@@ -97,6 +100,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
+            warp: 32,
             local_bytes: 64 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
@@ -117,6 +121,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 256,
             local_dims: [256; 3],
+            warp: 0,
             local_bytes: 32 << 10,
             max_buffers: 64,
             buffer_bytes: usize::MAX,
@@ -137,6 +142,7 @@ impl Target {
             grid_max: [i32::MAX as usize, 65535, 65535],
             local_max: 1024,
             local_dims: [1024, 1024, 64],
+            warp: 32,
             local_bytes: 48 << 10,
             max_buffers: 480,
             buffer_bytes: usize::MAX,
@@ -157,6 +163,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
+            warp: 0,
             local_bytes: 32 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
@@ -178,6 +185,7 @@ impl Target {
             grid_max: [u32::MAX as usize, 65535, 65535],
             local_max: 256,
             local_dims: [256, 256, 64],
+            warp: 0,
             local_bytes: 16 << 10,
             max_buffers: 8,
             buffer_bytes: 128 << 20,
