@@ -25,7 +25,16 @@ const PLAIN: &str = "none";
 
 /// Whole numbers from -4 to 4.
 fn whole(shape: &[usize], seed: usize, dtype: DType, device: &str) -> Tensor {
-    let value = |i: usize| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as i64 - 4;
+    stored(shape, dtype, device, |i| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as i64 - 4)
+}
+
+/// Whole numbers, of which those of each row are greater than those of the row before: so are the greatest and the least of them.
+fn rows(shape: &[usize], dtype: DType, device: &str) -> Tensor {
+    let row = shape[shape.len() - 1];
+    stored(shape, dtype, device, |i| (i % row * 5 % 7 + i / row * 10) as i64)
+}
+
+fn stored(shape: &[usize], dtype: DType, device: &str, value: impl Fn(usize) -> i64) -> Tensor {
     let of = |i: usize| if dtype.is_float() { Const::Float(value(i) as f64) } else { Const::Int(value(i)) };
     let values: Vec<Const> = (0..shape.iter().product()).map(of).collect();
     common::stored(&values, dtype, shape, device)
@@ -54,8 +63,9 @@ fn product(dtype: DType, [m, k, n]: [usize; 3], d: &str) -> Vec<Tensor> {
 
 /// The gradients of what a function makes of the tensors, weighted, so that they are not all alike.
 fn gradients(f: impl Fn(&[Tensor]) -> Tensor, inputs: &[Tensor], d: &str) -> Vec<Tensor> {
-    let value = f(inputs);
-    let weight = fractions(value.shape(), 9, d);
+    let inputs: Vec<Tensor> = inputs.iter().map(Tensor::as_param).collect();
+    let value = f(&inputs);
+    let weight = fractions(&value.shape(), 9, d);
     (value * weight).sum(..).gradient(&inputs.iter().collect::<Vec<_>>())
 }
 
@@ -79,21 +89,21 @@ const KINDS: &[Kind] = &[
     Kind { name: "a sum of columns, by the heuristic", opts: "", make: |d| vec![f32s(&[512, 64], 1, d).sum(0)] },
     Kind { name: "a sum of everything", opts: "", make: |d| vec![f32s(&[70, 1000], 1, d).sum(..)] },
     Kind { name: "a group through local memory", opts: "GROUP:1:24", make: |d| vec![f32s(&[4, 96], 1, d).sum(1)] },
-    Kind { name: "a group in rounds", opts: "GROUP:1:192", make: |d| vec![f32s(&[4, 384], 1, d).max(1)] },
+    Kind { name: "a group in rounds", opts: "GROUP:1:192", make: |d| vec![rows(&[4, 384], DType::F32, d).max(1)] },
     Kind { name: "a group of one warp", opts: "GROUP:1:32", make: |d| vec![f32s(&[4, 96], 1, d).sum(1)] },
-    Kind { name: "a group that is part of a warp", opts: "LOCAL:0:4 GROUP:2:8", make: |d| vec![f32s(&[8, 24], 1, d).max(1)] },
-    Kind { name: "a warp with threads missing", opts: "LOCAL:0:3 GROUP:2:8", make: |d| vec![f32s(&[6, 24], 1, d).min(1)] },
+    Kind { name: "a group that is part of a warp", opts: "LOCAL:0:4 GROUP:2:8", make: |d| vec![rows(&[8, 24], DType::F32, d).max(1)] },
+    Kind { name: "a warp with threads missing", opts: "LOCAL:0:3 GROUP:2:8", make: |d| vec![rows(&[6, 24], DType::F32, d).min(1)] },
     Kind { name: "a group of several warps", opts: "GROUP:1:256", make: |d| vec![f32s(&[4, 768], 1, d).sum(1)] },
     Kind { name: "a group across warps", opts: "LOCAL:0:4 GROUP:2:32", make: |d| vec![f32s(&[64, 8], 1, d).sum(0)] },
     Kind { name: "a group of i64", opts: "GROUP:1:64", make: |d| vec![whole(&[4, 128], 1, DType::I64, d).sum(1)] },
-    Kind { name: "a group of small floats", opts: "GROUP:1:64", make: |d| vec![whole(&[4, 128], 1, DType::F16, d).max(1)] },
+    Kind { name: "a group of small floats", opts: "GROUP:1:64", make: |d| vec![rows(&[4, 128], DType::F16, d).max(1)] },
     Kind { name: "several sums at a time", opts: "UPCAST:0:4 GROUP:1:32", make: |d| vec![f32s(&[8, 64], 1, d).sum(1)] },
     Kind { name: "several reduces of a row", opts: "", make: |d| vec![fractions(&[4, 4096], 1, d).softmax(-1)] },
     Kind { name: "softmax of short rows", opts: "", make: |d| vec![fractions(&[24, 10], 1, d).log_softmax(-1)] },
     Kind { name: "layernorm", opts: "", make: |d| vec![fractions(&[6, 1000], 1, d).layernorm(-1, 1e-5)] },
     Kind { name: "softmax backwards", opts: "", make: |d| gradients(|x| x[0].softmax(-1), &[fractions(&[6, 256], 1, d)], d) },
     Kind { name: "layernorm backwards", opts: "", make: |d| gradients(|x| x[0].layernorm(-1, 1e-5), &[fractions(&[6, 256], 1, d)], d) },
-    Kind { name: "the place of the greatest", opts: "", make: |d| vec![f32s(&[4, 300], 1, d).argmax(1)] },
+    Kind { name: "the place of the greatest", opts: "", make: |d| vec![fractions(&[4, 300], 1, d).argmax(1)] },
     Kind { name: "gemv", opts: "", make: |d| product(DType::F32, [1, 512, 64], d) },
     Kind { name: "a product, by the heuristic", opts: "", make: |d| product(DType::F32, [64, 64, 64], d) },
     Kind {
@@ -104,7 +114,7 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "a staged product of odd sizes",
         opts: "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 STAGE:3:2",
-        make: |d| product(DType::F32, [15, 27, 35], d),
+        make: |d| product(DType::F32, [13, 17, 19], d),
     },
     Kind {
         name: "a staged product in groups",
@@ -214,7 +224,7 @@ fn every_kind_is_right() {
             let expected = common::evaluated(&tensors);
             let (got, taken) = run(kind, &device);
             for ((e, g), t) in expected.iter().zip(&got).zip(&tensors) {
-                assert!(e.iter().any(|v| *v != e[0]), "{}: there is something to compare", kind.name);
+                assert!(e.len() == 1 || e.iter().any(|v| *v != e[0]), "{}: there is something to compare", kind.name);
                 let wrong = e.iter().zip(g).position(|(e, g)| !near(e, g, t.dtype()));
                 assert_eq!(wrong.map(|i| (i, e[i], g[i])), None, "{} on {device}", kind.name);
             }

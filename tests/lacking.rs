@@ -98,8 +98,8 @@ fn nothing_else_needs_one() {
         ("random whole numbers", Tensor::randint([8], 0, 10).contiguous()),
     ];
     for d in DType::ALL.iter().filter(|d| !LONG.contains(d)) {
-        list.push(("a cast of integers", n.cast(*d)));
-        list.push(("a cast of floats", x.cast(*d).contiguous().cast(DType::F32)));
+        list.push(("a cast of integers", (&n + 1).cast(*d)));
+        list.push(("a cast of floats", (&x + 1).cast(*d).contiguous().cast(DType::F32)));
         list.push(("a sum", x.cast(*d).sum(1)));
     }
     for (name, t) in &list {

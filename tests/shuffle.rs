@@ -132,9 +132,9 @@ fn targets_without_shuffles_have_none() {
 #[test]
 fn several_reduces_of_a_row_on_two_targets() {
     // What the heuristics choose for CUDA, interpreted, with the check for races.
-    let (here, len) = (DeviceName::new("HERE"), 4 * 4096);
+    let (here, len) = (DeviceName::new("HERE"), 2 * 1024);
     let input = UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len, device: here.clone() });
-    let x = Tensor::from_uop(input, here).reshape([4, 4096]);
+    let x = Tensor::from_uop(input, here).reshape([2, 1024]);
     let values: Vec<Const> = (0..len).map(|i| Const::Float(((i * 7 + i / 13) % 97) as f64 / 8.0 - 6.0)).collect();
     let inputs = vec![common::bytes(&values, DType::F32)];
     for t in [x.softmax(-1), x.layernorm(-1, 1e-5), x.log_softmax(-1)] {
