@@ -5,12 +5,15 @@ mod common;
 
 use picograd::Tensor;
 use picograd::dtype::DType;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::{self, Choice, ScheduleItem, with_choice};
+use picograd::ir::AxisKind;
 use picograd::lower::Program;
-use picograd::opt::{Kernel, heuristic};
+use picograd::opt::{Kernel, Opt, OptOp, heuristic, show};
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::testing::{Choose, check_for, random_case};
+use std::cell::Cell;
+use std::rc::Rc;
 
 #[test]
 fn random_graphs_are_right_and_compile() {
@@ -35,6 +38,31 @@ fn kernels(t: &Tensor) -> Vec<(String, Program)> {
         (opts.join(" "), exec::lowered(&k, &Target::cuda()).unwrap())
     };
     t.schedule().unwrap().iter().map(of).collect()
+}
+
+/// A gradient and the step that it is for are one kernel, which writes over what it reads, so that threads cannot share a sum of it; they have a sum each.
+#[test]
+fn a_step_in_place_has_threads() {
+    let made = |shape: &[usize]| Tensor::ones(shape).contiguous().to("INTERP").realize().unwrap();
+    let (x, w, mean) = (made(&[8, 8, 8, 8]), made(&[8, 8, 3, 3]).as_param(), made(&[8, 8, 3, 3]));
+    let loss = x.conv2d(&w, Default::default()).sum(..);
+    mean.assign(&mean * 0.5 + &loss.gradient(&[&w])[0]).unwrap();
+    let met = Rc::new(Cell::new(0));
+    let count = met.clone();
+    let by = move |k: &Kernel, _: &Target| {
+        let chosen = heuristic(k, &Target::cuda());
+        let reduce = k.axes().iter().position(|r| r.range_kind() == AxisKind::Reduce);
+        if let Some(axis) = reduce
+            && k.apply(&Opt::new(OptOp::Group, axis, 2), &Target::cuda()).is_err_and(|e| e.to_string().contains("in place"))
+        {
+            count.set(count.get() + 1);
+            let threads: usize = exec::lowered(&chosen, &Target::cuda()).unwrap().launch.local.iter().product();
+            assert!(threads >= 32, "{threads} threads by {}", show(&chosen.opts));
+        }
+        chosen
+    };
+    with_choice(Choice::By(Rc::new(by)), || assert_eq!(mean.to_vec::<f32>().unwrap(), [288.5; 576]));
+    assert!(met.get() > 0, "the step is part of the gradient's kernel");
 }
 
 #[test]

@@ -76,6 +76,10 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     {
         try_apply(k, Opt::new(OptOp::Group, axis, amount), target);
     }
+    // Threads cannot share what is written in place, as a step of an optimizer that is part of a gradient's kernel.
+    if threads(k) < WARP {
+        local(k, WORKGROUP, target);
+    }
 }
 
 /// Several steps of a reduce at a time, so that their loads are on their way together.
