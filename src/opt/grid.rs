@@ -276,6 +276,10 @@ fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
             try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
         }
     }
+    // Sides that hardly any number of threads divides, as those of images: the other axes have them.
+    if threads(&k) < WARP {
+        local(&mut k, WORKGROUP, target);
+    }
     if let Some(axis) = longest_reduce(&k) {
         unroll(&mut k, axis, 4, target);
     }
