@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::lower::Program;
 use crate::render::Renderer;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -67,7 +68,18 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
             built[i] = Some(Built { code, symbol, source: sources[i].clone(), kept: true });
         }
     }
-    let missing: Vec<usize> = (0..programs.len()).filter(|i| built[*i].is_none()).collect();
+    // One text is compiled once, however many kernels it is.
+    let mut first: FxHashMap<Key, usize> = FxHashMap::default();
+    let (mut missing, mut twins): (Vec<usize>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
+    for i in (0..programs.len()).filter(|i| built[*i].is_none()) {
+        match first.entry(keys[i]) {
+            Entry::Occupied(other) => twins.push((i, *other.get())),
+            Entry::Vacant(free) => {
+                free.insert(i);
+                missing.push(i);
+            }
+        }
+    }
     let (together, beside) = maker.division(missing.len());
     let groups: Vec<&[usize]> = missing.chunks(together.max(1)).collect();
     let make = |group: &[usize]| -> Result<(Fresh<M::Code>, Vec<String>)> {
@@ -86,6 +98,10 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
             built[*i] = Some(Built { code, symbol, source: sources[*i].clone(), kept: false });
         }
         fresh.extend(object.map(|object| Made { object, kernels: group.iter().map(|i| keys[*i]).zip(symbols).collect() }));
+    }
+    for (i, other) in twins {
+        built[i] =
+            built[other].as_ref().map(|b| Built { code: b.code.clone(), symbol: b.symbol.clone(), source: b.source.clone(), kept: false });
     }
     if let Some(store) = store {
         store.put_programs(maker.device(), &fresh);
