@@ -24,6 +24,8 @@ pub struct Target {
     pub local_max: usize,
     /// Most threads of a workgroup in each dimension.
     pub local_dims: [usize; 3],
+    /// Threads of a warp that can read each other's registers; 0 where they cannot.
+    pub warp: usize,
     /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
     pub local_bytes: usize,
     /// Most buffers of a kernel.
@@ -76,6 +78,7 @@ impl Target {
             grid_max: [1, 1, 1],
             local_max: 1,
             local_dims: [1; 3],
+            warp: 0,
             local_bytes: 512 << 10,
             max_buffers: usize::MAX,
             buffer_bytes: usize::MAX,
@@ -101,6 +104,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
+            warp: 32,
             local_bytes: 64 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
@@ -122,6 +126,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 256,
             local_dims: [256; 3],
+            warp: 0,
             local_bytes: 32 << 10,
             max_buffers: 64,
             buffer_bytes: usize::MAX,
@@ -143,6 +148,7 @@ impl Target {
             grid_max: [i32::MAX as usize, 65535, 65535],
             local_max: 1024,
             local_dims: [1024, 1024, 64],
+            warp: 32,
             local_bytes: 48 << 10,
             max_buffers: 480,
             buffer_bytes: usize::MAX,
@@ -164,6 +170,7 @@ impl Target {
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
+            warp: 0,
             local_bytes: 32 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
@@ -186,6 +193,7 @@ impl Target {
             grid_max: [u32::MAX as usize, 65535, 65535],
             local_max: 256,
             local_dims: [256, 256, 64],
+            warp: 0,
             local_bytes: 16 << 10,
             max_buffers: 8,
             buffer_bytes: 128 << 20,

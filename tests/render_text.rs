@@ -267,6 +267,20 @@ fn vector_lanes(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
+/// What other threads of a warp hold: scalars, vectors, and what is narrower than a register.
+fn shuffle(_: bool) -> Vec<UOp> {
+    let mut p = Program::default();
+    let (out, a, b) = (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 64), p.arg(DType::BOOL, 2, 16));
+    let at = p.special(SpecialKind::Local, 0, 16);
+    let other = |p: &mut Program, x: &UOp, bits| p.node(Op::Shuffle, x.dtype(), smallvec![x.clone()], Arg::Shuffle(bits));
+    let idx = p.add(&at * 4);
+    let (v, c) = (p.load(&a, &idx, 4), p.load(&b, &at, 1));
+    let (w, d) = (other(&mut p, &v, 8), other(&mut p, &c, 1));
+    p.store(&out, &idx, &(&v + &w));
+    p.store(&b, &at, &c.or(&d));
+    p.0
+}
+
 /// Data wraps, index arithmetic cannot.
 fn int_wrap(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
@@ -296,7 +310,7 @@ fn long_expression(gpu: bool) -> Vec<UOp> {
 }
 
 type Case = (&'static str, fn(bool) -> Vec<UOp>);
-const CASES: [Case; 17] = [
+const CASES: [Case; 18] = [
     ("const_add", const_add),
     ("special", special),
     ("add_scalar", add_scalar),
@@ -308,6 +322,7 @@ const CASES: [Case; 17] = [
     ("gated_load", gated_load),
     ("gated_store", gated_store),
     ("local_reduce", local_reduce),
+    ("shuffle", shuffle),
     ("every_dtype", every_dtype),
     ("casts", casts),
     ("vector_select", vector_select),
@@ -322,6 +337,10 @@ fn check(language: &str, renderer: &dyn Renderer) {
     for (name, build) in CASES {
         let gpu = renderer.target().grid;
         if name == "local_reduce" && !gpu {
+            continue;
+        }
+        if name == "shuffle" && renderer.target().warp == 0 {
+            assert!(renderer.render(name, &build(gpu)).is_err(), "{language} has no shuffles");
             continue;
         }
         let text = renderer.render(name, &build(gpu)).unwrap();

@@ -357,6 +357,8 @@ pub enum Arg {
         /// The numbers of the ranges that were made for the two parts of a thread's number in its warp.
         lanes: [u32; 2],
     },
+    /// The bits in which the number of the thread that a `Shuffle` reads from differs.
+    Shuffle(usize),
     /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
     Dims(Box<Dims>),
     /// A kernel's name.

@@ -304,7 +304,7 @@ fn make_bounds(u: &UOp) -> Bounds {
         },
         Op::Range => (0, (of(0).1 - 1).max(0)),
         Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
-        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Gep => of(0),
+        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => of(0),
         op if op.is(Group::Mark) => of(0),
         Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
         Op::Cast if src[0].dtype().is_float() => all,

@@ -272,6 +272,8 @@ ops! {
     /// A·B + C by the threads of a warp, which hold the three matrices together: each has elements of them in its lanes, as the payload's tensor core says. Until they
     /// are written out, `a` and `b` are single elements, and `ranges` are those of the registers along the rows of A and along the sum.
     Wmma(a, b, c; ranges);
+    /// What another thread of the warp holds: the one whose number in the workgroup differs in the bits of the payload. All threads have to come to it.
+    Shuffle(x);
     /// A kernel as text for one device, which is the payload, with its arguments.
     Source(; args);
     /// The effects of a kernel, or the outputs of a tensor graph.

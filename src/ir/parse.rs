@@ -221,6 +221,7 @@ impl<'a> Line<'a> {
                 let lanes = lanes.as_slice().try_into().map_err(|_| format!("{} ranges, not two", lanes.len()))?;
                 Arg::Wmma { core, lanes }
             }
+            Op::Shuffle => Arg::Shuffle(self.number_of("xor")?),
             Op::Output => Arg::Output(self.number_of("output")?),
             Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
@@ -461,6 +462,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Load => "{ahead=0}",
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
+        Op::Shuffle => "{xor=16}",
         Op::Sink => "{name=\"kernel\"}",
         _ => "",
     }

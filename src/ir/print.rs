@@ -205,6 +205,7 @@ impl fmt::Debug for Arg {
                 write!(f, "core={} lanes=", core.name)?;
                 list(f, lanes)?;
             }
+            Arg::Shuffle(bits) => write!(f, "xor={bits}")?,
             Arg::Dims(dims) => {
                 f.write_str("dims ")?;
                 list(f, dims.iter())?;

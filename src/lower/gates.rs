@@ -21,7 +21,7 @@ pub(super) fn follows(condition: &UOp, from: &UOp) -> bool {
 }
 
 /// The loops that need not run where a condition does not hold, outermost ones alone. `steps` are the reduces, each with the block of its steps; `effects` the blocks
-/// that change memory or wait for others.
+/// that change memory, wait for others or read what they hold.
 pub(super) fn of_loops(
     loops: &Loops,
     steps: &[(&UOp, Block)],

@@ -1,10 +1,15 @@
-//! Reduces that the threads of a workgroup share: each thread folds its part, puts it into local memory, and after a barrier folds all parts.
+//! Reduces that the threads of a workgroup share. Each thread folds its part. Threads of a warp then read each other's registers, halving the number of parts
+//! at each step, and one thread of each warp puts what is left into local memory; where there are no such threads, all put their parts there. After a
+//! barrier the parts in local memory are folded, by all threads alike, so that each has the result.
 //! After this pass no reduce closes a range of kind Group; such ranges are thread positions like those of kind Local.
 
+use super::linearize::fold_of;
+use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::extent;
 use crate::symbolic::simplify;
+use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the same time.
@@ -23,38 +28,86 @@ fn rounds(mut parts: usize) -> Vec<usize> {
     rounds
 }
 
-/// Each thread puts its part into local memory at its place, and after a barrier folds the parts that `others` says, over `ranges`.
-#[expect(clippy::too_many_arguments, reason = "they are all of one step")]
-fn fold_parts(
-    u: &UOp,
-    part: &UOp,
-    after: Option<UOp>,
-    place: &dyn Fn(&FxHashMap<u32, UOp>) -> UOp,
-    others: &[(u32, UOp)],
-    ranges: &[UOp],
+/// Parts in local memory: where a thread puts its own, if it is one that does, how many there are, and the number of the memory.
+struct Parts {
+    at: UOp,
+    valid: Option<UOp>,
+    len: usize,
     id: u32,
-    threads: usize,
-) -> UOp {
-    let lanes = part.dtype().lanes as i64;
-    let local = UOp::new(Op::DefineLocal, part.dtype().scalar(), Src::new(), Arg::Local { id, len: threads * lanes as usize });
-    let index = |i: UOp| UOp::new(Op::Index, local.dtype(), [local.clone(), simplify(&(i * lanes))].to_src(), Arg::None);
-    let mut put: Src = [index(place(&FxHashMap::default())), part.clone()].to_src();
-    put.extend(after);
-    let put = UOp::new(Op::Store, DType::VOID, put, Arg::None);
-    let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-    let got = UOp::new(Op::Load, part.dtype(), [index(place(&others.iter().cloned().collect())), all].to_src(), Arg::None);
-    UOp::new(Op::Reduce, u.dtype(), std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(), u.arg().clone())
 }
 
-/// The pass.
-pub fn share_reduces(ast: &UOp) -> UOp {
+impl Parts {
+    /// Each thread puts its part down, and after a barrier folds the parts at `others` over `ranges`, if there are any.
+    fn fold(self, u: &UOp, part: &UOp, after: Option<UOp>, others: UOp, ranges: &[UOp]) -> UOp {
+        let lanes = part.dtype().lanes as i64;
+        let local =
+            UOp::new(Op::DefineLocal, part.dtype().scalar(), Src::new(), Arg::Local { id: self.id, len: self.len * lanes as usize });
+        let index = |i: UOp, valid: Option<UOp>| {
+            let mut src = [local.clone(), simplify(&(i * lanes))].to_src();
+            src.extend(valid);
+            UOp::new(Op::Index, local.dtype(), src, Arg::None)
+        };
+        let mut put: Src = [index(self.at, self.valid), part.clone()].to_src();
+        put.extend(after);
+        let put = UOp::new(Op::Store, DType::VOID, put, Arg::None);
+        let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
+        let got = UOp::new(Op::Load, part.dtype(), [index(others, None), all].to_src(), Arg::None);
+        if ranges.is_empty() {
+            return got;
+        }
+        UOp::new(Op::Reduce, u.dtype(), std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(), u.arg().clone())
+    }
+}
+
+/// Is the range a position in the launch, not a loop?
+fn is_position(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Local | AxisKind::Group | AxisKind::Global | AxisKind::Loop)
+}
+
+/// How many threads of a group lie in one warp, and how far apart their numbers are. `order` is that of the numbers, which are closest for the last range.
+fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
+    let place = order.iter().position(|r| r == g)?;
+    let apart: usize = order[place + 1..].iter().map(extent).product();
+    let count: usize = order.iter().map(extent).product();
+    // The last warp must not be one in which threads are missing, unless it is the only one.
+    let whole = count < warp || (warp > 0 && count.is_multiple_of(warp));
+    // Then positions in the group differ in one bit where the numbers do.
+    let bits = extent(g).is_power_of_two() && apart.is_power_of_two();
+    let lanes = extent(g).min(warp / apart);
+    (whole && bits && lanes > 1).then_some((lanes, apart))
+}
+
+/// Folds what so many threads hold, whose numbers are so far apart: all of them have the result, and it is the same in each bit, since no fold cares for the order
+/// of two operands.
+fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
+    let mut bits = lanes * apart / 2;
+    while bits >= apart {
+        let other = UOp::new(Op::Shuffle, value.dtype(), [value.clone()].to_src(), Arg::Shuffle(bits));
+        value = value.binary(fold_of(u).op(), other);
+        bits /= 2;
+    }
+    value
+}
+
+/// The pass. The threads that copy together are in an order already, given by the numbers of their ranges; which threads are in one warp depends on the order
+/// too, so what is returned has to be kept.
+pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
     let mut threads: Vec<UOp> =
         order.iter().filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Local | AxisKind::Group)).cloned().collect();
     let groups: Vec<UOp> = threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
     if groups.is_empty() {
-        return ast.clone();
+        return (ast.clone(), numbered);
     }
+    let mut by_number: Vec<UOp> = match (target.warp, numbered.as_slice()) {
+        (0, _) => Vec::new(),
+        (_, []) => thread_order(ast),
+        (_, list) => list.iter().filter_map(|id| threads.iter().find(|r| r.range_id() == *id).cloned()).collect(),
+    };
+    if by_number.len() != threads.len() {
+        by_number.clear();
+    }
+    let mut shuffled = false;
     threads.sort_by_key(|r| r.range_id());
     let count: usize = threads.iter().map(extent).product();
     let mut next_range = next_range(&order);
@@ -70,9 +123,9 @@ pub fn share_reduces(ast: &UOp) -> UOp {
     };
     let written: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
     // Every thread of a group has the result; one of them stores it, and so only that one may read what was there before.
-    let by_first = |index: &UOp| -> UOp {
+    let by_first = |old: &UOp, index: &UOp| -> UOp {
         let mut valid: Option<UOp> = index.src().get(2).cloned();
-        for g in groups.iter().filter(|g| !index.uses_range(g.range_id())) {
+        for g in groups.iter().filter(|g| !old.uses_range(g.range_id())) {
             let first = g.equals(0i64);
             valid = Some(valid.map_or(first.clone(), |v| v.and(&first)));
         }
@@ -90,31 +143,58 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                     next_range += 1;
                     UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
                 };
-                // The first barrier keeps a new part from overwriting one that another thread has still to read in an earlier round.
-                let ready = UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None);
-                let mut after = Some(ready);
+                // In a loop a barrier keeps a new part from overwriting one that another thread has still to read in an earlier turn.
+                let turns = |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
+                let ready =
+                    |part: &UOp| order.iter().any(turns).then(|| UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None));
                 let mut value = part;
-                if let [g] = shared.as_slice() {
+                if let [g] = shared.as_slice()
+                    && let Some((lanes, apart)) = in_warp(&by_number, g, target.warp)
+                {
+                    shuffled = true;
+                    value = fold_lanes(u, value, lanes, apart);
+                    let warps = extent(g) / lanes;
+                    if warps > 1 {
+                        // What is left of a group is side by side, after that of the threads before.
+                        let others: Vec<&UOp> = threads.iter().filter(|r| r != g).collect();
+                        let before = others.iter().fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + *r);
+                        let place = |i: UOp| &before * warps as i64 + i;
+                        let first = (*g % lanes as i64).equals(0i64);
+                        let each = lanes.min(warps);
+                        let rounds: Vec<UOp> = (warps > each).then(|| range(warps / each)).into_iter().collect();
+                        let own = *g % each as i64;
+                        let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
+                        let after = ready(&value);
+                        let put = Parts { at: place(*g / lanes as i64), valid: Some(first), len: count / lanes, id: next_local };
+                        value = put.fold(u, &value, after, place(other), &rounds);
+                        value = fold_lanes(u, value, each, apart);
+                        next_local += 1;
+                    }
+                } else if let [g] = shared.as_slice() {
+                    let mut after = ready(&value);
                     // After each round as many threads hold different values as there are parts left; the others hold the same again.
                     let mut left = extent(g);
                     for n in rounds(left) {
                         left /= n;
                         let r = range(n);
                         let other = &r * left as i64 + *g % left as i64;
-                        value = fold_parts(u, &value, after.take(), &place, &[(g.range_id(), other)], &[r], next_local, count);
+                        let put = Parts { at: place(&FxHashMap::default()), valid: None, len: count, id: next_local };
+                        value = put.fold(u, &value, after.take(), place(&FxHashMap::from_iter([(g.range_id(), other)])), &[r]);
                         next_local += 1;
                     }
                 } else {
                     let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
-                    let others: Vec<(u32, UOp)> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
-                    value = fold_parts(u, &value, after, &place, &others, &ranges, next_local, count);
+                    let others: FxHashMap<u32, UOp> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                    let put = Parts { at: place(&FxHashMap::default()), valid: None, len: count, id: next_local };
+                    let after = ready(&value);
+                    value = put.fold(u, &value, after, place(&others), &ranges);
                     next_local += 1;
                 }
                 value
             }
             Op::Load if written.contains(&&u.src()[0].src()[0]) => {
                 let mut src = src.clone();
-                src[0] = by_first(&src[0]);
+                src[0] = by_first(&u.src()[0], &src[0]);
                 if src.len() == 1 && src[0].src().len() == 3 {
                     src.push(UOp::constant(0i64, u.dtype()));
                 }
@@ -122,7 +202,7 @@ pub fn share_reduces(ast: &UOp) -> UOp {
             }
             Op::Store if ast.src().contains(u) => {
                 let mut src = src.clone();
-                src[0] = by_first(&src[0]);
+                src[0] = by_first(&u.src()[0], &src[0]);
                 // Thread positions are open to the end of the kernel.
                 src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
                 u.with_src(src)
@@ -131,5 +211,6 @@ pub fn share_reduces(ast: &UOp) -> UOp {
         };
         done.insert(u.id(), new);
     }
-    simplify(&done[&ast.id()])
+    let numbered = if shuffled { by_number.iter().map(UOp::range_id).collect() } else { numbered };
+    (simplify(&done[&ast.id()]), numbered)
 }

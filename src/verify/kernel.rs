@@ -1,7 +1,7 @@
 //! A kernel: a sink of stores, whose values are expressions over ranges, loads and reduces. It holds from the scheduler to the last pass before the
 //! list is made, so what those passes bring in (launch dimensions, local memory, accumulators, vectors) may stand here too.
 
-use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable, wmma};
+use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable, wmma};
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -90,6 +90,7 @@ fn node(u: &UOp) -> Verdict {
         Op::Barrier => rule(u.dtype() == DType::VOID, "a barrier has no value", u),
         Op::Vectorize | Op::Gep => lanes(u),
         Op::Wmma => wmma(u),
+        Op::Shuffle => shuffle(u),
         Op::Detach => Err(broken("the op does not stand in a kernel", u)),
         op if op.is_alu() => elementwise(u),
         _ => Err(broken("the op does not stand in a kernel", u)),

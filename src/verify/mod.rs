@@ -19,6 +19,9 @@ pub use tensor::tensor;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fragment, Group, Op, OpSet, UOp};
 
+/// Threads of the widest warp that there is.
+const MOST_LANES: usize = 64;
+
 /// What a verifier answers: nothing, or the rule broken and the node.
 type Verdict = Result<(), String>;
 
@@ -142,6 +145,13 @@ fn wmma(u: &UOp) -> Verdict {
     rule(right, "the lanes of a product by a tensor core are what each thread holds", u)?;
     let registers = ranges.iter().all(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Upcast);
     rule(registers && [0, 2].contains(&ranges.len()), "a product by a tensor core closes the two ranges of its registers", u)
+}
+
+/// A value of another thread of the warp.
+fn shuffle(u: &UOp) -> Verdict {
+    let Arg::Shuffle(bits) = u.arg() else { return Err(broken("a shuffle says which thread it reads from", u)) };
+    rule((1..MOST_LANES).contains(bits), "a shuffle reads from another thread of the same warp", u)?;
+    rule(u.dtype() == u.src()[0].dtype() && u.dtype() != DType::VOID, "a shuffle keeps the dtype", u)
 }
 
 /// An element of memory, with an index of one of these dtypes.

@@ -2,7 +2,7 @@
 //!
 //! [`structure`] is what running it needs, [`program`] what every renderer may rely on besides: nothing is left that lowering takes away.
 
-use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, special, variable, wmma};
+use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable, wmma};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -150,7 +150,7 @@ fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
         (Op::EndIf, _) => s.op() == Op::If,
         _ => {
             let leaf = matches!(s.op(), Op::Const | Op::Var | Op::Special | Op::Range | Op::DefineAcc | Op::Assign);
-            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep | Op::Wmma)
+            leaf || s.op().is_alu() || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep | Op::Wmma | Op::Shuffle)
         }
     }
 }
@@ -202,6 +202,7 @@ fn node(u: &UOp) -> Verdict {
         }
         Op::Barrier => Ok(()),
         Op::Vectorize | Op::Gep => lanes(u),
+        Op::Shuffle => shuffle(u),
         Op::Wmma => {
             wmma(u)?;
             rule(src.len() == 3, "the registers of a product by a tensor core are written out", u)

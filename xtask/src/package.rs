@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The suites that run on the device that `DEV` names.
-const SUITES: [&str; 5] = ["ops", "autograd", "semantics", "random_graphs", "tensor_cores"];
+const SUITES: [&str; 6] = ["ops", "autograd", "semantics", "random_graphs", "tensor_cores", "kernel_kinds"];
 
 const RUN: &str = r#"#!/bin/sh
 # Tests and measures a device: ./run.sh [DEVICE]. PICO_GRAPHS says how many random graphs.
@@ -16,7 +16,7 @@ cd "$(dirname "$0")" || exit 1
 export DEV="${1:-CUDA}" PICO_GRAPHS="${PICO_GRAPHS:-2000}" PICO_CACHE="${PICO_CACHE:-$PWD/cache}"
 ./pico devices
 failed=""
-for suite in tensor_cores random_graphs semantics autograd ops; do
+for suite in kernel_kinds tensor_cores random_graphs semantics autograd ops; do
   echo "== $suite on $DEV"
   # What compares the sources with the documents has no sources here.
   ./$suite --skip page_of_operations --skip every_public || failed="$failed $suite"

@@ -131,6 +131,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let cores: Vec<&'static TensorCore> = TensorCore::ALL.iter().collect();
             Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }
         }
+        Op::Shuffle => Arg::Shuffle(rng.size()),
         Op::Sink => match rng.below(3) {
             0 => Arg::Name(name(rng).into()),
             1 => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),

@@ -67,6 +67,9 @@ const WORDS: Words = Words {
 /// The first architecture with the tensor cores that are declared.
 const TENSOR_CORES: u32 = 80;
 
+/// Threads of a warp.
+const WARP: usize = 32;
+
 /// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words are what memory gives.
 fn in_words(dtype: DType) -> bool {
     matches!(dtype.scalar, Scalar::F16 | Scalar::BF16) && matches!(dtype.lanes, 4 | 8)
@@ -206,6 +209,11 @@ impl Dialect for Cuda {
             format!("{head} float4 {name}(float4 c, {params}) {{ asm(\"{code}\" : {sums} : {inputs}); return c; }}")
         });
         Some(format!("{name}({c},{},{})", a.join(","), b.join(",")))
+    }
+    fn shuffle(&self, value: &str, bits: usize, threads: usize) -> Option<String> {
+        // The threads that take part: those of a whole warp, or all that there are.
+        let mask = if threads < WARP { (1u32 << threads) - 1 } else { u32::MAX };
+        Some(format!("__shfl_xor_sync({mask:#x},{value},{bits})"))
     }
     fn half(&self) -> [Option<&'static str>; 2] {
         [

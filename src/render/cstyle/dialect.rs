@@ -127,6 +127,10 @@ pub(super) trait Dialect: Send + Sync {
     fn wmma(&self, _: &mut Cx, _: &TensorCore, _: [&[String]; 2], _: &str) -> Option<String> {
         None
     }
+    /// What the thread holds whose number in the workgroup, which has so many, differs in these bits; none where the language cannot say it.
+    fn shuffle(&self, _value: &str, _bits: usize, _threads: usize) -> Option<String> {
+        None
+    }
     /// One of two scalars.
     fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         format!("({condition}?{x}:{y})")

@@ -203,6 +203,20 @@ impl<'a> Walker<'a> {
                 let text = dialect.wmma(&mut self.cx, core, [&a, &b], &c).ok_or("the language has no tensor cores")?;
                 self.declare(u, "wmma", Operand::plain(text))?;
             }
+            // It is a line of its own, so that all threads come to it.
+            (Op::Shuffle, Arg::Shuffle(bits)) => {
+                let threads = self.extents.get(&SpecialKind::Local).map_or(1, |e| e.iter().product());
+                let dialect = self.cx.dialect;
+                let lane = |x: String| dialect.shuffle(&x, *bits, threads).ok_or("the language has no shuffles");
+                let operand = match u.dtype().lanes {
+                    1 => Operand::plain(lane(self.text(&src[0])?)?),
+                    n => {
+                        let lanes = (0..n as usize).map(|l| Ok(lane(self.lane(&src[0], l)?)?));
+                        Operand::from_lanes(lanes.collect::<Result<Vec<_>, String>>()?)
+                    }
+                };
+                self.declare(u, "shfl", operand)?;
+            }
             (Op::Vectorize, _) => {
                 if src.len() != u.dtype().lanes as usize {
                     return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));

@@ -121,6 +121,13 @@ pub(super) enum Instr {
         out: u32,
         src: [u32; 3],
     },
+    /// What the thread holds whose number differs in these bits.
+    Shuffle {
+        out: u32,
+        src: u32,
+        lanes: u32,
+        bits: usize,
+    },
     Gep {
         out: u32,
         src: u32,
@@ -285,6 +292,12 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 let src = [0, 1, 2].map(|i| c.at(&u.src()[i]));
                 let out = c.allot(u);
                 c.emit(u, Instr::Wmma { core, out, src });
+            }
+            Op::Shuffle => {
+                let Arg::Shuffle(bits) = *u.arg() else { unreachable!("verified") };
+                let (src, lanes) = (c.at(&u.src()[0]), u.dtype().lanes as u32);
+                let out = c.allot(u);
+                c.emit(u, Instr::Shuffle { out, src, lanes, bits });
             }
             Op::Gep => {
                 let Arg::Lanes(picks) = u.arg() else { unreachable!("verified") };

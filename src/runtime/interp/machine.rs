@@ -254,6 +254,7 @@ impl Machine<'_> {
                     }
                 }
                 Instr::Wmma { core, out, src } => self.wmma(core, *out, *src, pc)?,
+                Instr::Shuffle { out, src, lanes, bits } => self.shuffle(*out, *src, *lanes as usize, *bits, pc)?,
                 Instr::Gep { out, src, lanes, picks } => {
                     let (past, here) = self.regs.split_at_mut(*out as usize * w);
                     for t in 0..w {
@@ -288,6 +289,25 @@ impl Machine<'_> {
         let (past, here) = self.regs.split_at_mut(out as usize * w);
         for first in (0..w).step_by(core.threads()) {
             warp::product(core, first, &mut here[..], src.map(|s| &past[s as usize * w..]));
+        }
+        Ok(())
+    }
+
+    /// Each thread gets what another one holds. A thread that is not there would be one whose value nobody knows.
+    fn shuffle(&mut self, out: u32, src: u32, lanes: usize, bits: usize, pc: usize) -> Result<(), Fault> {
+        let w = self.width;
+        if let Some(t) = (0..w).find(|t| t ^ bits >= w) {
+            let msg = format!("thread {t} reads what thread {} holds, and the workgroup has {w}", t ^ bits);
+            return Err(Fault::Launch(msg));
+        }
+        if let Some(t) = (0..w).find(|t| !self.active(*t)) {
+            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+        }
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        let from = &past[src as usize * w..];
+        for t in 0..w {
+            let other = t ^ bits;
+            here[t * lanes..(t + 1) * lanes].copy_from_slice(&from[other * lanes..(other + 1) * lanes]);
         }
         Ok(())
     }

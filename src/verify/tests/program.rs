@@ -121,6 +121,12 @@ fn memory_and_lanes() {
     program(&flat(&pick(DType::F32, 3))).unwrap();
     refused(program(&flat(&pick(DType::F32, 4))), "picked lanes are lanes of the vector");
     refused(program(&flat(&pick(DType::I32, 0))), "picked lanes have the dtype");
+    let other = |dtype, arg| node(Op::Shuffle, dtype, [v.clone()].to_src(), arg);
+    program(&flat(&other(v.dtype(), Arg::Shuffle(16)))).unwrap();
+    refused(program(&flat(&other(v.dtype(), Arg::Shuffle(0)))), "another thread of the same warp");
+    refused(program(&flat(&other(v.dtype(), Arg::Shuffle(64)))), "another thread of the same warp");
+    refused(program(&flat(&other(DType::F32, Arg::Shuffle(1)))), "a shuffle keeps the dtype");
+    refused(program(&flat(&other(v.dtype(), Arg::None))), "which thread it reads from");
     let short = node(Op::Vectorize, DType::F32.vec(4), [f32c(0.0)].to_src(), Arg::None);
     refused(program(&flat(&short)), "as many operands as lanes");
     let mixed = node(Op::Vectorize, DType::F32.vec(2), [f32c(0.0), i32c(0)].to_src(), Arg::None);

@@ -142,6 +142,24 @@ fn in_place_at_another_index() {
     assert!(matches!(fault, Fault::Race { what: "write after read", .. }), "{fault}");
 }
 
+/// All threads have to be there, also those that are read from.
+#[test]
+fn a_shuffle_without_some_threads() {
+    let shuffled = |p: &mut List, x: &UOp, bits| p.push(Op::Shuffle, x.dtype(), vec![x.clone()], Arg::Shuffle(bits));
+    let mut p = List::default();
+    let l = p.special(SpecialKind::Local, 0, 4);
+    let open = p.guard(&l.lt(2i32));
+    shuffled(&mut p, &l, 1);
+    p.end_if(&open);
+    let fault = run(&p, &mut []).unwrap_err();
+    assert!(matches!(fault, Fault::DivergentBarrier(_)), "{fault}");
+    let mut p = List::default();
+    let l = p.special(SpecialKind::Local, 0, 6);
+    shuffled(&mut p, &l, 4);
+    let fault = run(&p, &mut []).unwrap_err();
+    assert!(fault.to_string().contains("thread 2 reads what thread 6 holds, and the workgroup has 6"), "{fault}");
+}
+
 #[test]
 fn a_barrier_that_some_threads_do_not_reach() {
     let mut p = List::default();

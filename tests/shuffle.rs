@@ -1,0 +1,162 @@
+//! Reduces that the threads of a warp finish by reading each other's registers: what the interpreter makes of them is what the plain evaluator makes, whatever the
+//! fold, the dtype, the size of the group and the threads beside it, and the same is compiled for CUDA.
+
+mod common;
+
+use picograd::Tensor;
+use picograd::dtype::{Const, DType};
+use picograd::exec::{self, Choice, ScheduleItem, with_choice};
+use picograd::ir::{Arg, DeviceName, Op, Src, UOp};
+use picograd::lower::Program;
+use picograd::opt::{self, Kernel};
+use picograd::render::{Cuda, Renderer};
+use picograd::target::Target;
+use picograd::testing::{Case, Choose, check_for};
+use std::rc::Rc;
+
+type Fold = (&'static str, fn(&Tensor, isize) -> Tensor, fn(usize) -> i64);
+
+/// Each fold with values whose results are exact in every order, and neither all alike nor neutral.
+const FOLDS: [Fold; 4] = [
+    ("sum", |x, axis| x.sum(axis), |i| if i % 37 == 5 { 1 } else { 0 }),
+    ("prod", |x, axis| x.prod(axis), |i| if i.is_multiple_of(41) { 2 } else { 1 }),
+    ("max", |x, axis| x.max(axis), |i| (i * 7 + i / 13) as i64 % 97),
+    ("min", |x, axis| x.min(axis), |i| 100 - (i * 5 + i / 11) as i64 % 89),
+];
+
+fn numbers(shape: &[usize], dtype: DType, value: impl Fn(usize) -> i64) -> Tensor {
+    let of = |i: usize| match dtype.is_float() {
+        true => Const::Float(value(i) as f64),
+        false => Const::Int(value(i)),
+    };
+    let values: Vec<Const> = (0..shape.iter().product()).map(|i| of(i).normalize(dtype.scalar())).collect();
+    common::stored(&values, dtype, shape, "INTERP")
+}
+
+fn kernels(t: &Tensor) -> Vec<Kernel> {
+    let of = |item: &ScheduleItem| match item {
+        ScheduleItem::Kernel { ast, .. } => Some(Kernel::new(ast.clone())),
+        _ => None,
+    };
+    t.schedule().unwrap().iter().filter_map(of).collect()
+}
+
+/// The tensor with these optimisations, compared with what the plain evaluator says of it, and its programs for CUDA.
+fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
+    let list = opt::parse(opts).unwrap();
+    let apply = {
+        let (list, opts) = (list.clone(), opts.to_string());
+        move |k: &Kernel, target: &Target| k.apply_all(&list, target).unwrap_or_else(|e| panic!("{opts} on {}: {e}", k.name()))
+    };
+    let expected = common::evaluated(&[make()]);
+    let got = with_choice(Choice::By(Rc::new(apply)), || common::computed(&make()));
+    assert_eq!(common::differences(&expected[0], &got), [], "{opts} of {:?}", make());
+    kernels(&make()).iter().map(|k| exec::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda()).unwrap()).collect()
+}
+
+fn count(programs: &[Program], op: Op) -> usize {
+    programs.iter().flat_map(|p| &p.uops).filter(|u| u.op() == op).count()
+}
+
+/// The bits of each shuffle, in order.
+fn bits(program: &Program) -> Vec<usize> {
+    let of = |a: &Arg| if let Arg::Shuffle(bits) = a { Some(*bits) } else { None };
+    program.uops.iter().filter_map(|u| of(u.arg())).collect()
+}
+
+#[test]
+fn every_fold_dtype_and_size() {
+    let mut programs = Vec::new();
+    for dtype in DType::ALL {
+        for (name, fold, value) in FOLDS {
+            let value = |i: usize| if dtype.is_bool() { i64::from(!i.is_multiple_of(3)) } else { value(i) };
+            // The size has nothing to do with the dtype, so two of them get all.
+            let sizes: &[usize] =
+                if [DType::F32, DType::I64].contains(dtype) { &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] } else { &[8, 64] };
+            for &size in sizes {
+                // Where a thread has more than one element, and where it has just one.
+                for each in [1, 3] {
+                    let x = numbers(&[2, size * each], *dtype, value);
+                    let made = compared(|| fold(&x, 1), &format!("GROUP:1:{size}"));
+                    let steps = size.ilog2() as usize;
+                    assert_eq!(bits(&made[0]).len(), steps, "{name} {dtype} {size}");
+                    // Up to a warp there is no memory and no barrier, and beyond it one of each.
+                    let met = usize::from(size > 32);
+                    assert_eq!([count(&made, Op::DefineLocal), count(&made, Op::Barrier)], [met; 2], "{name} {dtype} {size}");
+                    programs.extend(made);
+                }
+            }
+        }
+    }
+    common::compile_for_cuda(&programs);
+}
+
+#[test]
+fn threads_beside_a_group() {
+    let made = |shape: &[usize], axis: isize, opts: &str| {
+        let x = numbers(shape, DType::I32, |i| (i * 7 + i / 5) as i64 % 31 - 15);
+        let programs = compared(|| x.sum(axis), opts);
+        common::compile_for_cuda(&programs);
+        bits(&programs[0])
+    };
+    // Rows beside each other: the threads of a group have the closest numbers.
+    assert_eq!(made(&[8, 16], 1, "LOCAL:0:4 GROUP:2:8"), [4, 2, 1]);
+    // Columns: the threads beside a group have.
+    assert_eq!(made(&[32, 8], 0, "LOCAL:0:2 GROUP:2:16"), [16, 8, 4, 2]);
+    // Eight of its threads in each of four warps, and then two in each of eight.
+    assert_eq!(made(&[64, 8], 0, "LOCAL:0:4 GROUP:2:32"), [16, 8, 4, 8, 4]);
+    assert_eq!(made(&[64, 32], 0, "LOCAL:0:16 GROUP:2:16"), [16, 16]);
+    // A warp with threads missing is fine if there is no other.
+    assert_eq!(made(&[6, 16], 1, "LOCAL:0:3 GROUP:2:8"), [4, 2, 1]);
+    assert_eq!(made(&[10, 16], 1, "LOCAL:0:5 GROUP:2:8"), []);
+    // Groups that are no power of two, and threads whose numbers are a warp apart.
+    assert_eq!(made(&[4, 48], 1, "GROUP:1:24"), []);
+    assert_eq!(made(&[64, 64], 0, "LOCAL:0:32 GROUP:2:8"), []);
+    assert_eq!(made(&[24, 6], 0, "LOCAL:0:3 GROUP:2:8"), []);
+    // Several sums at a time, and runs of steps in place of strides.
+    assert_eq!(made(&[8, 64], 1, "UPCAST:0:4 GROUP:1:32").len() % 5, 0);
+    assert_eq!(made(&[8, 64], 1, "GROUPTOP:1:16"), [8, 4, 2, 1]);
+}
+
+#[test]
+fn targets_without_shuffles_have_none() {
+    let x = numbers(&[4, 64], DType::F32, |i| i as i64 % 5);
+    for target in [Target::opencl(), Target::metal(), Target::wgsl()] {
+        let kernel = kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
+        let program = exec::lowered(&kernel, &target).unwrap();
+        assert_eq!(bits(&program), [], "{}", target.name);
+        assert_eq!(program.uops.iter().filter(|u| u.op() == Op::Barrier).count(), 2, "{}: a barrier for each round", target.name);
+    }
+}
+
+#[test]
+fn several_reduces_of_a_row_on_two_targets() {
+    // What the heuristics choose for CUDA, interpreted, with the check for races.
+    let (here, len) = (DeviceName::new("HERE"), 2 * 1024);
+    let input = UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len, device: here.clone() });
+    let x = Tensor::from_uop(input, here).reshape([2, 1024]);
+    let values: Vec<Const> = (0..len).map(|i| Const::Float(((i * 7 + i / 13) % 97) as f64 / 8.0 - 6.0)).collect();
+    let inputs = vec![common::bytes(&values, DType::F32)];
+    for t in [x.softmax(-1), x.layernorm(-1, 1e-5), x.log_softmax(-1)] {
+        let case = Case { outputs: vec![t.uop()], inputs: inputs.clone() };
+        let expected = case.expected();
+        for target in [Target::cuda(), Target::opencl()] {
+            let programs = check_for(&case, &expected, Choose::Default, &target).unwrap();
+            assert_eq!(count(&programs, Op::Shuffle) > 0, target.warp > 0);
+        }
+    }
+}
+
+#[test]
+fn the_text_for_cuda() {
+    let x = numbers(&[2, 256], DType::F32, |i| i as i64 % 5);
+    let programs = compared(|| x.sum(1), "GROUP:1:128");
+    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap();
+    assert!(text.contains("__shfl_xor_sync(0xffffffff,acc0,16)"), "{text}");
+    assert_eq!(text.matches("__shfl_xor_sync").count(), 7, "{text}");
+    assert_eq!(text.matches("__syncthreads").count(), 1, "{text}");
+    let programs = compared(|| x.sum(1), "GROUP:1:8");
+    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap();
+    assert!(text.contains("__shfl_xor_sync(0xff,"), "{text}");
+    assert!(!text.contains("__shared__"), "{text}");
+}
