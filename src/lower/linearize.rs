@@ -202,8 +202,12 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     // Loops that need not run where a condition does not hold, and the reduces in them.
     let reduces: Vec<(&UOp, Block)> =
         order.iter().enumerate().filter(|(_, u)| u.op() == Op::Reduce).map(|(i, u)| (u, step_block(i))).collect();
-    let effects: Vec<Block> =
-        order.iter().zip(&block).filter(|(u, _)| matches!(u.op(), Op::Store | Op::Barrier | Op::Shuffle)).map(|(_, b)| *b).collect();
+    let effects: Vec<Block> = order
+        .iter()
+        .zip(&block)
+        .filter(|(u, _)| matches!(u.op(), Op::Store | Op::Barrier | Op::Shuffle | Op::Wmma))
+        .map(|(_, b)| *b)
+        .collect();
     let gated = gates::of_loops(&loops, &reduces, &effects, |u| block[number[&u.id()]]);
     let inside = |mut b: Block| {
         while b > 0 && !gated.contains_key(&b) {
