@@ -30,6 +30,7 @@ mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
 pub use device::{Device, Executable};
+pub(crate) use device::Purpose;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -207,7 +207,10 @@ impl<'a> Walker<'a> {
                 if src.len() != u.dtype().lanes as usize {
                     return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
                 }
-                let lanes = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
+                let lanes = match src.iter().all(|s| *s == src[0]) {
+                    true => vec![self.text(&src[0])?; src.len()],
+                    false => src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?,
+                };
                 self.value(u, "vec", if src.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
             }
             (Op::Gep, Arg::Lanes(picked)) => {
@@ -259,9 +262,9 @@ impl<'a> Walker<'a> {
     fn fragment(&mut self, u: &UOp) -> Result<Vec<String>, String> {
         let lanes = self.operand(u)?.lanes.ok_or("its matrices are not in registers")?;
         if u.as_const().is_none() {
-            return Ok(lanes);
+            return Ok(lanes.to_vec());
         }
-        self.registers(u.dtype(), &lanes.into_iter().map(Element::Value).collect::<Vec<_>>())
+        self.registers(u.dtype(), &lanes.iter().cloned().map(Element::Value).collect::<Vec<_>>())
     }
 
     /// A value as an element of a matrix for a tensor core.
