@@ -135,8 +135,9 @@ const MANY_SUMS: usize = 8;
 fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
     let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
     let is_marked = |s: &UOp| ranges.contains(s);
-    let mut done: FxHashMap<u64, Copies> = FxHashMap::default();
-    for u in ast.toposort() {
+    let order = ast.toposort();
+    let mut done: FxHashMap<u64, Copies> = FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
+    for u in order {
         let closes = |r: &UOp| match u.op() {
             Op::Reduce => u.src()[1..].contains(r),
             Op::Store => u.src()[2..].contains(r),
@@ -184,7 +185,9 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                             false => u.with_src(std::iter::once(value).chain(ranges_left).collect::<Src>()),
                         }
                     }
-                    Op::Store => u.with_src(u.src().iter().zip(&operands).filter(|(s, _)| !is_marked(s)).map(|(_, s)| now(s)).collect::<Src>()),
+                    Op::Store => {
+                        u.with_src(u.src().iter().zip(&operands).filter(|(s, _)| !is_marked(s)).map(|(_, s)| now(s)).collect::<Src>())
+                    }
                     Op::Sink | Op::Barrier => u.with_src(operands.iter().flat_map(|s| s.nodes.iter().cloned()).collect::<Src>()),
                     _ => u.with_src(operands.iter().map(now).collect::<Src>()),
                 };

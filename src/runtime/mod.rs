@@ -29,8 +29,8 @@ pub mod store;
 mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
-pub use device::{Device, Executable};
 pub(crate) use device::Purpose;
+pub use device::{Device, Executable};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -28,6 +28,7 @@ use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::render::facts::begin;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::fmt::Write;
 
 pub use clang::Clang;
@@ -115,8 +116,14 @@ impl<'a> Walker<'a> {
     }
 
     fn line(&mut self, text: &str) {
-        let indent = 2 * (self.open.len() + 1);
-        writeln!(self.body, "{:indent$}{text}", "").expect("a string takes any text");
+        self.line_of(&[text]);
+    }
+
+    /// A line that is put together from parts.
+    fn line_of(&mut self, parts: &[&str]) {
+        (0..=self.open.len()).for_each(|_| self.body.push_str("  "));
+        parts.iter().for_each(|part| self.body.push_str(part));
+        self.body.push('\n');
     }
 
     /// One item of the program.
@@ -173,7 +180,7 @@ impl<'a> Walker<'a> {
             }
             (Op::Assign, _) => {
                 let (acc, value) = (self.text(&src[0])?, self.text(&src[1])?);
-                self.line(&format!("{acc} = {value};"));
+                self.line_of(&[&acc, " = ", &value, ";"]);
                 // It lives as long as the accumulator, not only to the end of the block.
                 self.values.insert(u.id(), Value { operand: Operand::plain(acc), named: true });
             }
@@ -249,7 +256,7 @@ impl<'a> Walker<'a> {
     fn fresh(&mut self, kind: &'static str) -> String {
         let taken = self.taken.entry(kind).or_default();
         *taken += 1;
-        format!("{kind}{}", *taken - 1)
+        kind.to_string() + &(*taken - 1).to_string()
     }
 
     /// What a thread has of a matrix for a tensor core, as registers.
@@ -292,7 +299,7 @@ impl<'a> Walker<'a> {
     fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Text {
         let (ty, text) = (self.cx.ty(u.dtype())?, vector::whole(&mut self.cx, &operand, u.dtype())?);
         let name = self.fresh(kind);
-        self.line(&format!("{ty} {name} = {text};"));
+        self.line_of(&[&ty, " ", &name, " = ", &text, ";"]);
         self.name(u, name.clone());
         Ok(name)
     }
@@ -338,7 +345,7 @@ impl<'a> Walker<'a> {
         if src.iter().any(|s| s.dtype().lanes != u.dtype().lanes) {
             return Err("the operands differ in lanes".to_string());
         }
-        let args = src.iter().map(|s| self.operand(s)).collect::<Result<Vec<_>, _>>()?;
+        let args = src.iter().map(|s| self.operand(s)).collect::<Result<SmallVec<[Operand; 3]>, _>>()?;
         let index = self.plan.index.contains(&u.id());
         let alu = Alu { op: u.op(), dtype: u.dtype(), from, args: &args };
         if u.dtype().lanes == 1 {
@@ -408,7 +415,8 @@ impl<'a> Walker<'a> {
         let place = Place { space, base: &base, offset: &offset, aligned };
         if dtype.lanes == 1 {
             let text = self.text(value)?;
-            self.line(&format!("{} = {text};", place.element(0)));
+            let element = place.element(0);
+            self.line_of(&[&element, " = ", &text, ";"]);
             return Ok(());
         }
         if self.cx.has_vector(dtype) {
@@ -422,7 +430,8 @@ impl<'a> Walker<'a> {
         let place = Place { space, base: &base, offset: &offset, aligned };
         for l in 0..dtype.lanes as usize {
             let text = self.lane(value, l)?;
-            self.line(&format!("{} = {text};", place.element(l)));
+            let element = place.element(l);
+            self.line_of(&[&element, " = ", &text, ";"]);
         }
         Ok(())
     }

@@ -28,7 +28,9 @@ pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let (first, second): (&[UOp], &[UOp]) = match u.op() {
         Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], &[]),
         // Without a `valid` the operands after the first only order.
-        Op::Load => (src[0].src().get(1..).unwrap_or_default(), if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] }),
+        Op::Load => {
+            (src[0].src().get(1..).unwrap_or_default(), if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] })
+        }
         Op::Store => (src[0].src().get(1..2).unwrap_or_default(), &src[1..2]),
         Op::DefineAcc => (&src[..1], &[]),
         Op::Assign => (&src[1..2], &[]),
