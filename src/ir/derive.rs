@@ -95,7 +95,7 @@ impl RangeSet {
 
 /// Fills a fact for a node after its operands, without recursion.
 #[inline]
-fn fill<'a, T>(u: &'a UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &'a T {
+fn fill<T>(u: &UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &T {
     match slot(u.node()).get() {
         Some(v) => v,
         None => fill_under(u, slot, make),
