@@ -78,7 +78,7 @@ fn accuracy(net: &ResNet, data: ArrayDataset) -> picograd::Result<f64> {
 fn main() -> Result<(), Box<dyn Error>> {
     let (train, test) = match std::env::args().nth(1).map(PathBuf::from) {
         Some(folder) => (cifar10(Some(&folder), Split::Train)?, cifar10(Some(&folder), Split::Test)?),
-        None => (shapes(0, 4_000), shapes(1, 1_000)),
+        None => (shapes(0, 8_000), shapes(1, 1_000)),
     };
     Tensor::manual_seed(0);
     let net = ResNet::new();

@@ -23,7 +23,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEV",
         takes: "DEVICE[:RENDERER[:ARCH]][:NUMBER]",
-        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP` or `NULL`. Without it the CPU. ARCH is what code is made for: on the CPU `native` or a level of x86-64, on CUDA `sm_NN`; without it what the device is. Tests of results run on it.",
+        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Without it the CPU. ARCH is what code is made for: on the CPU `native` or a level of x86-64, on CUDA `sm_NN`; without it what the device is. Tests of results run on it.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable {

@@ -12,6 +12,8 @@ pub struct Target {
     pub grid: bool,
     /// Can a kernel be split over the CPU's threads, and over how many at most?
     pub threads: usize,
+    /// Threads that it takes to keep a GPU busy with kernels whose threads hold many values; 0 where a few do.
+    pub wide: usize,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
     /// Most lanes of a vector value.
@@ -68,6 +70,7 @@ impl Target {
             name: "C",
             grid: false,
             threads,
+            wide: 0,
             vector_bytes,
             max_lanes: 64,
             grid_max: [1, 1, 1],
@@ -92,6 +95,7 @@ impl Target {
             name: "INTERP",
             grid: true,
             threads: 4,
+            wide: 256,
             vector_bytes: 16,
             max_lanes: 64,
             grid_max: [usize::MAX; 3],
@@ -112,6 +116,7 @@ impl Target {
             name: "OpenCL",
             grid: true,
             threads: 1,
+            wide: 1 << 14,
             vector_bytes: 16,
             max_lanes: 16,
             grid_max: [usize::MAX; 3],
@@ -132,6 +137,7 @@ impl Target {
             name: "CUDA",
             grid: true,
             threads: 1,
+            wide: 1 << 16,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [i32::MAX as usize, 65535, 65535],
@@ -152,6 +158,7 @@ impl Target {
             name: "Metal",
             grid: true,
             threads: 1,
+            wide: 1 << 14,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [usize::MAX; 3],
@@ -173,6 +180,7 @@ impl Target {
             name: "WGSL",
             grid: true,
             threads: 1,
+            wide: 1 << 14,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [u32::MAX as usize, 65535, 65535],

@@ -10,6 +10,7 @@ use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
+use picograd::tensor::Conv;
 use picograd::testing::{Choose, check_for, random_case};
 
 #[test]
@@ -43,6 +44,7 @@ fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
     let (a, b) = (x(&[4096, 4096]), x(&[4096, 4096]));
     let half = a.cast(DType::BF16).contiguous().realize().unwrap();
     let (odd, short) = (x(&[1001, 1003]), x(&[4096, 64]));
+    let (images, weights) = (x(&[512, 32, 24, 24]), x(&[32, 32, 5, 5]));
     let row = "UNROLL:3:4 GROUP:3:512 UNROLL:4:2 UNROLL:3:4 GROUP:3:512 UNROLL:3:2 UPCAST:1:4 LOCAL:1:512 UPCAST:1:2";
     // What is computed, the name of its first kernel, the optimisations, and how the threads of a workgroup lie.
     let cases = [
@@ -66,6 +68,13 @@ fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
             "r_32_32_16_16_256_2_4_2_4_16",
             "UPCAST:1:4 LOCAL:1:16 UPCAST:1:2 UPCAST:0:4 LOCAL:0:16 UPCAST:0:2 SPLIT:4:16 STAGE:4:1 STAGE:4:2 UNROLL:5:16",
             [16, 16, 1],
+        ),
+        // Both factors of a convolution serve several outputs, a row of the window is written out, and threads lie along what they load.
+        (
+            images.conv2d(&weights, Conv::new()),
+            "r_32_8_5_8_4_5_32_5_2_4_4_5",
+            "UPCAST:0:2 LOCAL:0:8 UPCAST:1:4 LOCAL:2:4 UPCAST:3:4 LOCAL:3:5 UNROLL:8:5",
+            [5, 4, 8],
         ),
     ];
     let mut programs = Vec::new();

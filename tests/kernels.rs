@@ -136,3 +136,29 @@ fn sums_of_products_are_fused() {
     let inside = (&a * &a + 1.5).sum(1);
     assert!(count(&inside, Op::Fma) == 0 && count(&inside, Op::Mul) > 0);
 }
+
+#[test]
+fn long_sums_of_products_are_cut_where_threads_are_many() {
+    let on = |device: &str| {
+        let (a, b) = (randn(&[32, 2048]).to(device), randn(&[2048, 32]).to(device));
+        Tensor::realize_many(&[&a, &b]).unwrap();
+        (a.matmul(&b), a.matmul(&b.i((.., 0))))
+    };
+    let (product, vector) = on("INTERP");
+    check("many threads", 2, &[&product]);
+    check("a matrix by a vector: nothing is used twice", 1, &[&vector]);
+    let (plain, _) = on("CPU");
+    check("few threads", 1, &[&plain]);
+    let (cut, whole) = (product.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
+    assert!(cut.iter().zip(&whole).all(|(x, y)| (x - y).abs() < 1e-3), "{:?} {:?}", &cut[..4], &whole[..4]);
+    assert!(whole.iter().any(|x| x.abs() > 1.0));
+    // The pieces of the weights' gradient of a convolution.
+    let gradient = |device: &str| {
+        let (x, w) = (randn(&[64, 16, 10, 10]).to(device), randn(&[16, 16, 3, 3]).to(device).as_param());
+        x.conv2d(&w, Conv::new()).square().sum(..).gradient(&[&w]).remove(0)
+    };
+    let (found, expected) = (gradient("INTERP"), gradient("CPU"));
+    let (found, expected) = (found.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+    let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-4 * largest), "{:?} {:?}", &found[..4], &expected[..4]);
+}

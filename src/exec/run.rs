@@ -12,6 +12,7 @@ use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
 use crate::schedule::{self, Plan, Request, Role, Room, Step};
+use crate::target::Target;
 use crate::verify;
 use std::fmt;
 use std::sync::Arc;
@@ -288,7 +289,10 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     }
     // A device that is not there is an error where it is needed.
     let room = |name: &DeviceName| match Device::named(name) {
-        Ok(device) => Room { buffers: device.target().max_buffers, bytes: device.target().buffer_bytes },
+        Ok(device) => {
+            let Target { max_buffers: buffers, buffer_bytes: bytes, wide, .. } = *device.target();
+            Room { buffers, bytes, wide }
+        }
         Err(_) => Room::ANY,
     };
     let (plan, inputs, hit) = schedule::schedule(requests, &room);

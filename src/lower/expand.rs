@@ -74,6 +74,7 @@ fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
     let mut candidates: Vec<(f64, UOp)> = marked(ast)
         .into_iter()
         .filter(|r| !order.iter().any(|u| u.op() == Op::Wmma && u.uses_range(r.range_id())))
+        .filter(|r| !(target.grid && r.range_kind() == AxisKind::Unroll && closes_many_sums(&order, r)))
         .filter(|r| extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target))
         .map(|r| (vector::gain(&accesses, &r), r))
         .filter(|(gain, _)| *gain > 0.0)
@@ -93,6 +94,15 @@ fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
         }
     }
     chosen
+}
+
+/// Is the range one of a reduce of which there are several copies? Lanes of it would be so many sums each, for loads that are joined without them.
+fn closes_many_sums(order: &[UOp], r: &UOp) -> bool {
+    let copies = |u: &UOp| -> usize {
+        let upcast = |x: &&UOp| x.op() == Op::Range && x.range_kind() == AxisKind::Upcast && u.uses_range(x.range_id());
+        order.iter().filter(upcast).map(extent).product()
+    };
+    order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].contains(r) && copies(u) >= MANY_SUMS)
 }
 
 /// The expression at one step of a range.

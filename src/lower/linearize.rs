@@ -292,12 +292,13 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         gated,
         gate: None,
         new,
+        late: Vec::new(),
         list: Vec::new(),
         listed: IdSet::default(),
         accs: 0,
     };
     emit.arguments(args);
-    emit.all(&mut items);
+    emit.all(&mut items, target);
     emit.list
 }
 
@@ -316,6 +317,8 @@ struct Emit<'a> {
     gate: Option<UOp>,
     /// Places that loads use.
     loaded: FxHashSet<u64>,
+    /// Is this needed by no loop, where that is asked?
+    late: Vec<bool>,
     /// What each node has become in the list.
     new: Vec<Option<UOp>>,
     list: Vec<UOp>,
@@ -356,9 +359,23 @@ impl Emit<'_> {
     }
 
     /// Puts down the whole program.
-    fn all(&mut self, items: &mut Items) {
+    fn all(&mut self, items: &mut Items, target: &Target) {
         items.edges.sort_unstable();
         items.edges.dedup();
+        // A thread of a GPU has all its registers for the loop where what is computed before it is nothing but what it needs. Threads that wait for each other have loads
+        // under way meanwhile.
+        if target.grid && !self.order.iter().any(|u| u.op() == Op::Barrier) {
+            self.late = vec![true; items.nodes];
+            for &(from, to) in items.edges.iter().rev() {
+                if let (Item::Node(n), needs) = (items.item(from as usize), items.item(to as usize)) {
+                    self.late[n] &= match needs {
+                        Item::Node(user) => self.late[user],
+                        Item::Start(_) => true,
+                        Item::Step(_) | Item::Loop(_) => false,
+                    };
+                }
+            }
+        }
         let mut waits = vec![0u32; 3 * items.nodes + self.loops.parent.len()];
         items.edges.iter().for_each(|e| waits[e.1 as usize] += 1);
         self.block(0, items, &mut waits);
@@ -366,12 +383,13 @@ impl Emit<'_> {
 
     /// Puts down a block. Loops nest as deep as a kernel has axes, so recursion is bounded.
     fn block(&mut self, b: Block, items: &Items, waits: &mut [u32]) {
-        // Among items that are ready: the order of the graph, effects on memory last.
+        // Among items that are ready: the order of the graph, what no loop needs after the loops, effects on memory last.
         let urgency = |i: Item| -> (u8, usize, Item) {
             match i {
                 Item::Node(n) if self.order[n].op() == Op::Store => (2, n, i),
                 // Loads are under way while threads wait for each other.
                 Item::Node(n) if self.order[n].op() == Op::Barrier => (1, n, i),
+                Item::Node(n) if self.late.get(n) == Some(&true) => (1, usize::MAX / 4 * 3 + n, i),
                 Item::Node(n) | Item::Step(n) => (0, n, i),
                 // An accumulator is set right before its loop.
                 Item::Start(n) => (1, n, i),

@@ -68,6 +68,16 @@ pub fn share_reduces(ast: &UOp) -> UOp {
         }
         sum
     };
+    let written: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+    // Every thread of a group has the result; one of them stores it, and so only that one may read what was there before.
+    let by_first = |index: &UOp| -> UOp {
+        let mut valid: Option<UOp> = index.src().get(2).cloned();
+        for g in groups.iter().filter(|g| !index.uses_range(g.range_id())) {
+            let first = g.equals(0i64);
+            valid = Some(valid.map_or(first.clone(), |v| v.and(&first)));
+        }
+        index.with_src(index.src()[..2].iter().cloned().chain(valid).collect::<Src>())
+    };
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in &order {
         let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
@@ -102,17 +112,17 @@ pub fn share_reduces(ast: &UOp) -> UOp {
                 }
                 value
             }
-            // Every thread of a group has the result; one of them stores it.
-            Op::Store if ast.src().contains(u) => {
-                let mut valid: Option<UOp> = src[0].src().get(2).cloned();
-                for g in groups.iter().filter(|g| !u.src()[0].uses_range(g.range_id())) {
-                    let first = g.equals(0i64);
-                    valid = Some(valid.map_or(first.clone(), |v| v.and(&first)));
-                }
-                let mut place: Src = src[0].src()[..2].iter().cloned().collect();
-                place.extend(valid);
+            Op::Load if written.contains(&&u.src()[0].src()[0]) => {
                 let mut src = src.clone();
-                src[0] = src[0].with_src(place);
+                src[0] = by_first(&src[0]);
+                if src.len() == 1 && src[0].src().len() == 3 {
+                    src.push(UOp::constant(0i64, u.dtype()));
+                }
+                u.with_src(src)
+            }
+            Op::Store if ast.src().contains(u) => {
+                let mut src = src.clone();
+                src[0] = by_first(&src[0]);
                 // Thread positions are open to the end of the kernel.
                 src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
                 u.with_src(src)

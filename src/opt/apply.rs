@@ -3,7 +3,7 @@
 use super::{Kernel, Opt, OptOp, extent, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range, toposort};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -71,8 +71,8 @@ impl Kernel {
                 if !target.grid || !self.locals {
                     return refuse("no workgroup threads here".into());
                 }
-                if !local && self.in_place() {
-                    return refuse("a thread of the group could read what another has written: the kernel is in place".into());
+                if !local && self.folds_what_it_writes() {
+                    return refuse("a thread of the group could fold what another has written: the kernel is in place".into());
                 }
                 divides("an amount")?;
                 let top = opt.op == OptOp::GroupTop;
@@ -197,10 +197,15 @@ impl Kernel {
         self.axes().into_iter().find(|g| g.range_kind() == AxisKind::Group && extent(g) == amount && !both(g))
     }
 
-    /// Does the kernel read a buffer that it writes?
-    pub(super) fn in_place(&self) -> bool {
+    /// Does a reduce read a buffer that the kernel writes?
+    pub(super) fn folds_what_it_writes(&self) -> bool {
         let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
-        self.ast.toposort().iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
+        let order = self.ast.toposort();
+        if !order.iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0])) {
+            return false;
+        }
+        let bodies: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).map(|u| &u.src()[0]).collect();
+        toposort(bodies).iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
     /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads, and a part for each thread and each copy of a shared reduce, in each round.

@@ -6,16 +6,17 @@
 //! | elementwise, from rows to columns | 4 × 4 elements for each thread, read along one side and written along the other; workgroups of 16 × 16 |
 //! | a reduce of rows that lie in memory one after the other | a workgroup shares a row; what is computed from the row again stays in registers |
 //! | products of f16 and bf16 | tensor cores, warps of 64 × 64 outputs that load a step ahead, workgroups of 2 × 2 warps |
-//! | products | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16; large ones with tiles of both inputs in local memory |
+//! | large products of matrices | register tiles of up to 8 × 8 outputs, workgroups of 16 × 16, tiles of both inputs in local memory |
+//! | other products, those of convolutions and of their gradients among them | the register tile and the threads of the least estimated cost (`tile`) |
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, tile, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
 /// Threads of a workgroup, where there is a choice.
-const WORKGROUP: usize = 256;
+pub(super) const WORKGROUP: usize = 256;
 /// Most threads that share a row: with more, too few workgroups fit beside each other.
 const ROW: usize = 512;
 /// Threads that run in step; fewer than this are not worth a workgroup of their own.
@@ -44,7 +45,7 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(staged) = product::tiles(&k, target) {
         return staged;
     }
-    if let Some(tiled) = tile(&k, main, target) {
+    if let Some(tiled) = tile::tile(&k, main, target) {
         return tiled;
     }
     if let Some(shared) = rows(&k, &reduces, target) {
@@ -71,10 +72,29 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
     }
-    if let Some(axis) = longest_reduce(k)
-        && let Some(amount) = divisor(extent(&k.axes()[axis]), ROW.max(target.local_max / 2) / threads(k))
-    {
-        try_apply(k, Opt::new(OptOp::Group, axis, amount), target);
+    // The same threads share every long reduce, or each of them would do all of the others.
+    let long = |u: &UOp| u.op() == Op::Reduce && u.src()[1..].iter().map(extent).product::<usize>() >= WARP;
+    let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(long).collect();
+    let axis_for = |u: &UOp, amount: usize| -> Option<UOp> {
+        let fits = u.src()[1..].iter().filter(|r| r.range_kind() == AxisKind::Reduce && extent(r).is_multiple_of(amount));
+        fits.max_by_key(|r| extent(r)).cloned()
+    };
+    let mut amount = ROW.max(target.local_max / 2) / threads(k);
+    amount = if amount.is_power_of_two() { amount } else { amount.next_power_of_two() / 2 };
+    while amount >= 2 {
+        if reduces.iter().all(|u| axis_for(u, amount).is_some()) {
+            let mut shared = k.clone();
+            let done = reduces.iter().all(|u| match axis_for(u, amount).and_then(|r| axis_of(&shared, &r)) {
+                Some(axis) => try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target),
+                // It was shared together with another that has the same axis.
+                None => true,
+            });
+            if done {
+                *k = shared;
+                return;
+            }
+        }
+        amount /= 2;
     }
 }
 
@@ -233,47 +253,6 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
         && let (Some(axis), Some(amount)) = (axis_of(&k, &r), divisor(extent(&r), WORKGROUP / 2 / share))
     {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
-    }
-    Some(k)
-}
-
-/// A register tile: two output axes, each of which some load does without, so that what is loaded serves a row or a column of the tile.
-fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    let mut k = kernel.clone();
-    let body = main.src()[0].toposort();
-    let (all, _) = vector::accesses(&k.ast);
-    let loads: Vec<&UOp> = all.iter().map(|a| &a.node).filter(|u| u.op() == Op::Load && body.contains(u)).collect();
-    let column = k.axes()[fastest_output(&k)?].clone();
-    let without = |r: &UOp| loads.iter().any(|l| !l.uses_range(r.range_id()));
-    let shared = |r: &UOp| main.uses_range(r.range_id()) && without(r);
-    if !shared(&column) {
-        return None;
-    }
-    let row = k.axes().into_iter().filter(|r| is_output(r) && *r != column && shared(r)).max_by_key(extent)?;
-    if extent(&row) < 8 || extent(&column) < 8 {
-        return None;
-    }
-    // Copies only as long as there are threads enough.
-    let most = match outputs(&k) {
-        n if n >= MANY * 128 => 8,
-        n if n >= MANY * 16 => 4,
-        n if n >= MANY * 4 => 2,
-        _ => 1,
-    };
-    for r in [&column, &row] {
-        if let Some(amount) = divisor(extent(r), most) {
-            let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-            try_apply(&mut k, Opt::new(OptOp::Upcast, axis, amount), target);
-        }
-    }
-    for r in [&column, &row] {
-        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id() && is_output(x))?;
-        if let Some(amount) = divisor(extent(&k.axes()[axis]), 16) {
-            try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
-        }
-    }
-    if let Some(axis) = longest_reduce(&k) {
-        unroll(&mut k, axis, 4, target);
     }
     Some(k)
 }

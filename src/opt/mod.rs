@@ -10,6 +10,7 @@ mod packed;
 mod product;
 pub mod stage;
 mod tensor_core;
+mod tile;
 pub mod vector;
 
 pub use actions::actions;

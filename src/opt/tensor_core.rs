@@ -39,7 +39,7 @@ fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let order = kernel.ast.toposort();
     let sums: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce && u.src()[1..].contains(k)).collect();
     let other_stores = kernel.ast.src().iter().any(|s| s.op() != Op::Store);
-    if sums.is_empty() || other_stores || order.iter().any(|u| u.op() == Op::Wmma) || reads_what_it_writes(kernel, &sums) {
+    if sums.is_empty() || other_stores || order.iter().any(|u| u.op() == Op::Wmma) || kernel.folds_what_it_writes() {
         return Vec::new();
     }
     let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.src()[2..].contains(r));
@@ -63,12 +63,6 @@ fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
         }
     }
     ways
-}
-
-/// Do the sums read what the kernel writes? Threads of a warp read for each other, so that one could read what another has written.
-fn reads_what_it_writes(kernel: &Kernel, sums: &[&UOp]) -> bool {
-    let written: Vec<&UOp> = kernel.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
-    kernel.in_place() && sums.iter().any(|u| u.src()[0].toposort().iter().any(|x| written.contains(&x)))
 }
 
 /// The factors of a sum of products, in the dtype that the core takes.

@@ -106,7 +106,17 @@ const KINDS: &[Kind] = &[
     Kind { name: "CL", renderers: &[("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))], is_arch: no_arch },
     Kind { name: "WEBGPU", renderers: &[("", |n, _| webgpu(n))], is_arch: no_arch },
     Kind { name: "INTERP", renderers: &[("", |_, _| Ok(Arc::new(interp_device::InterpDevice::new())))], is_arch: no_arch },
-    Kind { name: "NULL", renderers: &[("", |_, _| Ok(Arc::new(null::Null::new())))], is_arch: no_arch },
+    Kind {
+        name: "NULL",
+        renderers: &[
+            ("", |_, _| Ok(null::Null::c())),
+            ("CUDA", |_, _| Ok(null::Null::cuda())),
+            ("OPENCL", |_, _| Ok(null::Null::opencl())),
+            ("METAL", |_, _| Ok(null::Null::metal())),
+            ("WGSL", |_, _| Ok(null::Null::wgsl())),
+        ],
+        is_arch: no_arch,
+    },
 ];
 
 /// The compilers of these make code for the device that they have, and nothing else.

@@ -1,42 +1,60 @@
-//! The device that runs nothing: kernels are lowered and rendered as for the CPU, and then dropped. For measuring the compiler.
+//! The device that runs nothing: kernels are lowered and rendered, as for the CPU or for a GPU that need not be there, and then dropped. For measuring the compiler and for reading
+//! what it writes: `DEV=NULL:CUDA DEBUG=4`.
 
 use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use crate::error::Result;
 use crate::lower::{Launch, Program};
-use crate::render::{Clang, Renderer};
+use crate::render::{Clang, Cuda, Metal, OpenCl, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The device.
-pub struct Null(Clang);
+pub struct Null {
+    renderer: Box<dyn Renderer>,
+    language: &'static str,
+}
 
 impl Null {
     /// It is always there. The target does not depend on the machine, so that figures can be compared.
-    pub fn new() -> Null {
-        Null(Clang::new(Target::c(8, 64)))
+    fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
+        Arc::new(Null { renderer: Box::new(renderer), language })
     }
-}
-
-impl Default for Null {
-    fn default() -> Null {
-        Null::new()
+    /// As for a CPU.
+    pub fn c() -> Arc<dyn Backend> {
+        Null::of(Clang::new(Target::c(8, 64)), "C")
+    }
+    /// As for a GPU with CUDA.
+    pub fn cuda() -> Arc<dyn Backend> {
+        Null::of(Cuda::new("sm_90"), "CUDA C")
+    }
+    /// As for a GPU with OpenCL.
+    pub fn opencl() -> Arc<dyn Backend> {
+        Null::of(OpenCl::new(), "OpenCL C")
+    }
+    /// As for a GPU of a Mac.
+    pub fn metal() -> Arc<dyn Backend> {
+        Null::of(Metal::new(), "Metal's language")
+    }
+    /// As for WebGPU.
+    pub fn wgsl() -> Arc<dyn Backend> {
+        Null::of(Wgsl::new(), "WGSL")
     }
 }
 
 impl Backend for Null {
     fn target(&self) -> &Target {
-        self.0.target()
+        self.renderer.target()
     }
     fn describe(&self) -> String {
-        "lowers and renders C, runs nothing".into()
+        format!("lowers and renders {}, runs nothing", self.language)
     }
     fn allocate(&self, _bytes: usize) -> Result<Memory> {
         Ok(Memory::Null)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Rendered(self.0.render(&program.name, &program.uops)?)))
+        Ok(Arc::new(Rendered(self.renderer.render(&program.name, &program.uops)?)))
     }
 }
 

@@ -10,18 +10,20 @@ use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
-/// What a kernel of a device may have.
+/// What a kernel of a device may have, and what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Most buffers.
     pub buffers: usize,
     /// Bytes up to which one counts as one; a longer one counts as several.
     pub bytes: usize,
+    /// Threads that it takes to keep the device busy; 0 where a few do.
+    pub wide: usize,
 }
 
 impl Room {
-    /// No limit.
-    pub const ANY: Room = Room { buffers: usize::MAX, bytes: usize::MAX };
+    /// No limit, and no need of many threads.
+    pub const ANY: Room = Room { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
 
     /// As how many buffers one of so many bytes counts.
     pub fn count(&self, bytes: usize) -> usize {

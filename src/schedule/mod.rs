@@ -181,7 +181,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
-    let outputs = bridged(prepare::prepare(&parts), &devices);
+    let wide = devices.iter().map(|d| room(d).wide).max().unwrap_or(0);
+    let outputs = bridged(prepare::prepare(&parts, wide), &devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, &devices);

@@ -1,9 +1,10 @@
 //! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals, nested reduces of one kind become one,
 //! narrow floats are folded in f32 (so that no later pass, however it takes a reduce apart, rounds a partial result),
-//! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine.
+//! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine. So is a sum of products on a GPU, where a thread
+//! computes a tile of outputs, so that it takes far more of them until all threads have one.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Fold, Op, ToSrc, UOp};
+use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::shape::{Dims, Movement};
@@ -14,6 +15,12 @@ use std::sync::LazyLock;
 const SPLIT_ROW: usize = 1 << 15;
 /// With this many rows there is work for everyone without a split.
 const ENOUGH_ROWS: usize = 256;
+/// Uses of each factor from which on a sum of products is computed in tiles.
+const USES: usize = 16;
+/// Outputs of a tile.
+const TILE: usize = 32;
+/// The shortest part of a sum of products.
+const SHORT_ROW: usize = 256;
 
 rules! {
     /// Rules on the tensor graph.
@@ -32,11 +39,20 @@ rules! {
     }
 }
 
-static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
+rules! {
+    /// Rules for a device that wants so many threads. What they return is not looked at again.
+    pub PRODUCTS |u, wide: usize| {
+        product_split:  Reduce(x) if fold(u) == Fold::Add                               => split_product(u, x, *wide);
+    }
+}
 
-/// The outputs after the rules.
-pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
-    RULES.fixpoint_all(outputs, &mut ())
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
+static WIDE: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&PRODUCTS]));
+
+/// The outputs after the rules. `wide` is the number of threads that it takes to keep the device busy, where they are many.
+pub fn prepare(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
+    let list = RULES.fixpoint_all(outputs, &mut ());
+    if wide == 0 { list } else { WIDE.once(&UOp::sink(list.into_iter().collect::<Src>()), &mut wide).src().to_vec() }
 }
 
 fn axes(u: &UOp) -> &[usize] {
@@ -70,7 +86,7 @@ fn in_f32(u: &UOp, x: &UOp) -> UOp {
 /// A literal in the shape of `u`.
 fn full(u: &UOp, value: Const) -> UOp {
     let one: Dims = u.shape().iter().map(|_| 1).collect();
-    let scalar = UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), Arg::Const(value));
+    let scalar = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(value));
     scalar.moved(Movement::Reshape(one)).moved(Movement::Expand(u.shape().clone()))
 }
 
@@ -86,7 +102,7 @@ fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
     Some(y.moved(Movement::Permute(p.iter().map(|&a| q[a]).collect())))
 }
 
-/// `reduce(x)` as `reduce(store(reduce(x cut into pieces)))`, when one reduce alone would leave most of the machine idle.
+/// A reduce in two steps, when one alone would leave most of the machine idle.
 fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
     if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
@@ -96,12 +112,48 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let axis = *axes(u).iter().max_by_key(|a| x.shape()[**a])?;
     let size = x.shape()[axis];
     let pieces = (8..=1024).filter(|d| size.is_multiple_of(*d) && size / d >= 8).min_by_key(|d| d.abs_diff(256))?;
+    Some(in_pieces(u, x, axis, pieces))
+}
+
+/// The same for a sum of products that has outputs for many threads, but not tiles of them.
+fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
+    let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
+    let wanted = (wide * TILE).checked_div(outputs)?.min(row / SHORT_ROW);
+    if wanted < 4 || uses(x)? < USES {
+        return None;
+    }
+    // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies side by side stays together.
+    let ways = axes(u).iter().flat_map(|a| divisors(x.shape()[*a]).map(move |n| (*a, n)));
+    let (axis, pieces) = ways.filter(|w| w.1 > 1 && w.1 <= 2 * wanted).min_by_key(|w| w.1.abs_diff(wanted))?;
+    Some(in_pieces(u, x, axis, pieces))
+}
+
+/// How often each element of a factor is used in a product, at least.
+fn uses(x: &UOp) -> Option<usize> {
+    let under = |u: &UOp, movement: bool| {
+        let mut u = u.clone();
+        while u.op() == Op::Cast || (movement && u.op().is(Group::Movement)) {
+            u = u.src()[0].clone();
+        }
+        u
+    };
+    let product = under(x, false);
+    let (Op::Mul, factors) = (product.op(), product.src()) else { return None };
+    factors.iter().map(|f| x.numel() / under(f, true).numel().max(1)).min()
+}
+
+fn divisors(size: usize) -> impl Iterator<Item = usize> {
+    (1..=size).filter(move |n| size.is_multiple_of(*n))
+}
+
+/// `reduce(x)` as `reduce(store(reduce(x cut into pieces)))`.
+fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
     let mut cut = x.shape().clone();
-    cut[axis] = size / pieces;
+    cut[axis] /= pieces;
     cut.insert(axis, pieces);
     let inner: SmallVec<[usize; 2]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
     let partial = UOp::new(Op::Reduce, u.dtype(), [x.moved(Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
     let whole = UOp::new(Op::Reduce, u.dtype(), [stored].to_src(), Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] });
-    Some(whole.moved(Movement::Reshape(u.shape().clone())))
+    whole.moved(Movement::Reshape(u.shape().clone()))
 }

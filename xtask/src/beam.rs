@@ -5,7 +5,7 @@ use crate::bench::Figure;
 use picograd::exec::beam::Beam;
 use picograd::exec::{ExecItem, ScheduleItem};
 use picograd::tensor::Conv;
-use picograd::{DType, Device, Result, Tensor, env, opt};
+use picograd::{DType, Device, Error, Result, Tensor, env, opt};
 use std::time::{Duration, Instant};
 
 const WIDTH: usize = 4;
@@ -31,7 +31,8 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         search("gemv_bf16_4096", &|| Ok(bf16(&[4096, 4096])?.matmul(&bf16(&[4096])?)))?;
         search("matmul_4096", &|| Ok(random(&[4096, 4096])?.matmul(&random(&[4096, 4096])?)))?;
         search("matmul_bf16_4096", &|| Ok(bf16(&[4096, 4096])?.matmul(&bf16(&[4096, 4096])?)))?;
-        return search("conv_128x64x56_k3", &|| conv(&[128, 64, 56, 56], &[64, 64, 3, 3]));
+        search("conv_128x64x56_k3", &|| conv(&[128, 64, 56, 56], &[64, 64, 3, 3]))?;
+        return if wanted.is_empty() || wanted.iter().any(|w| "mnist_step".contains(w)) { step() } else { Ok(()) };
     }
     search("matmul_512", &|| Ok(random(&[512, 512])?.matmul(&random(&[512, 512])?)))?;
     search("softmax_1024x1024", &|| Ok(random(&[1024, 1024])?.softmax(-1)))?;
@@ -67,6 +68,26 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
         .with("programs", found.tried as f64)
         .with("search_s", found.took.as_secs_f64())
         .print();
+    Ok(())
+}
+
+/// A whole training step: `bench gpu mnist_step` in two processes, one of which searches for every kernel.
+fn step() -> Result<()> {
+    let failed = |what: String| Error::Device(format!("bench gpu mnist_step: {what}"));
+    let figure = |beam: usize| -> Result<(f64, Duration)> {
+        let start = Instant::now();
+        let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+        let mut command = std::process::Command::new(program);
+        let out = command.args(["bench", "gpu", "mnist_step"]).env("BEAM", beam.to_string()).output().map_err(|e| failed(e.to_string()))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let value =
+            text.lines().find(|l| l.contains("mnist_step")).and_then(|l| l.split("\"value\":").nth(1)?.split(',').next()?.parse().ok());
+        let value = value.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).into_owned()))?;
+        Ok((value, start.elapsed()))
+    };
+    let (by_heuristic, _) = figure(0)?;
+    let (tuned, took) = figure(WIDTH)?;
+    Figure::in_suite("beam", "mnist_step", tuned, "ms").peer("heuristic", by_heuristic).with("search_s", took.as_secs_f64()).print();
     Ok(())
 }
 

@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const WORTH: f64 = 0.985;
 /// Steps, for each second that there is, above which a kernel without optimisations is not run: it would take much of the time, or more.
 const MOST_PLAIN: f64 = 4e8;
+/// One that does so many times what the heuristic's does, such as each row anew for every element of it, is not even tried: on a GPU nothing stops a run.
+const MOST_STEPS: f64 = 32.0;
 /// Programs that are longer than this take long to compile and were never seen to win, unless the heuristic's own is as long.
 const MOST_UOPS: usize = 3000;
 /// A candidate that takes so many times as long as the best is not timed again.
@@ -137,6 +139,7 @@ struct Search<'a> {
     /// Programs that were tried, by the hash of their text.
     seen: FxHashSet<u128>,
     most_uops: usize,
+    most_steps: f64,
     best: Option<Duration>,
 }
 
@@ -154,8 +157,9 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     };
     count(|c| c.searched += 1);
     let progress = Progress::new(kernel)?;
-    let most_uops = MOST_UOPS.max(chosen.program.uops.len() * 2);
-    let mut s = Search { device, deadline, wrap, scratch, expected: Vec::new(), seen: FxHashSet::default(), most_uops, best: None };
+    let (most_uops, most_steps) = (MOST_UOPS.max(chosen.program.uops.len() * 2), MOST_STEPS * chosen.program.estimate.steps);
+    let (expected, seen) = (Vec::new(), FxHashSet::default());
+    let mut s = Search { device, deadline, wrap, scratch, expected, seen, most_uops, most_steps, best: None };
     // These two are trusted, and the first that runs says what is right. The plain one may be more than a driver has patience for; the other is what runs without a search.
     let list = chosen.kernel.opts.clone();
     let plain = if plain.program.estimate.steps <= MOST_PLAIN * beam.seconds { s.trusted(plain).unwrap_or(None) } else { None };
@@ -223,7 +227,8 @@ fn report(kernel: &Kernel, why: &str) {
 impl Search<'_> {
     /// Was this program not tried before, and is it of a size that may win?
     fn is_new(&mut self, c: &Candidate) -> bool {
-        c.program.uops.len() <= self.most_uops && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
+        let small = c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
+        small && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
     }
 
     /// Times a kernel that runs without a search as well.

@@ -61,6 +61,7 @@ pub(super) const DEVICE_LOCAL_MEM_SIZE: u32 = 0x1023;
 pub(super) const DEVICE_ENDIAN_LITTLE: u32 = 0x1026;
 pub(super) const DEVICE_AVAILABLE: u32 = 0x1027;
 pub(super) const DEVICE_COMPILER_AVAILABLE: u32 = 0x1028;
+pub(super) const DEVICE_TYPE: u32 = 0x1000;
 pub(super) const DEVICE_NAME: u32 = 0x102B;
 pub(super) const DRIVER_VERSION: u32 = 0x102D;
 pub(super) const DEVICE_EXTENSIONS: u32 = 0x1030;

@@ -103,7 +103,9 @@ impl Cl {
         let sizes = numbers(&api.of_device(device, api::DEVICE_MAX_WORK_ITEM_SIZES)?, size_of::<usize>());
         let dim = |i: usize| sizes.get(i).map_or(1, |n| *n as usize);
         let common = if doubles { Target::opencl() } else { Target::opencl().without_f64() };
+        let kind = number(api::DEVICE_TYPE, 8)?;
         let target = Target {
+            wide: if kind & api::DEVICE_TYPE_CPU != 0 { 0 } else { common.wide },
             local_max: common.local_max.min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
             local_dims: [dim(0), dim(1), dim(2)],
             local_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,

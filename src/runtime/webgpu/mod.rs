@@ -112,6 +112,7 @@ impl WebGpu {
         let longs = features.contains(Features::SHADER_INT64);
         let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
         let target = Target {
+            wide: if info.device_type == DeviceType::Cpu { 0 } else { common.wide },
             local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
             local_dims: [limits.max_compute_workgroup_size_x, limits.max_compute_workgroup_size_y, limits.max_compute_workgroup_size_z]
                 .map(|n| n as usize),

@@ -1,0 +1,276 @@
+//! Register tiles for sums of products on GPUs that no tile of memory fits, as those of convolutions: which outputs a thread computes, which steps of the sum are
+//! written out, and which threads stand beside each other. In come the axes and how far each load moves along them; all tiles are compared by an estimate of what
+//! a multiprocessor does for one multiplication, and the best is applied.
+//!
+//! The estimate: a multiprocessor multiplies for four warps at a time, and fetches one line of memory for one warp. What a thread has loaded serves all outputs of its
+//! tile, a window that slides included; threads that load the same place, or places of one line, share the fetch.
+
+use super::grid::WORKGROUP;
+use super::heuristic::try_apply;
+use super::{Kernel, Opt, OptOp, axis_of, extent, gate, is_output, vector};
+use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::symbolic::Linear;
+use crate::target::Target;
+
+/// Threads that run in step.
+const WARP: usize = 32;
+/// Bytes that are fetched together.
+const LINE: i64 = 128;
+/// Most outputs of a thread, so that their sums stay in registers.
+const SUMS: usize = 64;
+/// Most multiplications of a round that are written out: programs grow with them, and so does the time to compile one.
+const WRITTEN: usize = 400;
+/// Most values that a thread holds: sums, and what is loaded for a round.
+const HELD: usize = 104;
+/// Multiplications of a warp in the time of one fetch.
+const PER_FETCH: f64 = 4.0;
+/// What a guard costs, in multiplications.
+const GUARD: f64 = 3.0;
+/// What a product that counts only under a condition costs, where others of the round have other conditions.
+const CHOSEN: f64 = 3.0;
+/// Threads below which even a CPU that takes workgroups has too few of them.
+const LEAST: usize = 256;
+/// Tiles whose threads are looked at, the most promising first.
+const TRIED: usize = 12;
+
+/// A load of the sum.
+struct Operand {
+    /// How far it moves along each axis; none where that is not the same everywhere.
+    steps: Vec<Option<i64>>,
+    /// The literal in its place.
+    constant: i64,
+    bytes: i64,
+    guarded: bool,
+    /// Axes that its guard changes along.
+    guards: Vec<bool>,
+}
+
+/// The axes of a sum of products: those of outputs, then those of the sum.
+struct Product {
+    axes: Vec<UOp>,
+    sizes: Vec<usize>,
+    /// How many of them are outputs.
+    outputs: usize,
+    loads: Vec<Operand>,
+    /// Axes that the condition changes along under which products count, as those of a window do that hangs over an edge. Along all others it is asked once for a round.
+    gates: Vec<bool>,
+}
+
+/// How much of each axis a thread has at once.
+type Copies = Vec<usize>;
+
+impl Product {
+    fn of(k: &Kernel, main: &UOp) -> Option<Product> {
+        let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
+        let condition = gate(Fold::Add, &main.src()[0]).map(|g| g.0);
+        let mut axes: Vec<UOp> = k.axes().into_iter().filter(|r| is_output(r) && main.uses_range(r.range_id())).collect();
+        let outputs = axes.len();
+        axes.extend(main.src()[1..].iter().filter(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Reduce).cloned());
+        let body = main.src()[0].toposort();
+        let operand = |load: &UOp| {
+            let place = load.src()[0].src();
+            let guard = place.get(2);
+            Some(Operand {
+                steps: axes.iter().map(|r| vector::step(&place[1], r)).collect(),
+                constant: Linear::of(&place[1])?.constant,
+                bytes: load.dtype().itemsize() as i64,
+                guarded: guard.is_some(),
+                guards: axes.iter().map(|r| guard.is_some_and(|g| g.uses_range(r.range_id()))).collect(),
+            })
+        };
+        let loads: Vec<Operand> = body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
+        let gates = axes.iter().map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id()))).collect();
+        let p = Product { sizes: axes.iter().map(extent).collect(), axes, outputs, loads, gates };
+        // Each of two factors does without an output axis of the other.
+        let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];
+        let crosses = |a: usize, b: usize| {
+            let only = |x: usize, y: usize| p.loads.iter().any(|l| !does_without(l, x) && does_without(l, y));
+            only(a, b) && only(b, a)
+        };
+        (0..outputs).any(|a| (0..a).any(|b| crosses(a, b))).then_some(p)
+    }
+
+    /// The places of a load in one round of a thread, from its first on; each of them once. With them how often that is, where places cannot be told apart.
+    fn places(&self, load: &Operand, copies: &Copies) -> (Vec<i64>, usize) {
+        let (mut list, mut unlike) = (vec![load.constant], 1);
+        for (a, n) in copies.iter().enumerate().filter(|c| *c.1 > 1) {
+            match load.steps[a] {
+                Some(0) if !load.guards[a] => {}
+                Some(step) => {
+                    let first = std::mem::take(&mut list);
+                    list.extend((0..*n as i64).flat_map(|i| first.iter().map(move |x| x + i * step)));
+                    list.sort_unstable();
+                    list.dedup();
+                }
+                None => unlike *= n,
+            }
+        }
+        (list, unlike)
+    }
+
+    /// The first place and the width of each machine load that these are.
+    fn joined(&self, load: &Operand, copies: &Copies, places: &[i64], target: &Target) -> Vec<(i64, i64)> {
+        let most = if load.guarded { 1 } else { (target.vector_bytes as i64 / load.bytes).min(4) };
+        // A vector lies at a multiple of its width, wherever a thread begins.
+        let aligned = |n: i64| {
+            (0..self.axes.len()).all(|a| load.steps[a].is_some_and(|s| copies[a] == self.sizes[a] || s * copies[a] as i64 % n == 0))
+        };
+        let widths: Vec<i64> = [4, 2].into_iter().filter(|n| *n <= most && aligned(*n)).collect();
+        let mut out = Vec::new();
+        let mut rest = places;
+        while let Some(&at) = rest.first() {
+            let fits = |n: &&i64| at % **n == 0 && rest.len() >= **n as usize && rest[**n as usize - 1] == at + **n - 1;
+            let n = widths.iter().find(fits).copied().unwrap_or(1);
+            out.push((at, n));
+            rest = &rest[n as usize..];
+        }
+        out
+    }
+
+    /// What one round costs and how many multiplications it does, if it fits in registers. `lanes` are the places of a warp's threads along the axes.
+    fn cost(&self, copies: &Copies, lanes: Option<&[Vec<usize>]>, target: &Target) -> Option<f64> {
+        let sums: usize = copies[..self.outputs].iter().product();
+        let round: usize = copies.iter().product();
+        if sums > SUMS || round > WRITTEN {
+            return None;
+        }
+        let gated = self.gates.contains(&true);
+        let apart = gated && self.gates.iter().zip(copies).any(|(g, n)| *g && *n > 1);
+        let (mut fetched, mut loaded, mut guards) = (0.0, 0, 0.0);
+        for load in &self.loads {
+            let (places, unlike) = self.places(load, copies);
+            loaded += places.len() * unlike;
+            if load.guarded && (apart || !gated) {
+                guards += (places.len() * unlike) as f64;
+            }
+            for (at, width) in self.joined(load, copies, &places, target) {
+                fetched += unlike as f64 * lanes.map_or(1, |lanes| lines(load, copies, lanes, at, width)) as f64;
+            }
+        }
+        if sums + loaded > HELD {
+            return None;
+        }
+        let threads = self.sizes[..self.outputs].iter().product::<usize>() as f64 / sums as f64;
+        let work = (round as f64 * if apart { CHOSEN } else { 1.0 } + GUARD * guards) / PER_FETCH;
+        // The one hides behind the other, though not all of it.
+        let time = fetched.max(work) + 0.3 * fetched.min(work);
+        Some(time / round as f64 / (threads / target.wide.max(LEAST) as f64).min(1.0))
+    }
+}
+
+/// How many lines of memory a warp fetches for a load.
+fn lines(load: &Operand, copies: &Copies, lanes: &[Vec<usize>], at: i64, width: i64) -> usize {
+    let place = |lane: &Vec<usize>| -> Option<i64> {
+        lane.iter().enumerate().filter(|l| *l.1 > 0).map(|(a, i)| Some(load.steps[a]? * (copies[a] * i) as i64)).sum()
+    };
+    let mut list: Vec<i64> = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        // Where it cannot be told, each has a line of its own.
+        let Some(first) = place(lane) else { return lanes.len() };
+        let bytes = (first + at) * load.bytes;
+        list.extend([bytes.div_euclid(LINE), (bytes + width * load.bytes - 1).div_euclid(LINE)]);
+    }
+    list.sort_unstable();
+    list.dedup();
+    list.len()
+}
+
+/// The amounts by which an axis can be cut, up to `most`.
+fn divisors(size: usize, most: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (1..=most.min(size)).filter(move |n| size.is_multiple_of(*n))
+}
+
+/// A kernel with the best tile, where it is a sum of products.
+pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+    let p = Product::of(kernel, main)?;
+    // All of a short axis, or a part of it.
+    let choices = |a: usize| divisors(p.sizes[a], 8).collect::<Vec<_>>();
+    let mut tiles: Vec<Copies> = vec![Vec::new()];
+    for a in 0..p.axes.len() {
+        // A step of the sum is all of a window, or as many as one vector has.
+        let amounts: Vec<usize> = if a < p.outputs {
+            choices(a)
+        } else {
+            choices(a).into_iter().filter(|n| matches!(n, 1 | 2 | 4) || *n == p.sizes[a]).collect()
+        };
+        let longer = tiles.iter().flat_map(|t| amounts.iter().map(|n| t.iter().copied().chain([*n]).collect::<Copies>()));
+        let sums = |t: &Copies| t[..t.len().min(p.outputs)].iter().product::<usize>() <= SUMS && t.iter().product::<usize>() <= WRITTEN;
+        tiles = longer.filter(sums).collect();
+    }
+    let mut ranked: Vec<(f64, Copies)> = tiles.into_iter().filter_map(|t| Some((p.cost(&t, None, target)?, t))).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ranked.truncate(TRIED);
+    let mut best: Option<(f64, Copies, Vec<usize>)> = None;
+    for (_, copies) in ranked {
+        for group in workgroups(&p, &copies) {
+            let lanes = lanes(&p, &copies, &group);
+            let threads: usize = group.iter().product();
+            let Some(cost) = p.cost(&copies, Some(&lanes), target) else { continue };
+            // Warps that are not full.
+            let cost = cost * threads.next_multiple_of(WARP) as f64 / threads as f64;
+            if best.as_ref().is_none_or(|b| cost < b.0) {
+                best = Some((cost, copies.clone(), group));
+            }
+        }
+    }
+    let (_, copies, group) = best?;
+    let mut k = kernel.clone();
+    for (a, r) in p.axes.iter().enumerate() {
+        let op = if a < p.outputs { OptOp::Upcast } else { OptOp::Unroll };
+        for (op, amount) in [(op, copies[a]), (OptOp::Local, group.get(a).copied().unwrap_or(1))] {
+            if amount > 1
+                && let Some(axis) = axis_of(&k, r)
+                && !try_apply(&mut k, Opt::new(op, axis, amount), target)
+            {
+                return None;
+            }
+        }
+    }
+    Some(k)
+}
+
+/// Workgroups for a tile: one or two axes first, then as much of the others as there is room.
+fn workgroups(p: &Product, copies: &Copies) -> Vec<Vec<usize>> {
+    let left: Vec<usize> = (0..p.outputs).map(|a| p.sizes[a] / copies[a]).collect();
+    let mut list: Vec<Vec<usize>> = Vec::new();
+    for first in 0..p.outputs {
+        for second in 0..p.outputs {
+            for (most, more) in [(WARP, WARP), (16, 16), (8, 8), (8, 4), (4, 8)] {
+                let mut group = vec![1; p.outputs];
+                let mut room = WORKGROUP;
+                let order = [(first, most), (second, more)].into_iter().chain((0..p.outputs).rev().map(|a| (a, WORKGROUP)));
+                for (a, most) in order.filter(|o| left[o.0] > 1) {
+                    if group[a] == 1 {
+                        group[a] = divisors(left[a], most.min(room)).next_back().unwrap_or(1);
+                        room /= group[a];
+                    }
+                }
+                if !list.contains(&group) {
+                    list.push(group);
+                }
+            }
+        }
+    }
+    list
+}
+
+/// Where the threads of the first warp of a workgroup stand along each axis: those beside each other that are nearest in memory, as the launch has them.
+fn lanes(p: &Product, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>> {
+    let stride = |a: &usize| {
+        let steps = p.loads.iter().filter_map(|l| l.steps[*a]).map(|s| s.unsigned_abs() as usize * copies[*a]);
+        steps.filter(|s| *s > 0).min().unwrap_or(usize::MAX)
+    };
+    let mut order: Vec<usize> = (0..p.outputs).filter(|a| group[*a] > 1).collect();
+    order.sort_by_key(stride);
+    let threads = group.iter().product::<usize>().min(WARP);
+    let position = |lane: usize| {
+        let mut at = vec![0; p.axes.len()];
+        let mut rest = lane;
+        for a in &order {
+            at[*a] = rest % group[*a];
+            rest /= group[*a];
+        }
+        at
+    };
+    (0..threads).map(position).collect()
+}
