@@ -12,7 +12,7 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     let mut list = setups(1);
     for (device, kernels) in given {
         let opts = |k: &&[&str]| k.iter().map(|o| o.parse::<Opt>().unwrap()).collect();
-        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()), in_place: false });
+        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()), in_place: false, quick: false });
     }
     for setup in &list {
         check(&case, &expected, setup).unwrap_or_else(|failure| panic!("on {setup}: {failure}\n{text}"));
@@ -168,7 +168,7 @@ fn readers_of_what_was_written_in_place() {
         %5 = Sink void %2, %3, %4";
     let case = Case::parse(text).unwrap();
     for device in ["INTERP", "CPU", "CPU:CLANG"] {
-        check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true }).unwrap();
+        check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true, quick: false }).unwrap();
     }
 }
 
@@ -187,7 +187,7 @@ fn shared_reduce_in_place() {
         %6 = Sink void %5";
     let case = Case::parse(text).unwrap();
     let group = Choose::Given(vec![vec!["GROUP:1:2".parse().unwrap()]]);
-    let in_place = Setup { device: "INTERP", choose: group, in_place: true };
+    let in_place = Setup { device: "INTERP", choose: group, in_place: true, quick: false };
     check(&case, &case.expected(), &in_place).unwrap();
     check(&case, &case.expected(), &Setup { choose: Choose::Nothing, ..in_place.clone() }).unwrap();
     check(&case, &case.expected(), &Setup { in_place: false, ..in_place }).unwrap();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{self, Kernel, Opt, heuristic};
-use crate::runtime::{Device, Executable};
+use crate::runtime::{Device, Executable, Purpose};
 use crate::target::Target;
 use crate::verify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -217,7 +217,7 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
         let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.code() == device.code());
         fresh = rest;
         let start = Instant::now();
-        let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), true) else { continue };
+        let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep) else { continue };
         let each = start.elapsed() / list.len() as u32;
         count_compiled(&executables);
         for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {

@@ -94,25 +94,32 @@ impl RangeSet {
 }
 
 /// Fills a fact for a node after its operands, without recursion.
-fn fill<'a, T>(u: &'a UOp, slot: fn(&Node) -> &OnceLock<T>, make: fn(&UOp) -> T) -> &'a T {
-    if let Some(v) = slot(u.node()).get() {
-        return v;
+#[inline]
+fn fill<T>(u: &UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &T {
+    match slot(u.node()).get() {
+        Some(v) => v,
+        None => fill_under(u, slot, make),
     }
-    // (node, index of the next operand to look at)
-    let mut stack = vec![(u, 0)];
-    while let Some((top, next)) = stack.last_mut() {
-        let top: &'a UOp = top;
-        if slot(top.node()).get().is_some() {
-            stack.pop();
-        } else if let Some(s) = top.src().get(*next) {
-            *next += 1;
-            stack.push((s, 0));
-        } else {
-            let _ = slot(top.node()).set(make(top));
-            stack.pop();
+}
+
+/// The same for a node that lacks the fact.
+#[inline(never)]
+fn fill_under<'a, T>(u: &'a UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &'a T {
+    let lacks = |s: &UOp| slot(s.node()).get().is_none();
+    // Nodes are mostly made of others that have it already: then there is nothing to walk.
+    if u.src().iter().any(lacks) {
+        let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = vec![(u, u.src().iter())];
+        while let Some((top, operands)) = stack.last_mut() {
+            match operands.find(|s| lacks(s)) {
+                Some(s) => stack.push((s, s.src().iter())),
+                None => {
+                    slot(top.node()).get_or_init(|| make(top));
+                    stack.pop();
+                }
+            }
         }
     }
-    slot(u.node()).get().expect("filled above")
+    slot(u.node()).get_or_init(|| make(u))
 }
 
 impl UOp {

@@ -10,7 +10,7 @@ pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
 
 /// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are listed.
 pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool) -> Vec<UOp> {
-    let mut order = Vec::new();
+    let mut order = Vec::with_capacity(64);
     walk(roots, stop, |u| order.push(u.clone()));
     order
 }

@@ -145,8 +145,9 @@ const MANY_SUMS: usize = 8;
 fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
     let start: SmallVec<[usize; 6]> = ranges.iter().map(|_| 0).collect();
     let is_marked = |s: &UOp| ranges.contains(s);
-    let mut done: FxHashMap<u64, Copies> = FxHashMap::default();
-    for u in ast.toposort() {
+    let order = ast.toposort();
+    let mut done: FxHashMap<u64, Copies> = FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
+    for u in order {
         let closes = |r: &UOp| match u.op() {
             Op::Reduce => u.src()[1..].contains(r),
             Op::Store => u.src()[2..].contains(r),
@@ -157,12 +158,13 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
         let open = numbers(&|r| u.uses_range(r.range_id()) || (u.op() == Op::Store && closes(r)));
         let closed = if u.op() == Op::Reduce { numbers(&closes) } else { SmallVec::new() };
         let copies: usize = open.iter().map(|&k| extent(&ranges[k])).product();
-        let mut nodes: SmallVec<[UOp; 1]> = SmallVec::new();
+        let mut nodes: SmallVec<[UOp; 1]> = SmallVec::with_capacity(copies);
+        let operands: SmallVec<[&Copies; 4]> = u.src().iter().map(|s| &done[&s.id()]).collect();
         if open.is_empty() && closed.is_empty() && !matches!(u.op(), Op::Sink | Op::Barrier) {
-            nodes.push(u.with_src(u.src().iter().map(|s| done[&s.id()].at(&start).clone()).collect::<Src>()));
+            nodes.push(u.with_src(operands.iter().map(|s| s.at(&start).clone()).collect::<Src>()));
         } else {
             each_step(&start, ranges, &open, |steps| {
-                let now = |s: &UOp| done[&s.id()].at(steps).clone();
+                let now = |s: &&Copies| s.at(steps).clone();
                 let new = match u.op() {
                     Op::Range if is_marked(&u) => UOp::int(steps[open[0]] as i64),
                     Op::Reduce if !closed.is_empty() => {
@@ -171,7 +173,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         let shared = ranges_left.is_empty() || ranges_left.iter().any(|r| r.range_kind() == AxisKind::Group);
                         if !shared && (copies >= MANY_SUMS || u.src()[0].op() == Op::Wmma) {
                             let mut values: Vec<UOp> = Vec::new();
-                            each_step(steps, ranges, &closed, |steps| values.push(done[&u.src()[0].id()].at(steps).clone()));
+                            each_step(steps, ranges, &closed, |steps| values.push(operands[0].at(steps).clone()));
                             // Steps that are known to change nothing are left out.
                             let neutral = Some(fold.identity(u.dtype()));
                             values.retain(|v| v.as_const() != neutral);
@@ -184,7 +186,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                         }
                         let mut value: Option<UOp> = None;
                         each_step(steps, ranges, &closed, |steps| {
-                            let next = done[&u.src()[0].id()].at(steps);
+                            let next = operands[0].at(steps);
                             value = Some(value.take().map_or_else(|| next.clone(), |v| fold_one(*fold, &v, next, target)));
                         });
                         let value = value.expect("at least one step");
@@ -193,9 +195,11 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
                             false => u.with_src(std::iter::once(value).chain(ranges_left).collect::<Src>()),
                         }
                     }
-                    Op::Store => u.with_src(u.src().iter().filter(|s| !is_marked(s)).map(now).collect::<Src>()),
-                    Op::Sink | Op::Barrier => u.with_src(u.src().iter().flat_map(|s| done[&s.id()].nodes.iter().cloned()).collect::<Src>()),
-                    _ => u.with_src(u.src().iter().map(now).collect::<Src>()),
+                    Op::Store => {
+                        u.with_src(u.src().iter().zip(&operands).filter(|(s, _)| !is_marked(s)).map(|(_, s)| now(s)).collect::<Src>())
+                    }
+                    Op::Sink | Op::Barrier => u.with_src(operands.iter().flat_map(|s| s.nodes.iter().cloned()).collect::<Src>()),
+                    _ => u.with_src(operands.iter().map(now).collect::<Src>()),
                 };
                 // At once, so that users are made of the simple form.
                 nodes.push(simplify(&new));
@@ -207,6 +211,7 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
             strides[k] = stride;
             stride *= extent(&ranges[k]);
         }
+        drop(operands);
         done.insert(u.id(), Copies { nodes, strides });
     }
     done[&ast.id()].at(&start).clone()

@@ -12,6 +12,7 @@ use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSr
 use crate::opt::{extent, gate};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -48,15 +49,15 @@ impl Loops {
                 inside[w[1]].insert(w[0]);
             }
         };
-        // Many nodes have the same ranges.
-        let mut known: FxHashSet<&RangeSet> = FxHashSet::default();
+        // Many nodes have and close the same ranges.
+        let mut known: FxHashSet<(&RangeSet, SmallVec<[Block; 8]>)> = FxHashSet::default();
         for u in order {
-            if closed(u).next().is_none() && !known.insert(u.ranges()) {
-                continue;
+            let closed: SmallVec<[Block; 8]> = closed(u).map(|r| place[&r.range_id()]).collect();
+            let mut blocks: BTreeSet<Block> = closed.iter().copied().collect();
+            if known.insert((u.ranges(), closed)) {
+                blocks.extend(u.ranges().iter().filter_map(|id| place.get(&id).copied()));
+                relate(&blocks);
             }
-            let mut blocks: BTreeSet<Block> = u.ranges().iter().filter_map(|id| place.get(&id).copied()).collect();
-            blocks.extend(closed(u).map(|r| place[&r.range_id()]));
-            relate(&blocks);
         }
         let mut parent = vec![0; ranges.len() + 1];
         // A loop that must be inside two others has them inside each other; the nearest is its parent.

@@ -76,7 +76,8 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
     let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
-    let (ast, threads) = locals::share_reduces(&ast, threads, target);
+    // Threads of a workgroup are where there are workgroups.
+    let (ast, threads) = if target.grid { locals::share_reduces(&ast, threads, target) } else { (ast, threads) };
     lap(2, std::slice::from_ref(&ast), after);
     let (ast, launch) = specials::name_positions(&ast, &threads, target);
     lap(3, std::slice::from_ref(&ast), after);

@@ -40,6 +40,12 @@ pub fn thread_order(ast: &UOp) -> Vec<UOp> {
 /// The pass. Threads that copy together are in an order already, given by the numbers of their ranges.
 pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch) {
     let mut launch = Launch::default();
+    if !target.grid {
+        // Threads of a CPU share outputs, and whatever stores them closes their range.
+        let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
+        launch.threads = ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
+        return (ast.clone(), launch);
+    }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
     // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
@@ -48,20 +54,18 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
     let mut rest: Vec<UOp> = order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
-    if target.grid {
-        let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
-        launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
-        let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
-        if threads.is_empty() {
-            // Threads that are neighbours should load what lies side by side.
-            let (accesses, _) = vector::accesses(ast);
-            locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
-        } else {
-            locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
-        }
-        warps_together(&order, &mut locals);
-        launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
+    let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
+    launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
+    let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
+    if threads.is_empty() {
+        // Threads that are neighbours should load what lies side by side.
+        let (accesses, _) = vector::accesses(ast);
+        locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
+    } else {
+        locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
     }
+    warps_together(&order, &mut locals);
+    launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {
         return (ast.clone(), launch);

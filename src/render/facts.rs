@@ -55,9 +55,9 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     let mut found: FxHashSet<u64> = FxHashSet::default();
     for u in uops.iter().rev() {
         let serves = match u.op() {
-            Op::Index => u.src()[1..].to_vec(),
-            Op::If | Op::Range => u.src().to_vec(),
-            _ if found.contains(&u.id()) => u.src().to_vec(),
+            Op::Index => &u.src()[1..],
+            Op::If | Op::Range => u.src(),
+            _ if found.contains(&u.id()) => u.src(),
             _ => continue,
         };
         found.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));

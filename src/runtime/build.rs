@@ -1,6 +1,7 @@
 //! What the compilers share: kernels from the store or made anew, several kernels in one text, and the sources that were refused.
 
-use super::store::{self, Key, Made, Store};
+use super::device::Purpose;
+use super::store::{self, Key, Made};
 use crate::error::Result;
 use crate::lower::Program;
 use crate::render::Renderer;
@@ -36,7 +37,7 @@ pub(super) trait Maker: Sync {
     /// The key of what this text gives: everything that decides it.
     fn key(&self, source: &str) -> Key;
     /// Code of a text, and the object to keep, where the compiler hands it out. The name is for messages.
-    fn make(&self, text: &str, name: &str) -> Result<Fresh<Self::Code>>;
+    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<Fresh<Self::Code>>;
     /// An object made ready to run. The name is for messages.
     fn load(&self, object: &[u8], name: &str) -> Result<Self::Code>;
 }
@@ -54,11 +55,12 @@ pub(super) struct Built<C> {
 }
 
 /// Kernels from the store, or where it has them not from the compiler, and then kept. The store is opened once to look and once to write.
-pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&Store>) -> Result<Vec<Built<M::Code>>> {
+pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], purpose: Purpose) -> Result<Vec<Built<M::Code>>> {
     let sources = programs.iter().map(|p| maker.renderer().render(short(&p.name), &p.uops)).collect::<Result<Vec<_>>>()?;
     let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();
     let mut built: Vec<Option<Built<M::Code>>> = (0..programs.len()).map(|_| None).collect();
     let mut loaded: FxHashMap<*const Vec<u8>, Option<Arc<M::Code>>> = FxHashMap::default();
+    let store = (purpose == Purpose::Keep).then(store::global);
     let found = store.map_or_else(Vec::new, |s| s.programs(&keys));
     for (i, kept) in found.iter().enumerate().filter_map(|(i, k)| Some((i, k.as_ref()?))) {
         // Whole, yet not loadable: perhaps from a compiler that changed under the same version. Made anew it may be good.
@@ -87,7 +89,7 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], store: Option<&S
             [one] => (sources[*one].clone(), vec![short(&programs[*one].name).to_string()]),
             many => joined(maker.renderer(), maker.start(), &many.iter().map(|i| programs[*i]).collect::<Vec<_>>())?,
         };
-        Ok((maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" })?, symbols))
+        Ok((maker.make(&text, if let [one] = group { &programs[*one].name } else { "many" }, purpose)?, symbols))
     };
     let mut fresh = Vec::new();
     for (group, made) in groups.iter().zip(side_by_side(&groups, beside, make)) {
@@ -118,7 +120,7 @@ pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Resul
     if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {
         return Ok(Built { code: Arc::new(code), symbol, source: text, kept: true });
     }
-    let (code, object) = maker.make(&text, name)?;
+    let (code, object) = maker.make(&text, name, Purpose::Keep)?;
     let made: Vec<Made> = object.map(|object| Made { object, kernels: vec![(key, symbol.clone())] }).into_iter().collect();
     store.put_programs(maker.device(), &made);
     Ok(Built { code: Arc::new(code), symbol, source: text, kept: false })

@@ -24,6 +24,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const MOST_OUTPUT: u64 = 256 << 20;
 
+/// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for that.
+const LEVEL: &str = "-O2";
+const QUICK_LEVEL: &str = "-O1";
+
 /// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less time.
 const NAMES: [&str; 9] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
 
@@ -130,6 +134,13 @@ impl CCompiler {
         found
     }
 
+    /// The same compiler, in less time and for slower code: for kernels that are run once.
+    pub fn quick(&self) -> CCompiler {
+        let mut quick = self.clone();
+        quick.flags.iter_mut().filter(|f| *f == LEVEL).for_each(|f| *f = QUICK_LEVEL.to_string());
+        quick
+    }
+
     /// Compiles C text to an object. The name is for messages only.
     pub fn compile(&self, src: &str, name: &str) -> Result<Vec<u8>> {
         self.compile_within(src, name, LIMIT, store::global())
@@ -204,7 +215,7 @@ fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
 
 /// What decides the meaning and the shape of the code, less what depends on the CPU.
 fn flags_of(kind: Kind) -> Vec<&'static str> {
-    let mut flags = vec!["-x", "c", "-std=c11", "-c", "-O2", "-w"];
+    let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
     // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the text says `fma`. errno is not read by
     // anybody, and without it `sqrtf` is one instruction. Left out, because they may change values: -ffast-math and, by gcc's manual,
     // -fno-trapping-math (which also vectorised nothing more in what was tried).

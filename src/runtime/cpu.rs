@@ -4,12 +4,12 @@ use super::arch::{Arch, NATIVE};
 use super::buffer::{Memory, Place};
 use super::build::{Built, Fresh, Maker, build, build_text};
 use super::cc::CCompiler;
-use super::device::{Backend, Executable};
+use super::device::{Backend, Executable, Purpose};
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::memory::HostBuffer;
 use super::pool;
-use super::store::{self, Key};
+use super::store::Key;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
@@ -62,10 +62,10 @@ impl Backend for Cpu {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], true)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
     }
-    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(self, programs, keep.then(store::global))?;
+    fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, purpose)?;
         built.into_iter().map(|b| Ok(Arc::new(kernel(b)?) as Arc<dyn Executable>)).collect()
     }
     /// C gets an entry that calls the function with the buffers and the number of the share; a text for LLVM has its own.
@@ -113,8 +113,9 @@ impl Maker for Cpu {
             Compiler::Llvm(l) => l.key(source),
         }
     }
-    fn make(&self, text: &str, name: &str) -> Result<Fresh<Code>> {
+    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<Fresh<Code>> {
         let object = match &self.compiler {
+            Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
             Compiler::C(c) => c.compile(text, name),
             Compiler::Llvm(l) => l.compile(text, name),
         }?;

@@ -22,9 +22,9 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Several programs made ready at once, which a device may do in less time than one after the other. `keep` says whether they may come from
-    /// the store on disk, and go into it.
-    fn compile_many(&self, programs: &[&Program], _keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
+    /// Several programs made ready at once, which a device may do in less time than one after the other. `purpose` says
+    /// what becomes of them.
+    fn compile_many(&self, programs: &[&Program], _purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
     /// A text of the user's in the device's language made ready. The program has its name, its arguments and its launch, and no nodes.
@@ -35,6 +35,17 @@ pub trait Backend: Send + Sync {
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// What programs are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be run, now and by later processes: they come from the store on disk where it has them, and go into it.
+    Keep,
+    /// To be measured and dropped. The store does without them.
+    Measure,
+    /// To be run once. The store does without them, and a compiler that can take less time for slower code should.
+    Once,
 }
 
 /// A compiled kernel.
@@ -223,8 +234,8 @@ impl Device {
     pub(crate) fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         self.backend.compile_source(program, text)
     }
-    pub(crate) fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        self.backend.compile_many(programs, keep)
+    pub(crate) fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+        self.backend.compile_many(programs, purpose)
     }
 
     /// Every kind of device with every renderer: its name, and what it is or why it is not there.

@@ -29,6 +29,7 @@ pub mod store;
 mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
+pub(crate) use device::Purpose;
 pub use device::{Device, Executable};
 
 #[cfg(test)]

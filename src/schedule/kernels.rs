@@ -291,7 +291,7 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
     let order = sink.toposort();
     // Slots: what is written, then what is only read, in the order of use.
     let mut slots: Vec<usize> = g.writes().collect();
-    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut map = numbers(&sink, &order);
     for u in order.iter().filter(|u| u.op() == Op::Param) {
         let Arg::Param { slot: number, len, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };
         let slot = slots.iter().position(|n| n == number).unwrap_or_else(|| {
@@ -300,19 +300,24 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
         });
         map.insert(u.clone(), UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }));
     }
-    (renumbered(&sink.substitute(&map)), slots)
+    (sink.substitute(&map), slots)
 }
 
-/// The kernel with its ranges numbered: those of the outputs, then those of reduces, outer ones first.
+/// The kernel with its ranges numbered.
 fn renumbered(sink: &UOp) -> UOp {
+    sink.substitute(&numbers(sink, &sink.toposort()))
+}
+
+/// The ranges of a kernel with new numbers: those of the outputs, then those of reduces, outer ones first.
+fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {
         let next = map.len() as u32;
         map.entry(r.clone()).or_insert_with(|| UOp::range(&r.src()[0], next, r.range_kind()));
     };
     sink.src()[0].src()[2..].iter().for_each(&mut number);
-    for u in sink.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
+    for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
         u.src()[1..].iter().for_each(&mut number);
     }
-    sink.substitute(&map)
+    map
 }

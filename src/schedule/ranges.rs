@@ -164,13 +164,28 @@ pub fn placeholder(u: &UOp, number: usize) -> UOp {
     }
 }
 
-struct Walk {
+/// What movement ops make of indices, by the op and the indices: the simple forms of the indices under it, and where there is an element.
+/// Each walk asks for much of what the one before it has asked for.
+#[derive(Default)]
+struct Moves(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
+
+impl Moves {
+    fn of(&mut self, u: &UOp, at: &Indices) -> &(UOp, Indices, UOp) {
+        self.0.entry((u.id(), at.clone())).or_insert_with(|| {
+            let (x, at, valid) = moved(u, at);
+            (x, at.iter().map(simplify).collect(), valid)
+        })
+    }
+}
+
+struct Walk<'a> {
+    moves: &'a mut Moves,
     demands: FxHashMap<u64, Vec<Demand>>,
     next_range: u32,
     kernels: usize,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn range(&mut self, extent: usize, kind: AxisKind) -> UOp {
         let id = self.next_range;
         self.next_range += 1;
@@ -220,21 +235,24 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     // What a node costs depends on what is stored under it, which is decided after it. The first walk assumes that nothing is; each further
     // one knows what the last has stored. Three are enough for the decisions to settle in all but odd cases, and any outcome is right.
     let mut assumed: FxHashSet<u64> = forced.clone();
-    let mut decided = decide(&order, &forced, &assumed);
+    let mut moves = Moves::default();
+    let mut decided = decide(&order, &forced, &assumed, &mut moves);
     for _ in 0..2 {
         let stored: FxHashSet<u64> = decided.stored.keys().copied().chain(forced.iter().copied()).collect();
         if stored == assumed {
             break;
         }
         assumed = stored;
-        decided = decide(&order, &forced, &assumed);
+        decided = decide(&order, &forced, &assumed, &mut moves);
     }
-    build(&order, inputs, decided)
+    build(&order, inputs, decided, &mut moves)
 }
 
 /// What is stored, and what everything is evaluated at.
 struct Decided {
-    walk: Walk,
+    /// What is asked of each node, and the first number that no range has.
+    demands: FxHashMap<u64, Vec<Demand>>,
+    next_range: u32,
     /// The ranges of stored nodes.
     stored: FxHashMap<u64, Vec<UOp>>,
     /// For a stored node one evaluation, over its own ranges; its users' demands become loads.
@@ -242,9 +260,9 @@ struct Decided {
 }
 
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
-fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> Decided {
+fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, moves: &mut Moves) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
-    let mut walk = Walk { demands: FxHashMap::default(), next_range: 0, kernels: 0 };
+    let mut walk = Walk { moves, demands: FxHashMap::default(), next_range: 0, kernels: 0 };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
@@ -291,7 +309,7 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>) -> D
         }
         evaluated.insert(u.id(), evals);
     }
-    Decided { walk, stored, evaluated }
+    Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
 }
 
 /// Looks through a movement op: the node under it, the indices there, and where there is an element at all. A flat buffer is reached
@@ -312,8 +330,7 @@ fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
 fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
     match u.op() {
         op if op.is(Group::Movement) => {
-            let (x, at, valid) = moved(u, &d.at);
-            let at: Indices = at.iter().map(simplify).collect();
+            let (x, at, valid) = walk.moves.of(u, &d.at).clone();
             let valid = simplify(&d.valid.and(&valid));
             let k = walk.demand(&x, at, valid, &d.loops, d.uses, d.kernel);
             d.operands.push(k);
@@ -417,17 +434,11 @@ pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
 }
 
 /// Builds expressions from inputs to outputs.
-fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
-    let Decided { walk, stored, evaluated } = decided;
+fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> Ranged {
+    let Decided { demands, next_range, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = Ranged {
-        stored: Vec::new(),
-        copies: Vec::new(),
-        customs: Vec::new(),
-        numbers: FxHashMap::default(),
-        count: inputs,
-        next_range: walk.next_range,
-    };
+    let mut out =
+        Ranged { stored: Vec::new(), copies: Vec::new(), customs: Vec::new(), numbers: FxHashMap::default(), count: inputs, next_range };
     let next = |out: &mut Ranged| {
         out.count += 1;
         out.count - 1
@@ -436,7 +447,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
     for u in order {
         if u.numel() == 0 {
             // Nothing is ever read from it; what users need is a value of the dtype.
-            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
                 values.insert((u.id(), k), UOp::constant(0i64, u.dtype()));
             }
             continue;
@@ -471,7 +482,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
         }
         if let Some(evals) = evaluated.get(&u.id()) {
             for (k, d) in evals.iter().enumerate() {
-                let value = expression(u, d, &values);
+                let value = expression(u, d, &values, moves);
                 match stored.get(&u.id()) {
                     Some(ranges) => {
                         let number = next(&mut out);
@@ -485,11 +496,11 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
             }
         }
         if u.op() == Op::Const {
-            for k in 0..walk.demands.get(&u.id()).map_or(0, |d| d.len()) {
+            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
                 values.insert((u.id(), k), u.clone());
             }
         } else if let Some(buffer) = buffers.get(&u.id()) {
-            for (k, d) in walk.demands.get(&u.id()).into_iter().flatten().enumerate() {
+            for (k, d) in demands.get(&u.id()).into_iter().flatten().enumerate() {
                 let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
                 values.insert((u.id(), k), value);
             }
@@ -499,12 +510,12 @@ fn build(order: &[UOp], inputs: usize, decided: Decided) -> Ranged {
 }
 
 /// The value of a node at one demand, from its operands' values.
-fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>) -> UOp {
+fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves: &mut Moves) -> UOp {
     let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
     if u.op().is(Group::Movement) {
-        let (x, _, valid) = moved(u, &d.at);
+        let (x, _, valid) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
-        let valid = simplify_mask(&simplify(&valid));
+        let valid = simplify_mask(&simplify(valid));
         // A guarded load is zero by itself where there is no element.
         let zero_there = value.op() == Op::Load && value.src().len() > 1;
         return if valid.is_int(1) || zero_there { value } else { valid.select(&value, &UOp::constant(0i64, u.dtype())) };

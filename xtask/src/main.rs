@@ -2,6 +2,7 @@
 
 mod beam;
 mod bench;
+mod beside;
 mod cpu;
 mod fuzz;
 mod gpu;

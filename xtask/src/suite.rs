@@ -3,6 +3,7 @@
 //!
 //! All steps use the dev profile, so that nothing is compiled for this command alone.
 
+use crate::beside;
 use picograd::{Device, env, testing};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ pub fn run(filters: &[String]) -> ExitCode {
         // The smoke tests come before the long build: a broken stage shows in the first minute.
         steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--test", "tiny"]));
         steps.push(tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-        steps.push(step("tests and examples of the documents", &["test", "--workspace", "--no-fail-fast"]));
+        steps.push(side_by_side("tests", &["test", "--workspace"]));
+        steps.push(step("examples of the documents", &["test", "--workspace", "--doc"]));
     } else {
         let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
         args.extend(filters.iter().map(String::as_str));
@@ -43,15 +45,15 @@ pub fn run(filters: &[String]) -> ExitCode {
 /// The tests that are about results, on a device.
 fn on_device(device: &str) -> Step {
     const WHAT: &str = "results on the device that DEV names";
-    let mut args = vec!["test", "--package", "picograd", "--no-fail-fast"];
+    let mut args = vec!["test", "--package", "picograd"];
     args.extend(["ops", "autograd", "semantics", "random_graphs"].into_iter().flat_map(|name| ["--test", name]));
     // It is not in this program, so the tests have to say whether it is there.
     if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
         args.extend(["--features", "webgpu"]);
-        return step(WHAT, &args);
+        return side_by_side(WHAT, &args);
     }
     match Device::get(device) {
-        Ok(_) => step(WHAT, &args),
+        Ok(_) => side_by_side(WHAT, &args),
         Err(why) if testing::is_required(device) => {
             println!("PICO_REQUIRE names {device}, and it is not there: {why}");
             Step { what: WHAT, outcome: Outcome::Failed, time: Duration::ZERO }
@@ -71,6 +73,14 @@ fn step(what: &'static str, args: &[&str]) -> Step {
             Outcome::Failed
         }
     };
+    Step { what, outcome, time: start.elapsed() }
+}
+
+/// A step of several test binaries.
+fn side_by_side(what: &'static str, args: &[&str]) -> Step {
+    let start = Instant::now();
+    println!("\n== {what}: cargo {}", args.join(" "));
+    let outcome = if beside::run(args) { Outcome::Passed } else { Outcome::Failed };
     Step { what, outcome, time: start.elapsed() }
 }
 

@@ -21,7 +21,7 @@ use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel, Opt, heuristic};
 use crate::runtime::store::{self, Entry, Key, Kind, Store, hash128};
-use crate::runtime::{Device, Executable, buffer};
+use crate::runtime::{Device, Executable, Purpose, buffer};
 use rustc_hash::FxHashSet;
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -315,9 +315,9 @@ impl Search<'_> {
     /// Compiles together, or one by one where somebody is refused.
     fn compile(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, Arc<dyn Executable>)> {
         let programs: Vec<&Program> = candidates.iter().map(|c| &c.program).collect();
-        let executables: Vec<Option<Arc<dyn Executable>>> = match self.device.compile_many(&programs, false) {
+        let executables: Vec<Option<Arc<dyn Executable>>> = match self.device.compile_many(&programs, Purpose::Measure) {
             Ok(all) => all.into_iter().map(Some).collect(),
-            Err(_) => programs.iter().map(|p| Some(self.device.compile_many(&[p], false).ok()?.swap_remove(0))).collect(),
+            Err(_) => programs.iter().map(|p| Some(self.device.compile_many(&[p], Purpose::Measure).ok()?.swap_remove(0))).collect(),
         };
         candidates.into_iter().zip(executables).filter_map(|(c, e)| Some((c, (self.wrap)(e?)))).collect()
     }

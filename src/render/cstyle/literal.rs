@@ -11,7 +11,7 @@ pub(super) fn literal(cx: &Cx, value: Const, dtype: DType) -> Result<Operand, St
     let literal = Some(value.normalize(dtype.scalar()));
     Ok(match dtype.lanes {
         1 => Operand { text, form: Form::Plain, literal, lanes: None },
-        n => Operand { text: String::new(), form: Form::Plain, literal, lanes: Some(vec![text; n as usize]) },
+        n => Operand { text: String::new(), form: Form::Plain, literal, lanes: Some(vec![text; n as usize].into()) },
     })
 }
 

@@ -28,6 +28,7 @@ use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::render::facts::begin;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::fmt::Write;
 
 pub use clang::Clang;
@@ -115,8 +116,14 @@ impl<'a> Walker<'a> {
     }
 
     fn line(&mut self, text: &str) {
-        let indent = 2 * (self.open.len() + 1);
-        writeln!(self.body, "{:indent$}{text}", "").expect("a string takes any text");
+        self.line_of(&[text]);
+    }
+
+    /// A line that is put together from parts.
+    fn line_of(&mut self, parts: &[&str]) {
+        (0..=self.open.len()).for_each(|_| self.body.push_str("  "));
+        parts.iter().for_each(|part| self.body.push_str(part));
+        self.body.push('\n');
     }
 
     /// One item of the program.
@@ -173,7 +180,7 @@ impl<'a> Walker<'a> {
             }
             (Op::Assign, _) => {
                 let (acc, value) = (self.text(&src[0])?, self.text(&src[1])?);
-                self.line(&format!("{acc} = {value};"));
+                self.line_of(&[&acc, " = ", &value, ";"]);
                 // It lives as long as the accumulator, not only to the end of the block.
                 self.values.insert(u.id(), Value { operand: Operand::plain(acc), named: true });
             }
@@ -221,7 +228,10 @@ impl<'a> Walker<'a> {
                 if src.len() != u.dtype().lanes as usize {
                     return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
                 }
-                let lanes = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
+                let lanes = match src.iter().all(|s| *s == src[0]) {
+                    true => vec![self.text(&src[0])?; src.len()],
+                    false => src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?,
+                };
                 self.value(u, "vec", if src.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
             }
             (Op::Gep, Arg::Lanes(picked)) => {
@@ -260,7 +270,7 @@ impl<'a> Walker<'a> {
     fn fresh(&mut self, kind: &'static str) -> String {
         let taken = self.taken.entry(kind).or_default();
         *taken += 1;
-        format!("{kind}{}", *taken - 1)
+        kind.to_string() + &(*taken - 1).to_string()
     }
 
     /// What a thread has of a matrix for a tensor core, as registers.
@@ -273,9 +283,9 @@ impl<'a> Walker<'a> {
     fn fragment(&mut self, u: &UOp) -> Result<Vec<String>, String> {
         let lanes = self.operand(u)?.lanes.ok_or("its matrices are not in registers")?;
         if u.as_const().is_none() {
-            return Ok(lanes);
+            return Ok(lanes.to_vec());
         }
-        self.registers(u.dtype(), &lanes.into_iter().map(Element::Value).collect::<Vec<_>>())
+        self.registers(u.dtype(), &lanes.iter().cloned().map(Element::Value).collect::<Vec<_>>())
     }
 
     /// A value as an element of a matrix for a tensor core.
@@ -303,7 +313,7 @@ impl<'a> Walker<'a> {
     fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Text {
         let (ty, text) = (self.cx.ty(u.dtype())?, vector::whole(&mut self.cx, &operand, u.dtype())?);
         let name = self.fresh(kind);
-        self.line(&format!("{ty} {name} = {text};"));
+        self.line_of(&[&ty, " ", &name, " = ", &text, ";"]);
         self.name(u, name.clone());
         Ok(name)
     }
@@ -349,7 +359,7 @@ impl<'a> Walker<'a> {
         if src.iter().any(|s| s.dtype().lanes != u.dtype().lanes) {
             return Err("the operands differ in lanes".to_string());
         }
-        let args = src.iter().map(|s| self.operand(s)).collect::<Result<Vec<_>, _>>()?;
+        let args = src.iter().map(|s| self.operand(s)).collect::<Result<SmallVec<[Operand; 3]>, _>>()?;
         let index = self.plan.index.contains(&u.id());
         let alu = Alu { op: u.op(), dtype: u.dtype(), from, args: &args };
         if u.dtype().lanes == 1 {
@@ -419,7 +429,8 @@ impl<'a> Walker<'a> {
         let place = Place { space, base: &base, offset: &offset, aligned };
         if dtype.lanes == 1 {
             let text = self.text(value)?;
-            self.line(&format!("{} = {text};", place.element(0)));
+            let element = place.element(0);
+            self.line_of(&[&element, " = ", &text, ";"]);
             return Ok(());
         }
         if self.cx.has_vector(dtype) {
@@ -433,7 +444,8 @@ impl<'a> Walker<'a> {
         let place = Place { space, base: &base, offset: &offset, aligned };
         for l in 0..dtype.lanes as usize {
             let text = self.lane(value, l)?;
-            self.line(&format!("{} = {text};", place.element(l)));
+            let element = place.element(l);
+            self.line_of(&[&element, " = ", &text, ";"]);
         }
         Ok(())
     }

@@ -23,24 +23,20 @@ pub(super) struct Plan {
 }
 
 /// The operands whose values a node writes into its text. An index is transparent: it stands in the text of its loads and stores.
-pub(super) fn value_operands(u: &UOp) -> Vec<UOp> {
+pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let src = u.src();
-    let index = |i: &UOp| i.src().iter().skip(1).cloned().collect::<Vec<_>>();
-    match u.op() {
-        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => Vec::new(),
+    let (first, second): (&[UOp], &[UOp]) = match u.op() {
+        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], &[]),
+        // Without a `valid` the operands after the first only order.
         Op::Load => {
-            let mut operands = index(&src[0]);
-            // Without a `valid` the operands after the first only order.
-            if src[0].src().len() > 2 {
-                operands.extend(src.get(1).cloned());
-            }
-            operands
+            (src[0].src().get(1..).unwrap_or_default(), if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] })
         }
-        Op::Store => index(&src[0]).into_iter().take(1).chain([src[1].clone()]).collect(),
-        Op::DefineAcc => vec![src[0].clone()],
-        Op::Assign => vec![src[1].clone()],
-        _ => src.to_vec(),
-    }
+        Op::Store => (src[0].src().get(1..2).unwrap_or_default(), &src[1..2]),
+        Op::DefineAcc => (&src[..1], &[]),
+        Op::Assign => (&src[1..2], &[]),
+        _ => (src, &[]),
+    };
+    first.iter().chain(second)
 }
 
 impl Plan {
@@ -74,7 +70,7 @@ impl Plan {
             defined.push(clocks);
         }
         for (u, at) in uops.iter().zip(defined) {
-            let reads = value_operands(u).iter().any(|s| {
+            let reads = value_operands(u).any(|s| {
                 matches!(s.op(), Op::DefineAcc | Op::Assign) || (self.inline.contains(&s.id()) && self.reads_acc.contains(&s.id()))
             });
             if reads {

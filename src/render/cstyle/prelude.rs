@@ -2,23 +2,26 @@
 
 use super::dialect::{Dialect, Text, storage, width_index};
 use crate::dtype::{DType, Scalar};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A language and the prelude that grows while a kernel is written in it.
 pub(super) struct Cx<'a> {
     pub dialect: &'a dyn Dialect,
     names: FxHashSet<String>,
     items: Vec<String>,
+    /// The types that were asked for, so that their names are put together once; nothing for a vector that the language has no type for.
+    types: FxHashMap<DType, Option<String>>,
 }
 
 impl<'a> Cx<'a> {
     pub fn new(dialect: &'a dyn Dialect) -> Cx<'a> {
-        Cx { dialect, names: FxHashSet::default(), items: Vec::new() }
+        Cx { dialect, names: FxHashSet::default(), items: Vec::new(), types: FxHashMap::default() }
     }
 
     /// Adds a line of the prelude unless its name is there.
     pub fn need(&mut self, name: &str, line: impl FnOnce() -> String) {
-        if self.names.insert(name.to_string()) {
+        if !self.names.contains(name) {
+            self.names.insert(name.to_string());
             self.items.push(line());
         }
     }
@@ -50,15 +53,24 @@ impl<'a> Cx<'a> {
         if dtype.lanes == 1 {
             return self.scalar_type(dtype.scalar).map(str::to_string);
         }
-        match self.dialect.vector_type(self, dtype) {
-            Some(name) => Ok(name),
+        match self.vector_type(dtype) {
+            Some(name) => Ok(name.clone()),
             None => self.struct_type(dtype),
         }
     }
 
     /// Has the language a vector type of its own for it?
     pub fn has_vector(&mut self, dtype: DType) -> bool {
-        self.dialect.vector_type(self, dtype).is_some()
+        self.vector_type(dtype).is_some()
+    }
+
+    /// The language's own type for a vector.
+    fn vector_type(&mut self, dtype: DType) -> Option<&String> {
+        if !self.types.contains_key(&dtype) {
+            let name = self.dialect.vector_type(self, dtype);
+            self.types.insert(dtype, name);
+        }
+        self.types[&dtype].as_ref()
     }
 
     /// The name of the type of a scalar.

@@ -2,6 +2,7 @@
 
 use crate::dtype::Const;
 use crate::ir::Op;
+use std::rc::Rc;
 
 /// How a text came about, where that allows a shorter one around it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +29,7 @@ pub(super) struct Operand {
     /// The value of a literal.
     pub literal: Option<Const>,
     /// The text of each lane, of a literal vector or one put together from scalars.
-    pub lanes: Option<Vec<String>>,
+    pub lanes: Option<Rc<[String]>>,
 }
 
 impl Operand {
@@ -37,7 +38,7 @@ impl Operand {
     }
     /// A vector that is put together from these.
     pub fn from_lanes(lanes: Vec<String>) -> Operand {
-        Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes) }
+        Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes.into()) }
     }
     pub fn with_form(text: String, form: Form) -> Operand {
         Operand { text, form, literal: None, lanes: None }

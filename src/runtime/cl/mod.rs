@@ -11,8 +11,8 @@ use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::Pool;
 use super::buffer::Memory;
 use super::build::{Fresh, Maker, build, build_text};
-use super::device::{Backend, Executable};
-use super::store::{self, Key};
+use super::device::{Backend, Executable, Purpose};
+use super::store::Key;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
@@ -176,14 +176,14 @@ impl Backend for Cl {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], true)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let built = build_text(self, text.to_string(), &program.name)?;
         Ok(Arc::new(kernel::Kernel::new(&self.shared, built, program)?))
     }
-    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(self, programs, keep.then(store::global))?;
+    fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, purpose)?;
         let kernels = built.into_iter().zip(programs).map(|(built, program)| kernel::Kernel::new(&self.shared, built, program));
         kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
     }
@@ -210,7 +210,7 @@ impl Maker for Cl {
         Key::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
     }
     /// What a driver will not hand out is built again the next time.
-    fn make(&self, text: &str, name: &str) -> Result<Fresh<Owned>> {
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Owned>> {
         let program = self.shared.built_source(text, name)?;
         let binary = self.shared.binary(&program).ok();
         Ok((program, binary))

@@ -10,7 +10,7 @@ use crate::lower::Launch;
 use crate::render::{Cuda, Renderer};
 use crate::runtime::buffer::{Memory, Place};
 use crate::runtime::build::{Built, Fresh, Maker, build_text, short};
-use crate::runtime::device::Executable;
+use crate::runtime::device::{Executable, Purpose};
 use crate::runtime::store::Key;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -46,7 +46,7 @@ impl Maker for Builder {
     fn key(&self, source: &str) -> Key {
         self.nvrtc.key(source, &self.arch)
     }
-    fn make(&self, text: &str, name: &str) -> Result<Fresh<Module>> {
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Module>> {
         let object = self.nvrtc.compile(text, name, &self.arch)?;
         Ok((self.load(&object, name)?, Some(object)))
     }

@@ -26,8 +26,7 @@ use self::memory::GpuMemory;
 use super::arch::NATIVE;
 use super::buffer::Memory;
 use super::build::{Built, build, build_text, short};
-use super::device::{Backend, Executable};
-use super::store;
+use super::device::{Backend, Executable, Purpose};
 use crate::env;
 use crate::error::Result;
 use crate::lower::Program;
@@ -87,10 +86,10 @@ impl Backend for CudaDevice {
         Ok(Memory::Remote(Box::new(GpuMemory::new(&self.builder.gpu, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], true)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
     }
-    fn compile_many(&self, programs: &[&Program], keep: bool) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(&*self.builder, programs, keep.then(store::global))?;
+    fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(&*self.builder, programs, purpose)?;
         let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
             let plain = self.plain.render(short(&program.name), &program.uops)?;
             Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))

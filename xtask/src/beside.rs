@@ -1,0 +1,110 @@
+//! Test binaries beside each other. `cargo test` runs one after the other, and the last long test of each leaves most cores idle: with two at a time there is
+//! always something to do. In come the arguments of `cargo test`; out comes what each binary printed, whole, and whether all went well.
+
+use crate::suite::cargo;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Binaries that run at a time. Each has threads of its own.
+const AT_A_TIME: usize = 2;
+
+/// The binaries that take longest, in the order in which they are begun: a long one that comes last would run alone.
+const LONG: [&str; 9] = ["random_graphs", "semantics", "ops", "tensor", "nn", "shard", "autograd", "tensor_cores", "picograd"];
+
+/// A test binary.
+#[derive(Debug, PartialEq)]
+struct Binary {
+    name: String,
+    executable: String,
+    /// The folder that its tests expect to be in, as `cargo test` has it: that of the package.
+    folder: String,
+}
+
+impl Binary {
+    /// The binary that a line of cargo's tells of, if it is one with tests.
+    fn of(line: &str) -> Option<Binary> {
+        let field = |name: &str| {
+            let start = line.find(&format!("\"{name}\":\""))? + name.len() + 4;
+            Some(line[start..start + line[start..].find('"')?].to_string())
+        };
+        let profile = line.split_once("\"profile\":{")?.1.split_once('}')?.0;
+        if !line.contains("\"reason\":\"compiler-artifact\"") || !profile.contains("\"test\":true") {
+            return None;
+        }
+        let folder = Path::new(&field("manifest_path")?).parent()?.to_string_lossy().into_owned();
+        // What the target is called comes after the manifest, and no name before it is written so.
+        Some(Binary { name: field("name")?, executable: field("executable")?, folder })
+    }
+
+    /// Runs it. What it printed comes back, and whether its tests passed.
+    fn run(&self) -> (String, bool) {
+        let start = Instant::now();
+        let done = Command::new(&self.executable).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).output();
+        let (text, passed) = match done {
+            Ok(done) => {
+                let how = if done.status.success() { String::new() } else { format!("{}: {}\n", self.name, done.status) };
+                let text = [&done.stdout[..], &done.stderr, how.as_bytes()].concat();
+                (String::from_utf8_lossy(&text).into_owned(), done.status.success())
+            }
+            Err(e) => (format!("{} cannot be run: {e}\n", self.executable), false),
+        };
+        (format!("     Running {} ({:.1} s)\n{text}", self.name, start.elapsed().as_secs_f64()), passed)
+    }
+}
+
+/// Builds what `cargo test` with these arguments would run, and runs it. The examples of documents are not among it.
+pub fn run(args: &[&str]) -> bool {
+    let mut build = cargo(args);
+    let built = build.args(["--no-run", "--message-format=json-render-diagnostics"]).stderr(Stdio::inherit()).output();
+    let mut binaries: Vec<Binary> = match built {
+        Ok(built) if built.status.success() => String::from_utf8_lossy(&built.stdout).lines().filter_map(Binary::of).collect(),
+        Ok(_) => return false,
+        Err(e) => {
+            println!("cargo cannot be run: {e}");
+            return false;
+        }
+    };
+    if binaries.is_empty() {
+        println!("cargo names no test binary");
+        return false;
+    }
+    binaries.sort_by_key(|b| LONG.iter().position(|l| *l == b.name).unwrap_or(LONG.len()));
+    binaries.reverse();
+    let (waiting, failed) = (Mutex::new(binaries), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap_or_else(|e| e.into_inner()).pop();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(binary) = next() {
+                    let (text, passed) = binary.run();
+                    // One write, so that texts do not mix.
+                    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+                    if !passed {
+                        failed.lock().unwrap_or_else(|e| e.into_inner()).push(binary.name);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(", "));
+    }
+    failed.is_empty()
+}
+
+#[test]
+fn lines_of_cargo() {
+    let line = |test: bool| {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"path+file:///p#picograd@0.1.0","manifest_path":"/p/Cargo.toml","target":{{"kind":["test"],"crate_types":["bin"],"name":"assign","src_path":"/p/tests/assign.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"1","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":{test}}},"features":[],"filenames":["/p/target/debug/deps/assign-1"],"executable":"/p/target/debug/deps/assign-1","fresh":true}}"#
+        )
+    };
+    let expected = Binary { name: "assign".into(), executable: "/p/target/debug/deps/assign-1".into(), folder: "/p".into() };
+    assert_eq!(Binary::of(&line(true)), Some(expected));
+    assert_eq!(Binary::of(&line(false)), None, "an example is built and has no tests");
+    assert_eq!(Binary::of(r#"{"reason":"build-finished","success":true}"#), None);
+}
