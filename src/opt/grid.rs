@@ -207,7 +207,7 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     }
     let lanes = divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize)).unwrap_or(1);
     let vectors = len / lanes;
-    let wanted = (vectors / 2).clamp(WARP, ROW).min(vectors.next_power_of_two());
+    let wanted = (vectors / 2).max(WARP).min(ROW).min(target.local_max).min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     // A row that does not divide well is made longer.
     let share = divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);

@@ -110,7 +110,7 @@ fn known_answers() {
     let words: Vec<[u32; 2]> = (0..6).map(|i| threefry([77, 5], [i, 0])).collect();
     let unit = |w: u32| (w >> 8) as f32 / 16777216.0;
     for (device, found) in picograd::Device::list() {
-        if device == "NULL" || found.is_err() {
+        if device.starts_with("NULL") || found.is_err() {
             continue;
         }
         let drawn = |f: &dyn Fn() -> Tensor| {
