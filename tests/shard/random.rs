@@ -86,5 +86,5 @@ fn graphs() {
         kinds[x.shard_axis().is_some() as usize] += 1;
         assert_eq!(x.to_vec::<i32>().unwrap(), want, "seed {seed}: {:?} over {}", x.shape(), names.len());
     }
-    assert!(kinds.iter().all(|n| *n > 50), "results whole and in parts: {kinds:?}");
+    assert!(kinds.iter().all(|n| *n > 25), "results whole and in parts: {kinds:?}");
 }
