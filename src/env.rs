@@ -31,6 +31,11 @@ pub const VARIABLES: &[Variable] = &[
         takes: "0 to 64",
         doc: "Above 0, optimisations are searched by timing candidates on the device, so many kernels wide, once for each kernel: the store keeps what was found. 0, and without it, a heuristic chooses.",
     },
+    Variable {
+        name: "PICO_QUICK",
+        takes: "0 or 1",
+        doc: "1 lets the compiler of `CPU:CLANG` take less time for slower code. `cargo xtask test` sets it for the tests of results that have kernels of every kind.",
+    },
     Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
     Variable {
         name: "TC",
@@ -114,6 +119,8 @@ pub struct Config {
     pub device: Option<String>,
     /// `NOOPT`.
     pub noopt: bool,
+    /// `PICO_QUICK`.
+    pub quick: bool,
     /// `BEAM`.
     pub beam: usize,
     /// `BEAM_SECONDS`.
@@ -181,6 +188,7 @@ impl Config {
             debug,
             device: get("DEV").filter(|v| !v.is_empty()),
             noopt: flag("NOOPT", false)?,
+            quick: flag("PICO_QUICK", false)?,
             beam,
             beam_seconds,
             tensor_cores: flag("TC", true)?,

@@ -249,6 +249,14 @@ fn assignments_in_place_are_right() {
         }
         let expected: Vec<f32> = before.iter().map(|v| v * 8.0 + 7.0).collect();
         assert_eq!(x.to_vec::<f32>().unwrap(), expected, "{device}");
+        // Threads share a sum that is added to what is there, in one warp and in several, and one of them writes.
+        for width in [64, 4096] {
+            let (sums, rows) = (f32s(&[24], 3, &device), f32s(&[24, width], 4, &device));
+            let expected = (&sums + rows.sum(1)).to_vec::<f32>().unwrap();
+            sums.assign(&sums + rows.sum(1)).unwrap();
+            let found = sums.realize().unwrap().to_vec::<f32>().unwrap();
+            assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() < 1e-2 + y.abs() * 1e-4), "{device}: {found:?} {expected:?}");
+        }
         // What is read turned round cannot be written over while it is read.
         let y = f32s(&[16, 16], 2, &device);
         let turned = y.t().contiguous().to_vec::<f32>().unwrap();

@@ -72,30 +72,38 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
     }
-    // The same threads share every long reduce, or each of them would do all of the others.
+    // The same threads share every long reduce, or each of them would do all of the others. Where no number of threads divides them all, they share the longest.
     let long = |u: &UOp| u.op() == Op::Reduce && u.src()[1..].iter().map(extent).product::<usize>() >= WARP;
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(long).collect();
+    if !share(k, &reduces, target) {
+        share(k, std::slice::from_ref(main), target);
+    }
+}
+
+/// Lets as many threads as possible share the reduces, an axis of each.
+fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
     let axis_for = |u: &UOp, amount: usize| -> Option<UOp> {
         let fits = u.src()[1..].iter().filter(|r| r.range_kind() == AxisKind::Reduce && extent(r).is_multiple_of(amount));
         fits.max_by_key(|r| extent(r)).cloned()
     };
-    let mut amount = ROW.max(target.local_max / 2) / threads(k);
-    amount = if amount.is_power_of_two() { amount } else { amount.next_power_of_two() / 2 };
+    let most = ROW.max(target.local_max / 2) / threads(k);
+    let mut amount = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
     while amount >= 2 {
-        if reduces.iter().all(|u| axis_for(u, amount).is_some()) {
+        if let Some(mut axes) = reduces.iter().map(|u| axis_for(u, amount)).collect::<Option<Vec<UOp>>>() {
+            // One axis may be of several reduces.
+            axes.sort_by_key(UOp::range_id);
+            axes.dedup();
             let mut shared = k.clone();
-            let done = reduces.iter().all(|u| match axis_for(u, amount).and_then(|r| axis_of(&shared, &r)) {
-                Some(axis) => try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target),
-                // It was shared together with another that has the same axis.
-                None => true,
-            });
-            if done {
+            let mut apply =
+                |r: &UOp| axis_of(&shared, r).is_some_and(|axis| try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target));
+            if axes.iter().all(&mut apply) {
                 *k = shared;
-                return;
+                return true;
             }
         }
         amount /= 2;
     }
+    false
 }
 
 /// Several steps of a reduce at a time, so that their loads are on their way together.
@@ -207,7 +215,7 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     }
     let lanes = divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize)).unwrap_or(1);
     let vectors = len / lanes;
-    let wanted = (vectors / 2).max(WARP).min(ROW).min(target.local_max).min(vectors.next_power_of_two());
+    let wanted = (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     // A row that does not divide well is made longer.
     let share = divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);

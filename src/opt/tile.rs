@@ -30,6 +30,12 @@ const GUARD: f64 = 3.0;
 const CHOSEN: f64 = 3.0;
 /// Threads below which even a CPU that takes workgroups has too few of them.
 const LEAST: usize = 256;
+/// The shortest axis of a factor that is worth a tile.
+const SIDE: usize = 8;
+/// Outputs below which no tile is worth leaving a long sum to one thread.
+const FEW: usize = 1024;
+/// Most tiles that are compared. Kernels of very many axes have tiles along the longest.
+const COMPARED: usize = 8192;
 /// Tiles whose threads are looked at, the most promising first.
 const TRIED: usize = 12;
 
@@ -87,7 +93,10 @@ impl Product {
             let only = |x: usize, y: usize| p.loads.iter().any(|l| !does_without(l, x) && does_without(l, y));
             only(a, b) && only(b, a)
         };
-        (0..outputs).any(|a| (0..a).any(|b| crosses(a, b))).then_some(p)
+        // Where either is short or there are few outputs, threads had better share each sum.
+        let long = |a: usize| p.sizes[a] >= SIDE;
+        let few = p.sizes[..outputs].iter().product::<usize>() < FEW && p.sizes[outputs..].iter().product::<usize>() >= 2 * WARP;
+        (!few && (0..outputs).any(|a| (0..a).any(|b| long(a) && long(b) && crosses(a, b)))).then_some(p)
     }
 
     /// The places of a load in one round of a thread, from its first on; each of them once. With them how often that is, where places cannot be told apart.
@@ -127,7 +136,7 @@ impl Product {
         out
     }
 
-    /// What one round costs and how many multiplications it does, if it fits in registers. `lanes` are the places of a warp's threads along the axes.
+    /// What one multiplication costs, if a round fits in registers. `lanes` are the places of a warp's threads along the axes.
     fn cost(&self, copies: &Copies, lanes: Option<&[Vec<usize>]>, target: &Target) -> Option<f64> {
         let sums: usize = copies[..self.outputs].iter().product();
         let round: usize = copies.iter().product();
@@ -183,19 +192,19 @@ fn divisors(size: usize, most: usize) -> impl DoubleEndedIterator<Item = usize> 
 /// A kernel with the best tile, where it is a sum of products.
 pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
     let p = Product::of(kernel, main)?;
-    // All of a short axis, or a part of it.
-    let choices = |a: usize| divisors(p.sizes[a], 8).collect::<Vec<_>>();
-    let mut tiles: Vec<Copies> = vec![Vec::new()];
-    for a in 0..p.axes.len() {
-        // A step of the sum is all of a window, or as many as one vector has.
-        let amounts: Vec<usize> = if a < p.outputs {
-            choices(a)
-        } else {
-            choices(a).into_iter().filter(|n| matches!(n, 1 | 2 | 4) || *n == p.sizes[a]).collect()
-        };
-        let longer = tiles.iter().flat_map(|t| amounts.iter().map(|n| t.iter().copied().chain([*n]).collect::<Copies>()));
-        let sums = |t: &Copies| t[..t.len().min(p.outputs)].iter().product::<usize>() <= SUMS && t.iter().product::<usize>() <= WRITTEN;
-        tiles = longer.filter(sums).collect();
+    let mut tiles: Vec<Copies> = vec![vec![1; p.axes.len()]];
+    let mut order: Vec<usize> = (0..p.axes.len()).collect();
+    order.sort_by_key(|a| std::cmp::Reverse(p.sizes[*a]));
+    for a in order {
+        // All of a short axis, or a part of it; of a sum all of a window, or as many steps as one vector has.
+        let fits = |n: &usize| a < p.outputs || matches!(n, 1 | 2 | 4) || *n == p.sizes[a];
+        let amounts: Vec<usize> = divisors(p.sizes[a], 8).filter(fits).collect();
+        if tiles.len() * amounts.len() > COMPARED {
+            break;
+        }
+        let with = |t: &Copies, n: usize| t.iter().enumerate().map(|(i, c)| if i == a { n } else { *c }).collect::<Copies>();
+        let small = |t: &Copies| t[..p.outputs].iter().product::<usize>() <= SUMS && t.iter().product::<usize>() <= WRITTEN;
+        tiles = tiles.iter().flat_map(|t| amounts.iter().map(|n| with(t, *n))).filter(small).collect();
     }
     let mut ranked: Vec<(f64, Copies)> = tiles.into_iter().filter_map(|t| Some((p.cost(&t, None, target)?, t))).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -54,7 +54,7 @@ pub(super) struct Built<C> {
     pub kept: bool,
 }
 
-/// Kernels from the store, or where it has them not from the compiler, and then kept. The store is opened once to look and once to write.
+/// Kernels from the store, or where it has them not from the compiler, and then kept; from the compiler alone where they are not to be kept. The store is opened once to look and once to write.
 pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], purpose: Purpose) -> Result<Vec<Built<M::Code>>> {
     let sources = programs.iter().map(|p| maker.renderer().render(short(&p.name), &p.uops)).collect::<Result<Vec<_>>>()?;
     let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();

@@ -5,6 +5,7 @@
 //! private folder, in memory where the system has that, removed in every case. Neither is ever told to write to a device: gcc, run by root,
 //! would replace it.
 
+use crate::env;
 use crate::error::{Error, Result};
 use crate::runtime::arch::NATIVE;
 use crate::runtime::build::{create_unique, first_lines, keep_source, unique};
@@ -61,8 +62,11 @@ impl CCompiler {
     /// The compiler of this process: what `CC` names, else the first of clang, clang-19 … clang-14, cc and gcc on the path. Looked for once.
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
-        let find =
-            || CCompiler::search(&|name| std::env::var(name).ok(), &std::env::var("PATH").unwrap_or_default(), Some(store::global()));
+        let find = || {
+            let path = std::env::var("PATH").unwrap_or_default();
+            let found = CCompiler::search(&|name| std::env::var(name).ok(), &path, Some(store::global()))?;
+            Ok(if env::config()?.quick { found.quick() } else { found })
+        };
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 

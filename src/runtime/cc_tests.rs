@@ -43,6 +43,13 @@ fn scratch_dirs() -> usize {
 }
 
 #[test]
+fn quick_is_another_compiler_to_the_store() {
+    let cc = CCompiler::find().unwrap();
+    assert_ne!(cc.quick().key(VADD), cc.key(VADD));
+    assert!(Code::load(&cc.quick().compile(VADD, "vadd").unwrap()).is_ok());
+}
+
+#[test]
 fn the_same_text_gives_the_same_object() {
     let cc = compiler();
     let object = cc.compile(VADD, "vadd").unwrap();

@@ -42,7 +42,7 @@ pub trait Backend: Send + Sync {
 pub enum Purpose {
     /// To be run, now and by later processes: they come from the store on disk where it has them, and go into it.
     Keep,
-    /// To be measured and dropped. The store does without them.
+    /// To be measured or compared as users run them, and dropped. The store does without them.
     Measure,
     /// To be run once. The store does without them, and a compiler that can take less time for slower code should.
     Once,

@@ -123,8 +123,8 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
         return None;
     }
     // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies side by side stays together.
-    let ways = axes(u).iter().flat_map(|a| divisors(x.shape()[*a]).map(move |n| (*a, n)));
-    let (axis, pieces) = ways.filter(|w| w.1 > 1 && w.1 <= 2 * wanted).min_by_key(|w| w.1.abs_diff(wanted))?;
+    let ways = axes(u).iter().flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
+    let (axis, pieces) = ways.filter(|w| w.1 > 1).min_by_key(|w| w.1.abs_diff(wanted))?;
     Some(in_pieces(u, x, axis, pieces))
 }
 
@@ -142,8 +142,8 @@ fn uses(x: &UOp) -> Option<usize> {
     factors.iter().map(|f| x.numel() / under(f, true).numel().max(1)).min()
 }
 
-fn divisors(size: usize) -> impl Iterator<Item = usize> {
-    (1..=size).filter(move |n| size.is_multiple_of(*n))
+fn divisors(size: usize, most: usize) -> impl Iterator<Item = usize> {
+    (1..=size.min(most)).filter(move |n| size.is_multiple_of(*n))
 }
 
 /// `reduce(x)` as `reduce(store(reduce(x cut into pieces)))`.

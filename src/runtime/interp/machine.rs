@@ -8,6 +8,9 @@ use crate::dtype::{Const, DType};
 use crate::ir::{SpecialKind, TensorCore};
 use std::cell::Cell;
 
+/// Threads of a warp, as CUDA has them.
+const WARP: usize = 32;
+
 /// An open loop or guarded region.
 #[derive(Clone, Copy, Default)]
 struct Frame {
@@ -299,6 +302,10 @@ impl Machine<'_> {
         if let Some(t) = (0..w).find(|t| t ^ bits >= w) {
             let msg = format!("thread {t} reads what thread {} holds, and the workgroup has {w}", t ^ bits);
             return Err(Fault::Launch(msg));
+        }
+        // A warp of CUDA's, and a workgroup is whole warps or a part of one.
+        if bits >= WARP || (w > WARP && !w.is_multiple_of(WARP)) {
+            return Err(Fault::Launch(format!("threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}")));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
             return Err(Fault::DivergentBarrier(self.absent(t, pc)));
