@@ -27,7 +27,7 @@ const MOST_OUTPUT: u64 = 256 << 20;
 
 /// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for that.
 const LEVEL: &str = "-O2";
-const QUICK_LEVEL: &str = "-O1";
+const QUICK_LEVEL: &str = "-O0";
 
 /// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less time.
 const NAMES: [&str; 9] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
