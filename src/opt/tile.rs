@@ -30,7 +30,7 @@ const GUARD: f64 = 3.0;
 const CHOSEN: f64 = 3.0;
 /// Threads below which even a CPU that takes workgroups has too few of them.
 const LEAST: usize = 256;
-/// The shortest axis of a factor that is worth a tile.
+/// The fewest outputs of a factor's own that are worth a tile.
 const SIDE: usize = 8;
 /// Outputs below which no tile is worth leaving a long sum to one thread.
 const FEW: usize = 1024;
@@ -87,16 +87,14 @@ impl Product {
         let loads: Vec<Operand> = body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
         let gates = axes.iter().map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id()))).collect();
         let p = Product { sizes: axes.iter().map(extent).collect(), axes, outputs, loads, gates };
-        // Each of two factors does without an output axis of the other.
-        let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];
-        let crosses = |a: usize, b: usize| {
-            let only = |x: usize, y: usize| p.loads.iter().any(|l| !does_without(l, x) && does_without(l, y));
-            only(a, b) && only(b, a)
+        // Each of two factors does without outputs of the other. Where those are few, or all outputs are, threads had better share each sum.
+        let only = |l: &Operand, other: &Operand| -> usize {
+            let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];
+            (0..outputs).filter(|a| !does_without(l, *a) && does_without(other, *a)).map(|a| p.sizes[a]).product()
         };
-        // Where either is short or there are few outputs, threads had better share each sum.
-        let long = |a: usize| p.sizes[a] >= SIDE;
+        let serves = |l: &Operand, other: &Operand| only(l, other) >= SIDE && only(other, l) >= SIDE;
         let few = p.sizes[..outputs].iter().product::<usize>() < FEW && p.sizes[outputs..].iter().product::<usize>() >= 2 * WARP;
-        (!few && (0..outputs).any(|a| (0..a).any(|b| long(a) && long(b) && crosses(a, b)))).then_some(p)
+        (!few && p.loads.iter().enumerate().any(|(i, l)| p.loads[..i].iter().any(|m| serves(l, m)))).then_some(p)
     }
 
     /// The places of a load in one round of a thread, from its first on; each of them once. With them how often that is, where places cannot be told apart.
