@@ -407,7 +407,9 @@ fn wgsl_is_valid() {
         p.store(&out, &at, &UOp::constant(1i64, DType::U8));
         p.0
     };
-    for (name, build) in CASES.iter().copied().chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)]) {
+    // WGSL has no shuffles that every adapter has.
+    let cases = CASES.iter().copied().filter(|c| c.0 != "shuffle");
+    for (name, build) in cases.chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)]) {
         for renderer in &renderers {
             let text = renderer.render(name, &build(true)).unwrap();
             let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
