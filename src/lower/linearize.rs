@@ -53,10 +53,8 @@ impl Loops {
         let mut known: FxHashSet<(&RangeSet, SmallVec<[Block; 8]>)> = FxHashSet::default();
         for u in order {
             let closed: SmallVec<[Block; 8]> = closed(u).map(|r| place[&r.range_id()]).collect();
-            let mut blocks: BTreeSet<Block> = closed.iter().copied().collect();
-            if known.insert((u.ranges(), closed)) {
-                blocks.extend(u.ranges().iter().filter_map(|id| place.get(&id).copied()));
-                relate(&blocks);
+            if known.insert((u.ranges(), closed.clone())) {
+                relate(&closed.into_iter().chain(u.ranges().iter().filter_map(|id| place.get(&id).copied())).collect());
             }
         }
         let mut parent = vec![0; ranges.len() + 1];

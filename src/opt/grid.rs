@@ -20,7 +20,7 @@ pub(super) const WORKGROUP: usize = 256;
 /// Most threads that share a row: with more, too few workgroups fit beside each other.
 const ROW: usize = 512;
 /// Threads that run in step; fewer than this are not worth a workgroup of their own.
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 /// Vectors that a thread keeps of a row in registers, at most.
 const KEPT: usize = 16;
 /// Steps of a reduce whose loads are on their way together.

@@ -5,15 +5,13 @@
 //! The estimate: a multiprocessor multiplies for four warps at a time, and fetches one line of memory for one warp. What a thread has loaded serves all outputs of its
 //! tile, a window that slides included; threads that load the same place, or places of one line, share the fetch.
 
-use super::grid::WORKGROUP;
+use super::grid::{WARP, WORKGROUP};
 use super::heuristic::try_apply;
 use super::{Kernel, Opt, OptOp, axis_of, extent, gate, is_output, vector};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
 use crate::symbolic::Linear;
 use crate::target::Target;
 
-/// Threads that run in step.
-const WARP: usize = 32;
 /// Bytes that are fetched together.
 const LINE: i64 = 128;
 /// Most outputs of a thread, so that their sums stay in registers.

@@ -77,7 +77,7 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
 #[test]
 fn graphs() {
     let mut kinds = [0; 2];
-    for seed in 1..=100u64 {
+    for seed in 1..=300u64 {
         let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let names = devices(2 + rng.below(3));
         let x = grow(&mut rng, &names);
@@ -86,5 +86,5 @@ fn graphs() {
         kinds[x.shard_axis().is_some() as usize] += 1;
         assert_eq!(x.to_vec::<i32>().unwrap(), want, "seed {seed}: {:?} over {}", x.shape(), names.len());
     }
-    assert!(kinds.iter().all(|n| *n > 25), "results whole and in parts: {kinds:?}");
+    assert!(kinds.iter().all(|n| *n > 50), "results whole and in parts: {kinds:?}");
 }

@@ -27,13 +27,16 @@ struct Binary {
     folder: String,
 }
 
+/// A text in what cargo says, by its name: the first of that name.
+pub fn field(line: &str, name: &str) -> Option<String> {
+    let rest = line.split_once(&format!("\"{name}\":\""))?.1;
+    Some(rest.split_once('"')?.0.to_string())
+}
+
 impl Binary {
     /// The binary that a line of cargo's tells of, if it is one with tests.
     fn of(line: &str) -> Option<Binary> {
-        let field = |name: &str| {
-            let start = line.find(&format!("\"{name}\":\""))? + name.len() + 4;
-            Some(line[start..start + line[start..].find('"')?].to_string())
-        };
+        let field = |name: &str| field(line, name);
         let profile = line.split_once("\"profile\":{")?.1.split_once('}')?.0;
         if !line.contains("\"reason\":\"compiler-artifact\"") || !profile.contains("\"test\":true") {
             return None;

@@ -1,6 +1,7 @@
 //! `cargo xtask package`: what tests and measures a device, as programs that need neither cargo nor the sources, in `target/device`. They are built in
 //! release and stripped; `run.sh` there runs them all.
 
+use crate::beside::field;
 use crate::suite::cargo;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -64,14 +65,10 @@ fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String
         return Err("it does not build".into());
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let value = |line: &str, key: &str| -> Option<String> {
-        let rest = line.split_once(&format!("\"{key}\":\""))?.1;
-        Some(rest.split_once('"')?.0.to_string())
-    };
     let find = |name: &&str| {
         // The name of what was built stands after that of its package.
-        let mine = |line: &&str| line.split_once("\"target\":").and_then(|(_, t)| value(t, "name")).is_some_and(|n| n == **name);
-        let program = said.lines().filter(mine).find_map(|l| value(l, "executable"));
+        let mine = |line: &&str| line.split_once("\"target\":").and_then(|(_, t)| field(t, "name")).is_some_and(|n| n == **name);
+        let program = said.lines().filter(mine).find_map(|l| field(l, "executable"));
         Ok((name.to_string(), PathBuf::from(program.ok_or_else(|| format!("cargo did not say where {name} is"))?)))
     };
     names.iter().map(find).collect()

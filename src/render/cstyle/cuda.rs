@@ -68,7 +68,7 @@ const WORDS: Words = Words {
 const TENSOR_CORES: u32 = 80;
 
 /// Threads of a warp.
-const WARP: usize = 32;
+const WARP: usize = Target::cuda().warp;
 
 /// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words are what memory gives.
 fn in_words(dtype: DType) -> bool {

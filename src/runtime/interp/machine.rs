@@ -6,10 +6,11 @@ use super::shadow::{Local, Moment, Shadow};
 use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu, warp};
 use crate::dtype::{Const, DType};
 use crate::ir::{SpecialKind, TensorCore};
+use crate::target::Target;
 use std::cell::Cell;
 
 /// Threads of a warp, as CUDA has them.
-const WARP: usize = 32;
+const WARP: usize = Target::interp().warp;
 
 /// An open loop or guarded region.
 #[derive(Clone, Copy, Default)]
