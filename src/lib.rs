@@ -55,6 +55,7 @@ pub mod verify;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::Device;
+pub use shape::{Bound, Variable};
 pub use tensor::{Tensor, no_grad};
 
 /// The examples of the quickstart, run as tests.

@@ -161,6 +161,7 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         colored: source.entry.to_string(),
         uops: Vec::new(),
         launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
+        variables: Default::default(),
         args: ast.src().to_vec(),
         estimate: Estimate { flops: 0.0, steps: 0.0, bytes: ast.src().iter().map(bytes).sum() },
         times: Default::default(),

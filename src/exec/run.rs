@@ -7,11 +7,12 @@ use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, UOp};
+use crate::lower;
 use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::{Buffer, Device, Memory, Place};
-use crate::schedule::{self, Plan, Request, Role, Room, Step};
+use crate::schedule::{self, Plan, Request, Role, Room, Step, Values};
 use crate::target::Target;
 use crate::verify;
 use std::fmt;
@@ -42,6 +43,8 @@ pub enum ScheduleItem {
         buffers: Vec<BufferArg>,
         /// Where it runs.
         device: DeviceName,
+        /// The values of variables.
+        values: Arc<Values>,
     },
     /// A copy between devices.
     Copy {
@@ -55,7 +58,7 @@ pub enum ScheduleItem {
 impl fmt::Display for ScheduleItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScheduleItem::Kernel { ast, buffers, device } => {
+            ScheduleItem::Kernel { ast, buffers, device, .. } => {
                 let name = match ast.arg() {
                     Arg::Source(source) => source.entry.to_string(),
                     _ => Kernel::new(ast.clone()).name(),
@@ -165,9 +168,10 @@ impl ExecItem {
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
+            (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
                 let memory: Vec<Place> = buffers.iter().map(|b| b.buffer.place()).collect();
-                let time = c.executable.run(&memory, &c.program.launch)?;
+                let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
+                let time = c.executable.run(&memory, &launch)?;
                 let e = c.program.estimate;
                 let total = count(|n| {
                     n.kernels += 1;
@@ -295,7 +299,7 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         }
         Err(_) => Room::ANY,
     };
-    let (plan, inputs, hit) = schedule::schedule(requests, &room);
+    let schedule::Scheduled { plan, inputs, values, hit } = schedule::schedule(requests, &room)?;
     count(|c| {
         c.schedules += 1;
         c.schedule_hits += hit as u64;
@@ -330,34 +334,64 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             let buffer = match b.role {
                 Role::Input(i) => Buffer::of(&inputs[i]),
                 Role::Temporary(block) => blocks[block].clone(),
-                Role::Output => Buffer::new(&b.device, b.dtype, b.len)?,
+                Role::Output | Role::Values => Buffer::new(&b.device, b.dtype, b.len)?,
             };
             Some(BufferArg { buffer, dtype: b.dtype, len: b.len, role: b.role.clone() })
         });
     }
     let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
+    let values = Arc::new(values);
+    let mut written: Vec<(DeviceName, Vec<Arc<str>>, BufferArg)> = Vec::new();
     let items = plan
         .steps
         .iter()
         .map(|s| match s {
             Step::Kernel { ast, buffers, device } => {
-                ScheduleItem::Kernel { ast: ast.clone(), buffers: buffers.iter().map(arg).collect(), device: device.clone() }
+                let mut buffers: Vec<BufferArg> = buffers.iter().map(arg).collect();
+                buffers.extend(value_buffer(ast, device, &values, &mut written)?);
+                Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone() })
             }
             Step::Copy { to, from, start } => {
                 let (to, mut from) = (arg(to), arg(from));
                 // The memory of temporaries is bytes.
                 from.buffer = from.buffer.typed(from.dtype, from.len).part(*start..*start + to.len);
                 from.len = to.len;
-                ScheduleItem::Copy { to, from }
+                Ok(ScheduleItem::Copy { to, from })
             }
         })
-        .collect();
+        .collect::<Result<_>>()?;
     let output = |o: &schedule::Output| {
         let whole = arg(&o.buffer).buffer;
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
     Ok(Scheduled { items, outputs, plan })
+}
+
+/// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
+fn value_buffer(
+    ast: &UOp,
+    device: &DeviceName,
+    values: &Values,
+    written: &mut Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>,
+) -> Result<Option<BufferArg>> {
+    if *values == Values::default() || ast.op() != Op::Sink {
+        return Ok(None);
+    }
+    let names = lower::names(ast);
+    if names.is_empty() {
+        return Ok(None);
+    }
+    if let Some((.., buffer)) = written.iter().find(|w| w.0 == *device && w.1 == names) {
+        return Ok(Some(buffer.clone()));
+    }
+    let value = |name: &Arc<str>| values.get(name).map(|v| (v as i32).to_le_bytes());
+    let bytes: Option<Vec<[u8; 4]>> = names.iter().map(value).collect();
+    let Some(bytes) = bytes else { return Err(Error::Device(format!("a kernel has variables without values among {names:?}"))) };
+    let buffer = Buffer::from_bytes(device, DType::I32, &bytes.concat())?;
+    let buffer = BufferArg { buffer, dtype: DType::I32, len: names.len(), role: Role::Values };
+    written.push((device.clone(), names, buffer.clone()));
+    Ok(Some(buffer))
 }
 
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.

@@ -3,7 +3,7 @@
 use super::{Custom, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement};
+use crate::shape::{Bound, Dims, Movement};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -249,6 +249,35 @@ impl SpecialKind {
     }
 }
 
+/// A part of an axis.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Slice {
+    /// The axis.
+    pub axis: usize,
+    /// The first place.
+    pub start: Bound,
+    /// How many.
+    pub len: Bound,
+}
+
+impl Slice {
+    /// Does it stay inside an axis, whatever the values of variables are, and has it always an element? An axis that is such a part already is not cut again.
+    pub fn check(&self, shape: &[usize], extents: &[Option<Bound>]) -> Result<()> {
+        let Slice { axis, start, len } = self;
+        let wrong = |msg: String| Err(Error::Shape { op: "slice", msg });
+        let Some(&size) = shape.get(*axis) else { return wrong(format!("axis {axis} of {shape:?}")) };
+        if let Some(Some(extent)) = extents.get(*axis) {
+            return wrong(format!("axis {axis} of {shape:?} has the size {extent} already, which is not cut again"));
+        }
+        let within = |b: &Bound| format!("{b}, which is within {}..={}", b.min(), b.max());
+        if start.min() < 0 || len.min() < 1 || start.max().saturating_add(len.max()) > size as i64 {
+            let all = format!("axis {axis} of {shape:?} from {} on, and of length {}", within(start), within(len));
+            return wrong(format!("{all}; a part has an element and stays within 0..{size} for all values"));
+        }
+        Ok(())
+    }
+}
+
 /// The payload of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub enum Arg {
@@ -277,6 +306,19 @@ pub enum Arg {
         /// Greatest value.
         max: i64,
     },
+    /// The same with the value of this run. What is planned for all values does not have it.
+    BoundVar {
+        /// Its name.
+        name: Arc<str>,
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+        /// The value.
+        value: i64,
+    },
+    /// What a `Slice` takes of an axis.
+    Slice(Box<Slice>),
     /// Length and device of an `Iota`.
     Iota {
         /// Elements.

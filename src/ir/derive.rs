@@ -4,7 +4,7 @@
 use super::intern::Node;
 use super::{Arg, Fold, Group, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
-use crate::shape::{Dims, ShapeTracker};
+use crate::shape::{Bound, Dims, Extents, ShapeTracker, moved_extents};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +28,7 @@ pub(super) struct Facts {
 #[derive(Default)]
 struct TensorFacts {
     shape: OnceLock<Dims>,
+    extents: OnceLock<Extents>,
     view: OnceLock<(UOp, ShapeTracker)>,
     requires_grad: OnceLock<bool>,
 }
@@ -127,6 +128,15 @@ impl UOp {
     pub fn shape(&self) -> &Dims {
         fill(self, |n| &n.facts.tensor().shape, make_shape)
     }
+    /// How much of each axis is there, where that is known at run time only: the sum of variables that it is, or none for a whole axis. Empty where all are whole.
+    /// The shape has the greatest size of each.
+    pub fn extents(&self) -> &[Option<Bound>] {
+        fill(self, |n| &n.facts.tensor().extents, make_extents)
+    }
+    /// How much of an axis is there, if it is not the whole.
+    pub fn extent(&self, axis: usize) -> Option<&Bound> {
+        self.extents().get(axis)?.as_ref()
+    }
     /// For a movement op: the node under all movement ops, and how its elements are seen from here.
     pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
         let mut chain = Vec::new();
@@ -217,6 +227,11 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
         (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
         (_, Arg::Movement(m)) => m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
+        (Op::Slice, Arg::Slice(part)) => {
+            let mut s = u.src()[0].shape().clone();
+            s[part.axis] = part.len.max() as usize;
+            s
+        }
         (Op::Reduce, Arg::Reduce { axes, .. }) => {
             let mut s = u.src()[0].shape().clone();
             for &a in axes {
@@ -240,6 +255,37 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Call, _) => u.src()[0].shape().clone(),
         // Elementwise: operands have one shape, and rank 0 goes with any.
         _ => u.src().iter().map(|s| s.shape()).find(|s| !s.is_empty()).cloned().unwrap_or_default(),
+    }
+}
+
+fn make_extents(u: &UOp) -> Extents {
+    let under = || u.src()[0].extents();
+    // Whole axes are said in one way.
+    let tidy = |e: Extents| if e.iter().all(Option::is_none) { Extents::default() } else { e };
+    match (u.op(), u.arg()) {
+        (Op::Slice, Arg::Slice(part)) => {
+            let mut e: Vec<Option<Bound>> = match under() {
+                [] => vec![None; u.src()[0].shape().len()],
+                some => some.to_vec(),
+            };
+            e[part.axis] = part.len.as_number().is_none().then(|| part.len.clone());
+            tidy(e.into())
+        }
+        (_, Arg::Movement(m)) => tidy(
+            moved_extents(m, u.src()[0].shape(), under()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
+        ),
+        (Op::Reduce, Arg::Reduce { axes, .. }) => {
+            let mut e: Extents = under().into();
+            axes.iter().for_each(|&a| if let Some(e) = e.get_mut(a) { *e = None });
+            tidy(e)
+        }
+        (Op::Sink | Op::Kernel | Op::Output | Op::Shards, _) => Extents::default(),
+        (Op::Call, _) => under().into(),
+        // Elementwise: what one operand lacks is not there.
+        _ => u.src().iter().map(|s| s.extents()).find(|e| !e.is_empty()).map_or(Extents::default(), |first| {
+            let lacks = |a: usize| u.src().iter().find_map(|s| s.extent(a).cloned());
+            (0..first.len()).map(lacks).collect()
+        }),
     }
 }
 
@@ -302,7 +348,7 @@ fn make_bounds(u: &UOp) -> Bounds {
             _ => all,
         },
         Op::Var => match u.arg() {
-            Arg::Var { min, max, .. } => (*min as i128, *max as i128),
+            Arg::Var { min, max, .. } | Arg::BoundVar { min, max, .. } => (*min as i128, *max as i128),
             _ => all,
         },
         Op::Special => match u.arg() {
@@ -311,7 +357,7 @@ fn make_bounds(u: &UOp) -> Bounds {
         },
         Op::Range => (0, (of(0).1 - 1).max(0)),
         Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
-        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => of(0),
+        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Slice | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => of(0),
         op if op.is(Group::Mark) => of(0),
         Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
         Op::Cast if src[0].dtype().is_float() => all,
@@ -394,7 +440,8 @@ fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
         let extent = |r: &UOp| if r.op() == Op::Range { r.src()[0].bounds() } else { EVERYTHING };
         u.src()[1..].iter().map(extent).fold((1, 1), |n, (lo, hi)| product(n, (lo.max(0), hi.max(0))))
     } else {
-        axes.iter().map(|&a| u.src()[0].shape()[a] as i128).fold((1, 1), |n, size| product(n, (size, size)))
+        let sizes = |&a: &usize| (u.src()[0].extent(a).map(|e| e.min() as i128), u.src()[0].shape()[a] as i128);
+        axes.iter().map(sizes).fold((1, 1), |n, (least, size)| product(n, (least.unwrap_or(size), size)))
     };
     match fold {
         Fold::Max | Fold::Min if least > 0 => body,

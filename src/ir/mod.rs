@@ -18,7 +18,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, SpecialKind, Storage, StorageRef};
+pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage, StorageRef};
 pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;

@@ -144,6 +144,10 @@ ops! {
     /// Axes reversed.
     Flip(x)                     [Movement];
 
+    /// The part of an axis from a place on, with a length: both are numbers or sums of variables, and are the payload. The axis has the greatest length; how much of
+    /// it there is, is known at run time.
+    Slice(x);
+
     /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
     Reduce(x; ranges);
     /// The value stored in row-major order: a border that fusion does not cross.

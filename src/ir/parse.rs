@@ -10,10 +10,10 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
+use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement};
+use crate::shape::{Bound, Dims, Movement, moved_extents};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::str::FromStr;
@@ -159,12 +159,30 @@ impl<'a> Line<'a> {
                 if min > max {
                     return Err(format!("min={min} is above max={max}"));
                 }
-                Arg::Var { name, min, max }
+                if self.sees('}') {
+                    return Ok(Arg::Var { name, min, max });
+                }
+                let value = self.number_of("value")?;
+                if !(min..=max).contains(&value) {
+                    return Err(format!("value={value} is outside {min}..={max}"));
+                }
+                Arg::BoundVar { name, min, max, value }
+            }
+            Op::Slice => {
+                let axis = self.number_of("axis")?;
+                let mut sum = |field: &str| {
+                    let text = self.name_of(field)?;
+                    Bound::from_text(&text).ok_or_else(|| format!("{} is no sum such as 2*n[1..64] + 1", show(&text)))
+                };
+                let slice = Slice { axis, start: sum("start")?, len: sum("len")? };
+                slice.check(src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
+                Arg::Slice(Box::new(slice))
             }
             Op::Iota => Arg::Iota { len: self.number_of("len")? },
             Op::Reshape | Op::Expand | Op::Permute | Op::Pad | Op::Shrink | Op::Flip => {
                 let m = self.movement(op)?;
                 m.apply_shape(src[0].shape()).map_err(|e| e.to_string())?;
+                moved_extents(&m, src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
                 Arg::Movement(Box::new(m))
             }
             Op::Reduce => {
@@ -439,6 +457,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Param => "{slot=0 len=12 device=CPU}",
         Op::Var => "{name=\"n\" min=1 max=64}",
         Op::Iota => "{len=12}",
+        Op::Slice => "{axis=0 start=\"0\" len=\"n[1..64]\"}",
         Op::Reshape => "{reshape [3,4]}",
         Op::Expand => "{expand [3,4]}",
         Op::Permute => "{permute [1,0]}",

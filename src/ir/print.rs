@@ -162,6 +162,8 @@ impl fmt::Debug for Arg {
             }
             Arg::Param { slot, len, device } => write!(f, "slot={slot} len={len} device={}", Bare(device.as_str()))?,
             Arg::Var { name, min, max } => write!(f, "name={} min={min} max={max}", Quoted(name))?,
+            Arg::BoundVar { name, min, max, value } => write!(f, "name={} min={min} max={max} value={value}", Quoted(name))?,
+            Arg::Slice(s) => write!(f, "axis={} start={} len={}", s.axis, Quoted(&s.start.text()), Quoted(&s.len.text()))?,
             Arg::Iota { len } => write!(f, "len={len}")?,
             Arg::Movement(m) => {
                 write!(f, "{} ", m.name())?;

@@ -1,8 +1,8 @@
 //! What can be asked of a node, and how nodes are made of others.
 
-use super::{Arg, Op, Src, UOp};
+use super::{Arg, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
-use crate::shape::Movement;
+use crate::shape::{Bound, Movement};
 use smallvec::SmallVec;
 
 impl UOp {
@@ -201,6 +201,25 @@ impl UOp {
         }
         let keep = |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
+    }
+    /// A part of an axis at a place and of a length that variables are in, which is known to fit.
+    pub fn sliced(&self, axis: usize, start: Bound, len: Bound) -> UOp {
+        UOp::new(Op::Slice, self.dtype(), [self.clone()].to_src(), Arg::Slice(Box::new(Slice { axis, start, len })))
+    }
+    /// A sum of variables as a node of an integer dtype.
+    pub fn of_bound(bound: &Bound, dtype: DType) -> UOp {
+        let mut sum = UOp::constant(bound.plus(), dtype);
+        for t in bound.terms() {
+            let (name, min, max) = (t.variable.shared_name(), t.variable.min(), t.variable.max());
+            let arg = match t.value {
+                Some(value) => Arg::BoundVar { name, min, max, value },
+                None => Arg::Var { name, min, max },
+            };
+            let variable = UOp::new(Op::Var, dtype, Src::new(), arg);
+            let term = if t.times == 1 { variable } else { &variable * t.times };
+            sum = if sum.is_int(0) { term } else { &sum + &term };
+        }
+        sum
     }
     /// A fold over axes of the tensor graph, ascending; they stay with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {

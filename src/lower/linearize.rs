@@ -272,6 +272,14 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             }
         }
     }
+    // A loop begins after what says where it ends.
+    for b in 1..loops.parent.len() {
+        let end = &loops.ranges[b - 1].src()[0];
+        if end.op() != Op::Const {
+            let n = number[&end.id()];
+            items.edge(&loops, (Item::Node(n), block[n]), (Item::Loop(b), loops.parent[b]));
+        }
+    }
     // The loops that something is in, each in its parent. Parents have smaller numbers.
     for b in (1..loops.parent.len()).rev() {
         if !items.members[b].is_empty() {

@@ -13,9 +13,11 @@ mod specials;
 mod stage;
 mod tensor_core;
 mod transcendental;
+mod variables;
 
 pub use decompose::DECOMPOSE;
 pub use specials::Launch;
+pub use variables::{Variables, names};
 
 use crate::ir::{Arg, Op, UOp};
 use crate::opt::{Kernel, OptOp};
@@ -34,8 +36,10 @@ pub struct Program {
     pub colored: String,
     /// The list.
     pub uops: Vec<UOp>,
-    /// The shape of the launch.
+    /// The shape of the launch, for the greatest values of variables.
     pub launch: Launch,
+    /// What of it depends on variables.
+    pub variables: Variables,
     /// Elements of each argument, by slot.
     pub args: Vec<UOp>,
     /// What it costs.
@@ -69,7 +73,10 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         }
         clock = Instant::now();
     };
-    let args = arguments(&kernel.ast);
+    let names = names(&kernel.ast);
+    let spread = if names.is_empty() { None } else { variables::spread(kernel, target) };
+    let kernel = spread.as_ref().unwrap_or(kernel);
+    let mut args = arguments(&kernel.ast);
     // Few kernels have staged loads, so the others do without the pass.
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
     let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
@@ -79,7 +86,12 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     // Threads of a workgroup are where there are workgroups.
     let (ast, threads) = if target.grid { locals::share_reduces(&ast, threads, target) } else { (ast, threads) };
     lap(2, std::slice::from_ref(&ast), after);
-    let (ast, launch) = specials::name_positions(&ast, &threads, target);
+    let (mut ast, launch, grid) = specials::name_positions(&ast, &threads, target);
+    if !names.is_empty() {
+        let values = variables::argument(&names, args.len());
+        ast = variables::loaded(&ast, &names, &values);
+        args.push(values);
+    }
     lap(3, std::slice::from_ref(&ast), after);
     let ast = guard::guard(&ast);
     lap(4, std::slice::from_ref(&ast), after);
@@ -89,7 +101,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
-    Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, args, estimate, times }
+    Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, variables: Variables { names, grid }, args, estimate, times }
 }
 
 /// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.

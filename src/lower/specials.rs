@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use crate::opt::extent;
+use crate::opt::{extent, is_symbolic};
 use crate::opt::vector::{self, Access};
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -38,13 +38,15 @@ pub fn thread_order(ast: &UOp) -> Vec<UOp> {
 }
 
 /// The pass. Threads that copy together are in an order already, given by the numbers of their ranges.
-pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch) {
+///
+/// With them come the dimensions of the grid that end where variables say.
+pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch, Vec<(usize, UOp)>) {
     let mut launch = Launch::default();
     if !target.grid {
         // Threads of a CPU share outputs, and whatever stores them closes their range.
         let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
         launch.threads = ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
-        return (ast.clone(), launch);
+        return (ast.clone(), launch, Vec::new());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
@@ -56,6 +58,9 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
     all.extend(rest);
     let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
     launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
+    let symbolic = globals.iter().rev().enumerate().filter(|(_, r)| is_symbolic(r));
+    let grid: Vec<(usize, UOp)> = symbolic.map(|(dim, r)| (dim, r.src()[0].clone())).collect();
+    assert!(grid.is_empty() || globals.len() <= 3, "an axis of a variable has a dimension of its own");
     let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
     if threads.is_empty() {
         // Threads that are neighbours should load what lies side by side.
@@ -68,12 +73,12 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
     launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {
-        return (ast.clone(), launch);
+        return (ast.clone(), launch, grid);
     }
     // Stores do not close what the launch opens.
     let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
-    (simplify(&ast.substitute(&map)), launch)
+    (simplify(&ast.substitute(&map)), launch, grid)
 }
 
 /// Puts the ranges of the threads of a warp last, where they compute something together: those threads are the ones whose numbers are closest.

@@ -1,6 +1,6 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, stage, tensor_core};
+use super::{Kernel, Opt, OptOp, extent, is_symbolic, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range, toposort};
@@ -43,6 +43,15 @@ impl Kernel {
         let amount = if opt.amount == 0 { size } else { opt.amount };
         let product = |kinds: &[AxisKind]| -> usize { axes.iter().filter(|a| kinds.contains(&a.range_kind())).map(extent).product() };
         let output = matches!(kind, AxisKind::Global | AxisKind::Loop);
+        // What is copied or computed for many steps at once is as long as the program says.
+        let whole = match opt.op {
+            OptOp::PadTo | OptOp::Swap => false,
+            OptOp::Stage | OptOp::Tc => axes.iter().any(is_symbolic),
+            _ => is_symbolic(r),
+        };
+        if whole {
+            return refuse(format!("an axis that ends where a variable says is not cut; PADTO makes it one of {size}"));
+        }
         let divides = |what: &str| -> Result<()> {
             if amount < 2 || size % amount != 0 {
                 return Err(Error::Opt { opt: opt.to_string(), msg: format!("{what} of {amount} does not divide the axis of {size}") });
@@ -107,7 +116,7 @@ impl Kernel {
                 if !matches!(kind, AxisKind::Global | AxisKind::Loop | AxisKind::Reduce) {
                     return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
                 }
-                if amount < 2 || size % amount == 0 {
+                if amount < 2 || (size % amount == 0 && !is_symbolic(r)) {
                     return refuse(format!("the axis of {size} needs no padding to {amount}"));
                 }
                 // Padding to more than four times the size is work for nothing.
@@ -115,7 +124,7 @@ impl Kernel {
                 if padded > size * 4 {
                     return refuse(format!("an axis of {size} would become {padded}"));
                 }
-                done(pad(&self.ast, r, padded), self.locals)
+                done(widened(&self.ast, r, padded), self.locals)
             }
             OptOp::Split => {
                 // Where the launch has all positions of an output axis, its order is not a loop's.
@@ -314,10 +323,10 @@ fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
     ast.with_src(stores)
 }
 
-/// Makes a range longer. Loads and stores past the old end are guarded, and there a reduce sees its identity.
-fn pad(ast: &UOp, r: &UOp, padded: usize) -> UOp {
+/// Makes a range longer, or as long as it can be where a variable says how long it is. Loads and stores past the old end are guarded, and there a reduce sees its identity.
+pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
     let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
-    let valid = long.lt(extent(r) as i64);
+    let valid = long.lt(&r.src()[0]);
     let guard = |index: &UOp| -> UOp {
         let mut src: Src = index.src()[..2].iter().cloned().collect();
         src.push(match index.src().get(2) {

@@ -11,7 +11,7 @@
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, product, tensor_core, tile, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, product, tensor_core, tile, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -184,6 +184,14 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
         let Some(axis) = axis_of(k, &r) else { continue };
         let size = extent(&r);
         let mut amount = divisor(size, room);
+        // One that ends where a variable says has a dimension of the launch, unless there are no other threads: then it is as long as it can be, and guarded.
+        if is_symbolic(&r) {
+            let pad = room.min(size).next_power_of_two();
+            if threads(k) > 1 || pad > room || !try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
+                continue;
+            }
+            amount = Some(pad);
+        }
         if amount.unwrap_or(1) < WARP.min(room) && size > 2 * WARP && room >= WARP {
             let pad = room.min(size / 2).next_power_of_two() / 2;
             if try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
@@ -202,7 +210,7 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
 /// The reduce axis with the most steps.
 fn longest_reduce(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
-    (0..axes.len()).filter(|&i| axes[i].range_kind() == AxisKind::Reduce).max_by_key(|&i| extent(&axes[i]))
+    (0..axes.len()).filter(|&i| axes[i].range_kind() == AxisKind::Reduce && !is_symbolic(&axes[i])).max_by_key(|&i| extent(&axes[i]))
 }
 
 /// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same threads, and so is the output if it is as long.

@@ -1,7 +1,7 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, extent, gated, is_output, packed, product, slot, vector};
+use super::{Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, packed, product, slot, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -109,7 +109,7 @@ fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: 
     }
     let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
     // As many are left as there are threads.
-    match divisor(extent(&axes[axis]) / target.threads.max(1), most) {
+    match divisor(cut(&axes[axis]) / target.threads.max(1), most) {
         Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
         None => false,
     }
@@ -158,14 +158,14 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let uses: Vec<Vec<bool>> = outputs.iter().map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect()).collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
-        let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
+        let Some(lanes) = divisor(cut(v), most_lanes) else { continue };
         let parts: Vec<f64> = loads.iter().zip(&small).map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes)).collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
             _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| store_cost(a, v, lanes)).sum(),
         };
-        let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { extent(r) / lanes } else { extent(r) }).collect();
+        let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { cut(r) / lanes } else { cut(r) }).collect();
         each_tile(&sizes, budget, &mut |tile| {
             let count = |l: usize| tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>() as f64;
             let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
@@ -263,6 +263,7 @@ pub(super) fn fastest_output(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
     (0..axes.len()).find(|&i| {
         matches!(axes[i].range_kind(), AxisKind::Global | AxisKind::Loop)
+            && !is_symbolic(&axes[i])
             && k.ast.src().iter().all(|s| vector::step(&s.src()[0].src()[1], &axes[i]) == Some(1))
     })
 }
@@ -273,6 +274,7 @@ pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
     let order = k.ast.toposort();
     (0..axes.len()).find(|&i| {
         axes[i].range_kind() == AxisKind::Reduce
+            && !is_symbolic(&axes[i])
             && order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1))
     })
 }

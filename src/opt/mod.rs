@@ -15,6 +15,7 @@ pub mod vector;
 
 pub use actions::actions;
 pub use apply::replace_range;
+pub(crate) use apply::widened;
 pub use gated::gate;
 pub use heuristic::heuristic;
 
@@ -249,7 +250,17 @@ pub fn color(kind: AxisKind) -> &'static str {
     }
 }
 
-/// A range's size.
+/// Does a range end where a variable says? No optimisation cuts it, unless it is made as long as it can be first, and guarded.
+pub fn is_symbolic(r: &UOp) -> bool {
+    r.src()[0].as_int().is_none()
+}
+
+/// How much of a range may be cut off: all of it, or nothing where a variable says how long it is.
+pub(crate) fn cut(r: &UOp) -> usize {
+    if is_symbolic(r) { 1 } else { extent(r) }
+}
+
+/// A range's size, or the greatest that it can have.
 pub fn extent(r: &UOp) -> usize {
     r.src()[0].vmax() as usize
 }

@@ -7,7 +7,7 @@
 
 use super::grid::{WARP, WORKGROUP};
 use super::heuristic::try_apply;
-use super::{Kernel, Opt, OptOp, axis_of, extent, gate, is_output, vector};
+use super::{Kernel, Opt, OptOp, axis_of, cut, gate, is_output, vector};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
 use crate::symbolic::Linear;
 use crate::target::Target;
@@ -84,7 +84,7 @@ impl Product {
         };
         let loads: Vec<Operand> = body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
         let gates = axes.iter().map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id()))).collect();
-        let p = Product { sizes: axes.iter().map(extent).collect(), axes, outputs, loads, gates };
+        let p = Product { sizes: axes.iter().map(cut).collect(), axes, outputs, loads, gates };
         // Each of two factors does without outputs of the other. Where those are few, or all outputs are, threads had better share each sum.
         let only = |l: &Operand, other: &Operand| -> usize {
             let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];

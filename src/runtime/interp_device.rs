@@ -41,7 +41,7 @@ impl Backend for InterpDevice {
 struct Kernel(Interp);
 
 impl Executable for Kernel {
-    fn run(&self, args: &[Place], _launch: &Launch) -> Result<Duration> {
+    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let start = Instant::now();
         let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
@@ -51,7 +51,8 @@ impl Executable for Kernel {
             }
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;
-        self.0.run_with(&memory, self.0.launch(), &Options { races: cfg!(debug_assertions), vars: &[] })?;
+        let launch = interp::Launch { grid: launch.grid, local: launch.local, threads: launch.threads };
+        self.0.run_with(&memory, launch, &Options { races: cfg!(debug_assertions), vars: &[] })?;
         Ok(start.elapsed())
     }
 }

@@ -32,7 +32,7 @@ pub fn of_op(u: &UOp) -> f64 {
         Op::Pow => 60.0,
         Op::Div | Op::Sqrt => 4.0,
         Op::IDiv | Op::Mod => 10.0,
-        Op::Const | Op::Iota => 0.0,
+        Op::Const | Op::Var | Op::Iota | Op::Slice => 0.0,
         Op::Buffer | Op::Param | Op::Copy | Op::Output => 1.0,
         op if op.is(Group::Movement) => 0.0,
         _ => 1.0,
@@ -55,7 +55,7 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
             // stored is decided where it is made.
             Op::Expand => 0.0,
             // Only the part that is looked at is computed.
-            Op::Shrink => under * n / (u.src()[0].numel().max(1) as f64),
+            Op::Shrink | Op::Slice => under * n / (u.src()[0].numel().max(1) as f64),
             Op::Buffer | Op::Param | Op::Output => n,
             _ => under + n * of_op(u),
         };

@@ -29,8 +29,8 @@ pub struct Group {
 }
 
 impl Group {
-    fn extents(&self) -> Vec<i128> {
-        self.ranges.iter().map(|r| r.src()[0].vmax()).collect()
+    fn extents(&self) -> Vec<UOp> {
+        self.ranges.iter().map(|r| r.src()[0].clone()).collect()
     }
     /// Buffers that it writes.
     pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
@@ -96,7 +96,7 @@ pub fn group(
     let producers = |n: &usize, producer: &FxHashMap<usize, usize>| -> Vec<usize> {
         sources(n).iter().filter_map(|n| producer.get(n).copied()).collect()
     };
-    let mut by_extents: FxHashMap<(Vec<i128>, DeviceName), Vec<usize>> = FxHashMap::default();
+    let mut by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
         let copied: BTreeSet<usize> = g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();

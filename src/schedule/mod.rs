@@ -14,6 +14,7 @@ mod ranges;
 mod reuse;
 mod shards;
 mod sums;
+mod values;
 
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
@@ -21,8 +22,10 @@ pub use limits::Room;
 pub use prepare::PREPARE;
 pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
+pub use values::Values;
 
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
@@ -54,6 +57,8 @@ pub enum Role {
     Output,
     /// A value between kernels, in this block of the memory plan.
     Temporary(usize),
+    /// The values of a kernel's variables. No plan has it: it is made for a run.
+    Values,
 }
 
 /// One thing to run.
@@ -149,10 +154,10 @@ pub struct Request {
     pub reuse: Vec<Option<StorageRef>>,
 }
 
-/// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so. `room` says what a kernel
+/// The plan for the requests with the storages that are its inputs and the values of its variables, from the cache if the same graph was planned before. `room` says what a kernel
 /// of a device may have, which does not change.
-pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> (Arc<Plan>, Vec<StorageRef>, bool) {
-    let (nodes, inputs) = abstracted(requests);
+pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Result<Scheduled> {
+    let (nodes, inputs, values) = abstracted(requests)?;
     let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
     // An entry for each part, so that a list says what belongs to whom.
     let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
@@ -160,20 +165,71 @@ pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> (Ar
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
-    (plan, inputs, hit)
+    Ok(Scheduled { plan, inputs, values, hit })
 }
 
-/// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use.
-fn abstracted(requests: &[Request]) -> (Vec<UOp>, Vec<StorageRef>) {
+/// A plan with what it runs on.
+pub struct Scheduled {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// The storages that are its inputs.
+    pub inputs: Vec<StorageRef>,
+    /// The values of its variables.
+    pub values: Values,
+    /// Was the plan there already?
+    pub hit: bool,
+}
+
+/// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use, and its variables without their values.
+fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values)> {
     let mut inputs = Vec::new();
+    let mut values = Values::default();
+    let mut wrong = None;
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+    let mut value = |name: &Arc<str>, min: i64, max: i64, value: i64| wrong = wrong.take().or(values.insert(name, (min, max), value).err());
     let nodes = unmarked(&nodes, |u| {
+        match u.arg() {
+            Arg::BoundVar { name, min, max, value: v } => {
+                value(name, *min, *max, *v);
+                return Some(u.with_arg(Arg::Var { name: name.clone(), min: *min, max: *max }));
+            }
+            Arg::Slice(part) => {
+                for t in part.start.terms().iter().chain(part.len.terms()) {
+                    if let Some(v) = t.value {
+                        value(&t.variable.shared_name(), t.variable.min(), t.variable.max(), v);
+                    }
+                }
+                return None;
+            }
+            _ => {}
+        }
         let Arg::Storage(s) = u.arg() else { return None };
         let arg = Arg::Param { slot: inputs.len(), len: s.storage.len(), device: s.storage.device().clone() };
         inputs.push(s.clone());
         Some(UOp::new(Op::Param, u.dtype(), Src::new(), arg))
     });
-    (nodes, inputs)
+    match wrong {
+        Some(e) => Err(e),
+        None => Ok((unbound(nodes), inputs, values)),
+    }
+}
+
+/// Slices without the values of their variables.
+fn unbound(nodes: Vec<UOp>) -> Vec<UOp> {
+    let order = toposort(&nodes);
+    if !order.iter().any(|u| u.op() == Op::Slice) {
+        return nodes;
+    }
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &order {
+        let new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
+        let new = match new.arg() {
+            Arg::Slice(part) => new.src()[0].sliced(part.axis, part.start.unbound(), part.len.unbound()),
+            _ => new,
+        };
+        done.insert(u.id(), new);
+    }
+    nodes.iter().map(|u| done[&u.id()].clone()).collect()
 }
 
 /// Plans an abstracted graph. `reuse` has an entry for each part of each output.
@@ -294,9 +350,9 @@ fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
     let totals = cost::totals(nodes, &|_| false);
     let mut written: FxHashSet<u64> = FxHashSet::default();
     for u in nodes {
-        let simple = matches!(u.op(), Op::Const | Op::Iota) || u.op().is(Group::Movement) || u.op().is_alu();
+        let simple = matches!(u.op(), Op::Const | Op::Var | Op::Iota | Op::Slice) || u.op().is(Group::Movement) || u.op().is_alu();
         // A literal in memory is a literal in kernels all the same.
-        let free = u.op() == Op::Const || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+        let free = matches!(u.op(), Op::Const | Op::Var) || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
         if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
             written.insert(u.id());
         }

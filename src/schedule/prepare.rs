@@ -109,7 +109,7 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
         return None;
     }
     // The longest reduced axis is cut; the number of pieces is the divisor nearest to 256.
-    let axis = *axes(u).iter().max_by_key(|a| x.shape()[**a])?;
+    let axis = *axes(u).iter().filter(|a| x.extent(**a).is_none()).max_by_key(|a| x.shape()[**a])?;
     let size = x.shape()[axis];
     let pieces = (8..=1024).filter(|d| size.is_multiple_of(*d) && size / d >= 8).min_by_key(|d| d.abs_diff(256))?;
     Some(in_pieces(u, x, axis, pieces))
@@ -123,7 +123,7 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
         return None;
     }
     // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies side by side stays together.
-    let ways = axes(u).iter().flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
+    let ways = axes(u).iter().filter(|a| x.extent(**a).is_none()).flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
     let (axis, pieces) = ways.filter(|w| w.1 > 1).min_by_key(|w| w.1.abs_diff(wanted))?;
     Some(in_pieces(u, x, axis, pieces))
 }

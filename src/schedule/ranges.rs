@@ -186,10 +186,14 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn range(&mut self, extent: usize, kind: AxisKind) -> UOp {
+    /// A loop over what is there of an axis of a node.
+    fn range(&mut self, u: &UOp, axis: usize, kind: AxisKind) -> UOp {
         let id = self.next_range;
         self.next_range += 1;
-        UOp::range(extent as i64, id, kind)
+        match u.extent(axis) {
+            Some(extent) => UOp::range(UOp::of_bound(extent, DType::INDEX), id, kind),
+            None => UOp::range(u.shape()[axis] as i64, id, kind),
+        }
     }
 
     /// Records a demand and returns its number among the node's; equal demands are one.
@@ -268,7 +272,7 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
         // Leaves are read where they are; a literal is stored only if it is asked for itself, or goes to another device.
-        let leaf = is_there(u) || (u.op() == Op::Const && !forced.contains(&u.id()));
+        let leaf = is_there(u) || (matches!(u.op(), Op::Const | Op::Var) && !forced.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
@@ -281,11 +285,12 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
             let at: Indices = u
                 .shape()
                 .iter()
-                .map(|&n| {
+                .enumerate()
+                .map(|(axis, &n)| {
                     if n == 1 {
                         return UOp::int(0);
                     }
-                    let r = walk.range(n, AxisKind::Global);
+                    let r = walk.range(u, axis, AxisKind::Global);
                     ranges.push(r.clone());
                     r
                 })
@@ -335,6 +340,13 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
             let k = walk.demand(&x, at, valid, &d.loops, d.uses, d.kernel);
             d.operands.push(k);
         }
+        Op::Slice => {
+            let Arg::Slice(part) = u.arg() else { panic!("a slice without a payload: {u:?}") };
+            let mut at = d.at.clone();
+            at[part.axis] = simplify(&(&at[part.axis] + UOp::of_bound(&part.start, DType::INDEX)));
+            let k = walk.demand(&u.src()[0], at, d.valid.clone(), &d.loops, d.uses, d.kernel);
+            d.operands.push(k);
+        }
         Op::Reduce => {
             let Arg::Reduce { axes, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             let x = &u.src()[0];
@@ -343,7 +355,7 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
                 at[a] = if x.shape()[a] == 1 {
                     UOp::int(0)
                 } else {
-                    let r = walk.range(x.shape()[a], AxisKind::Reduce);
+                    let r = walk.range(x, a, AxisKind::Reduce);
                     d.opened.push(r.clone());
                     r
                 };
@@ -366,7 +378,7 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
 
 /// The decision that `cost.rs` explains.
 fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outputs_of_kernel: &[f64]) -> bool {
-    if u.op().is(Group::Movement) || matches!(u.op(), Op::Iota | Op::Const | Op::Contiguous | Op::Sink) {
+    if u.op().is(Group::Movement) || matches!(u.op(), Op::Iota | Op::Const | Op::Var | Op::Slice | Op::Contiguous | Op::Sink) {
         return false;
     }
     let n = u.numel() as f64;
@@ -495,7 +507,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                 }
             }
         }
-        if u.op() == Op::Const {
+        if matches!(u.op(), Op::Const | Op::Var) {
             for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
                 values.insert((u.id(), k), u.clone());
             }
@@ -521,9 +533,9 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         return if valid.is_int(1) || zero_there { value } else { valid.select(&value, &UOp::constant(0i64, u.dtype())) };
     }
     match u.op() {
-        Op::Const => u.clone(),
+        Op::Const | Op::Var => u.clone(),
         Op::Iota => d.at[0].cast(u.dtype()),
-        Op::Contiguous => operand(0),
+        Op::Contiguous | Op::Slice => operand(0),
         Op::Reduce => {
             let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             if d.opened.is_empty() {

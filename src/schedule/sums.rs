@@ -122,6 +122,10 @@ fn shortened(u: &UOp) -> Option<UOp> {
     let order = body.toposort();
     for range in ranges {
         let id = range.range_id();
+        // One that ends where a variable says is as short as it can be.
+        if range.src()[0].as_int().is_none() {
+            continue;
+        }
         // The longest part that any mask lets through.
         let bound = |valid: &UOp| {
             clauses(valid).iter().find_map(|c| match (c.op(), c.src()) {

@@ -9,6 +9,7 @@
 //! | `view` | one strided, masked view, in canonical form |
 //! | `compose` | two views into one, wherever one can say the same: reshape is the special case of a contiguous upper view |
 //! | `tracker` | a stack of views over a base |
+//! | `variable` | sizes and places with names, whose values differ from run to run |
 //! | `overlap` | which elements of the base are touched, and whether two views share one |
 //! | `expr` | the same maps as expressions over whatever index type the caller has |
 //!
@@ -33,6 +34,7 @@ mod expr;
 mod movement;
 mod overlap;
 mod tracker;
+mod variable;
 mod view;
 
 #[cfg(test)]
@@ -41,6 +43,7 @@ mod tests;
 pub use expr::{IndexExpr, movement_index};
 pub use movement::Movement;
 pub use tracker::ShapeTracker;
+pub use variable::{Bound, Extents, Variable, moved_extents};
 pub use view::View;
 
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::{Verdict, broken, elementwise, literal, rule, storable, variable};
 use crate::dtype::DType;
 use crate::ir::{Arg, Group, Op, UOp};
-use crate::shape::Movement;
+use crate::shape::{Movement, moved_extents};
 
 /// Checks a tensor graph.
 pub fn tensor(root: &UOp) -> Result<(), String> {
@@ -31,6 +31,13 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             rule(matches!(u.arg(), Arg::Iota { .. }) && number, "an iota has a length and is of numbers", u)
         }
         op if op.is(Group::Movement) => movement(u),
+        Op::Slice => match u.arg() {
+            Arg::Slice(part) => {
+                part.check(u.src()[0].shape(), u.src()[0].extents()).map_err(|e| broken(&format!("a slice is a part of its operand ({e})"), u))?;
+                same_dtype(u)
+            }
+            _ => Err(broken("a slice has an axis, a start and a length", u)),
+        },
         Op::Reduce => reduce(u),
         Op::Contiguous => {
             rule(
@@ -82,7 +89,10 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             elementwise(u)?;
             let mut shapes = u.src().iter().map(|s| s.shape()).filter(|s| !s.is_empty());
             let first = shapes.next();
-            rule(shapes.all(|s| Some(s) == first), "operands have one shape, or none", u)
+            rule(shapes.all(|s| Some(s) == first), "operands have one shape, or none", u)?;
+            let mut there = u.src().iter().filter(|s| !s.shape().is_empty()).map(|s| s.extents());
+            let first = there.next();
+            rule(there.all(|e| Some(e) == first), "as much of each axis is there in all operands", u)
         }
         _ => Err(broken("the op does not stand in a tensor graph", u)),
     }
@@ -105,7 +115,9 @@ fn movement(u: &UOp) -> Verdict {
     );
     rule(right, "a movement op has its movement for payload", u)?;
     same_dtype(u)?;
-    m.apply_shape(u.src()[0].shape()).map(|_| ()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))
+    let under = &u.src()[0];
+    m.apply_shape(under.shape()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))?;
+    moved_extents(m, under.shape(), under.extents()).map(|_| ()).map_err(|e| broken(&format!("a movement keeps axes of variables ({e})"), u))
 }
 
 fn shards(u: &UOp) -> Verdict {

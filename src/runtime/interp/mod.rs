@@ -193,7 +193,10 @@ impl Interp {
 
     /// Runs with options.
     pub fn run_with(&self, bufs: &[Memory<'_>], launch: Launch, options: &Options<'_>) -> Result<(), Fault> {
-        if launch != self.launch() {
+        let made = self.launch();
+        // A grid may be smaller than the greatest, where variables say how long it is.
+        let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
+        if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
             return Err(Fault::Launch(format!("launched as {launch:?}, but the program's specials say {:?}", self.launch())));
         }
         if bufs.len() != self.globals.len() {

@@ -1,0 +1,289 @@
+//! Sizes and places with names. A [`Variable`] is a name with the least and the greatest value that it may have; bound to a value it is a [`Bound`], which may be
+//! added to, subtracted from and multiplied. What is compiled knows the bounds and the name alone, so that one program serves all values.
+//!
+//! A bound is a sum of variables, each times a number, and a number: in this form equal bounds are equal, and their least and greatest values are exact.
+
+use crate::error::{Error, Result};
+use smallvec::SmallVec;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
+
+/// The greatest value that a variable may have: kernels read them as `i32`.
+const MOST: i64 = i32::MAX as i64;
+
+/// A size or a place that has a name and bounds, and a value only when a graph is run.
+///
+/// ```
+/// use picograd::Variable;
+/// let n = Variable::new("n", 1, 1024)?;
+/// assert_eq!(n.bind(37)?.value(), 37);
+/// assert_eq!(n.bind(2000).unwrap_err().to_string(), "bind: n is 2000, outside 1..=1024");
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Variable {
+    name: Arc<str>,
+    min: i64,
+    max: i64,
+}
+
+fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
+    Err(Error::Shape { op, msg })
+}
+
+impl Variable {
+    /// A variable between `min` and `max`, both included. Its name is letters, digits and `_`, and begins with no digit; sizes and places are not negative.
+    pub fn new(name: &str, min: i64, max: i64) -> Result<Variable> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return wrong("variable", format!("{name:?} is no name of letters, digits and `_` that begins with no digit"));
+        }
+        if min > max || min < 0 || max > MOST {
+            return wrong("variable", format!("{name} cannot be within {min}..={max}: the bounds ascend, from 0 to {MOST} at most"));
+        }
+        Ok(Variable { name: name.into(), min, max })
+    }
+    /// The variable with a value. One outside its bounds is an error.
+    pub fn bind(&self, value: i64) -> Result<Bound> {
+        if !(self.min..=self.max).contains(&value) {
+            return wrong("bind", format!("{} is {value}, outside {}..={}", self.name, self.min, self.max));
+        }
+        Ok(Bound { terms: smallvec::smallvec![Term { variable: self.clone(), value: Some(value), times: 1 }], plus: 0 })
+    }
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// The least value.
+    pub fn min(&self) -> i64 {
+        self.min
+    }
+    /// The greatest value.
+    pub fn max(&self) -> i64 {
+        self.max
+    }
+    /// The name as nodes hold it.
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+}
+
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}..={}]", self.name, self.min, self.max)
+    }
+}
+
+/// A variable of a sum.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Term {
+    pub(crate) variable: Variable,
+    /// Its value; none in a graph that is planned for all values.
+    pub(crate) value: Option<i64>,
+    /// How often it counts; not zero.
+    pub(crate) times: i64,
+}
+
+/// A size or place that is known now and may differ in the next run: a bound [`Variable`], or a sum of some.
+///
+/// ```
+/// use picograd::Variable;
+/// let n = Variable::new("n", 1, 1024)?.bind(37)?;
+/// let next = &n * 2 + 1;
+/// assert_eq!((next.value(), next.min(), next.max()), (75, 3, 2049));
+/// assert_eq!(format!("{n} {next}"), "n=37 2*n+1=75");
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Bound {
+    /// In the order of their names.
+    terms: SmallVec<[Term; 1]>,
+    plus: i64,
+}
+
+impl Bound {
+    /// A number.
+    pub(crate) fn number(plus: i64) -> Bound {
+        Bound { terms: SmallVec::new(), plus }
+    }
+    /// A sum, from terms in any order.
+    pub(crate) fn sum(terms: impl IntoIterator<Item = Term>, plus: i64) -> Bound {
+        let mut all: SmallVec<[Term; 1]> = SmallVec::new();
+        for t in terms {
+            match all.iter_mut().find(|a| (&a.variable, a.value) == (&t.variable, t.value)) {
+                Some(a) => a.times = a.times.saturating_add(t.times),
+                None => all.push(t),
+            }
+        }
+        all.retain(|t| t.times != 0);
+        all.sort_by(|a, b| (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(&b.variable.name, b.variable.min, b.variable.max, b.value)));
+        Bound { terms: all, plus }
+    }
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+    pub(crate) fn plus(&self) -> i64 {
+        self.plus
+    }
+    /// The number, where no variable is in it.
+    pub(crate) fn as_number(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.plus)
+    }
+    /// The same without values: what is planned for all of them.
+    pub(crate) fn unbound(&self) -> Bound {
+        Bound::sum(self.terms.iter().map(|t| Term { value: None, ..t.clone() }), self.plus)
+    }
+    fn total(&self, of: impl Fn(&Term) -> i64) -> i64 {
+        self.terms.iter().fold(self.plus, |sum, t| sum.saturating_add(t.times.saturating_mul(of(t))))
+    }
+    /// The value now. Without one, as in a graph that was planned for all values, it is the greatest.
+    pub fn value(&self) -> i64 {
+        self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
+    }
+    /// The value with these values of variables.
+    pub(crate) fn value_with(&self, value: impl Fn(&str) -> i64) -> i64 {
+        self.total(|t| value(&t.variable.name))
+    }
+    /// The least value that it can have.
+    pub fn min(&self) -> i64 {
+        self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max })
+    }
+    /// The greatest value that it can have.
+    pub fn max(&self) -> i64 {
+        self.total(|t| if t.times > 0 { t.variable.max } else { t.variable.min })
+    }
+    /// In text IR: `2*n[1..1024]=37 + 1`.
+    pub(crate) fn text(&self) -> String {
+        let term = |t: &Term| {
+            let times = if t.times == 1 { String::new() } else { format!("{}*", t.times) };
+            let value = t.value.map_or(String::new(), |v| format!("={v}"));
+            format!("{times}{}[{}..{}]{value}", t.variable.name, t.variable.min, t.variable.max)
+        };
+        let mut parts: Vec<String> = self.terms.iter().map(term).collect();
+        if self.plus != 0 || parts.is_empty() {
+            parts.push(self.plus.to_string());
+        }
+        parts.join(" + ")
+    }
+    /// What [`text`](Self::text) writes, read back.
+    pub(crate) fn from_text(text: &str) -> Option<Bound> {
+        let (mut terms, mut plus) = (Vec::new(), 0i64);
+        for part in text.split(" + ") {
+            if let Ok(number) = part.parse::<i64>() {
+                plus = plus.checked_add(number)?;
+                continue;
+            }
+            let (times, rest) = part.split_once('*').map_or(Some((1, part)), |(k, rest)| Some((k.parse::<i64>().ok()?, rest)))?;
+            let (name, rest) = rest.split_once('[')?;
+            let (bounds, value) = rest.split_once(']')?;
+            let (min, max) = bounds.split_once("..")?;
+            let variable = Variable::new(name, min.parse().ok()?, max.parse().ok()?).ok()?;
+            let value = if value.is_empty() { None } else { Some(value.strip_prefix('=')?.parse::<i64>().ok()?) };
+            if value.is_some_and(|v| !(variable.min..=variable.max).contains(&v)) {
+                return None;
+            }
+            terms.push(Term { variable, value, times });
+        }
+        Some(Bound::sum(terms, plus))
+    }
+}
+
+/// The expression and its value, as in `n+1=38`.
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, t) in self.terms.iter().enumerate() {
+            let sign = if i > 0 && t.times > 0 { "+" } else { "" };
+            match t.times {
+                1 => write!(f, "{sign}{}", t.variable.name)?,
+                -1 => write!(f, "-{}", t.variable.name)?,
+                times => write!(f, "{sign}{times}*{}", t.variable.name)?,
+            }
+        }
+        match (self.terms.is_empty(), self.plus) {
+            (true, plus) => return write!(f, "{plus}"),
+            (_, 0) => {}
+            (_, plus) => write!(f, "{plus:+}")?,
+        }
+        if self.terms.iter().all(|t| t.value.is_some()) { write!(f, "={}", self.value()) } else { Ok(()) }
+    }
+}
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! operators {
+    ($($bound:ty),*) => { $(
+        impl Add<i64> for $bound {
+            type Output = Bound;
+            fn add(self, other: i64) -> Bound { Bound { terms: self.terms.clone(), plus: self.plus.saturating_add(other) } }
+        }
+        impl Sub<i64> for $bound {
+            type Output = Bound;
+            fn sub(self, other: i64) -> Bound { Bound { terms: self.terms.clone(), plus: self.plus.saturating_sub(other) } }
+        }
+        impl Mul<i64> for $bound {
+            type Output = Bound;
+            fn mul(self, other: i64) -> Bound {
+                let times = |t: &Term| Term { times: t.times.saturating_mul(other), ..t.clone() };
+                Bound::sum(self.terms.iter().map(times), self.plus.saturating_mul(other))
+            }
+        }
+        impl Add<&Bound> for $bound {
+            type Output = Bound;
+            fn add(self, other: &Bound) -> Bound {
+                Bound::sum(self.terms.iter().chain(&other.terms).cloned(), self.plus.saturating_add(other.plus))
+            }
+        }
+        impl Sub<&Bound> for $bound {
+            type Output = Bound;
+            fn sub(self, other: &Bound) -> Bound { self + &(other * -1) }
+        }
+        impl Add<Bound> for $bound {
+            type Output = Bound;
+            fn add(self, other: Bound) -> Bound { self + &other }
+        }
+        impl Sub<Bound> for $bound {
+            type Output = Bound;
+            fn sub(self, other: Bound) -> Bound { self - &other }
+        }
+    )* };
+}
+operators!(Bound, &Bound);
+
+/// How many steps of each axis are there: of an axis that a variable is the size of, the sum that it is; none for a whole axis. Empty where all are whole.
+pub type Extents = Box<[Option<Bound>]>;
+
+/// The extents after a movement op on a shape with some, or why it cannot be done without knowing the values.
+pub fn moved_extents(m: &super::Movement, shape: &[usize], extents: &[Option<Bound>]) -> Result<Extents> {
+    use super::Movement as M;
+    if extents.is_empty() {
+        return Ok(Extents::default());
+    }
+    let refuse = |axis: usize, what: &str| -> Result<Extents> {
+        let size = extents[axis].as_ref().map_or(String::new(), |e| e.to_string());
+        wrong(m.name(), format!("axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the greatest size, {}", shape[axis]))
+    };
+    let symbolic = || (0..shape.len()).filter(|&a| extents[a].is_some());
+    match m {
+        M::Reshape(to) => {
+            let mut out = vec![None; to.len()];
+            for a in symbolic() {
+                let before: usize = shape[..a].iter().product();
+                let same = |&b: &usize| to[b] == shape[a] && to[..b].iter().product::<usize>() == before;
+                match (0..to.len()).find(same) {
+                    Some(b) if before > 0 => out[b] = extents[a].clone(),
+                    _ => return refuse(a, &format!("merged or split, as reshaping {shape:?} to {to:?} would")),
+                }
+            }
+            Ok(out.into())
+        }
+        M::Expand(_) => Ok(extents.into()),
+        M::Permute(axes) => Ok(axes.iter().map(|&a| extents[a].clone()).collect()),
+        M::Pad(by) => symbolic().find(|&a| by[a] != (0, 0)).map_or(Ok(extents.into()), |a| refuse(a, "padded")),
+        M::Shrink(to) => symbolic().find(|&a| to[a] != (0, shape[a])).map_or(Ok(extents.into()), |a| refuse(a, "cut")),
+        M::Flip(flags) => symbolic().find(|&a| flags[a]).map_or(Ok(extents.into()), |a| refuse(a, "reversed")),
+    }
+}
