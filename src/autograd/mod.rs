@@ -83,6 +83,10 @@ fn followed(u: &UOp) -> &[UOp] {
 
 /// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
+    if let Some(s) = std::iter::once(u).chain(u.src()).find(|s| s.op() == Op::Slice || !s.extents().is_empty()) {
+        let msg = format!("gradients do not go through what variables cut, as {:?} here; detach() it, or use numbers for sizes", s.op());
+        return Err(Error::Gradient(msg));
+    }
     if let Arg::Gradient(gradient) = u.arg() {
         return called(gradient, &g, followed(u));
     }

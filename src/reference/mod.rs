@@ -94,7 +94,23 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
     match (u.op(), u.arg()) {
         (Op::Const, Arg::Const(c)) => Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] },
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
-        (Op::Reduce, Arg::Reduce { fold, axes }) => reduce::reduce(src[0], *fold, axes),
+        (Op::Var, Arg::BoundVar { value, .. }) => {
+            Value { dtype: u.dtype(), shape: Dims::new(), data: vec![Const::Int(*value).cast(DType::I64, u.dtype())] }
+        }
+        // All of the greatest length, of which a reduce takes what is there.
+        (Op::Slice, Arg::Slice(part)) => {
+            let (start, len) = (part.start.value() as usize, part.len.max() as usize);
+            let range = |(axis, &n): (usize, &usize)| if axis == part.axis { (start, start + len) } else { (0, n) };
+            movement::shrink(src[0], &src[0].shape.iter().enumerate().map(range).collect::<Vec<_>>())
+        }
+        (Op::Reduce, Arg::Reduce { fold, axes }) => {
+            let there = |axis: usize| u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.value() as usize);
+            let ranges: Vec<(usize, usize)> = (0..src[0].shape.len()).map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] })).collect();
+            match u.src()[0].extents().is_empty() {
+                true => reduce::reduce(src[0], *fold, axes),
+                false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
+            }
+        }
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
         (Op::Shards, Arg::Shards { axis, .. }) => axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis)),
         (op, _) if op.is(Group::Mark) => src[0].clone(),

@@ -141,10 +141,6 @@ impl Bound {
     pub fn value(&self) -> i64 {
         self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
     }
-    /// The value with these values of variables.
-    pub(crate) fn value_with(&self, value: impl Fn(&str) -> i64) -> i64 {
-        self.total(|t| value(&t.variable.name))
-    }
     /// The least value that it can have.
     pub fn min(&self) -> i64 {
         self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max })

@@ -1,6 +1,5 @@
 //! Scaled dot-product attention, as two products and a softmax between them.
 
-use super::create::iota;
 use super::{Tensor, wrong_shape};
 
 /// How attention runs: `Attention::new().causal()`.
@@ -109,6 +108,7 @@ impl Tensor {
             if !fits(&q, &k, &v) {
                 return wrong_shape(OP, format!("query {q:?}, key {k:?} and value {v:?}; they are […, L, E], […, S, E] and […, S, V]"));
             }
+            self.no_variables(OP, [q.len() - 1])?;
             let (mut key, mut value) = (key.clone(), value.clone());
             if how.grouped {
                 let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
@@ -119,11 +119,11 @@ impl Tensor {
                 key = key.try_repeat_interleave(each, -3)?;
                 value = value.try_repeat_interleave(each, -3)?;
             }
-            let (rows, cols) = (q[q.len() - 2], k[k.len() - 2]);
             let scale = how.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
             let mut scores = self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)? * scale;
             if how.causal {
-                let seen = iota(cols).try_le(iota(rows).try_unsqueeze(-1)?)?;
+                let (row, col) = (scores.places(scores.ndim() - 2)?, scores.places(scores.ndim() - 1)?);
+                let seen = col.try_le(row)?;
                 scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
             }
             if let Some(mask) = &how.mask {

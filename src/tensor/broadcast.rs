@@ -4,7 +4,7 @@ use super::{Tensor, known, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
-use crate::shape::{Dims, Movement};
+use crate::shape::{Bound, Dims, Extents, Movement};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
@@ -79,10 +79,51 @@ pub(super) fn unify(op: &'static str, operands: &[Operand]) -> Result<Unified> {
 
 /// Brings operands together in shape and device, each in its given dtype.
 pub(super) fn unify_as(op: &'static str, operands: &[Operand], dtypes: &[DType]) -> Result<Unified> {
+    let extents = broadcast_extents(op, operands)?;
     let shape = broadcast_shapes(op, operands)?;
     let device = common_device(op, operands)?;
-    let src = operands.iter().zip(dtypes).map(|(o, &dtype)| lift(op, o, dtype, &shape)).collect::<Result<_>>()?;
+    let lifted = |(o, &dtype): (&Operand, &DType)| Ok(cut_to(lift(op, o, dtype, &shape)?, &extents));
+    let src = operands.iter().zip(dtypes).map(lifted).collect::<Result<_>>()?;
     Ok(Unified { src, dtype: dtypes[0], device })
+}
+
+/// How much of each axis is there in all operands, where variables say: an axis has one size, or is broadcast.
+fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> {
+    let nodes: SmallVec<[UOp; 3]> = operands.iter().filter_map(|o| if let Operand::Tensor(t) = o { Some(t.uop()) } else { None }).collect();
+    if nodes.iter().all(|u| u.extents().is_empty()) {
+        return Ok(Extents::default());
+    }
+    let rank = nodes.iter().map(|u| u.shape().len()).max().unwrap_or(0);
+    let mut out: Vec<Option<Bound>> = vec![None; rank];
+    for back in 1..=rank {
+        // The sizes of those that are not broadcast along the axis.
+        let size = |u: &UOp| {
+            let axis = u.shape().len().checked_sub(back)?;
+            (u.shape()[axis] != 1).then(|| u.extent(axis).cloned().unwrap_or(Bound::number(u.shape()[axis] as i64)))
+        };
+        let mut sizes = nodes.iter().filter_map(size);
+        let Some(first) = sizes.next() else { continue };
+        if let Some(other) = sizes.find(|s| *s != first) {
+            let all: Vec<String> = nodes.iter().filter(|u| !u.shape().is_empty()).map(super::variable::shown).collect();
+            return wrong_shape(op, format!("shapes {} do not broadcast: axis -{back} has sizes {first} and {other}", all.join(" and ")));
+        }
+        out[rank - back] = first.as_number().is_none().then_some(first);
+    }
+    Ok(out.into())
+}
+
+/// A node that is broadcast along axes whose sizes are variables, of those sizes.
+fn cut_to(u: UOp, extents: &[Option<Bound>]) -> UOp {
+    let mut u = u;
+    if u.shape().is_empty() {
+        return u;
+    }
+    for (axis, extent) in extents.iter().enumerate() {
+        if let (Some(extent), None) = (extent, u.extent(axis)) {
+            u = u.sliced(axis, Bound::number(0), extent.clone());
+        }
+    }
+    u
 }
 
 /// As a node of a dtype and a shape.

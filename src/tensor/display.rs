@@ -17,9 +17,13 @@ const DIGITS: usize = 8;
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let uop = self.uop();
-        // A buffer under another shape is a buffer to its user.
-        let op = if uop.op() == Op::Reshape && uop.src()[0].op() == Op::Buffer { Op::Buffer } else { uop.op() };
-        write!(f, "<Tensor {} {:?} on {}: {op:?}>", uop.dtype(), uop.shape(), self.device())
+        // A buffer under another shape, or the part of it that is there, is a buffer to its user.
+        let mut under = &uop;
+        while matches!(under.op(), Op::Reshape | Op::Slice) && (under.op() == Op::Reshape || super::realize::is_all(under)) {
+            under = &under.src()[0];
+        }
+        let op = if under.op() == Op::Buffer { Op::Buffer } else { uop.op() };
+        write!(f, "<Tensor {} {} on {}: {op:?}>", uop.dtype(), super::variable::shown(&uop), self.device())
     }
 }
 
@@ -32,7 +36,7 @@ impl fmt::Display for Tensor {
         };
         let dtype = self.dtype();
         let elements: Vec<Const> = bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
-        f.write_str(&render(&elements, dtype, &self.dims()))
+        f.write_str(&render(&elements, dtype, &self.shape()))
     }
 }
 

@@ -57,6 +57,7 @@ fn argument(i: usize, like: &Tensor) -> Result<UOp> {
         let msg = format!("callify: argument {i} is on {device}; an argument is on one device, and can be sharded inside the function");
         return Err(Error::Device(msg));
     }
+    like.no_variables("callify", 0..like.ndim())?;
     let arg = Arg::Param { slot: NEXT_SLOT.fetch_add(1, Ordering::Relaxed), len: like.numel(), device: device.clone() };
     let node = UOp::new(Op::Param, like.dtype(), Src::new(), arg).moved(Movement::Reshape(like.dims()));
     Ok(if like.uop().requires_grad() { leaf(node).0 } else { node })
@@ -81,6 +82,7 @@ impl Function {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (i, (arg, (input, device))) in args.iter().zip(&self.inputs).enumerate() {
             let node = arg.uop();
+            arg.no_variables("function", 0..arg.ndim())?;
             if node.shape() != input.shape() {
                 return wrong_shape(
                     "function",

@@ -2,9 +2,9 @@
 //! shrinks, flips and reshapes, which can be undone; lists and tensors of indices, and masks, choose from what that leaves.
 
 use super::broadcast::{Operand, broadcast_to};
-use super::{Tensor, advanced};
+use super::{Tensor, advanced, variable};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, Ranges};
+use crate::shape::{Bound, Dims, Movement, Ranges};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// In an index, an axis of size 1 that was not there.
@@ -24,6 +24,15 @@ pub enum Pick {
         end: Option<isize>,
         /// Distance between places; not zero.
         step: isize,
+    },
+    /// One place that a variable is; the axis is gone.
+    Place(Bound),
+    /// A stretch that variables say, open at an end where `None`.
+    Part {
+        /// First place.
+        start: Option<Bound>,
+        /// The place after the last.
+        end: Option<Bound>,
     },
     /// Whatever axes the others leave.
     Rest,
@@ -62,6 +71,30 @@ macro_rules! from_ints {
     )* };
 }
 from_ints! { i32 i64 isize usize }
+
+macro_rules! from_bounds {
+    ($($t:ty)*) => { $(
+        impl ToPick for $t {
+            fn to_pick(self) -> Pick { Pick::Place(self + 0) }
+        }
+        impl ToPick for Range<$t> {
+            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start + 0), end: Some(self.end + 0) } }
+        }
+        impl ToPick for RangeInclusive<$t> {
+            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start().clone() + 0), end: Some(self.end().clone() + 1) } }
+        }
+        impl ToPick for RangeFrom<$t> {
+            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start + 0), end: None } }
+        }
+        impl ToPick for RangeTo<$t> {
+            fn to_pick(self) -> Pick { Pick::Part { start: None, end: Some(self.end + 0) } }
+        }
+        impl ToPick for RangeToInclusive<$t> {
+            fn to_pick(self) -> Pick { Pick::Part { start: None, end: Some(self.end + 1) } }
+        }
+    )* };
+}
+from_bounds! { Bound &Bound }
 
 impl ToPick for RangeFull {
     fn to_pick(self) -> Pick {
@@ -199,6 +232,8 @@ impl Tensor {
         /// reads 0. A tensor of bools picks where it is true, over as many axes as it has; since the shape depends on it, it is computed at once
         /// ([`masked_select`](Self::masked_select) is lazy).
         ///
+        /// A bound variable picks a place, and ranges of them a part, as in `x.i(..n)`; one kernel serves all values (`docs/symbolic.md`).
+        ///
         /// ```
         /// use picograd::{Tensor, tensor::NewAxis};
         /// let x = Tensor::arange(0, 24, 1).reshape([2, 3, 4]);
@@ -213,8 +248,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn i | try_i(&self, index: impl Indices) -> Tensor {
-            let cut = pick("i", self, index.picks())?;
-            let part = cut.apply(self)?;
+            let (whole, picks, _) = variable::cut("i", self, index.picks())?;
+            let cut = pick("i", &whole, picks)?;
+            let part = cut.apply(&whole)?;
             if cut.places.is_empty() { Ok(part) } else { advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?) }
         }
     }
@@ -236,15 +272,17 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
-        let cut = pick("set", self, index.picks())?;
+        let (whole, picks, taken) = variable::cut("set", self, index.picks())?;
+        let cut = pick("set", &whole, picks)?;
         let value = self.written_as(value.into())?;
         let part = if cut.places.is_empty() {
             broadcast_to("set", &value, &cut.out)?
         } else {
-            advanced::written("set", &cut.apply(self)?, &cut.places, &value)?
+            advanced::written("set", &cut.apply(&whole)?, &cut.places, &value)?
         };
         let inside = Tensor::full((), true).try_expand(&cut.out)?;
-        self.assign(cut.undo(&inside)?.try_where_(cut.undo(&part)?, self)?)
+        let back = |part: &Tensor| variable::put_back("set", &cut.undo(part)?, &taken);
+        self.assign(back(&inside)?.try_where_(back(&part)?, self)?)
     }
 }
 
@@ -262,9 +300,9 @@ struct Cut {
 }
 
 /// How many axes a pick takes.
-fn takes(p: &Pick) -> usize {
+pub(super) fn takes(p: &Pick) -> usize {
     match p {
-        Pick::At(_) | Pick::Stretch { .. } => 1,
+        Pick::At(_) | Pick::Stretch { .. } | Pick::Place(_) | Pick::Part { .. } => 1,
         Pick::Tensor(t) if t.dtype().is_bool() => t.ndim(),
         Pick::Tensor(_) => 1,
         Pick::Rest | Pick::New => 0,
@@ -286,6 +324,7 @@ fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
     for p in picks {
         let axis = cut.ranges.len();
         match p {
+            Pick::Place(_) | Pick::Part { .. } => return outside(op, format!("variables in an index of {shape:?} are resolved before")),
             Pick::New => cut.out.push(1),
             Pick::Rest => (0..shape.len() - named).for_each(|_| cut.whole()),
             Pick::At(i) => {

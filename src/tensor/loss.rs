@@ -1,7 +1,7 @@
 //! Losses: how far an output is from its target, as one number or one per element. Narrow floats are computed in `f32` and rounded once.
 
 use super::create::iota;
-use super::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use super::{Axes, Tensor, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
@@ -390,8 +390,8 @@ impl Tensor {
         let loss = match reduction {
             Reduction::None => each.clone(),
             Reduction::Sum => sum()?,
-            Reduction::Mean => sum()?.try_div(each.numel() as f64)?,
-            Reduction::BatchMean => sum()?.try_div(self.dims().first().copied().unwrap_or(1) as f64)?,
+            Reduction::Mean => sum()?.try_div(each.count("loss", &Axes::from(..), 0)?)?,
+            Reduction::BatchMean => sum()?.try_div(self.count("loss", &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) }, 0)?)?,
         };
         loss.try_cast(self.as_float().dtype())
     }

@@ -9,6 +9,7 @@
 //! | `broadcast` | operands brought to one shape, dtype and device |
 //! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
 //! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
+//! | `variable` | axes whose size is a variable |
 //! | `gather`, `advanced` | elements by places that are computed |
 //! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
@@ -37,7 +38,7 @@
 use crate::dtype::{Const, DType};
 use crate::error::{Error, Result};
 use crate::ir::{DeviceName, Op, StorageRef, UOp};
-use crate::shape::{Dims, Movement};
+use crate::shape::{Dims, Movement, moved_extents};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose body is a `Result<T>`, come `try_x` with that
@@ -92,6 +93,7 @@ mod reduce;
 mod scan;
 mod shard;
 mod sort;
+mod variable;
 mod winograd;
 
 pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
@@ -189,14 +191,14 @@ impl Tensor {
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
-    /// Sizes per axis.
+    /// Sizes per axis; of one whose size is a variable the value that it is bound to.
     ///
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).shape(), [2, 3]);
     /// ```
     pub fn shape(&self) -> Vec<usize> {
-        self.uop().shape().to_vec()
+        variable::sizes(&self.uop()).to_vec()
     }
     /// The type of its elements.
     ///
@@ -223,7 +225,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([2, 3]).numel(), 6);
     /// ```
     pub fn numel(&self) -> usize {
-        self.uop().numel()
+        variable::sizes(&self.uop()).iter().product()
     }
     /// The size of an axis; a negative axis counts from the end. Panics where there is no such axis.
     ///
@@ -263,24 +265,26 @@ impl Tensor {
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }
-    /// The most that the sizes can be. Sizes are numbers, so it is the shape.
+    /// The most that the sizes can be, which is how the elements lie: the shape, but for axes whose size is a variable.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!((x.max_shape(), x.max_numel()), (vec![2, 3], 6));
+    /// use picograd::{Tensor, Variable};
+    /// let x = Tensor::zeros([8, 3]);
+    /// let part = x.i(..Variable::new("n", 1, 6)?.bind(2)?);
+    /// assert_eq!((part.shape(), part.max_shape(), part.max_numel()), (vec![2, 3], vec![6, 3], 18));
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn max_shape(&self) -> Vec<usize> {
-        self.shape()
+        self.dims().to_vec()
     }
-    /// The most elements that there can be: their number.
+    /// The most elements that there can be.
     ///
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).max_numel(), 6);
     /// ```
     pub fn max_numel(&self) -> usize {
-        self.numel()
+        self.uop().numel()
     }
     /// The value as it is now, as a tensor of its own. A `clone` is another handle on the same tensor, and sees what is assigned to it; this does not.
     ///
@@ -306,13 +310,13 @@ impl Tensor {
     fn with(&self, uop: UOp) -> Tensor {
         Tensor::new_inner(uop, self.device(), None)
     }
-    /// The node's shape, without a copy to a `Vec`.
+    /// The node's shape, of the greatest sizes.
     fn dims(&self) -> Dims {
         self.uop().shape().clone()
     }
     fn dim(&self, op: &'static str, axis: isize) -> Result<usize> {
-        let dims = self.dims();
-        Ok(dims[resolve_axis(op, axis, &dims)?])
+        let sizes = variable::sizes(&self.uop());
+        Ok(sizes[resolve_axis(op, axis, &sizes)?])
     }
     /// A literal of this tensor's dtype, of rank 0.
     fn literal(&self, value: impl Into<Const>) -> Tensor {
@@ -321,6 +325,16 @@ impl Tensor {
     /// A movement op, checked. What moves nothing adds no node.
     fn moved(&self, m: Movement) -> Result<Tensor> {
         let uop = self.uop();
+        if !uop.extents().is_empty() {
+            if let Movement::Reshape(to) = &m
+                && to.iter().product::<usize>() != uop.numel()
+            {
+                let msg = format!("{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}", variable::shown(&uop), uop.shape());
+                return wrong_shape("reshape", msg);
+            }
+            m.apply_shape(uop.shape())?;
+            moved_extents(&m, uop.shape(), uop.extents())?;
+        }
         let shape = m.apply_shape(uop.shape())?;
         let idle = match &m {
             Movement::Permute(axes) => axes.iter().enumerate().all(|(i, &a)| i == a),

@@ -12,7 +12,7 @@ use crate::exec::{self, ScheduleItem};
 use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, substitute_all, toposort, walk_values};
 use crate::runtime::{Buffer, Device, device::canonical};
 use crate::schedule::Request;
-use crate::shape::Movement;
+use crate::shape::{Bound, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -64,10 +64,15 @@ pub(super) fn buffer(bytes: Vec<u8>, dtype: DType, device: &DeviceName) -> UOp {
 /// The node under reshapes and marks: it has the same elements.
 fn base(u: &UOp) -> &UOp {
     let mut base = u;
-    while base.op() == Op::Reshape || base.op().is(Group::Mark) {
+    while base.op() == Op::Reshape || base.op().is(Group::Mark) || is_all(base) {
         base = &base.src()[0];
     }
     base
+}
+
+/// Is a node all that is there of an axis, which lies as the node under it does?
+pub(super) fn is_all(u: &UOp) -> bool {
+    matches!(u.arg(), Arg::Slice(part) if part.start.as_number() == Some(0) && u.shape() == u.src()[0].shape())
 }
 
 /// The storage of a node that is a whole buffer under some shape; of one over several devices that of each part.
@@ -86,7 +91,12 @@ fn is_stored(u: &UOp) -> bool {
 
 /// What takes the place of a node whose elements are known: the buffer, and beside it whatever gradients need of the node.
 fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
-    let value = if buffer.shape() == u.shape() { buffer.clone() } else { buffer.moved(Movement::Reshape(u.shape().clone())) };
+    let mut value = if buffer.shape() == u.shape() { buffer.clone() } else { buffer.moved(Movement::Reshape(u.shape().clone())) };
+    for (axis, extent) in u.extents().iter().enumerate() {
+        if let Some(extent) = extent {
+            value = value.sliced(axis, Bound::number(0), extent.clone());
+        }
+    }
     match u.op() {
         Op::Leaf => u.with_src([value].to_src()),
         _ if u.requires_grad() => UOp::new(Op::Computed, u.dtype(), [value, u.clone()].to_src(), Arg::None),
@@ -329,7 +339,7 @@ impl Tensor {
                 read_by(&[base(&uop).clone()])?;
                 return match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
-                    _ => Buffer::of(storages[0]).read(),
+                    _ => Ok(super::variable::there(Buffer::of(storages[0]).read()?, &uop)),
                 };
             }
         }
@@ -354,7 +364,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn to_rows<T: Element>(&self) -> Result<Vec<Vec<T>>> {
-        let [rows, cols] = self.dims()[..] else {
+        let [rows, cols] = self.shape()[..] else {
             return wrong_shape("to_rows", format!("takes a matrix, and was given {:?}; to_vec gives all elements", self.dims()));
         };
         let all = self.to_vec::<T>()?;
@@ -373,7 +383,8 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn replace(&self, other: &Tensor) -> Result<()> {
-        if (self.dims(), self.dtype()) != (other.dims(), other.dtype()) {
+        let extents = |t: &Tensor| t.uop().extents().to_vec();
+        if (self.dims(), self.dtype(), extents(self)) != (other.dims(), other.dtype(), extents(other)) {
             let (a, b) = ((self.dtype(), self.dims()), (other.dtype(), other.dims()));
             return wrong_shape("replace", format!("{} {:?} by {} {:?}; assign converts", a.0, a.1, b.0, b.1));
         }

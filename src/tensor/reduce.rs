@@ -1,11 +1,11 @@
 //! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several, `x.sum(keepdim(-1))` to keep them with size 1.
 
-use super::create::iota;
+use super::broadcast::Operand;
 use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Arg, Fold, Op};
-use crate::shape::{Dims, Movement};
+use crate::shape::{Bound, Dims, Movement};
 use rustc_hash::FxHashSet;
 
 /// Several tensors combined from left to right.
@@ -244,21 +244,27 @@ impl Tensor {
 
     /// The mean, in a dtype that sums can be made in.
     pub(super) fn wide_mean(&self, op: &'static str, axes: &Axes) -> Result<Tensor> {
-        let count = self.count(op, axes)?;
-        self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(count as f64)
+        self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
     }
 
     pub(super) fn wide_var(&self, op: &'static str, axes: &Axes, correction: usize) -> Result<Tensor> {
-        let count = self.count(op, axes)?;
+        let count = self.count(op, axes, correction)?;
         let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
         let squares = self.as_wide_float().try_sub(mean)?.square();
-        squares.fold(op, Fold::Add, axes)?.try_div(count.saturating_sub(correction) as f64)
+        squares.fold(op, Fold::Add, axes)?.try_div(count)
     }
 
-    /// The number of elements that fold into one.
-    fn count(&self, op: &'static str, axes: &Axes) -> Result<usize> {
-        let dims = self.dims();
-        Ok(axes.resolve(op, &dims)?.0.iter().map(|&axis| dims[axis]).product())
+    /// The number of elements that fold into one, less a few, but not below zero. Where variables are in it, it is computed.
+    pub(super) fn count(&self, op: &'static str, axes: &Axes, less: usize) -> Result<Operand> {
+        let (dims, uop) = (self.dims(), self.uop());
+        let axes = axes.resolve(op, &dims)?.0;
+        let extents: Vec<&Bound> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
+        let number: usize = axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
+        let Some((first, rest)) = extents.split_first() else { return Ok((number.saturating_sub(less) as f64).into()) };
+        let float = |b: &Bound| Tensor::from(b).try_cast(self.as_wide_float().dtype());
+        let some = rest.iter().try_fold(float(first)?, |n, b| n.try_mul(float(b)?))?;
+        let count = some.try_mul(number as f64)?.try_sub(less as f64)?;
+        Ok(count.try_maximum(0.0)?.into())
     }
 
     fn place_of(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
@@ -277,7 +283,7 @@ impl Tensor {
         // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
         let is_best = x.try_eq(&best)?;
         let is_best = if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
-        let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;
+        let places = x.places(at)?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
         place.fold(op, Fold::Min, axis)

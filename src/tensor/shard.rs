@@ -110,6 +110,7 @@ impl Tensor {
 
     /// The tensor over these devices, cut along an axis at these places.
     fn spread(&self, devices: &[DeviceName], cuts: Option<(usize, Vec<usize>)>) -> Result<Tensor> {
+        self.no_variables("shard", 0..self.ndim())?;
         // Only what lies in one piece can be copied from a file.
         if *self.device() == disk::device() {
             return self.try_to(devices[0].as_str())?.spread(devices, cuts);

@@ -1,0 +1,163 @@
+//! Tensors with axes whose size, or place, is a [`Bound`]: parts that variables cut out, numbers that variables are, and what of such an axis there is on the host.
+//!
+//! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read by anyone. Methods that would need the size as a number refuse it, here
+//! and in `moved` and `unify`, which everything else goes through.
+
+use super::broadcast::Operand;
+use super::create::iota;
+use super::index::Pick;
+use super::{Tensor, wrong_shape};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Slice, UOp};
+use crate::shape::{Bound, Dims, Movement};
+
+impl From<&Bound> for Tensor {
+    /// The value as a tensor of `i32` without axes. One kernel serves all values.
+    fn from(bound: &Bound) -> Tensor {
+        Tensor::from_uop(UOp::of_bound(bound, DType::I32), super::realize::default_device())
+    }
+}
+impl From<&Bound> for Operand {
+    fn from(bound: &Bound) -> Operand {
+        Operand::Tensor(Tensor::from(bound))
+    }
+}
+impl From<Bound> for Tensor {
+    fn from(bound: Bound) -> Tensor {
+        Tensor::from(&bound)
+    }
+}
+impl From<Bound> for Operand {
+    fn from(bound: Bound) -> Operand {
+        Operand::from(&bound)
+    }
+}
+
+/// Sizes as a user reads them: `[n=37, 4]`.
+pub(super) fn shown(u: &UOp) -> String {
+    let size = |(axis, n): (usize, &usize)| u.extent(axis).map_or_else(|| n.to_string(), |e| e.to_string());
+    format!("[{}]", u.shape().iter().enumerate().map(size).collect::<Vec<_>>().join(", "))
+}
+
+/// The part that is there of elements that lie as those of the greatest sizes do.
+pub(super) fn there(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
+    let (dims, shape) = (uop.shape(), sizes(uop));
+    if *dims == shape {
+        return bytes;
+    }
+    let (mut row, mut out) = (uop.dtype().itemsize(), bytes);
+    for axis in (0..dims.len()).rev() {
+        let (all, some) = (row * dims[axis], row * shape[axis]);
+        if all != some {
+            out = out.chunks_exact(all).flat_map(|r| &r[..some]).copied().collect();
+        }
+        row = some;
+    }
+    out
+}
+
+/// The sizes of this run.
+pub(super) fn sizes(u: &UOp) -> Dims {
+    u.shape().iter().enumerate().map(|(axis, &n)| u.extent(axis).map_or(n, |e| e.value() as usize)).collect()
+}
+
+impl Tensor {
+    /// A part of an axis, where a number or a variable says.
+    pub(super) fn part(&self, op: &'static str, axis: usize, start: Bound, len: Bound) -> Result<Tensor> {
+        if self.device().is_several() {
+            return Err(Error::Device(format!("{op}: a tensor over {} is not cut where variables say; bring it together with .to(…)", self.device())));
+        }
+        let uop = self.uop();
+        let part = Slice { axis, start, len };
+        part.check(uop.shape(), uop.extents()).map_err(|e| renamed(op, e))?;
+        Ok(self.with(uop.sliced(axis, part.start, part.len)))
+    }
+
+    /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is there.
+    pub(super) fn places(&self, axis: usize) -> Result<Tensor> {
+        let (uop, dims) = (self.uop(), self.dims());
+        let line = iota(dims[axis]).moved(Movement::reshape((0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 })))?;
+        match uop.extent(axis) {
+            Some(extent) => line.part("places", axis, Bound::number(0), extent.clone()),
+            None => Ok(line),
+        }
+    }
+
+    /// Is there an axis whose size a variable is? What needs a number in its place refuses it.
+    pub(super) fn no_variables(&self, op: &'static str, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+        let uop = self.uop();
+        match axes.into_iter().find_map(|a| Some((a, uop.extent(a)?))) {
+            Some((axis, extent)) => {
+                wrong_shape(op, format!("axis {axis} of {} has the size {extent}, and the operation needs a number", shown(&uop)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn renamed(op: &'static str, e: Error) -> Error {
+    match e {
+        Error::Shape { msg, .. } => Error::Shape { op, msg },
+        other => other,
+    }
+}
+
+/// An axis that variables cut: how long it was, and where the part begins. The length of the part is a number.
+pub(super) struct Taken {
+    axis: usize,
+    size: usize,
+    start: Bound,
+    len: Bound,
+}
+
+/// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and tensors.
+pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Tensor, Vec<Pick>, Vec<Taken>)> {
+    if !picks.iter().any(|p| matches!(p, Pick::Place(_) | Pick::Part { .. })) {
+        return Ok((x.clone(), picks, Vec::new()));
+    }
+    let rank = x.ndim();
+    let named: usize = picks.iter().map(super::index::takes).sum();
+    let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
+    for pick in picks {
+        let takes = if matches!(pick, Pick::Rest) { rank.saturating_sub(named) } else { super::index::takes(&pick) };
+        if axis + takes > rank {
+            return Err(Error::Index { op, msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())) });
+        }
+        let whole = Pick::Stretch { start: None, end: None, step: 1 };
+        let (start, len, left) = match pick {
+            Pick::Place(at) => (at, Bound::number(1), Pick::At(0)),
+            Pick::Part { start, end } => {
+                let size = Bound::number(x.dims()[axis] as i64);
+                let start = start.unwrap_or(Bound::number(0));
+                let len = end.unwrap_or(size) - &start;
+                (start, len, whole)
+            }
+            other => {
+                rest.push(other);
+                axis += takes;
+                continue;
+            }
+        };
+        taken.push(Taken { axis, size: x.dims()[axis], start: start.clone(), len: len.clone() });
+        x = x.part(op, axis, start, len)?;
+        rest.push(left);
+        axis += takes;
+    }
+    Ok((x, rest, taken))
+}
+
+/// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as the axis has places, and cut out so that it lands in its place.
+pub(super) fn put_back(op: &'static str, part: &Tensor, taken: &[Taken]) -> Result<Tensor> {
+    let mut x = part.clone();
+    for t in taken.iter().rev() {
+        if t.len.as_number().is_none() {
+            let msg = format!("a part of axis {} of the length {} is not written; write one whose length is a number", t.axis, t.len);
+            return wrong_shape(op, msg);
+        }
+        let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
+        let size = Bound::number(t.size as i64);
+        x = x.moved(Movement::pad(zeros))?.part(op, t.axis, &size - &t.start, size)?;
+    }
+    Ok(x)
+}
