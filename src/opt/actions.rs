@@ -1,6 +1,6 @@
 //! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were seen to be of use.
 
-use super::{Kernel, Opt, OptOp, extent};
+use super::{Kernel, Opt, OptOp, extent, is_symbolic};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -72,8 +72,9 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         if !COPIES.contains(&size) && (2..=16).contains(&size) {
             add(if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast }, &[size]);
         }
-        // Padding is work for nothing, so only where it is little.
-        let padded = PADDED.into_iter().filter(|p| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5);
+        // Padding is work for nothing, so only where it is little, or makes an axis that a variable ends one that can be cut.
+        let little = |p: &usize| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5;
+        let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
     opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()

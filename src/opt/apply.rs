@@ -326,7 +326,11 @@ fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
 /// Makes a range longer, or as long as it can be where a variable says how long it is. Loads and stores past the old end are guarded, and there a reduce sees its identity.
 pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
     let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
-    let valid = long.lt(&r.src()[0]);
+    let mut valid = long.lt(&r.src()[0]);
+    if is_symbolic(r) && padded > extent(r) {
+        // The variable is no greater, which a proof by bounds does not see.
+        valid = valid.and(&long.lt(extent(r) as i64));
+    }
     let guard = |index: &UOp| -> UOp {
         let mut src: Src = index.src()[..2].iter().cloned().collect();
         src.push(match index.src().get(2) {

@@ -191,7 +191,8 @@ impl Walk<'_> {
         let id = self.next_range;
         self.next_range += 1;
         match u.extent(axis) {
-            Some(extent) => UOp::range(UOp::of_bound(extent, DType::INDEX), id, kind),
+            // In its simple form, because what is simplified later must name the same range.
+            Some(extent) => UOp::range(simplify(&UOp::of_bound(extent, DType::INDEX)), id, kind),
             None => UOp::range(u.shape()[axis] as i64, id, kind),
         }
     }

@@ -118,11 +118,14 @@ pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Ten
     }
     let rank = x.ndim();
     let named: usize = picks.iter().map(super::index::takes).sum();
+    if named > rank {
+        return Err(Error::Index { op, msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())) });
+    }
     let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
     for pick in picks {
-        let takes = if matches!(pick, Pick::Rest) { rank.saturating_sub(named) } else { super::index::takes(&pick) };
+        let takes = if matches!(pick, Pick::Rest) { rank - named } else { super::index::takes(&pick) };
         if axis + takes > rank {
-            return Err(Error::Index { op, msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())) });
+            return Err(Error::Index { op, msg: "`..` stands twice, and once is the most".into() });
         }
         let whole = Pick::Stretch { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {

@@ -143,6 +143,8 @@ const NO_GRADIENT: &[Op] = &[
     Op::Buffer,
     Op::Param,
     Op::Var,
+    // What a variable cuts: an error, tested in `tests/symbolic_shapes.rs`.
+    Op::Slice,
     Op::Iota,
     Op::Sink,
     Op::IDiv,

@@ -92,10 +92,21 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let (a, b) = (rng.next() as i64, rng.size() as i64);
             Arg::Var { name: name(rng).into(), min: a.min(b), max: a.max(b) }
         }
+        Op::Slice => {
+            let axis = rng.below(src[0].shape().len().max(1));
+            let size = *src[0].shape().get(axis)? as i64;
+            let most = 1 + rng.below(size.max(1) as usize) as i64;
+            let n = crate::shape::Variable::new("n", 1, most).ok()?.bind(1 + rng.below(most as usize) as i64).ok()?;
+            let len = if rng.coin() { n.unbound() } else { n };
+            let slice = crate::ir::Slice { axis, start: crate::shape::Bound::number(rng.below((size - most).max(0) as usize + 1) as i64), len };
+            slice.check(src[0].shape(), src[0].extents()).ok()?;
+            Arg::Slice(Box::new(slice))
+        }
         Op::Iota => Arg::Iota { len: rng.below(40) },
         _ if op.is(crate::ir::Group::Movement) => {
             let m = movement(rng, op, src[0].shape());
             m.apply_shape(src[0].shape()).ok()?;
+            crate::shape::moved_extents(&m, src[0].shape(), src[0].extents()).ok()?;
             Arg::Movement(Box::new(m))
         }
         Op::Reduce => {
