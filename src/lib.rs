@@ -73,6 +73,11 @@ pub struct Opts;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
+/// The examples of the page on sizes that are variables, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/symbolic.md")]
+pub struct Symbolic;
+
 /// The examples of the page on several devices, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/sharding.md")]

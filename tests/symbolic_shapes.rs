@@ -56,7 +56,7 @@ fn agree(name: &str, device: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor) -> Ten
 }
 
 fn everywhere(name: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor, &str) -> Tensor) {
-    for device in ["CPU", "INTERP"] {
+    for device in picograd::testing::devices() {
         agree(name, device, |cut| f(cut, device));
     }
 }
@@ -69,6 +69,7 @@ fn elementwise() {
     everywhere("broadcast", |cut, d| cut(&data(&[9, 4], d)) + data(&[4], d) + data(&[1, 4], d));
     everywhere("product of both", |cut, d| cut(&data(&[9], d)).unsqueeze(1) * cut(&data(&[9], d)));
     everywhere("moved", |cut, d| cut(&data(&[9, 2, 6], d)).permute([2, 0, 1]).reshape([3, 2, -1, 2]).flip([0]).contiguous());
+    everywhere("many axes", |cut, d| cut(&data(&[9, 2, 3, 4, 5], d)).permute([4, 0, 3, 2, 1]) + data(&[5, 1, 4, 3, 2], d));
     everywhere("cast", |cut, d| cut(&data(&[9, 2], d)).cast(DType::I32).cast(DType::F32));
 }
 
@@ -98,9 +99,7 @@ fn what_is_made_of_reduces() {
         let sums = cut(&data(&[9, 8], d)).sum(1).contiguous();
         &sums / sums.sum(0)
     });
-    everywhere("mean squared", |cut, d| {
-        cut(&data(&[9, 8], d)).mse_loss(&cut(&data(&[9, 8], d).exp()), picograd::tensor::Reduction::Mean)
-    });
+    everywhere("mean squared", |cut, d| cut(&data(&[9, 8], d)).mse_loss(&cut(&data(&[9, 8], d).exp()), picograd::tensor::Reduction::Mean));
 }
 
 #[test]
@@ -171,10 +170,11 @@ fn storage(t: &Tensor) -> u64 {
 fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
     let _alone = alone();
     const STEPS: usize = 20;
-    for device in ["CPU", "INTERP"] {
+    for device in picograd::testing::devices() {
         let empty = || Tensor::zeros([STEPS, 2, 4]).to(device).contiguous().realize().unwrap();
         let (keys, values) = (empty(), empty());
-        let (all_k, all_v, all_q) = (data(&[STEPS, 2, 4], device), data(&[STEPS, 2, 4], device).exp().realize().unwrap(), data(&[STEPS, 2, 4], device));
+        let (all_k, all_v, all_q) =
+            (data(&[STEPS, 2, 4], device), data(&[STEPS, 2, 4], device).exp().realize().unwrap(), data(&[STEPS, 2, 4], device));
         let pos = Variable::new("pos", 0, STEPS as i64 - 1).unwrap();
         let memory = storage(&keys);
         for step in 0..STEPS {

@@ -271,12 +271,16 @@ fn make_extents(u: &UOp) -> Extents {
             e[part.axis] = part.len.as_number().is_none().then(|| part.len.clone());
             tidy(e.into())
         }
-        (_, Arg::Movement(m)) => tidy(
-            moved_extents(m, u.src()[0].shape(), under()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
-        ),
+        (_, Arg::Movement(m)) => {
+            tidy(moved_extents(m, u.src()[0].shape(), under()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")))
+        }
         (Op::Reduce, Arg::Reduce { axes, .. }) => {
             let mut e: Extents = under().into();
-            axes.iter().for_each(|&a| if let Some(e) = e.get_mut(a) { *e = None });
+            axes.iter().for_each(|&a| {
+                if let Some(e) = e.get_mut(a) {
+                    *e = None
+                }
+            });
             tidy(e)
         }
         (Op::Sink | Op::Kernel | Op::Output | Op::Shards, _) => Extents::default(),
@@ -357,7 +361,9 @@ fn make_bounds(u: &UOp) -> Bounds {
         },
         Op::Range => (0, (of(0).1 - 1).max(0)),
         Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
-        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Slice | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => of(0),
+        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Slice | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => {
+            of(0)
+        }
         op if op.is(Group::Mark) => of(0),
         Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
         Op::Cast if src[0].dtype().is_float() => all,

@@ -101,7 +101,16 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
-    Program { name: kernel.name(), colored: kernel.colored_name(), uops, launch, variables: Variables { names, grid }, args, estimate, times }
+    Program {
+        name: kernel.name(),
+        colored: kernel.colored_name(),
+        uops,
+        launch,
+        variables: Variables { names, grid },
+        args,
+        estimate,
+        times,
+    }
 }
 
 /// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.

@@ -3,8 +3,8 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use crate::opt::{extent, is_symbolic};
 use crate::opt::vector::{self, Access};
+use crate::opt::{extent, is_symbolic};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;

@@ -105,7 +105,8 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         }
         (Op::Reduce, Arg::Reduce { fold, axes }) => {
             let there = |axis: usize| u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.value() as usize);
-            let ranges: Vec<(usize, usize)> = (0..src[0].shape.len()).map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] })).collect();
+            let ranges: Vec<(usize, usize)> =
+                (0..src[0].shape.len()).map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] })).collect();
             match u.src()[0].extents().is_empty() {
                 true => reduce::reduce(src[0], *fold, axes),
                 false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),

@@ -117,7 +117,9 @@ impl Bound {
             }
         }
         all.retain(|t| t.times != 0);
-        all.sort_by(|a, b| (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(&b.variable.name, b.variable.min, b.variable.max, b.value)));
+        all.sort_by(|a, b| {
+            (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(&b.variable.name, b.variable.min, b.variable.max, b.value))
+        });
         Bound { terms: all, plus }
     }
     pub(crate) fn terms(&self) -> &[Term] {
@@ -260,7 +262,10 @@ pub fn moved_extents(m: &super::Movement, shape: &[usize], extents: &[Option<Bou
     }
     let refuse = |axis: usize, what: &str| -> Result<Extents> {
         let size = extents[axis].as_ref().map_or(String::new(), |e| e.to_string());
-        wrong(m.name(), format!("axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the greatest size, {}", shape[axis]))
+        wrong(
+            m.name(),
+            format!("axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the greatest size, {}", shape[axis]),
+        )
     };
     let symbolic = || (0..shape.len()).filter(|&a| extents[a].is_some());
     match m {

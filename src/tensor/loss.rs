@@ -391,7 +391,9 @@ impl Tensor {
             Reduction::None => each.clone(),
             Reduction::Sum => sum()?,
             Reduction::Mean => sum()?.try_div(each.count("loss", &Axes::from(..), 0)?)?,
-            Reduction::BatchMean => sum()?.try_div(self.count("loss", &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) }, 0)?)?,
+            Reduction::BatchMean => {
+                sum()?.try_div(self.count("loss", &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) }, 0)?)?
+            }
         };
         loss.try_cast(self.as_float().dtype())
     }

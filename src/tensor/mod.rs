@@ -329,7 +329,11 @@ impl Tensor {
             if let Movement::Reshape(to) = &m
                 && to.iter().product::<usize>() != uop.numel()
             {
-                let msg = format!("{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}", variable::shown(&uop), uop.shape());
+                let msg = format!(
+                    "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}",
+                    variable::shown(&uop),
+                    uop.shape()
+                );
                 return wrong_shape("reshape", msg);
             }
             m.apply_shape(uop.shape())?;

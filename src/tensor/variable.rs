@@ -66,7 +66,10 @@ impl Tensor {
     /// A part of an axis, where a number or a variable says.
     pub(super) fn part(&self, op: &'static str, axis: usize, start: Bound, len: Bound) -> Result<Tensor> {
         if self.device().is_several() {
-            return Err(Error::Device(format!("{op}: a tensor over {} is not cut where variables say; bring it together with .to(…)", self.device())));
+            return Err(Error::Device(format!(
+                "{op}: a tensor over {} is not cut where variables say; bring it together with .to(…)",
+                self.device()
+            )));
         }
         let uop = self.uop();
         let part = Slice { axis, start, len };

@@ -33,7 +33,8 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         op if op.is(Group::Movement) => movement(u),
         Op::Slice => match u.arg() {
             Arg::Slice(part) => {
-                part.check(u.src()[0].shape(), u.src()[0].extents()).map_err(|e| broken(&format!("a slice is a part of its operand ({e})"), u))?;
+                part.check(u.src()[0].shape(), u.src()[0].extents())
+                    .map_err(|e| broken(&format!("a slice is a part of its operand ({e})"), u))?;
                 same_dtype(u)
             }
             _ => Err(broken("a slice has an axis, a start and a length", u)),
@@ -117,7 +118,9 @@ fn movement(u: &UOp) -> Verdict {
     same_dtype(u)?;
     let under = &u.src()[0];
     m.apply_shape(under.shape()).map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))?;
-    moved_extents(m, under.shape(), under.extents()).map(|_| ()).map_err(|e| broken(&format!("a movement keeps axes of variables ({e})"), u))
+    moved_extents(m, under.shape(), under.extents())
+        .map(|_| ())
+        .map_err(|e| broken(&format!("a movement keeps axes of variables ({e})"), u))
 }
 
 fn shards(u: &UOp) -> Verdict {

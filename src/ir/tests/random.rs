@@ -98,7 +98,8 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let most = 1 + rng.below(size.max(1) as usize) as i64;
             let n = crate::shape::Variable::new("n", 1, most).ok()?.bind(1 + rng.below(most as usize) as i64).ok()?;
             let len = if rng.coin() { n.unbound() } else { n };
-            let slice = crate::ir::Slice { axis, start: crate::shape::Bound::number(rng.below((size - most).max(0) as usize + 1) as i64), len };
+            let slice =
+                crate::ir::Slice { axis, start: crate::shape::Bound::number(rng.below((size - most).max(0) as usize + 1) as i64), len };
             slice.check(src[0].shape(), src[0].extents()).ok()?;
             Arg::Slice(Box::new(slice))
         }

@@ -216,7 +216,16 @@ pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
     let store = UOp::new(Op::Store, DType::VOID, [place(&args[0], 0), fma.clone()].into_iter().collect::<Src>(), Arg::None);
     let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
     let (name, launch) = ("fuses".to_string(), Launch::default());
-    let program = Program { colored: name.clone(), name, uops, launch, variables: Default::default(), args, estimate: Default::default(), times: Default::default() };
+    let program = Program {
+        colored: name.clone(),
+        name,
+        uops,
+        launch,
+        variables: Default::default(),
+        args,
+        estimate: Default::default(),
+        times: Default::default(),
+    };
     let kernel = Kernel::new(shared, wgsl, wgsl.render(&program.name, &program.uops)?, &program)?;
     let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
     let (out, given) = (out?, given?);
