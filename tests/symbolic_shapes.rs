@@ -275,7 +275,7 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
 
 /// The message of what must not go through.
 fn refused(result: picograd::Result<Tensor>, parts: &[&str]) {
-    let message = result.err().expect("an error").to_string();
+    let message = result.expect_err("an error").to_string();
     assert!(parts.iter().all(|p| message.contains(p)), "{message:?} lacks one of {parts:?}");
 }
 

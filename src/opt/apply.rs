@@ -329,7 +329,7 @@ pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
     let mut valid = long.lt(&r.src()[0]);
     if is_symbolic(r) && padded > extent(r) {
         // The variable is no greater, which a proof by bounds does not see.
-        valid = valid.and(&long.lt(extent(r) as i64));
+        valid = valid.and(long.lt(extent(r) as i64));
     }
     let guard = |index: &UOp| -> UOp {
         let mut src: Src = index.src()[..2].iter().cloned().collect();
