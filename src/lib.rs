@@ -55,7 +55,7 @@ pub mod verify;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::Device;
-pub use tensor::{Tensor, no_grad};
+pub use tensor::{Jit, Tensor, no_grad};
 
 /// The examples of the quickstart, run as tests.
 #[cfg(doctest)]

@@ -36,6 +36,10 @@ impl Facts {
     fn tensor(&self) -> &TensorFacts {
         self.tensor.get_or_init(Box::default)
     }
+    /// The node that the view is of, where it has been asked for.
+    pub(super) fn view_of(&self) -> Option<&UOp> {
+        self.tensor.get()?.view.get().map(|v| &v.0)
+    }
     /// Takes out the node that the view is of.
     pub(super) fn take_view(&mut self) -> Option<UOp> {
         self.tensor.get_mut()?.view.take().map(|v| v.0)

@@ -81,7 +81,7 @@ pub enum Step {
 
 impl Step {
     /// Buffers that the step reads.
-    fn reads(&self) -> Vec<usize> {
+    pub fn reads(&self) -> Vec<usize> {
         match self {
             Step::Copy { from, .. } => vec![*from],
             Step::Kernel { ast, buffers, .. } => {
@@ -94,7 +94,7 @@ impl Step {
         }
     }
     /// Buffers that it writes.
-    fn writes(&self) -> Vec<usize> {
+    pub fn writes(&self) -> Vec<usize> {
         match self {
             Step::Copy { to, .. } => vec![*to],
             Step::Kernel { ast, buffers, .. } => match ast.arg() {
@@ -149,18 +149,30 @@ pub struct Request {
     pub reuse: Vec<Option<StorageRef>>,
 }
 
-/// The plan for the requests and the storages that are its inputs, from the cache if the same graph was planned before. The flag says so. `room` says what a kernel
-/// of a device may have, which does not change.
-pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> (Arc<Plan>, Vec<StorageRef>, bool) {
+/// A plan for requests.
+pub struct Found {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// What was planned: the graph with numbers in place of storages.
+    pub graph: UOp,
+    /// The storages that are its inputs, by number.
+    pub inputs: Vec<StorageRef>,
+    /// Was the same graph planned before?
+    pub hit: bool,
+}
+
+/// The plan for the requests, from the cache if the same graph was planned before. `room` says what a kernel of a device may have, which does not change.
+pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Found {
     let (nodes, inputs) = abstracted(requests);
     let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
     // An entry for each part, so that a list says what belongs to whom.
     let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
     let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
-    let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
+    let graph = UOp::sink(nodes.iter().cloned().collect::<Src>());
+    let key = cache::Key { sink: graph.clone(), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
-    (plan, inputs, hit)
+    Found { plan, graph, inputs, hit }
 }
 
 /// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use.

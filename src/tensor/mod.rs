@@ -19,6 +19,7 @@
 //! | `grad`, `function` | gradients; graphs with arguments |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
+//! | `jit` | functions that are captured and replayed |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -76,6 +77,7 @@ mod grad;
 mod index;
 mod interpolate;
 mod inverse;
+mod jit;
 mod keccak;
 mod linalg;
 mod loss;
@@ -107,6 +109,7 @@ pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
+pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
 pub use keccak::Keccak;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
