@@ -77,6 +77,11 @@ pub struct Readme;
 #[doc = include_str!("../docs/sharding.md")]
 pub struct Sharding;
 
+/// The example of the page on captured functions, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/jit.md")]
+pub struct CapturedFunctions;
+
 /// The examples of the page on kernels of the user's, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]

@@ -154,14 +154,7 @@ impl Tape {
     /// Makes the steps ready. Without `graphs` those of a GPU are launched one by one.
     pub fn new(slots: Vec<Slot>, steps: Vec<TapeStep>, graphs: bool) -> Result<Tape> {
         let (slots, memory) = placed(slots, &steps)?;
-        let mut tape = Tape {
-            slots,
-            parts: Vec::new(),
-            memory,
-            together: Counters::default(),
-            addresses: Addresses(Vec::new()),
-            steps,
-        };
+        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Counters::default(), addresses: Addresses(Vec::new()), steps };
         let mut at = 0;
         while at < tape.steps.len() {
             at = tape.add_part(at, graphs)?;
@@ -208,7 +201,7 @@ impl Tape {
                 let TapeStep::Kernel { compiled, args, writes, .. } = step else { continue };
                 let first = places.len();
                 places.extend(args);
-                calls.push(Call { executable: &*compiled.executable, launch: &compiled.program.launch, args: first..places.len(), writes });
+                calls.push(Call { executable: &compiled.executable, launch: &compiled.program.launch, args: first..places.len(), writes });
             }
             let overlap = |a: usize, b: usize| self.meet(places[a], places[b]);
             if let Some(graph) = Device::named(device)?.graph(&calls, &overlap)? {

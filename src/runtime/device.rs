@@ -45,7 +45,7 @@ pub trait Backend: Send + Sync {
 /// A kernel of a [`Graph`].
 pub struct Call<'a> {
     /// The kernel.
-    pub executable: &'a dyn Executable,
+    pub executable: &'a Arc<dyn Executable>,
     /// How it is started.
     pub launch: &'a Launch,
     /// The numbers of its arguments among those of the graph.

@@ -11,6 +11,7 @@ fn message<T>(result: picograd::Result<T>) -> String {
 
 #[test]
 fn a_value_that_is_read_inside() {
+    let _alone = alone();
     for read in [|x: &Tensor| x.item::<f32>().map(drop), |x: &Tensor| x.to_vec::<f32>().map(drop), |x: &Tensor| x.data().map(drop)] {
         let mut f = Jit::new(|x: Tensor| {
             read(&(&x * 2.0))?;
@@ -18,7 +19,10 @@ fn a_value_that_is_read_inside() {
         });
         f.call(tensor(&[1.0])).unwrap();
         let e = message(f.call(tensor(&[1.0])));
-        assert!(e.starts_with("jit: the value of a tensor f32 [1] is read inside a captured function") && e.contains("return the tensor"), "{e}");
+        assert!(
+            e.starts_with("jit: the value of a tensor f32 [1] is read inside a captured function") && e.contains("return the tensor"),
+            "{e}"
+        );
         assert!(!f.is_captured());
     }
     // Outside of it reading is as ever.
@@ -27,6 +31,7 @@ fn a_value_that_is_read_inside() {
 
 #[test]
 fn arguments_that_are_not_what_they_were() {
+    let _alone = alone();
     let captured = || {
         let mut f = Jit::new(|(x, n): (Tensor, usize)| Ok(x * n as f64));
         (0..3).for_each(|_| drop(f.call((tensor(&[1.0, 2.0]), 2)).unwrap()));
@@ -58,6 +63,7 @@ fn arguments_that_are_not_what_they_were() {
 
 #[test]
 fn numbers_of_the_host_that_change() {
+    let _alone = alone();
     let count = Cell::new(0);
     let next = || {
         count.set(count.get() + 1);
@@ -87,6 +93,7 @@ fn numbers_of_the_host_that_change() {
 
 #[test]
 fn a_function_that_first_does_something_else_is_captured_later() {
+    let _alone = alone();
     let made = std::cell::RefCell::new(None::<Tensor>);
     let mut f = Jit::new(|x: Tensor| {
         let mut made = made.borrow_mut();
@@ -108,6 +115,7 @@ fn a_function_that_first_does_something_else_is_captured_later() {
 
 #[test]
 fn gradients_that_are_left_behind_or_come_from_outside() {
+    let _alone = alone();
     let w = tensor(&[1.0]).as_param();
     let mut left = Jit::new(|x: Tensor| {
         let loss = (&w * &x).sum(..);
@@ -137,6 +145,7 @@ fn the_generator_is_not_started_anew_inside() {
 
 #[test]
 fn a_tensor_that_moved_to_another_device() {
+    let _alone = alone();
     let w = tensor(&[2.0]);
     let mut f = Jit::new(|x: Tensor| Ok(x * w.to("cpu")));
     (0..3).for_each(|_| drop(f.call(tensor(&[1.0])).unwrap()));

@@ -9,7 +9,7 @@ mod values;
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};
 
-/// The generator is one for the process: whoever seeds it, or counts what the process does, is alone with it.
+/// The generator and the counters are one for the process, and a capture looks at every tensor that is alive: one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())

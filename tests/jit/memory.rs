@@ -10,6 +10,7 @@ use picograd::{Jit, Tensor, seq};
 
 #[test]
 fn values_between_kernels_share_memory() {
+    let _alone = alone();
     // A chain of four stores: each value dies when the next is there.
     let mut f = Jit::new(|x: Tensor| {
         let x = (&x + 1.0).realize()?;

@@ -5,6 +5,7 @@ use picograd::{Jit, Tensor};
 
 #[test]
 fn what_is_assigned_inside_goes_on_from_call_to_call() {
+    let _alone = alone();
     for start in [tensor(&[1.0, 2.0]), Tensor::ones([2]), Tensor::new([1.0f32, 2.0]) * 1.0] {
         let plain = start.copy();
         let state = start.copy();
@@ -26,6 +27,7 @@ fn what_is_assigned_inside_goes_on_from_call_to_call() {
 
 #[test]
 fn state_is_written_in_place_and_who_holds_the_old_value_keeps_it() {
+    let _alone = alone();
     let state = tensor(&[0.0, 10.0]);
     let mut f = Jit::new(|x: Tensor| state.assign(&state + &x));
     let one = tensor(&[1.0, 1.0]);
@@ -45,6 +47,7 @@ fn state_is_written_in_place_and_who_holds_the_old_value_keeps_it() {
 
 #[test]
 fn state_may_be_an_argument_and_a_result() {
+    let _alone = alone();
     let state = tensor(&[1.0]);
     let mut f = Jit::new(|x: Tensor| {
         state.assign(&state + &x)?;
@@ -60,6 +63,7 @@ fn state_may_be_an_argument_and_a_result() {
 
 #[test]
 fn assignments_between_calls_are_seen() {
+    let _alone = alone();
     let scale = tensor(&[2.0]);
     let lazy = Tensor::full([1], 5.0f32);
     let mut f = Jit::new(|x: Tensor| Ok(&x * &scale + &lazy));
@@ -81,6 +85,7 @@ fn assignments_between_calls_are_seen() {
 
 #[test]
 fn a_view_of_old_state_stays_old() {
+    let _alone = alone();
     let state = tensor(&[1.0, 2.0]);
     let view = state.flip([0]);
     let mut f = Jit::new(|x: Tensor| {
@@ -96,6 +101,7 @@ fn a_view_of_old_state_stays_old() {
 
 #[test]
 fn several_computations_of_one_state_in_one_call() {
+    let _alone = alone();
     let state = tensor(&[1.0]);
     let mut f = Jit::new(|x: Tensor| {
         state.assign(&state + &x)?;
@@ -139,6 +145,7 @@ fn random_numbers_go_on_as_without() {
 
 #[test]
 fn state_over_several_devices() {
+    let _alone = alone();
     let devices = ["CPU:0", "CPU:1"];
     let state = tensor(&[1.0, 2.0, 3.0, 4.0]).shard(&devices, 0).realize().unwrap();
     let copied = tensor(&[1.0, 2.0]).shard(&devices, None).realize().unwrap();

@@ -39,6 +39,7 @@ fn a_replay_schedules_and_compiles_nothing() {
 
 #[test]
 fn results_are_the_callers_to_keep() {
+    let _alone = alone();
     let mut f = Jit::new(|x: Tensor| Ok([&x + 1.0, &x * 2.0]));
     let kept: Vec<[Tensor; 2]> = (0..6).map(|i| f.call(tensor(&[i as f32, 5.0])).unwrap()).collect();
     for (i, [a, b]) in kept.iter().enumerate() {
@@ -53,6 +54,7 @@ fn results_are_the_callers_to_keep() {
 
 #[test]
 fn arguments_may_be_lazy_views_parts_or_constants() {
+    let _alone = alone();
     let base = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let mut f = Jit::new(|x: Tensor| Ok(x * 10.0));
     let given = || -> Vec<Tensor> {
@@ -73,6 +75,7 @@ fn arguments_may_be_lazy_views_parts_or_constants() {
 
 #[test]
 fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
+    let _alone = alone();
     let x = tensor(&[1.0, 2.0]);
     let mut f = Jit::new(|(a, b): (Tensor, Tensor)| Ok(&a * 100.0 + &b * 10.0 + &x));
     let y = tensor(&[3.0, 4.0]);
@@ -89,7 +92,9 @@ fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
 
 #[test]
 fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
-    let mut f = Jit::new(|x: Tensor| Ok((x.clone(), x.shrink(&[(1, 3)]), Tensor::full([2], 7.0f32), x.reshape([2, 2]), Tensor::zeros([0]))));
+    let _alone = alone();
+    let mut f =
+        Jit::new(|x: Tensor| Ok((x.clone(), x.shrink(&[(1, 3)]), Tensor::full([2], 7.0f32), x.reshape([2, 2]), Tensor::zeros([0]))));
     for i in 0..5 {
         let x = tensor(&[i as f32, 1.0, 2.0, 3.0]);
         let (same, part, literal, other, none) = f.call(x.clone()).unwrap();
@@ -103,6 +108,7 @@ fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
 
 #[test]
 fn values_may_be_computed_on_the_way_and_go_to_another_device() {
+    let _alone = alone();
     let mut f = Jit::new(|x: Tensor| {
         let y = (&x + 1.0).realize()?;
         let there = (&y * 2.0).to("interp").realize()?;
@@ -117,6 +123,7 @@ fn values_may_be_computed_on_the_way_and_go_to_another_device() {
 
 #[test]
 fn every_dtype_and_the_interpreter() {
+    let _alone = alone();
     for dtype in [DType::BOOL, DType::U8, DType::I64, DType::F16, DType::F64] {
         for device in ["cpu", "interp"] {
             let mut f = Jit::new(|x: Tensor| Ok((&x.cast(DType::F32) + 1.0).cast(dtype)));
@@ -131,6 +138,7 @@ fn every_dtype_and_the_interpreter() {
 
 #[test]
 fn one_inside_another_is_a_part_of_it() {
+    let _alone = alone();
     let mut inner = Jit::new(|x: Tensor| Ok(&x * 2.0));
     let mut outer = Jit::new(|x: Tensor| Ok(inner.call(x)? + 1.0));
     for i in 0..5 {
@@ -143,6 +151,7 @@ fn one_inside_another_is_a_part_of_it() {
 
 #[test]
 fn many_outputs_of_one_kernel_and_parts_over_devices() {
+    let _alone = alone();
     let devices = ["CPU:0", "CPU:1"];
     let mut f = Jit::new(|x: Tensor| Ok((&x * 2.0, x.sum(0))));
     for i in 0..4 {
@@ -154,6 +163,7 @@ fn many_outputs_of_one_kernel_and_parts_over_devices() {
 
 #[test]
 fn a_call_that_fails_may_be_made_again() {
+    let _alone = alone();
     let fail = std::cell::Cell::new(false);
     let mut f = Jit::new(|x: Tensor| if fail.get() { x.try_reshape([7]) } else { Ok(x + 1.0) });
     assert_eq!(floats(&f.call(tensor(&[1.0])).unwrap()), [2.0]);

@@ -7,6 +7,7 @@ mod cpu;
 mod fuzz;
 mod gpu;
 mod ir;
+mod jit;
 mod kernel_compile;
 mod kernels;
 mod limits;

@@ -2,7 +2,7 @@
 
 use super::JitStats;
 use super::args::JitOut;
-use super::observe::{Given, Observed};
+use super::observe::{Given, Observed, Owners};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::Result;
@@ -14,7 +14,6 @@ use crate::schedule::{Role, Step};
 use crate::tensor::realize::storages;
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
-use std::sync::Weak;
 
 /// A captured function.
 pub(super) struct Captured<R> {
@@ -81,7 +80,7 @@ struct Slots {
     sources: Vec<Source>,
     outside: Vec<Outside>,
     /// The tensors of storages from before that no step has named yet.
-    before: FxHashMap<u64, (Weak<Inner>, usize)>,
+    before: Owners,
     /// The numbers of tensors from before.
     numbers: FxHashMap<*const Inner, usize>,
 }
@@ -239,7 +238,12 @@ impl<R: JitOut> Captured<R> {
                     (Step::Kernel { buffers, device, .. }, Some(compiled)) => {
                         let written = step.writes();
                         let writes = (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
-                        TapeStep::Kernel { compiled: compiled.clone(), device: device.clone(), args: buffers.iter().map(at).collect(), writes }
+                        TapeStep::Kernel {
+                            compiled: compiled.clone(),
+                            device: device.clone(),
+                            args: buffers.iter().map(at).collect(),
+                            writes,
+                        }
                     }
                     (Step::Copy { to, from, start }, _) => {
                         let info = &run.scheduled.plan.buffers[*to];
@@ -251,7 +255,8 @@ impl<R: JitOut> Captured<R> {
                 });
             }
         }
-        let changed: Vec<(Tensor, Template)> = changed.into_iter().map(|t| (t.clone(), slots.template(&without_history(&t.raw())))).collect();
+        let changed: Vec<(Tensor, Template)> =
+            changed.into_iter().map(|t| (t.clone(), slots.template(&without_history(&t.raw())))).collect();
         let mut results = Vec::new();
         result.each(&mut |t| results.push((slots.template(&t.raw()), t.device())));
         for slot in Tape::written(&steps) {

@@ -11,6 +11,9 @@ use crate::tensor::{Inner, Tensor};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
+/// Storages with the tensor that has each, and the part of it.
+pub(super) type Owners = FxHashMap<u64, (Weak<Inner>, usize)>;
+
 /// An argument of a call.
 pub(super) enum Given {
     /// The tensor that the function gets: the caller's memory under a name of its own.
@@ -23,7 +26,7 @@ pub(super) struct Observed {
     pub given: Vec<Given>,
     pub recording: Recording,
     /// The storages of tensors that were there before, with the tensor and the part of it.
-    pub outside: FxHashMap<u64, (Weak<Inner>, usize)>,
+    pub outside: Owners,
     /// Tensors that were there before and were assigned to.
     pub changed: Vec<Tensor>,
     /// Were there tensors among those used that had not been computed?
@@ -40,7 +43,8 @@ impl Observed {
 /// A tensor that is there before a call.
 struct Before {
     tensor: Weak<Inner>,
-    node: UOp,
+    /// What it would have to be computed from; none for one in memory, which is not to be held.
+    lazy: Option<UOp>,
     grad: Option<usize>,
 }
 
@@ -101,9 +105,10 @@ pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> R
 }
 
 /// Every live tensor as it is now, and whose storage is whose. Where several share one they get names of their own for it.
-fn looked_at(given: &[Given]) -> (Vec<Before>, FxHashMap<u64, (Weak<Inner>, usize)>) {
-    let own: FxHashSet<*const Inner> = given.iter().filter_map(|g| if let Given::Tensor(t) = g { Some(Arc::as_ptr(&t.0)) } else { None }).collect();
-    let mut outside: FxHashMap<u64, (Weak<Inner>, usize)> = FxHashMap::default();
+fn looked_at(given: &[Given]) -> (Vec<Before>, Owners) {
+    let own: FxHashSet<*const Inner> =
+        given.iter().filter_map(|g| if let Given::Tensor(t) = g { Some(Arc::as_ptr(&t.0)) } else { None }).collect();
+    let mut outside: Owners = FxHashMap::default();
     let mut before = Vec::new();
     for t in live().iter().filter(|t| !own.contains(&Arc::as_ptr(&t.0))) {
         let ids = |node: &UOp| -> Vec<u64> { storages(node).into_iter().flatten().map(|s| s.storage.id()).collect() };
@@ -116,7 +121,8 @@ fn looked_at(given: &[Given]) -> (Vec<Before>, FxHashMap<u64, (Weak<Inner>, usiz
         for (part, id) in ids(&node).into_iter().enumerate() {
             outside.insert(id, (Arc::downgrade(&t.0), part));
         }
-        before.push(Before { tensor: Arc::downgrade(&t.0), node, grad: t.grad().map(|g| g.id()) });
+        let lazy = (!is_stored(&node)).then_some(node);
+        before.push(Before { tensor: Arc::downgrade(&t.0), lazy, grad: t.grad().map(|g| g.id()) });
     }
     (before, outside)
 }
@@ -146,7 +152,7 @@ impl Before {
 /// Computes those tensors from before that the function used and that were not in memory, so that the next call finds them there. Were there some?
 fn compute_used(before: &[Before], recording: &Recording) -> Result<bool> {
     let mut lazy: FxHashMap<u64, Vec<&Before>> = FxHashMap::default();
-    before.iter().filter(|b| !is_stored(&b.node)).for_each(|b| lazy.entry(b.node.id()).or_default().push(b));
+    before.iter().for_each(|b| b.lazy.iter().for_each(|node| lazy.entry(node.id()).or_default().push(b)));
     if lazy.is_empty() {
         return Ok(false);
     }

@@ -3,9 +3,10 @@
 use super::observe::{Given, Observed};
 use crate::error::Result;
 use crate::ir::{Storage, UOp};
-use crate::runtime::Buffer;
+use crate::runtime::{Buffer, Memory};
 use crate::tensor::realize::storages;
 use rustc_hash::{FxHashMap, FxHasher};
+use std::collections::hash_map::Entry;
 use std::hash::Hasher;
 
 /// The print of a call.
@@ -37,6 +38,15 @@ pub(super) enum Difference {
     Other,
 }
 
+/// What a function makes itself. Files are not looked into, and where nothing is computed there is nothing to see.
+fn made_of_host(buffer: &Buffer) -> Result<Input> {
+    let mut hasher = FxHasher::default();
+    if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
+        hasher.write(&buffer.read()?);
+    }
+    Ok(Input::Host(format!("{} × {}", buffer.size(), buffer.dtype()), hasher.finish()))
+}
+
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Print {
@@ -64,14 +74,11 @@ impl Print {
         for (r, run) in observed.recording.runs.iter().enumerate() {
             let mut inputs = Vec::new();
             for s in &run.scheduled.inputs {
-                let id = s.storage.id();
-                if !known.contains_key(&id) {
-                    let buffer = Buffer::of(s);
-                    let mut hasher = FxHasher::default();
-                    hasher.write(&buffer.read()?);
-                    known.insert(id, Input::Host(format!("{} × {}", buffer.size(), buffer.dtype()), hasher.finish()));
-                }
-                inputs.push(known[&id].clone());
+                let input = match known.entry(s.storage.id()) {
+                    Entry::Occupied(e) => e.get().clone(),
+                    Entry::Vacant(e) => e.insert(made_of_host(&Buffer::of(s))?).clone(),
+                };
+                inputs.push(input);
             }
             for (o, buffer) in run.scheduled.outputs.iter().enumerate() {
                 if let Some(buffer) = buffer {
@@ -84,10 +91,14 @@ impl Print {
     }
 
     pub fn compare(&self, now: &Print) -> Difference {
-        let other = |a: &String, b: &String| Difference::Values(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"));
+        let other = |a: &String, b: &String| {
+            Difference::Values(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
+        };
         if self.given.len() != now.given.len() {
             let (a, b) = (self.given.len(), now.given.len());
-            return Difference::Values(format!("there were {a} arguments at the call before, and now there are {b}; have a Jit for each number"));
+            return Difference::Values(format!(
+                "there were {a} arguments at the call before, and now there are {b}; have a Jit for each number"
+            ));
         }
         if let Some((a, b)) = self.given.iter().zip(&now.given).find(|(a, b)| a != b) {
             return other(a, b);
@@ -104,7 +115,8 @@ impl Print {
                 match (x, y) {
                     (x, y) if x == y => {}
                     (Input::Host(what, _), Input::Host(same, _)) if what == same => {
-                        let msg = format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
+                        let msg =
+                            format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
                         found = Difference::Values(msg);
                     }
                     _ => return Difference::Other,
@@ -117,7 +129,12 @@ impl Print {
                     return Difference::Other;
                 }
                 let Some((x, y)) = xs.iter().zip(&ys).find(|(x, y)| x.arg() != y.arg()) else { return Difference::Other };
-                let msg = format!("the function is not the same at each call: {:?} of {:?} was {:?} at the call before; {PASS}", x.op(), y.arg(), x.arg());
+                let msg = format!(
+                    "the function is not the same at each call: {:?} of {:?} was {:?} at the call before; {PASS}",
+                    x.op(),
+                    y.arg(),
+                    x.arg()
+                );
                 found = Difference::Values(msg);
             }
         }

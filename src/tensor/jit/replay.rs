@@ -67,7 +67,9 @@ impl<R: JitOut> Captured<R> {
     fn check(&self, leaves: &[Leaf]) -> Result<()> {
         if leaves.len() != self.signature.len() {
             let (now, then) = (leaves.len(), self.signature.len());
-            return Err(Error::Jit(format!("{now} arguments, and the function was captured with {then}; have a Jit for each number of them")));
+            return Err(Error::Jit(format!(
+                "{now} arguments, and the function was captured with {then}; have a Jit for each number of them"
+            )));
         }
         for (i, (leaf, s)) in leaves.iter().zip(&self.signature).enumerate() {
             match (leaf, s) {
@@ -134,7 +136,10 @@ impl Outside {
 /// The storage of a part.
 fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
     let parts = storages(node).ok_or_else(|| Error::Jit("a tensor was assigned to while a replay was about to read it".into()))?;
-    parts.get(part).copied().ok_or_else(|| Error::Jit("a tensor is not over the devices that it was captured on; call reset() to capture anew".into()))
+    parts
+        .get(part)
+        .copied()
+        .ok_or_else(|| Error::Jit("a tensor is not over the devices that it was captured on; call reset() to capture anew".into()))
 }
 
 fn memory_of(node: &UOp, part: usize) -> Result<Buffer> {
