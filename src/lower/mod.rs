@@ -18,7 +18,7 @@ pub use decompose::DECOMPOSE;
 pub use specials::Launch;
 
 use crate::ir::{Arg, Op, UOp};
-use crate::opt::{Kernel, OptOp, keep};
+use crate::opt::{Kernel, OptOp};
 use crate::target::Target;
 use std::time::{Duration, Instant};
 
@@ -70,12 +70,9 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         clock = Instant::now();
     };
     let args = arguments(&kernel.ast);
-    // Few kernels have staged loads or values that are kept, so the others do without the pass.
+    // Few kernels have staged loads, so the others do without the pass.
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
     let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
-    let kept = if kernel.keeps() { keep::keep(&ast, target).map(|k| k.ast) } else { None };
-    let staged = staged || kept.is_some();
-    let ast = kept.unwrap_or(ast);
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
     let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);

@@ -26,10 +26,8 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     let k = loops(kernel, target);
     // In the end, because what is kept depends on how many rows are computed together.
-    match k.apply(&Opt::new(OptOp::Keep, 0, 0), target) {
-        Ok(keeps) if keep::keep(&keeps.ast, target).is_some_and(|k| k.bytes <= KEPT_BYTES) => keeps,
-        _ => k,
-    }
+    let is_near = keep::keep(&k.ast, target).is_some_and(|keeps| keeps.bytes <= KEPT_BYTES);
+    if is_near { k.apply(&Opt::new(OptOp::Keep, 0, 0), target).unwrap_or(k) } else { k }
 }
 
 /// How a CPU goes through the axes.

@@ -4,10 +4,10 @@
 //! The place is that of the result which the later loop makes of it, if the dtypes are the same: the memory is written anyway, and to fetch it is not waited for where
 //! there is much to compute. Otherwise it is memory on the stack of the thread.
 //!
-//! Nothing is marked in the kernel: whatever the optimisations made of its ranges, a value is the same if it is the same expression with the place in one loop
-//! exchanged for the place in the other. So the result has the same bits.
+//! It is the last optimisation: whatever the others made of the ranges, a value is the same if it is the same expression with the place in one loop exchanged for the
+//! place in the other. So the result has the same bits.
 
-use super::{extent, vector};
+use super::{extent, next_local, vector};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort_until};
 use crate::symbolic::simplify;
@@ -31,9 +31,7 @@ struct Kept {
 pub struct Keeps {
     /// The kernel.
     pub ast: UOp,
-    /// Bytes on the stack of a thread.
-    pub local_bytes: usize,
-    /// Bytes that are kept at a time, there and in results.
+    /// Bytes that are kept at a time, on the stack and in results.
     pub bytes: usize,
 }
 
@@ -46,7 +44,7 @@ pub fn keep(ast: &UOp, target: &Target) -> Option<Keeps> {
     let mut done: Option<Keeps> = None;
     // What is kept may be part of another value that is: one at a time.
     while let Some(kept) = find(done.as_ref().map_or(ast, |k| &k.ast)) {
-        let before = done.unwrap_or_else(|| Keeps { ast: ast.clone(), local_bytes: 0, bytes: 0 });
+        let before = done.unwrap_or_else(|| Keeps { ast: ast.clone(), bytes: 0 });
         done = Some(kept.build(&before));
     }
     done
@@ -179,20 +177,14 @@ impl Kept {
         let is_copy = |u: &&UOp| u.op() == Op::Range && u.range_kind() == AxisKind::Upcast && self.value.uses_range(u.range_id());
         let copies: Vec<UOp> = order.iter().filter(is_copy).cloned().collect();
         let bytes = size(&copies).saturating_mul(size(&self.ranges)).saturating_mul(self.value.dtype().itemsize());
-        let result = self.in_result(&order);
-        let local_bytes = if result.is_some() { 0 } else { bytes };
-        let (to, from) = result.unwrap_or_else(|| self.on_stack(&order, &copies));
+        let (to, from) = self.in_result(&order).unwrap_or_else(|| self.on_stack(&order, &copies));
         let mut store: Src = [to, self.value.clone()].to_src();
         store.extend(self.ranges.iter().chain(&copies).cloned());
         let store = UOp::new(Op::Store, DType::VOID, store, Arg::None);
         let ready = UOp::new(Op::Barrier, DType::VOID, [store].to_src(), Arg::None);
         let load = |from: UOp| UOp::new(Op::Load, self.value.dtype(), [from, ready.clone()].to_src(), Arg::None);
         let map = self.again.iter().zip(from).map(|((u, _), from)| (u.clone(), load(from))).collect();
-        Keeps {
-            ast: before.ast.substitute(&map),
-            local_bytes: before.local_bytes.saturating_add(local_bytes),
-            bytes: before.bytes.saturating_add(bytes),
-        }
+        Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
     /// The places in a result of the kernel, if there is one that the only later loop writes, and nobody reads: where the value is put, and where it is taken from.
@@ -216,8 +208,7 @@ impl Kept {
 
     /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the inputs run, are side by side.
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
-        let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
-        let id = order.iter().filter_map(number).max().unwrap_or(0);
+        let id = next_local(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
         let along = |r: &&UOp| loads.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);

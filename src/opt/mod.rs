@@ -254,6 +254,12 @@ pub fn color(kind: AxisKind) -> &'static str {
     }
 }
 
+/// The first number that no local memory has.
+pub fn next_local(order: &[UOp]) -> u32 {
+    let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
+    order.iter().filter_map(number).max().unwrap_or(0)
+}
+
 /// A range's size.
 pub fn extent(r: &UOp) -> usize {
     r.src()[0].vmax() as usize
