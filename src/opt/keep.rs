@@ -93,7 +93,7 @@ fn find(ast: &UOp) -> Option<Kept> {
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
-        for nest in nests(&order, reduce, &inside).into_iter().filter(|n| size(n) == size(&ranges) && n.iter().any(is_loop)) {
+        for nest in nests(&order, reduce, &inside).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
             let moved = moved(&steps, &ranges, &nest);
             let same = |u: &UOp| moved.get(&u.id()).filter(|m| present.contains(&m.id()) && !inside.contains(&m.id()));
             // The largest value that is computed again, and for all nests the same one.
@@ -108,6 +108,13 @@ fn find(ast: &UOp) -> Option<Kept> {
         }
     }
     None
+}
+
+/// Have two nests as many steps, also where that is known only when the kernel runs?
+fn as_long(a: &[UOp], b: &[UOp]) -> bool {
+    let bounds = |list: &[UOp]| list.iter().map(|r| r.src()[0].clone()).collect::<Vec<_>>();
+    let known = a.iter().chain(b).all(|r| r.src()[0].as_const().is_some());
+    if known { size(a) == size(b) } else { bounds(a) == bounds(b) }
 }
 
 /// Does a value cost enough?
