@@ -76,5 +76,6 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         let padded = PADDED.into_iter().filter(|p| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5);
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
+    opts.push(Opt::new(OptOp::Keep, 0, 0));
     opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
 }

@@ -6,6 +6,7 @@ mod apply;
 mod gated;
 mod grid;
 mod heuristic;
+pub mod keep;
 mod packed;
 mod product;
 pub mod stage;
@@ -51,13 +52,15 @@ pub enum OptOp {
     Tc,
     /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
     Ahead,
+    /// What a reduce computes and a later loop needs again is kept in memory of the thread, where that costs less than to compute it twice.
+    Keep,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 13] = [
+    pub const ALL: [OptOp; 14] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -70,6 +73,7 @@ impl OptOp {
         OptOp::Stage,
         OptOp::Tc,
         OptOp::Ahead,
+        OptOp::Keep,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -87,6 +91,7 @@ impl OptOp {
             OptOp::Stage => "STAGE",
             OptOp::Tc => "TC",
             OptOp::Ahead => "AHEAD",
+            OptOp::Keep => "KEEP",
             OptOp::NoLocals => "NOLOCALS",
         }
     }
@@ -247,6 +252,12 @@ pub fn color(kind: AxisKind) -> &'static str {
         AxisKind::Upcast => "\x1b[33m",
         AxisKind::Unroll => "\x1b[35m",
     }
+}
+
+/// The first number that no local memory has.
+pub fn next_local(order: &[UOp]) -> u32 {
+    let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
+    order.iter().filter_map(number).max().unwrap_or(0)
 }
 
 /// A range's size.
