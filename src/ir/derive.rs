@@ -112,7 +112,7 @@ fn fill_under<'a, T>(u: &'a UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: imp
     let lacks = |s: &UOp| slot(s.node()).get().is_none();
     // Nodes are mostly made of others that have it already: then there is nothing to walk.
     if u.src().iter().any(lacks) {
-        let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = vec![(u, u.src().iter())];
+        let mut stack: SmallVec<[(&'a UOp, std::slice::Iter<'a, UOp>); 8]> = smallvec::smallvec![(u, u.src().iter())];
         while let Some((top, operands)) = stack.last_mut() {
             match operands.find(|s| lacks(s)) {
                 Some(s) => stack.push((s, s.src().iter())),

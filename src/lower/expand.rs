@@ -221,8 +221,9 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
 fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
+    let order = ast.toposort();
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
+    for u in order {
         let wide = u.uses_range(id);
         let old = |i: usize| -> &UOp { &u.src()[i] };
         let new_src = |done: &FxHashMap<u64, UOp>| -> Src { u.src().iter().map(|s| done[&s.id()].clone()).collect() };
