@@ -13,6 +13,7 @@ mod cuda_compile;
 mod custom_kernel;
 mod docs;
 mod gather;
+mod keep;
 mod kernels;
 mod lacking;
 mod math;
