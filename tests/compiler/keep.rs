@@ -121,7 +121,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
         let without = Kernel::new(ast.clone()).apply_all(&opts, &WIDE).unwrap();
         let run = |k: &Kernel| {
             let program = exec::lowered(k, &WIDE).unwrap();
-            let mut buffers: Vec<Vec<u8>> = program.args.iter().map(|a| content(a)).collect();
+            let mut buffers: Vec<Vec<u8>> = program.args.iter().map(content).collect();
             let memory: Vec<Memory> = buffers.iter_mut().map(|b| Memory::new(b)).collect();
             let interp = Interp::compile(&program.uops).unwrap();
             interp.run_with(&memory, interp.launch(), &Options::default()).unwrap();
@@ -136,7 +136,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
 fn content(arg: &UOp) -> Vec<u8> {
     let picograd::ir::Arg::Global { len, .. } = arg.arg() else { panic!("an argument") };
     let list: Vec<f32> = (0..*len).map(|i| ((i * 31 + 7) % 41) as f32 / 8.0 - 2.0).collect();
-    Tensor::from_vec(list, &[*len]).cast(arg.dtype()).to_bytes().unwrap()
+    Tensor::from_vec(list, [*len]).cast(arg.dtype()).to_bytes().unwrap()
 }
 
 #[test]
