@@ -9,7 +9,7 @@
 
 use super::{extent, next_local, vector};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort_until};
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -93,7 +93,8 @@ fn find(ast: &UOp) -> Option<Kept> {
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
-        for nest in nests(&order, reduce, &inside).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
+        let waits = waits_for(&order, &ranges);
+        for nest in nests(&order, reduce, &inside, &waits).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
             let moved = moved(&steps, &ranges, &nest);
             let same = |u: &UOp| moved.get(&u.id()).filter(|m| present.contains(&m.id()) && !inside.contains(&m.id()));
             // The largest value that is computed again, and for all nests the same one.
@@ -123,8 +124,26 @@ fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
     computed && toposort_until([u], |u| !uses(u, ranges)).iter().filter(|u| uses(u, ranges)).map(weight).sum::<usize>() >= WORTH
 }
 
-/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on, and those of reduces that are no part of it.
-fn nests(order: &[UOp], reduce: &UOp, inside: &FxHashSet<u64>) -> Vec<Vec<UOp>> {
+/// The numbers of ranges of reduces whose loops end before the loop over these can: those of its own, and of all that it reads the result or a kept value of. All reduces
+/// over one range share its loop.
+fn waits_for(order: &[UOp], ranges: &[UOp]) -> FxHashSet<u32> {
+    let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
+    let of_reduces: FxHashSet<u32> = reduces.iter().flat_map(|u| &u.src()[1..]).map(UOp::range_id).collect();
+    let mut waits: FxHashSet<u32> = ranges.iter().map(UOp::range_id).collect();
+    let mut left = reduces;
+    loop {
+        let (now, rest): (Vec<&UOp>, Vec<&UOp>) = left.into_iter().partition(|u| u.src()[1..].iter().any(|r| waits.contains(&r.range_id())));
+        if now.is_empty() {
+            return waits;
+        }
+        let found = toposort(now).into_iter().filter(|u| u.op() == Op::Range && of_reduces.contains(&u.range_id()));
+        waits.extend(found.map(|r| r.range_id()));
+        left = rest;
+    }
+}
+
+/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on, and those of reduces that its loop does not wait for.
+fn nests(order: &[UOp], reduce: &UOp, inside: &FxHashSet<u64>, waits: &FxHashSet<u32>) -> Vec<Vec<UOp>> {
     let stores = || order.last().into_iter().flat_map(|sink| sink.src());
     let of_row = |r: &UOp| reduce.uses_range(r.range_id());
     let of_store = |s: &UOp| -> Option<Vec<UOp>> {
@@ -138,7 +157,8 @@ fn nests(order: &[UOp], reduce: &UOp, inside: &FxHashSet<u64>) -> Vec<Vec<UOp>> 
         stores().all(is_inner).then_some(nest)
     };
     let of_reduce = |u: &UOp| u.src()[1..].to_vec();
-    let reduces = order.iter().filter(|u| u.op() == Op::Reduce && !inside.contains(&u.id()) && u.src()[1..] != reduce.src()[1..]);
+    let later = |u: &UOp| !inside.contains(&u.id()) && !u.src()[1..].iter().any(|r| waits.contains(&r.range_id()));
+    let reduces = order.iter().filter(|u| u.op() == Op::Reduce && later(u));
     let mut list: Vec<Vec<UOp>> = stores().filter_map(of_store).chain(reduces.map(of_reduce)).collect();
     let mut seen = FxHashSet::default();
     list.retain(|n: &Vec<UOp>| seen.insert(n.iter().map(UOp::range_id).collect::<Vec<_>>()));

@@ -34,9 +34,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// The names of all public methods of `Tensor`, from the sources: `pub fn` at the depth of an `impl Tensor`, or in a macro there.
 fn public() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor");
-    for entry in std::fs::read_dir(folder).expect("the sources") {
-        let path = entry.expect("a file").path();
+    let mut left = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(path).expect("the sources").map(|entry| entry.expect("a file").path()));
+            continue;
+        }
         let text = std::fs::read_to_string(&path).expect("a source");
         let mut inside = false;
         let mut table = false;

@@ -61,7 +61,7 @@ pub(super) struct Template {
 
 impl Template {
     /// The node over the memory of slots.
-    pub fn filled(&self, buffers: &[Buffer]) -> UOp {
+    pub(super) fn filled(&self, buffers: &[Buffer]) -> UOp {
         let part = |(hole, at, dtype, len): &(UOp, At, DType, usize)| {
             let whole = &buffers[at.slot];
             let same = at.offset == 0 && (whole.dtype(), whole.size()) == (*dtype, *len);
@@ -193,7 +193,7 @@ fn without_history(node: &UOp) -> UOp {
 
 impl<R: JitOut> Captured<R> {
     /// From a call that was observed, and what it returned.
-    pub fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
+    pub(super) fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
         let Observed { given, recording, outside, changed, .. } = observed;
         let mut slots = Slots {
             slots: Vec::new(),
@@ -283,7 +283,7 @@ impl<R: JitOut> Captured<R> {
         Ok(Captured { tape, signature, sources, outside, draws: drawn, changed, results, shape, copies: 0 })
     }
 
-    pub fn stats(&self) -> JitStats {
+    pub(super) fn stats(&self) -> JitStats {
         JitStats { steps: self.tape.len(), memory: self.tape.memory(), copies: self.copies }
     }
 }

@@ -166,6 +166,16 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     }
 
     /// Is it replayed from now on?
+    ///
+    /// ```
+    /// use picograd::{Jit, Tensor};
+    /// let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
+    /// f.call(Tensor::zeros([2]))?;
+    /// assert!(!f.is_captured());
+    /// f.call(Tensor::zeros([2]))?;
+    /// assert!(f.is_captured());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn is_captured(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
     }
@@ -190,6 +200,18 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     }
 
     /// Forgets what was captured: the next call is a first one again, and arguments may be others.
+    ///
+    /// ```
+    /// use picograd::{Jit, Tensor};
+    /// let mut f = Jit::new(|x: Tensor| Ok(x.sum(..)));
+    /// for shape in [[2, 3], [4, 5]] {
+    ///     for _ in 0..3 {
+    ///         f.call(Tensor::zeros(shape))?;
+    ///     }
+    ///     f.reset();
+    /// }
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn reset(&mut self) {
         self.phase = Phase::New;
     }

@@ -35,7 +35,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// Was everything that the function used in memory, so that a replay finds it there?
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         !self.lazy
     }
 }

@@ -50,7 +50,7 @@ fn made_of_host(buffer: &Buffer) -> Result<Input> {
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Print {
-    pub fn of(observed: &Observed) -> Result<Print> {
+    pub(super) fn of(observed: &Observed) -> Result<Print> {
         let mut known: FxHashMap<u64, Input> = FxHashMap::default();
         for (id, (tensor, part)) in &observed.outside {
             known.insert(*id, Input::Outside(tensor.as_ptr() as usize, *part));
@@ -90,7 +90,7 @@ impl Print {
         Ok(Print { runs, draws: observed.recording.draws.iter().map(|d| d.numbers).collect(), given })
     }
 
-    pub fn compare(&self, now: &Print) -> Difference {
+    pub(super) fn compare(&self, now: &Print) -> Difference {
         let other = |a: &String, b: &String| {
             Difference::Values(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
         };

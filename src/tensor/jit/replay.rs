@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl<R: JitOut> Captured<R> {
     /// What a call with these arguments does.
-    pub fn replay(&mut self, args: &impl JitArg) -> Result<R> {
+    pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
