@@ -1,4 +1,4 @@
-//! Values that a reduce computes and a later loop over the same row needs again: the exponentials of a softmax, which are added up and then scaled. Where one costs
+//! Values that a reduce computes and the loop over the results of the same row needs again: the exponentials of a softmax, which are added up and then scaled. Where one costs
 //! more than to store it and load it back, the loop of the reduce stores it, and the later loop takes it from there.
 //!
 //! The place is that of the result which the later loop makes of it, if the dtypes are the same: the memory is written anyway, and to fetch it is not waited for where
@@ -9,7 +9,7 @@
 
 use super::{extent, next_local, vector};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort_until};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -87,14 +87,15 @@ fn find(ast: &UOp) -> Option<Kept> {
         // The nodes that are computed for each step, operands first.
         let mut steps = toposort_until([&reduce.src()[0]], |u| !uses(u, &ranges));
         steps.retain(|u| uses(u, &ranges));
-        if !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH {
+        // Inside the loop of another reduce it would be computed anew at each step of that.
+        let nested = order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| reduce.uses_range(r.range_id())));
+        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH {
             continue;
         }
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
-        let waits = waits_for(&order, &ranges);
-        for nest in nests(&order, reduce, &inside, &waits).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
+        for nest in nests(&order, reduce).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
             let moved = moved(&steps, &ranges, &nest);
             let same = |u: &UOp| moved.get(&u.id()).filter(|m| present.contains(&m.id()) && !inside.contains(&m.id()));
             // The largest value that is computed again, and for all nests the same one.
@@ -124,26 +125,8 @@ fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
     computed && toposort_until([u], |u| !uses(u, ranges)).iter().filter(|u| uses(u, ranges)).map(weight).sum::<usize>() >= WORTH
 }
 
-/// The numbers of ranges of reduces whose loops end before the loop over these can: those of its own, and of all that it reads the result or a kept value of. All reduces
-/// over one range share its loop.
-fn waits_for(order: &[UOp], ranges: &[UOp]) -> FxHashSet<u32> {
-    let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
-    let of_reduces: FxHashSet<u32> = reduces.iter().flat_map(|u| &u.src()[1..]).map(UOp::range_id).collect();
-    let mut waits: FxHashSet<u32> = ranges.iter().map(UOp::range_id).collect();
-    let mut left = reduces;
-    loop {
-        let (now, rest): (Vec<&UOp>, Vec<&UOp>) = left.into_iter().partition(|u| u.src()[1..].iter().any(|r| waits.contains(&r.range_id())));
-        if now.is_empty() {
-            return waits;
-        }
-        let found = toposort(now).into_iter().filter(|u| u.op() == Op::Range && of_reduces.contains(&u.range_id()));
-        waits.extend(found.map(|r| r.range_id()));
-        left = rest;
-    }
-}
-
-/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on, and those of reduces that its loop does not wait for.
-fn nests(order: &[UOp], reduce: &UOp, inside: &FxHashSet<u64>, waits: &FxHashSet<u32>) -> Vec<Vec<UOp>> {
+/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on.
+fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
     let stores = || order.last().into_iter().flat_map(|sink| sink.src());
     let of_row = |r: &UOp| reduce.uses_range(r.range_id());
     let of_store = |s: &UOp| -> Option<Vec<UOp>> {
@@ -156,10 +139,7 @@ fn nests(order: &[UOp], reduce: &UOp, inside: &FxHashSet<u64>, waits: &FxHashSet
         };
         stores().all(is_inner).then_some(nest)
     };
-    let of_reduce = |u: &UOp| u.src()[1..].to_vec();
-    let later = |u: &UOp| !inside.contains(&u.id()) && !u.src()[1..].iter().any(|r| waits.contains(&r.range_id()));
-    let reduces = order.iter().filter(|u| u.op() == Op::Reduce && later(u));
-    let mut list: Vec<Vec<UOp>> = stores().filter_map(of_store).chain(reduces.map(of_reduce)).collect();
+    let mut list: Vec<Vec<UOp>> = stores().filter_map(of_store).collect();
     let mut seen = FxHashSet::default();
     list.retain(|n: &Vec<UOp>| seen.insert(n.iter().map(UOp::range_id).collect::<Vec<_>>()));
     list

@@ -183,6 +183,26 @@ fn the_same_bits_with_several_results_and_backward() {
 }
 
 #[test]
+fn the_same_bits_where_rows_are_lanes_or_part_of_another_fold() {
+    // The lanes are rows: what each waits for is written by all.
+    same(|d| {
+        let x = values(&[5, 2, 5], DType::F32, d).exp() + values(&[5, 2, 5], DType::F32, d);
+        x.maximum(x.max(keepdim(2)))
+    });
+    // A fold over what others have scaled: the first is computed anew at each step of the second.
+    same(|d| {
+        let e = values(&[5, 5], DType::F32, d).exp();
+        let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);
+        scaled.shrink(&[(0, 5), (0, 24)]).reshape([5, 4, 6]).shrink(&[(0, 5), (0, 4), (0, 2)]).sum(1)
+    });
+    // Two folds that each compute what the other needs.
+    same(|d| {
+        let x = values(&[64], DType::F32, d);
+        Tensor::stack(&[(x.exp() * x.max(0)).sum(0), (x.exp() * 2.0).sum(0) * x.exp().max(0)], 0)
+    });
+}
+
+#[test]
 fn rows_that_are_cut_in_different_ways() {
     let x = values(&[8, 256], DType::F32, "CPU");
     let ast = asts(&x.softmax(1)).remove(0);

@@ -2,7 +2,7 @@
 
 use super::{alone, floats, tensor};
 use picograd::nn::optim::{Optimizer, SGD};
-use picograd::{DType, Jit, Tensor};
+use picograd::{DType, Device, Jit, Tensor};
 use std::cell::Cell;
 
 fn message<T>(result: picograd::Result<T>) -> String {
@@ -38,10 +38,11 @@ fn arguments_that_are_not_what_they_were() {
         f
     };
     let mut f = captured();
-    let was = "and the function was captured with f32 [2] on CPU; have a Jit for each";
-    assert_eq!(message(f.call((tensor(&[1.0]), 2))), format!("jit: argument 0 is f32 [1] on CPU, {was}"));
-    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).reshape([1, 2]), 2))), format!("jit: argument 0 is f32 [1, 2] on CPU, {was}"));
-    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).cast(DType::F64), 2))), format!("jit: argument 0 is f64 [2] on CPU, {was}"));
+    let here = Device::default_name();
+    let was = format!("and the function was captured with f32 [2] on {here}; have a Jit for each");
+    assert_eq!(message(f.call((tensor(&[1.0]), 2))), format!("jit: argument 0 is f32 [1] on {here}, {was}"));
+    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).reshape([1, 2]), 2))), format!("jit: argument 0 is f32 [1, 2] on {here}, {was}"));
+    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).cast(DType::F64), 2))), format!("jit: argument 0 is f64 [2] on {here}, {was}"));
     assert_eq!(message(f.call((tensor(&[1.0, 2.0]).to("interp"), 2))), format!("jit: argument 0 is f32 [2] on INTERP, {was}"));
     let e = message(f.call((tensor(&[1.0, 2.0]), 3)));
     assert_eq!(e, "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or have a Jit for each value");
@@ -58,7 +59,7 @@ fn arguments_that_are_not_what_they_were() {
     let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
     f.call(tensor(&[1.0])).unwrap();
     let e = message(f.call(tensor(&[1.0, 2.0])));
-    assert!(e.contains("was f32 [1] on CPU at the call before and is f32 [2] on CPU now"), "{e}");
+    assert!(e.contains(&format!("was f32 [1] on {here} at the call before and is f32 [2] on {here} now")), "{e}");
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn gradients_that_are_left_behind_or_come_from_outside() {
         Ok(loss)
     });
     let e = message(left.call(tensor(&[2.0])));
-    assert!(e.contains("leaves a gradient on the parameter f32 [1] on CPU") && e.contains("optimizer's step inside"), "{e}");
+    assert!(e.contains("leaves a gradient on the parameter f32 [1] on ") && e.contains("optimizer's step inside"), "{e}");
     w.set_grad(None);
     let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
     (&w * 3.0).sum(..).backward();
@@ -147,7 +148,7 @@ fn the_generator_is_not_started_anew_inside() {
 fn a_tensor_that_moved_to_another_device() {
     let _alone = alone();
     let w = tensor(&[2.0]);
-    let mut f = Jit::new(|x: Tensor| Ok(x * w.to("cpu")));
+    let mut f = Jit::new(|x: Tensor| Ok(&x * w.to(x.device().as_str())));
     (0..3).for_each(|_| drop(f.call(tensor(&[1.0])).unwrap()));
     w.to_("interp").unwrap();
     assert!(message(f.call(tensor(&[1.0]))).contains("call reset() to capture anew"));
