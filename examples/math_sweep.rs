@@ -4,7 +4,7 @@
 //! and sees through the dtypes of the plain numbers: `RUSTFLAGS="-Ctarget-cpu=native -Cllvm-args=-inline-threshold=5000
 //! -Ccodegen-units=1"`. `pow` runs over 2^27 / step pairs.
 
-#[path = "../tests/math/oracle.rs"]
+#[path = "../tests/compiler/oracle.rs"]
 mod oracle;
 
 use oracle::{Pairs, UNARY, pow, ulp_error};

@@ -36,6 +36,11 @@ pub const VARIABLES: &[Variable] = &[
         takes: "0 or 1",
         doc: "1 lets the compiler of `CPU:CLANG` take less time for slower code. `cargo xtask test` sets it for the tests of results that have kernels of every kind.",
     },
+    Variable {
+        name: "JIT",
+        takes: "0, 1 or 2",
+        doc: "0 runs the function of a `Jit` at each call; 2 replays it without graphs of devices, kernel by kernel. Without it 1.",
+    },
     Variable { name: "BEAM_SECONDS", takes: "a number of seconds", doc: "How long `BEAM` searches for one kernel. Without it 10." },
     Variable {
         name: "TC",
@@ -125,6 +130,8 @@ pub struct Config {
     pub beam: usize,
     /// `BEAM_SECONDS`.
     pub beam_seconds: f64,
+    /// `JIT`.
+    pub jit: u8,
     /// `TC`.
     pub tensor_cores: bool,
     /// `ALLOW_TF32`.
@@ -178,6 +185,7 @@ impl Config {
         };
         let beam = number("BEAM", 0.0, |n| n.fract() == 0.0 && (0.0..=64.0).contains(&n), "a whole number from 0 to 64")? as usize;
         let beam_seconds = number("BEAM_SECONDS", 10.0, |n| n > 0.0 && n < 1e6, "a number of seconds above 0, as in 2.5")?;
+        let jit = number("JIT", 1.0, |n| [0.0, 1.0, 2.0].contains(&n), "0, 1 or 2")? as u8;
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after
             && !PRINTABLE.contains(&p.as_str())
@@ -191,6 +199,7 @@ impl Config {
             quick: flag("PICO_QUICK", false)?,
             beam,
             beam_seconds,
+            jit,
             tensor_cores: flag("TC", true)?,
             allow_tf32: flag("ALLOW_TF32", false)?,
             winograd: flag("WINO", false)?,

@@ -37,6 +37,9 @@ pub enum Error {
     /// A gradient that cannot be taken.
     #[error("gradient: {0}")]
     Gradient(String),
+    /// A captured function that cannot be replayed as it was captured.
+    #[error("jit: {0}")]
+    Jit(String),
     /// A device that is unknown, absent, or mixed with another.
     #[error("device: {0}")]
     Device(String),

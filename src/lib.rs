@@ -56,7 +56,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::Device;
 pub use shape::{Bound, Variable};
-pub use tensor::{Tensor, no_grad};
+pub use tensor::{Jit, Tensor, no_grad};
 
 /// The examples of the quickstart, run as tests.
 #[cfg(doctest)]
@@ -82,6 +82,11 @@ pub struct Symbolic;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/sharding.md")]
 pub struct Sharding;
+
+/// The example of the page on captured functions, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/jit.md")]
+pub struct CapturedFunctions;
 
 /// The examples of the page on kernels of the user's, run as tests.
 #[cfg(doctest)]

@@ -3,11 +3,12 @@
 use super::beam::{self, Beam, Tuned};
 use super::compile::{Compiled, compile_together, compiled, compiled_with};
 use super::counters::count;
+use super::record;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::ir::{self, Arg, DeviceName, Op, UOp};
-use crate::lower;
+use crate::ir::{self, Arg, DeviceName, Op, StorageRef, UOp};
+use crate::lower::{self, Launch};
 use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
@@ -171,34 +172,49 @@ impl ExecItem {
             (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
                 let memory: Vec<Place> = buffers.iter().map(|b| b.buffer.place()).collect();
                 let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                let time = c.executable.run(&memory, &launch)?;
-                let e = c.program.estimate;
-                let total = count(|n| {
-                    n.kernels += 1;
-                    n.flops += e.flops;
-                    n.bytes += e.bytes;
-                    n.time += time;
-                });
-                if debug >= 2 {
-                    show_kernel(device, c, buffers.len(), time, total.kernels, total.time);
-                }
-                Ok(time)
+                run_kernel(c, device, &memory, &launch, debug)
             }
-            (ScheduleItem::Copy { to, from }, _) => {
-                let start = Instant::now();
-                copy(to, from)?;
-                let time = start.elapsed();
-                let total = count(|n| n.copies += 1);
-                if debug >= 2 {
-                    let bytes = to.len * to.dtype.itemsize();
-                    let label = format!("copy {bytes} bytes, {} <- {}", to.buffer.device_name(), from.buffer.device_name());
-                    eprintln!("*** {:8} {:4} {label:46} tm {}", "", total.copies, micros(time));
-                }
-                Ok(time)
-            }
+            (ScheduleItem::Copy { to, from }, _) => run_copy(to, from, debug),
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
         }
     }
+}
+
+/// Runs a kernel on memory that was checked, counts and shows it.
+pub(super) fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], launch: &Launch, debug: u8) -> Result<Duration> {
+    let time = c.executable.run(memory, launch)?;
+    let e = c.program.estimate;
+    let total = count(|n| {
+        n.kernels += 1;
+        n.flops += e.flops;
+        n.bytes += e.bytes;
+        n.time += time;
+    });
+    if debug >= 2 {
+        show_kernel(device, c, memory.len(), time, total.kernels, total.time);
+    }
+    Ok(time)
+}
+
+/// Copies between memories that were checked, counts and shows it.
+pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Duration> {
+    let start = Instant::now();
+    copy(to, from)?;
+    let time = start.elapsed();
+    let total = count(|n| n.copies += 1);
+    if debug >= 2 {
+        let bytes = to.len * to.dtype.itemsize();
+        let label = format!("copy {bytes} bytes, {} <- {}", to.buffer.device_name(), from.buffer.device_name());
+        eprintln!("*** {:8} {:4} {label:46} tm {}", "", total.copies, micros(time));
+    }
+    Ok(time)
+}
+
+/// Copies a whole buffer to another of the same dtype and length.
+pub fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
+    let arg = |b: &Buffer| BufferArg { buffer: b.clone(), dtype: b.dtype(), len: b.size(), role: Role::Output };
+    let _alone = crate::runtime::buffer::writing();
+    run_copy(&arg(to), &arg(from), env::config()?.debug).map(drop)
 }
 
 /// Bytes that go through the host at a time between memories that it does not see. A multiple of every element's size.
@@ -280,6 +296,14 @@ pub struct Scheduled {
     pub outputs: Vec<Option<Buffer>>,
     /// The plan behind it.
     pub plan: Arc<Plan>,
+    /// The graph that was planned: that of the requests with numbers in place of storages.
+    pub graph: UOp,
+    /// The storages, by number.
+    pub inputs: Vec<StorageRef>,
+    /// The memory of each buffer of the plan; none for one that no step names.
+    pub memory: Vec<Option<BufferArg>>,
+    /// The values of the graph's variables.
+    pub values: Arc<Values>,
 }
 
 /// Plans requests and gives them memory. Nothing runs.
@@ -299,7 +323,7 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         }
         Err(_) => Room::ANY,
     };
-    let schedule::Scheduled { plan, inputs, values, hit } = schedule::schedule(requests, &room)?;
+    let schedule::Found { plan, graph, inputs, values, hit } = schedule::schedule(requests, &room)?;
     count(|c| {
         c.schedules += 1;
         c.schedule_hits += hit as u64;
@@ -365,7 +389,7 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
-    Ok(Scheduled { items, outputs, plan })
+    Ok(Scheduled { items, outputs, plan, graph, inputs, memory: made, values })
 }
 
 /// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
@@ -413,5 +437,7 @@ pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)>
             return Err(e);
         }
     }
-    Ok((scheduled.outputs, scheduled.plan))
+    let (outputs, plan) = (scheduled.outputs.clone(), scheduled.plan.clone());
+    record::note_run(requests, scheduled, items);
+    Ok((outputs, plan))
 }

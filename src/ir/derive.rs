@@ -37,6 +37,10 @@ impl Facts {
     fn tensor(&self) -> &TensorFacts {
         self.tensor.get_or_init(Box::default)
     }
+    /// The node that the view is of, where it has been asked for.
+    pub(super) fn view_of(&self) -> Option<&UOp> {
+        self.tensor.get()?.view.get().map(|v| &v.0)
+    }
     /// Takes out the node that the view is of.
     pub(super) fn take_view(&mut self) -> Option<UOp> {
         self.tensor.get_mut()?.view.take().map(|v| v.0)
@@ -109,7 +113,7 @@ fn fill_under<'a, T>(u: &'a UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: imp
     let lacks = |s: &UOp| slot(s.node()).get().is_none();
     // Nodes are mostly made of others that have it already: then there is nothing to walk.
     if u.src().iter().any(lacks) {
-        let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = vec![(u, u.src().iter())];
+        let mut stack: SmallVec<[(&'a UOp, std::slice::Iter<'a, UOp>); 8]> = smallvec::smallvec![(u, u.src().iter())];
         while let Some((top, operands)) = stack.last_mut() {
             match operands.find(|s| lacks(s)) {
                 Some(s) => stack.push((s, s.src().iter())),

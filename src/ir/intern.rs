@@ -110,6 +110,22 @@ impl UOp {
         unsafe { self.0.as_ref() }
     }
 
+    /// Is the graph under this handle held by it and nobody else? `handles` is how many of the caller's are on the root. What nodes know of views does not count.
+    pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
+        // Each node with its parents, all of which have been seen to be held alone.
+        let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
+        let mut seen: Vec<&UOp> = Vec::new();
+        while let Some((u, parents)) = stack.pop() {
+            let views = seen.iter().filter(|s| s.node().facts.view_of() == Some(u)).count() as u64;
+            if u.node().handles.load(Ordering::Acquire) > parents + views {
+                return false;
+            }
+            seen.push(u);
+            stack.extend(u.src().iter().map(|s| (s, 1)));
+        }
+        true
+    }
+
     /// How many nodes are alive in the process.
     pub fn live() -> usize {
         TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()

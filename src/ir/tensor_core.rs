@@ -23,9 +23,8 @@ impl Coordinate {
     }
     /// The coordinate for a thread of the warp and a register.
     pub fn at(&self, core: &TensorCore, thread: usize, register: usize) -> usize {
-        let parts = [thread % core.lanes[0], thread / core.lanes[0]];
-        let of_thread: i64 = self.lanes.iter().zip(parts).map(|(step, part)| step * part as i64).sum();
-        (of_thread + self.of_register(register)) as usize
+        let (x, y) = (thread % core.lanes[0], thread / core.lanes[0]);
+        (self.lanes[0] * x as i64 + self.lanes[1] * y as i64 + self.of_register(register)) as usize
     }
 }
 

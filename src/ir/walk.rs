@@ -24,7 +24,7 @@ pub(crate) fn walk<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&
 pub(crate) fn walk_along<'a>(roots: impl IntoIterator<Item = &'a UOp>, along: impl Fn(&'a UOp) -> &'a [UOp], mut f: impl FnMut(&'a UOp)) {
     let mut seen = IdSet::default();
     // (node, operands that are still to visit)
-    let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::new();
+    let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::with_capacity(32);
     let enter = |u: &'a UOp| (u, along(u).iter());
     for root in roots {
         if !seen.insert(root.id()) {

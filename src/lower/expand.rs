@@ -221,8 +221,9 @@ fn unroll(ast: &UOp, ranges: &[UOp], target: &Target) -> UOp {
 fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
+    let order = ast.toposort();
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
+    for u in order {
         let wide = u.uses_range(id);
         let old = |i: usize| -> &UOp { &u.src()[i] };
         let new_src = |done: &FxHashMap<u64, UOp>| -> Src { u.src().iter().map(|s| done[&s.id()].clone()).collect() };
@@ -236,7 +237,11 @@ fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
             }
             // Places are handled by what accesses them.
             Op::Index if wide => u.clone(),
-            Op::Load if wide => load(&u, r, n),
+            Op::Load if wide => {
+                // What it waits for is there in its new form; the place and what stands in for it are of the old one.
+                let src = u.src().iter().map(|s| if s.dtype() == DType::VOID { done[&s.id()].clone() } else { s.clone() });
+                load(&u.with_src(src.collect::<Src>()), r, n)
+            }
             Op::Store if u.src()[2..].contains(r) => {
                 let value = splat(old(1));
                 store(&u, r, n, &value)

@@ -7,7 +7,7 @@ use super::linearize::fold_of;
 use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
-use crate::opt::extent;
+use crate::opt::{extent, next_local};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -111,8 +111,7 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
     threads.sort_by_key(|r| r.range_id());
     let count: usize = threads.iter().map(extent).product();
     let mut next_range = next_range(&order);
-    let local = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
-    let mut next_local = order.iter().filter_map(local).max().unwrap_or(0);
+    let mut next_local = next_local(&order);
     // Each thread has its own place, so no two write the same one.
     let place = |map: &FxHashMap<u32, UOp>| -> UOp {
         let mut sum = UOp::int(0);

@@ -7,7 +7,7 @@ use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::stage::{Tile, TileAxis, tiles};
-use crate::opt::{Kernel, extent};
+use crate::opt::{Kernel, extent, next_local};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -22,8 +22,9 @@ pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
     let mut next = next_range(&kernel.ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
     let mut locals: Vec<UOp> = Vec::new();
-    for (id, tile) in tiles.iter().enumerate() {
-        let local = UOp::new(Op::DefineLocal, tile.load.dtype(), Src::new(), Arg::Local { id: id as u32, len: tile.len });
+    let first = next_local(&kernel.ast.toposort());
+    for (id, tile) in (first..).zip(&tiles) {
+        let local = UOp::new(Op::DefineLocal, tile.load.dtype(), Src::new(), Arg::Local { id, len: tile.len });
         copies.push((tile.loops.clone(), Copy { tile, threads: &threads, target, next: &mut next }.build(&local)));
         locals.push(local);
     }

@@ -7,7 +7,7 @@
 //!
 //! All coefficients come from `scripts/minimax.py`. The error is in units of the float32 spacing at the true value, subnormals
 //! included, and is the largest over all 2^32 inputs, or for pow over 2^27 pairs, as `examples/math_sweep.rs` finds it. The
-//! operations are distinct nodes without constants and bitcasts, as `tests/math.rs` counts them.
+//! operations are distinct nodes without constants and bitcasts, as `tests/compiler/math.rs` counts them.
 //!
 //! | function | error, ulp | operations |
 //! |---|---|---|

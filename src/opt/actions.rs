@@ -77,5 +77,6 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
+    opts.push(Opt::new(OptOp::Keep, 0, 0));
     opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
 }

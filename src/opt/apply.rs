@@ -1,6 +1,6 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, is_symbolic, stage, tensor_core};
+use super::{Kernel, Opt, OptOp, extent, is_symbolic, keep, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range, toposort};
@@ -36,6 +36,15 @@ impl Kernel {
                 return refuse("the kernel has workgroup threads already".into());
             }
             return done(self.ast.clone(), false);
+        }
+        if self.opts.iter().any(|o| o.op == OptOp::Keep) {
+            return refuse("what is kept depends on all other optimisations, so nothing comes after it".into());
+        }
+        if opt.op == OptOp::Keep {
+            return match keep::keep(&self.ast, target) {
+                Some(k) => done(k.ast, self.locals),
+                None => refuse("nothing that is worth it is computed in a reduce and again in a later loop".into()),
+            };
         }
         let axes = self.axes();
         let Some(r) = axes.get(opt.axis) else { return refuse(format!("there is no axis {} among {}", opt.axis, axes.len())) };
@@ -175,7 +184,7 @@ impl Kernel {
                 }
                 done(self.ast.substitute(&map), self.locals)
             }
-            OptOp::NoLocals => unreachable!("handled above"),
+            OptOp::Keep | OptOp::NoLocals => unreachable!("handled above"),
         }
     }
 
@@ -217,11 +226,15 @@ impl Kernel {
         toposort(bodies).iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads, and a part for each thread and each copy of a shared reduce, in each round.
+    /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads, values that are kept, and a part for each thread and each copy of a shared reduce, in each round.
     fn local_bytes(&self, target: &Target) -> std::result::Result<usize, String> {
         let mut total = 0usize;
         if self.opts.iter().any(|o| o.op == OptOp::Stage) {
             total = stage::tiles(self, target)?.iter().map(|t| t.bytes()).fold(0, usize::saturating_add);
+        }
+        if self.opts.last().is_some_and(|o| o.op == OptOp::Keep) {
+            let of = |u: &UOp| if let Arg::Local { len, .. } = u.arg() { len.saturating_mul(u.dtype().itemsize()) } else { 0 };
+            total = self.ast.toposort().iter().map(of).fold(total, usize::saturating_add);
         }
         let axes = self.axes();
         let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> { axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect() };

@@ -1,12 +1,15 @@
 //! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, packed, product, slot, vector};
+use super::{Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, keep, packed, product, slot, vector};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
 /// Kernels below this many operations are not worth waking threads for.
 const WORTH_THREADS: usize = 32_768;
+
+/// Bytes of values that are kept for a later loop, at most: they should be in a near cache still.
+const KEPT_BYTES: usize = 256 << 10;
 
 /// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
 const LANE: f64 = 2.0;
@@ -21,6 +24,14 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     if target.grid {
         return grid(kernel, target);
     }
+    let k = loops(kernel, target);
+    // In the end, because what is kept depends on how many rows are computed together.
+    let is_near = keep::keep(&k.ast, target).is_some_and(|keeps| keeps.bytes <= KEPT_BYTES);
+    if is_near { k.apply(&Opt::new(OptOp::Keep, 0, 0), target).unwrap_or(k) } else { k }
+}
+
+/// How a CPU goes through the axes.
+fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(staged) = product::panels(kernel, target) {
         return staged;
     }

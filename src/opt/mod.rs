@@ -6,6 +6,7 @@ mod apply;
 mod gated;
 mod grid;
 mod heuristic;
+pub mod keep;
 mod packed;
 mod product;
 pub mod stage;
@@ -52,13 +53,15 @@ pub enum OptOp {
     Tc,
     /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
     Ahead,
+    /// What a reduce computes and a later loop needs again is kept in memory of the thread, where that costs less than to compute it twice.
+    Keep,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
 
 impl OptOp {
     /// All of them.
-    pub const ALL: [OptOp; 13] = [
+    pub const ALL: [OptOp; 14] = [
         OptOp::Upcast,
         OptOp::Unroll,
         OptOp::Local,
@@ -71,6 +74,7 @@ impl OptOp {
         OptOp::Stage,
         OptOp::Tc,
         OptOp::Ahead,
+        OptOp::Keep,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -88,6 +92,7 @@ impl OptOp {
             OptOp::Stage => "STAGE",
             OptOp::Tc => "TC",
             OptOp::Ahead => "AHEAD",
+            OptOp::Keep => "KEEP",
             OptOp::NoLocals => "NOLOCALS",
         }
     }
@@ -258,6 +263,12 @@ pub fn is_symbolic(r: &UOp) -> bool {
 /// How much of a range may be cut off: all of it, or nothing where a variable says how long it is.
 pub(crate) fn cut(r: &UOp) -> usize {
     if is_symbolic(r) { 1 } else { extent(r) }
+}
+
+/// The first number that no local memory has.
+pub fn next_local(order: &[UOp]) -> u32 {
+    let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
+    order.iter().filter_map(number).max().unwrap_or(0)
 }
 
 /// A range's size, or the greatest that it can have.

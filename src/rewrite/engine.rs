@@ -85,7 +85,7 @@ impl<C> Rules<C> {
         // Far more steps than any sound set takes: a loop of rules ends in a message instead of a hang.
         let mut budget: usize = 1_000_000;
         let mut extended = false;
-        let mut stack: Vec<Frame> = Vec::new();
+        let mut stack: Vec<Frame> = Vec::with_capacity(16);
         for root in roots {
             memo.visit(root, &mut stack);
             while let Some(top) = stack.last_mut() {

@@ -181,6 +181,37 @@ impl Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Buffer(Arc::new(Inner { id, device: self.0.device.clone(), dtype, len, block: self.0.block.clone(), offset }))
     }
+    /// Elements of a dtype from a byte on.
+    pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
+        assert!(offset + len * dtype.itemsize() <= self.bytes(), "{len} × {dtype} from byte {offset} on are not inside {self:?}");
+        self.view(self.0.offset + offset, dtype, len)
+    }
+    /// The same memory under a number of its own: a graph tells the two apart.
+    pub(crate) fn renamed(&self) -> Buffer {
+        self.view(self.0.offset, self.0.dtype, self.0.len)
+    }
+    /// The number of its memory, and its bytes there.
+    pub(crate) fn span(&self) -> (u64, std::ops::Range<usize>) {
+        (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
+    }
+    /// Is there no other buffer in its memory, and no other handle on this one but so many?
+    pub(crate) fn is_alone(&self, handles: usize) -> bool {
+        Arc::strong_count(&self.0) <= handles && Arc::strong_count(&self.0.block) == 1
+    }
+    /// Exchanges the content. Whoever has the buffer in a graph reads the new one.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), self.bytes(), "the content of {self:?}");
+        let _alone = writing();
+        match &self.0.block.memory {
+            Memory::Host(h) => {
+                // SAFETY: the buffer is inside its memory, and under the lock nobody reads or writes it.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), h.ptr().add(self.0.offset), bytes.len()) };
+                Ok(())
+            }
+            Memory::Remote(r) => r.write(self.0.offset, bytes),
+            Memory::Disk(_) | Memory::Null => Ok(()),
+        }
+    }
     /// Where it lives.
     pub fn device_name(&self) -> &DeviceName {
         &self.0.device

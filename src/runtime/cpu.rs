@@ -4,7 +4,7 @@ use super::arch::{Arch, NATIVE};
 use super::buffer::{Memory, Place};
 use super::build::{Built, Fresh, Maker, build, build_text};
 use super::cc::CCompiler;
-use super::device::{Backend, Executable, Purpose};
+use super::device::{Backend, Entry, Executable, Purpose};
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::memory::HostBuffer;
@@ -138,9 +138,6 @@ fn kernel(built: Built<Code>) -> Result<Kernel> {
     Ok(Kernel { source, run, code, kept })
 }
 
-/// What the renderer calls `<name>_entry`: the buffers, and the share of the work.
-type Entry = unsafe extern "C" fn(*const *mut u8, libc::c_long);
-
 struct Kernel {
     source: String,
     run: Entry,
@@ -181,5 +178,9 @@ impl Executable for Kernel {
     }
     fn was_kept(&self) -> bool {
         self.kept
+    }
+    /// What the renderer calls `<name>_entry`.
+    fn entry(&self) -> Option<Entry> {
+        Some(self.run)
     }
 }

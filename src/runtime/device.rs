@@ -31,11 +31,35 @@ pub trait Backend: Send + Sync {
     fn compile_source(&self, program: &Program, _text: &str) -> Result<Arc<dyn Executable>> {
         Err(Error::Device(format!("kernel {}: the device runs no source; write the kernel as nodes", program.name)))
     }
+    /// Kernels that are going to be run many times in this order, made ready for that. `meet` says whether two arguments, by their numbers, may be in the same
+    /// memory. `None` where a device has no way that is better than running them one by one.
+    fn graph(&self, _calls: &[Call], _meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+        Ok(None)
+    }
     /// Waits until everything that was asked for is done.
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
 }
+
+/// A kernel of a [`Graph`].
+pub struct Call<'a> {
+    /// The kernel.
+    pub executable: &'a Arc<dyn Executable>,
+    /// The numbers of its arguments among those of the graph.
+    pub args: std::ops::Range<usize>,
+    /// Those of its arguments that it writes, counted from its first.
+    pub writes: &'a [usize],
+}
+
+/// Kernels that are started together.
+pub trait Graph: Send {
+    /// Runs all of them, with the memory of each argument by its number, and as a function says that each is started, which may depend on variables.
+    fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()>;
+}
+
+/// A kernel of the host as a function: addresses of its buffers, and the share of the work.
+pub type Entry = unsafe extern "C" fn(*const *mut u8, libc::c_long);
 
 /// What programs are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +91,15 @@ pub trait Executable: Send + Sync {
     /// Did it come from the store on disk, without a compiler?
     fn was_kept(&self) -> bool {
         false
+    }
+    /// What runs it, where that is a function of this process. Whoever calls it keeps the promises of [`run`](Self::run): memory that is long enough, and every share
+    /// once.
+    fn entry(&self) -> Option<Entry> {
+        None
+    }
+    /// For a device to find its own type again.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
     }
 }
 
@@ -227,6 +260,9 @@ impl Device {
     }
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)
+    }
+    pub(crate) fn graph(&self, calls: &[Call], meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+        self.backend.graph(calls, meet)
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)

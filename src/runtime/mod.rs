@@ -30,7 +30,7 @@ mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
 pub(crate) use device::Purpose;
-pub use device::{Device, Executable};
+pub use device::{Call, Device, Entry, Executable, Graph};
 
 #[cfg(test)]
 pub(crate) mod testing;

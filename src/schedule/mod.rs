@@ -86,7 +86,7 @@ pub enum Step {
 
 impl Step {
     /// Buffers that the step reads.
-    fn reads(&self) -> Vec<usize> {
+    pub fn reads(&self) -> Vec<usize> {
         match self {
             Step::Copy { from, .. } => vec![*from],
             Step::Kernel { ast, buffers, .. } => {
@@ -99,7 +99,7 @@ impl Step {
         }
     }
     /// Buffers that it writes.
-    fn writes(&self) -> Vec<usize> {
+    pub fn writes(&self) -> Vec<usize> {
         match self {
             Step::Copy { to, .. } => vec![*to],
             Step::Kernel { ast, buffers, .. } => match ast.arg() {
@@ -154,30 +154,32 @@ pub struct Request {
     pub reuse: Vec<Option<StorageRef>>,
 }
 
-/// The plan for the requests with the storages that are its inputs and the values of its variables, from the cache if the same graph was planned before. `room` says what a kernel
-/// of a device may have, which does not change.
-pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Result<Scheduled> {
+/// A plan for requests.
+pub struct Found {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// What was planned: the graph with numbers in place of storages.
+    pub graph: UOp,
+    /// The storages that are its inputs, by number.
+    pub inputs: Vec<StorageRef>,
+    /// The values of its variables.
+    pub values: Values,
+    /// Was the same graph planned before?
+    pub hit: bool,
+}
+
+/// The plan for the requests, from the cache if the same graph was planned before. `room` says what a kernel of a device may have, which does not change.
+pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Result<Found> {
     let (nodes, inputs, values) = abstracted(requests)?;
     let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
     // An entry for each part, so that a list says what belongs to whom.
     let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
     let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
-    let key = cache::Key { sink: UOp::sink(nodes.iter().cloned().collect::<Src>()), devices, reuse };
+    let graph = UOp::sink(nodes.iter().cloned().collect::<Src>());
+    let key = cache::Key { sink: graph.clone(), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
-    Ok(Scheduled { plan, inputs, values, hit })
-}
-
-/// A plan with what it runs on.
-pub struct Scheduled {
-    /// The plan.
-    pub plan: Arc<Plan>,
-    /// The storages that are its inputs.
-    pub inputs: Vec<StorageRef>,
-    /// The values of its variables.
-    pub values: Values,
-    /// Was the plan there already?
-    pub hit: bool,
+    Ok(Found { plan, graph, inputs, values, hit })
 }
 
 /// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use, and its variables without their values.
@@ -186,19 +188,14 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
     let mut values = Values::default();
     let mut wrong = None;
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
-    let mut value = |name: &Arc<str>, min: i64, max: i64, value: i64| wrong = wrong.take().or(values.insert(name, (min, max), value).err());
     let nodes = unmarked(&nodes, |u| {
         match u.arg() {
             Arg::BoundVar { name, min, max, value: v } => {
-                value(name, *min, *max, *v);
+                wrong = wrong.take().or(values.insert(name, (*min, *max), *v).err());
                 return Some(u.with_arg(Arg::Var { name: name.clone(), min: *min, max: *max }));
             }
             Arg::Slice(part) => {
-                for t in part.start.terms().iter().chain(part.len.terms()) {
-                    if let Some(v) = t.value {
-                        value(&t.variable.shared_name(), t.variable.min(), t.variable.max(), v);
-                    }
-                }
+                wrong = wrong.take().or(values.insert_bound(&part.start).and(values.insert_bound(&part.len)).err());
                 return None;
             }
             _ => {}

@@ -1,6 +1,7 @@
 //! The values of variables in one run. Plans and kernels are the same for all of them.
 
 use crate::error::{Error, Result};
+use crate::shape::Bound;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +22,19 @@ impl Values {
             format!("{name} is {before} and {value}")
         };
         Err(Error::Shape { op: "realize", msg: format!("{msg} in what is computed together; two variables need two names") })
+    }
+    /// Adds the values that a sum of variables has.
+    pub fn insert_bound(&mut self, bound: &Bound) -> Result<()> {
+        let valued = bound.terms().iter().filter_map(|t| Some((&t.variable, t.value?)));
+        valued.into_iter().try_for_each(|(v, value)| self.insert(&v.shared_name(), (v.min(), v.max()), value))
+    }
+    /// Adds what others have and these do not.
+    pub fn complete(&mut self, others: &Values) {
+        others.0.iter().for_each(|(name, v)| drop(self.0.entry(name.clone()).or_insert(*v)));
+    }
+    /// The variables with their values, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
+        self.0.iter().map(|(name, v)| (name, v.1))
     }
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<i64> {

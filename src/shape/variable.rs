@@ -132,6 +132,10 @@ impl Bound {
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.plus)
     }
+    /// The same with other values: those that a function has for names.
+    pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> Bound {
+        Bound::sum(self.terms.iter().map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }), self.plus)
+    }
     /// The same without values: what is planned for all of them.
     pub(crate) fn unbound(&self) -> Bound {
         Bound::sum(self.terms.iter().map(|t| Term { value: None, ..t.clone() }), self.plus)

@@ -2,6 +2,7 @@
 //! All arithmetic is checked; where it would overflow there is no form and the expression stays as it is.
 
 use crate::ir::{Op, UOp};
+use smallvec::SmallVec;
 
 /// `Σ coefficient·term + constant`, terms distinct, non-constant and in canonical order, no coefficient zero.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +22,7 @@ impl Linear {
     /// The form of an expression of index dtype.
     pub fn of(u: &UOp) -> Option<Linear> {
         let mut out = Linear { terms: Vec::new(), constant: 0 };
-        let mut stack = vec![(u, 1i64)];
+        let mut stack: SmallVec<[(&UOp, i64); 8]> = smallvec::smallvec![(u, 1i64)];
         while let Some((u, k)) = stack.pop() {
             match (u.op(), u.src()) {
                 (Op::Add, [x, y]) => {
@@ -60,8 +61,11 @@ impl Linear {
     /// Drops zeros and sorts.
     pub fn settle(&mut self) {
         self.terms.retain(|(_, c)| *c != 0);
-        if self.terms.len() > 1 {
-            self.terms.sort_by_cached_key(|(t, _)| rank(t));
+        // A list of ranks costs more than the ranks of a few terms taken twice.
+        match self.terms.len() {
+            0 | 1 => {}
+            2..=4 => self.terms.sort_by_key(|(t, _)| rank(t)),
+            _ => self.terms.sort_by_cached_key(|(t, _)| rank(t)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::broadcast::has_data;
 use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::autograd::{device_of, gradients, leaves};
 use crate::error::{Error, Result};
+use crate::exec::record;
 use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
@@ -314,6 +315,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set_grad(&self, grad: Option<Tensor>) {
+        record::note_graded(self.id());
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }

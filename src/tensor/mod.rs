@@ -20,6 +20,7 @@
 //! | `grad`, `function` | gradients; graphs with arguments |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
+//! | `jit` | functions that are captured and replayed |
 //! | `realize` | where a graph becomes values |
 //! | `display` | values as text |
 //!
@@ -77,6 +78,7 @@ mod grad;
 mod index;
 mod interpolate;
 mod inverse;
+mod jit;
 mod keccak;
 mod linalg;
 mod loss;
@@ -109,6 +111,7 @@ pub use grad::no_grad;
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
+pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
 pub use keccak::Keccak;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;

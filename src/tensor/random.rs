@@ -5,10 +5,11 @@
 
 use super::create::iota;
 use super::elementwise::pair;
-use super::realize::{buffer, default_device};
+use super::realize::{buffer, default_device, storages};
 use super::{Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
+use crate::exec::record;
 use crate::ir::{DeviceName, UOp};
 use crate::shape::{Movement, checked_numel};
 use std::sync::Mutex;
@@ -41,16 +42,20 @@ pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     [a, b]
 }
 
+/// The seed and the counter of the next draw, of so many numbers, as it is in memory.
+pub(super) fn next_words(numbers: u64) -> [u32; 4] {
+    let mut state = STATE.lock().unwrap_or_else(|e| e.into_inner());
+    let (seed, first) = *state;
+    state.1 = first.wrapping_add(numbers);
+    [seed as u32, (seed >> 32) as u32, first as u32, (first >> 32) as u32]
+}
+
 /// Two words of random bits for each of `numel` elements, as `u32` tensors of one axis.
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
-    let (seed, first) = {
-        let mut state = STATE.lock().unwrap_or_else(|e| e.into_inner());
-        let first = state.1;
-        state.1 = first.wrapping_add(numel as u64);
-        (state.0, first)
-    };
-    let halves = [seed as u32, (seed >> 32) as u32, first as u32, (first >> 32) as u32];
-    let start = Tensor::from_uop(buffer(as_bytes(&halves).to_vec(), DType::U32, device), device.clone());
+    let halves = next_words(numel as u64);
+    let start = buffer(as_bytes(&halves).to_vec(), DType::U32, device);
+    record::note_draw(|| storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(), numel as u64);
+    let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.narrow(0, i, i + 1)?.moved(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
     // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them is added.
@@ -107,7 +112,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn manual_seed(seed: u64) {
-        *STATE.lock().unwrap_or_else(|e| e.into_inner()) = (seed, 0);
+        Tensor::set_rng_state((seed, 0));
     }
 
     /// Where the generator is: its seed, and how many numbers it has given. [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
@@ -132,6 +137,7 @@ impl Tensor {
     /// assert_eq!(Tensor::rng_state(), (7, 0));
     /// ```
     pub fn set_rng_state(state: (u64, u64)) {
+        record::note_seeded();
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
     }
 

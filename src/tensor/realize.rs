@@ -25,9 +25,9 @@ struct Register {
 
 static REGISTER: Mutex<Register> = Mutex::new(Register { tensors: Vec::new(), sweep_at: 1024 });
 /// One realization at a time: which buffers may be written in place is decided and done under it.
-static RUNNING: Mutex<()> = Mutex::new(());
+pub(super) static RUNNING: Mutex<()> = Mutex::new(());
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -41,7 +41,7 @@ pub(super) fn register(t: &Tensor) {
 }
 
 /// All live tensors. The handles must be dropped outside the register's lock.
-fn live() -> Vec<Tensor> {
+pub(super) fn live() -> Vec<Tensor> {
     let weak: Vec<Weak<Inner>> = lock(&REGISTER).tensors.clone();
     weak.iter().filter_map(Weak::upgrade).map(Tensor).collect()
 }
@@ -76,7 +76,7 @@ pub(super) fn is_all(u: &UOp) -> bool {
 }
 
 /// The storage of a node that is a whole buffer under some shape; of one over several devices that of each part.
-fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
+pub(super) fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
     let u = base(u);
     match u.op() {
         Op::Shards => u.src().iter().map(|part| base(part).arg().storage()).collect(),
@@ -85,7 +85,7 @@ fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
 }
 
 /// Are the elements in memory as they are?
-fn is_stored(u: &UOp) -> bool {
+pub(super) fn is_stored(u: &UOp) -> bool {
     storages(u).is_some()
 }
 
@@ -159,7 +159,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Result<Vec<Re
 
 /// Computes tensors together, so that what they share is computed once. Each keeps its result, unless it was assigned to meanwhile. Returns
 /// what each has become.
-fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
+pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let _running = lock(&RUNNING);
     let mut devices: Vec<&DeviceName> = tensors.iter().map(|t| t.device()).collect();
     devices.sort();
@@ -253,7 +253,7 @@ impl Tensor {
     }
 
     /// Exchanges the node if it is still the one that is expected.
-    fn exchange(&self, expected: &UOp, new: UOp) -> bool {
+    pub(super) fn exchange(&self, expected: &UOp, new: UOp) -> bool {
         let mut slot = self.0.uop.write().unwrap_or_else(|e| e.into_inner());
         let there = *slot == *expected;
         if there {
@@ -332,6 +332,13 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        if exec::record::is_sealed() {
+            return Err(Error::Jit(format!(
+                "the value of a tensor {} {:?} is read inside a captured function: it would be that of one call for all; return the tensor and read it after the call",
+                self.dtype(),
+                self.dims()
+            )));
+        }
         loop {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
@@ -438,6 +445,7 @@ impl Tensor {
             *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
         }
         let new = new.raw();
+        exec::record::note_assigned(self.id());
         self.set_uop(match self.0.param {
             Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
             None => new,
@@ -501,6 +509,7 @@ impl Tensor {
                 (moved, node)
             }
         };
+        exec::record::note_assigned(self.id());
         *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
         self.set_uop(node);
         lock(&self.0.home).clear();

@@ -156,7 +156,7 @@ const NO_GRADIENT: &[Op] = &[
     Op::And,
     Op::Or,
     Op::Xor,
-    // A kernel of the user's stands in a call, which has its gradient: `tests/custom_kernel.rs`.
+    // A kernel of the user's stands in a call, which has its gradient: `tests/compiler/custom_kernel.rs`.
     Op::Kernel,
     Op::Output,
     // Bits are no numbers: an error, tested below.

@@ -18,9 +18,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of the methods",
         "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",
     ),
-    ("a change in place: tests/assign.rs, and the examples of the methods", "assign replace to_ empty empty_like invalids"),
+    ("a change in place: tests/compiler/assign.rs, and the examples of the methods", "assign replace to_ empty empty_like invalids"),
     ("several devices: tests/shard", "shard shard_ shard_like devices shard_axis"),
-    ("kernels of the user's: tests/custom_kernel.rs", "custom_kernel"),
+    ("kernels of the user's: tests/compiler/custom_kernel.rs", "custom_kernel"),
     ("a graph with arguments: tests/tensor/callify.rs", "callify"),
     ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
     ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
@@ -34,9 +34,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// The names of all public methods of `Tensor`, from the sources: `pub fn` at the depth of an `impl Tensor`, or in a macro there.
 fn public() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor");
-    for entry in std::fs::read_dir(folder).expect("the sources") {
-        let path = entry.expect("a file").path();
+    let mut left = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(path).expect("the sources").map(|entry| entry.expect("a file").path()));
+            continue;
+        }
         let text = std::fs::read_to_string(&path).expect("a source");
         let mut inside = false;
         let mut table = false;

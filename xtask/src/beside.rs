@@ -1,5 +1,6 @@
 //! Test binaries beside each other. `cargo test` runs one after the other, and the last long test of each leaves most cores idle: with two at a time there is
-//! always something to do. In come the arguments of `cargo test`; out comes what each binary printed, whole, and whether all went well.
+//! always something to do; the examples of the documents are one of them. In come the arguments of `cargo test`; out comes what each binary printed, whole, and
+//! whether all went well.
 
 use crate::suite::cargo;
 use std::io::Write as _;
@@ -12,16 +13,34 @@ use std::time::Instant;
 const AT_A_TIME: usize = 2;
 
 /// The binaries that take longest, in the order in which they are begun: a long one that comes last would run alone.
-const LONG: [&str; 9] = ["random_graphs", "semantics", "ops", "tensor", "nn", "shard", "autograd", "tensor_cores", "picograd"];
+const LONG: [&str; 13] = [
+    "random_graphs",
+    "compiler",
+    "ops",
+    "tensor",
+    "semantics",
+    "shard",
+    "nn",
+    "tensor_cores",
+    DOCUMENTS,
+    "alone",
+    "autograd",
+    "picograd",
+    "data",
+];
 
-/// Those that take their time in compilers of C, for results that do not depend on how well it compiles. Random graphs, the cells of semantics and what is told of generated code are
+/// Those that take their time in compilers of C, for results that do not depend on how well it compiles. Some random graphs, the cells of semantics and what is told of generated code are
 /// compiled as users compile.
-const QUICK: [&str; 5] = ["ops", "tensor", "nn", "shard", "autograd"];
+const QUICK: [&str; 8] = ["ops", "tensor", "nn", "shard", "autograd", "data", "alone", DOCUMENTS];
+
+/// What the examples of the documents are called here. They have no binary that can be asked for: cargo builds and runs them.
+const DOCUMENTS: &str = "documents";
 
 /// A test binary.
 #[derive(Debug, PartialEq)]
 struct Binary {
     name: String,
+    /// Empty for the documents.
     executable: String,
     /// The folder that its tests expect to be in, as `cargo test` has it: that of the package.
     folder: String,
@@ -50,8 +69,13 @@ impl Binary {
     fn run(&self) -> (String, bool) {
         let start = Instant::now();
         println!("     begun {}", self.name);
-        let mut command = Command::new(&self.executable);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        let mut command = if self.name == DOCUMENTS {
+            cargo(&["test", "--quiet", "--workspace", "--doc"])
+        } else {
+            let mut command = Command::new(&self.executable);
+            command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+            command
+        };
         if QUICK.contains(&self.name.as_str()) && std::env::var_os("PICO_QUICK").is_none() {
             command.env("PICO_QUICK", "1");
         }
@@ -68,8 +92,8 @@ impl Binary {
     }
 }
 
-/// Builds what `cargo test` with these arguments would run, and runs it. The examples of documents are not among it.
-pub fn run(args: &[&str]) -> bool {
+/// Builds what `cargo test` with these arguments would run, and runs it, with or without the examples of the documents.
+pub fn run(args: &[&str], documents: bool) -> bool {
     let mut build = cargo(args);
     let built = build.args(["--no-run", "--message-format=json-render-diagnostics"]).stderr(Stdio::inherit()).output();
     let mut binaries: Vec<Binary> = match built {
@@ -83,6 +107,9 @@ pub fn run(args: &[&str]) -> bool {
     if binaries.is_empty() {
         println!("cargo names no test binary");
         return false;
+    }
+    if documents {
+        binaries.push(Binary { name: DOCUMENTS.into(), executable: String::new(), folder: String::new() });
     }
     binaries.sort_by_key(|b| LONG.iter().position(|l| *l == b.name).unwrap_or(LONG.len()));
     binaries.reverse();

@@ -7,6 +7,7 @@ mod cpu;
 mod fuzz;
 mod gpu;
 mod ir;
+mod jit;
 mod kernel_compile;
 mod kernels;
 mod limits;
@@ -19,8 +20,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test [FILTER…]   format, lints, all tests; with filters only the tests whose names contain one of them;
+  test [FILTER…]   all tests; with filters only those whose names contain one of them;
                    with DEV=<device> only the tests of results, on that device
+  lint             format, and what clippy says of all code
   bench compile    speed of the compiler, one line of JSON per figure; runs in release
   bench kernels    how many kernels models and training steps are
   bench kernel_compile
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let (task, rest) = words.split_first().map_or(("", &[][..]), |(t, r)| (t.as_str(), r));
     match task {
         "test" => suite::run(rest),
+        "lint" => suite::lint(),
         "bench" => bench::run(rest),
         "package" => ended(package::run()),
         "fuzz" => ended(fuzz::main(rest)),

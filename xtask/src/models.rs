@@ -5,6 +5,7 @@ use picograd::ir::DeviceName;
 use picograd::runtime::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
 use picograd::{DType, Tensor};
+use std::cell::{Cell, RefCell};
 
 /// A tensor of f32 that is a new buffer.
 fn input(shape: &[usize]) -> Tensor {
@@ -26,6 +27,34 @@ pub fn gpt2() -> Tensor {
 /// The logits of the next token on the default device, for some tokens after others that are in a cache. All weights are the same number.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
     gpt2_of(&|shape| Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights"), tokens, past, true)
+}
+
+/// Weights that are made at the first turn through a model and are the same ones at every other. All are the same number.
+#[derive(Default)]
+pub struct Weights {
+    made: RefCell<Vec<Tensor>>,
+    turn: Cell<usize>,
+}
+
+impl Weights {
+    /// The next one.
+    pub fn next(&self, shape: &[usize]) -> Tensor {
+        let (mut made, i) = (self.made.borrow_mut(), self.turn.get());
+        self.turn.set(i + 1);
+        if i == made.len() {
+            made.push(Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights"));
+        }
+        assert_eq!(made[i].shape(), shape, "every turn asks for the same");
+        made[i].clone()
+    }
+}
+
+/// The logits of the next token after one at hand and others that are in a cache, with these weights.
+pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
+    // The first of the weights is the token.
+    weights.turn.set(1);
+    let first = Cell::new(true);
+    gpt2_of(&|shape| if first.replace(false) { token.clone() } else { weights.next(shape) }, 1, past, true)
 }
 
 /// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them.

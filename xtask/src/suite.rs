@@ -1,5 +1,5 @@
-//! `cargo xtask test`: everything that must hold, in one command. In come filters; out come the steps, what was left out and why, and a verdict.
-//! With `DEV` set, the tests of results on that device alone.
+//! `cargo xtask test`: everything that must hold of what the code does, in one command. In come filters; out come the steps, what was left out and why, and a
+//! verdict. With `DEV` set, the tests of results on that device alone. `cargo xtask lint`: everything that must hold of how it is written.
 //!
 //! All steps use the dev profile, so that nothing is compiled for this command alone.
 
@@ -28,18 +28,24 @@ pub fn run(filters: &[String]) -> ExitCode {
     if let (true, Some(device)) = (filters.is_empty(), device) {
         steps.push(on_device(device));
     } else if filters.is_empty() {
-        steps.push(tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]));
         // The smoke tests come before the long build: a broken stage shows in the first minute.
-        steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--test", "tiny"]));
-        steps.push(tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-        steps.push(side_by_side("tests", &["test", "--workspace"]));
-        steps.push(step("examples of the documents", &["test", "--workspace", "--doc"]));
+        steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--package", "xtask", "--test", "tiny"]));
+        // The examples have no tests: lints compile them.
+        steps.push(side_by_side("tests", &["test", "--workspace", "--lib", "--bins", "--tests"], true));
     } else {
         let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
         args.extend(filters.iter().map(String::as_str));
         steps.push(step("chosen tests", &args));
     }
     report(&steps)
+}
+
+/// Format, and what clippy says of everything, examples included.
+pub fn lint() -> ExitCode {
+    report(&[
+        tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]),
+        tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    ])
 }
 
 /// The tests that are about results, on a device.
@@ -50,10 +56,10 @@ fn on_device(device: &str) -> Step {
     // It is not in this program, so the tests have to say whether it is there.
     if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
         args.extend(["--features", "webgpu"]);
-        return side_by_side(WHAT, &args);
+        return side_by_side(WHAT, &args, false);
     }
     match Device::get(device) {
-        Ok(_) => side_by_side(WHAT, &args),
+        Ok(_) => side_by_side(WHAT, &args, false),
         Err(why) if testing::is_required(device) => {
             println!("PICO_REQUIRE names {device}, and it is not there: {why}");
             Step { what: WHAT, outcome: Outcome::Failed, time: Duration::ZERO }
@@ -76,11 +82,11 @@ fn step(what: &'static str, args: &[&str]) -> Step {
     Step { what, outcome, time: start.elapsed() }
 }
 
-/// A step of several test binaries.
-fn side_by_side(what: &'static str, args: &[&str]) -> Step {
+/// A step of several test binaries, and perhaps of the examples of the documents.
+fn side_by_side(what: &'static str, args: &[&str], documents: bool) -> Step {
     let start = Instant::now();
     println!("\n== {what}: cargo {}", args.join(" "));
-    let outcome = if beside::run(args) { Outcome::Passed } else { Outcome::Failed };
+    let outcome = if beside::run(args, documents) { Outcome::Passed } else { Outcome::Failed };
     Step { what, outcome, time: start.elapsed() }
 }
 
@@ -98,6 +104,10 @@ fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> St
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    // As the alias has it for this program: one build serves both.
+    if std::env::var_os("CARGO_INCREMENTAL").is_none() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 

@@ -110,16 +110,18 @@ fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Oper
 /// What a language with operators writes for an op, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of vectors may be scalars of the same type.
 pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
     let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
-    let text = |o: &Operand| if o.text.is_empty() { o.splat().unwrap_or_default().to_string() } else { o.text.clone() };
+    fn text(o: &Operand) -> &str {
+        if o.text.is_empty() { o.splat().unwrap_or_default() } else { &o.text }
+    }
     let either = [(x, y), (y, x)];
     let sign = match op {
         Op::Add => {
             for (x, y) in either {
                 if let Form::Negated(y) = &y.form {
-                    return Some(Operand::plain(format!("({})", minus(&text(x), y))));
+                    return Some(Operand::plain(format!("({})", minus(text(x), y))));
                 }
                 if let Some(y) = below_zero(cx, y, scalar) {
-                    return Some(Operand::plain(format!("({})", minus(&text(x), &y))));
+                    return Some(Operand::plain(format!("({})", minus(text(x), &y))));
                 }
             }
             "+"
@@ -128,7 +130,7 @@ pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> O
             for (x, y) in either {
                 if is_ones(y, scalar) && x.literal.is_none() {
                     let x = text(x);
-                    return Some(Operand::with_form(format!("({})", minus("", &x)), Form::Negated(x)));
+                    return Some(Operand::with_form(format!("({})", minus("", x)), Form::Negated(x.to_string())));
                 }
             }
             "*"

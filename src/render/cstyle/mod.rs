@@ -306,16 +306,16 @@ impl<'a> Walker<'a> {
             self.values.insert(u.id(), Value { operand, named: short });
             return Ok(());
         }
-        self.declare(u, kind, operand).map(drop)
+        self.declare(u, kind, operand)
     }
 
     /// Gives a value a name of its kind.
-    fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Text {
-        let (ty, text) = (self.cx.ty(u.dtype())?, vector::whole(&mut self.cx, &operand, u.dtype())?);
+    fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
+        let (ty, text) = (self.cx.ty(u.dtype())?, vector::into_whole(&mut self.cx, operand, u.dtype())?);
         let name = self.fresh(kind);
         self.line_of(&[&ty, " ", &name, " = ", &text, ";"]);
-        self.name(u, name.clone());
-        Ok(name)
+        self.name(u, name);
+        Ok(())
     }
 
     fn operand(&self, u: &UOp) -> Result<Operand, String> {
@@ -327,26 +327,32 @@ impl<'a> Walker<'a> {
     }
 
     fn text(&mut self, u: &UOp) -> Text {
+        if u.as_const().is_none()
+            && let Some(value) = self.values.get(&u.id())
+        {
+            return vector::whole(&mut self.cx, &value.operand, u.dtype());
+        }
         let operand = self.operand(u)?;
-        vector::whole(&mut self.cx, &operand, u.dtype())
+        vector::into_whole(&mut self.cx, operand, u.dtype())
     }
 
     /// The value as text that may be written more than once.
     fn named(&mut self, u: &UOp) -> Text {
-        match self.values.get(&u.id()) {
-            Some(value) if !value.named => {
-                let operand = value.operand.clone();
-                let kind = if matches!(u.op(), Op::Cast | Op::Bitcast) { "cast" } else { "alu" };
-                self.declare(u, kind, operand)
-            }
-            _ => self.text(u),
+        if let Some(value) = self.values.get(&u.id()).filter(|v| !v.named) {
+            let operand = value.operand.clone();
+            let kind = if matches!(u.op(), Op::Cast | Op::Bitcast) { "cast" } else { "alu" };
+            self.declare(u, kind, operand)?;
         }
+        self.text(u)
     }
 
     /// One lane of a value.
     fn lane(&mut self, u: &UOp, lane: usize) -> Text {
-        let operand = self.operand(u)?;
-        if let Some(lanes) = &operand.lanes {
+        if u.as_const().is_some() || !self.values.contains_key(&u.id()) {
+            if let Some(lanes) = self.operand(u)?.lanes {
+                return Ok(lanes[lane].clone());
+            }
+        } else if let Some(lanes) = &self.values[&u.id()].operand.lanes {
             return Ok(lanes[lane].clone());
         }
         let name = self.named(u)?;

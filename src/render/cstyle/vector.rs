@@ -16,6 +16,11 @@ pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     }
 }
 
+/// The same of a value that nobody else wants.
+pub(super) fn into_whole(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
+    if x.lanes.is_some() && x.text.is_empty() { whole(cx, &x, dtype) } else { Ok(x.text) }
+}
+
 /// The operands as an operator takes them: one of the two may stay a scalar where its type is surely that of a lane.
 pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<Operand>, String> {
     let mut free = dtype.bits() >= 32 && !dtype.is_bool() && !is_small(dtype.scalar);

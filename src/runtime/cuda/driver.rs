@@ -49,6 +49,24 @@ functions! {
     cuModuleGetFunction(*mut Handle, Handle, *const c_char) -> c_int;
     cuModuleUnload(Handle) -> c_int;
     cuLaunchKernel(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    cuGraphCreate(*mut Handle, c_uint) -> c_int;
+    cuGraphAddKernelNode(*mut Handle, Handle, *const Handle, usize, *const KernelNode) -> c_int;
+    cuGraphInstantiateWithFlags(*mut Handle, Handle, u64) -> c_int;
+    cuGraphExecKernelNodeSetParams(Handle, Handle, *const KernelNode) -> c_int;
+    cuGraphLaunch(Handle, Handle) -> c_int;
+    cuGraphExecDestroy(Handle) -> c_int;
+    cuGraphDestroy(Handle) -> c_int;
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`, the first version: a kernel of a graph.
+#[repr(C)]
+pub(super) struct KernelNode {
+    pub function: Handle,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub params: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
 }
 
 /// `CUmemAccessDesc`: who may use a pool's memory, and how.
@@ -78,8 +96,8 @@ pub(super) mod number {
     pub const FATAL: [c_int; 14] = [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
 }
 
-/// CUDA 11.2 is the first with allocation in the order of a stream.
-const OLDEST: c_int = 11020;
+/// CUDA 11.4 is the first that has all of these.
+const OLDEST: c_int = 11040;
 
 impl Driver {
     /// The driver of this machine, ready. Looked for once.
@@ -92,7 +110,7 @@ impl Driver {
         let names = ["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"];
         let opened = names.iter().find_map(|n| Library::open(n).ok());
         let library = opened.ok_or("there is no libcuda.so.1, which comes with the driver of an NVIDIA GPU")?;
-        let too_old = |why: String| format!("the NVIDIA driver is too old: {why}\n11.2 is the oldest CUDA that will do; update the driver");
+        let too_old = |why: String| format!("the NVIDIA driver is too old: {why}\n11.4 is the oldest CUDA that will do; update the driver");
         let driver = Driver::load(&library).map_err(too_old)?;
         // SAFETY: the flags have to be 0.
         match unsafe { (driver.cuInit)(0) } {

@@ -135,7 +135,7 @@ impl Kernel {
     }
 
     /// The version of the kernel for these buffers, and their addresses.
-    fn prepare(&self, args: &[Place]) -> Result<(&Function, Vec<Address>)> {
+    pub fn prepare(&self, args: &[Place]) -> Result<(Handle, Vec<Address>)> {
         let gpu = &self.builder.gpu;
         let address = |p: &Place| match p.memory {
             Memory::Remote(r) => {
@@ -156,18 +156,17 @@ impl Kernel {
             }
             _ => &self.function,
         };
-        Ok((function, addresses))
+        Ok((function.handle, addresses))
     }
 
-    fn start(&self, function: &Function, addresses: &mut [Address], launch: &Launch) -> Result<()> {
+    fn start(&self, function: Handle, addresses: &mut [Address], launch: &Launch) -> Result<()> {
         let gpu = &self.builder.gpu;
         let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
         let [[gx, gy, gz], [lx, ly, lz]] = [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
         gpu.note(&self.name);
         // SAFETY: the kernel takes as many addresses as there are, each of which its index proofs hold for; they are copied before the call returns.
-        let code = gpu.ask(|d| unsafe {
-            (d.cuLaunchKernel)(function.handle, gx, gy, gz, lx, ly, lz, 0, gpu.stream, params.as_mut_ptr(), null_mut())
-        })?;
+        let code =
+            gpu.ask(|d| unsafe { (d.cuLaunchKernel)(function, gx, gy, gz, lx, ly, lz, 0, gpu.stream, params.as_mut_ptr(), null_mut()) })?;
         if code != 0 {
             let shape = format!("{:?} groups of {:?} threads", launch.grid, launch.local);
             return Err(Error::Device(format!(
@@ -199,5 +198,8 @@ impl Executable for Kernel {
     }
     fn was_kept(&self) -> bool {
         self.kept
+    }
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
     }
 }

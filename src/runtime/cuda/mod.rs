@@ -7,12 +7,14 @@
 //! | `gpu` | a GPU with its stream: order, waiting, what went wrong |
 //! | `memory` | buffers, and copies |
 //! | `kernel` | modules and launches |
+//! | `graph` | many launches as one |
 //!
 //! **Invariant:** kernels, copies, allocations and frees of one GPU happen in one stream, in the order in which they were asked for. The host waits
 //! only where it reads.
 
 mod driver;
 mod gpu;
+mod graph;
 mod kernel;
 mod memory;
 mod nvrtc;
@@ -21,12 +23,13 @@ pub use nvrtc::Nvrtc;
 
 use self::driver::{Driver, number, shown};
 use self::gpu::Gpu;
+use self::graph::CudaGraph;
 use self::kernel::{Builder, Kernel, Module};
 use self::memory::GpuMemory;
 use super::arch::NATIVE;
 use super::buffer::Memory;
 use super::build::{Built, build, build_text, short};
-use super::device::{Backend, Executable, Purpose};
+use super::device::{Backend, Call, Executable, Graph, Purpose};
 use crate::env;
 use crate::error::Result;
 use crate::lower::Program;
@@ -99,6 +102,10 @@ impl Backend for CudaDevice {
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let built = build_text(&*self.builder, text.to_string(), &program.name)?;
         Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
+    }
+    fn graph(&self, calls: &[Call], meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+        let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
+        Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()

@@ -9,24 +9,28 @@ use crate::ir::{Op, eval};
 /// An elementwise op over as many lanes as the result has. Operands that the op does not take are not read.
 pub(super) type Kernel = fn(&mut [u64], &[u64], &[u64], &[u64]);
 
+// Numbers and not zips: an iterator is some calls for each lane where little is inlined, as in the builds of tests.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn map1(out: &mut [u64], a: &[u64], f: impl Fn(u64) -> u64) {
-    for (o, a) in out.iter_mut().zip(a) {
-        *o = f(*a);
+    for i in 0..out.len() {
+        out[i] = f(a[i]);
     }
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn map2(out: &mut [u64], a: &[u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
-    for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
-        *o = f(*a, *b);
+    for i in 0..out.len() {
+        out[i] = f(a[i], b[i]);
     }
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn map3(out: &mut [u64], a: &[u64], b: &[u64], c: &[u64], f: impl Fn(u64, u64, u64) -> u64) {
-    for (((o, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
-        *o = f(*a, *b, *c);
+    for i in 0..out.len() {
+        out[i] = f(a[i], b[i], c[i]);
     }
 }
 

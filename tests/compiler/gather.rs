@@ -1,7 +1,6 @@
 //! A gather costs what it reads: the sum over all places, of which a comparison lets one through, has no loop left.
 
-mod common;
-
+use crate::common;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Fold, Op};
 use picograd::{DType, Tensor};

@@ -1,7 +1,6 @@
 //! Views past 2³¹ elements: indices become 64 bits wide exactly when they must.
 
-mod common;
-
+use crate::common;
 use picograd::dtype::DType;
 use picograd::exec::{self, Choice, ScheduleItem};
 use picograd::ir::{Op, UOp};

@@ -1,13 +1,10 @@
 //! The float32 functions against float64: their error, their special values, and how many operations they take.
 
-#[path = "math/oracle.rs"]
-mod oracle;
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use oracle::{Pairs, UNARY, pow, ulp_error};
+use crate::oracle::{Pairs, UNARY, pow, ulp_error};
 use picograd::math::{self, Val};
 
 /// Numbers at which something changes: a class, a sign, a path, or the result from one limit to the other.

@@ -1,15 +1,10 @@
 //! Interning from many threads: equal structure is one node while anybody holds it, and nothing is left once nobody does.
 
+use crate::alone;
 use picograd::Tensor;
 use picograd::dtype::DType;
 use picograd::ir::{Op, UOp};
-use std::sync::{Barrier, Mutex, MutexGuard};
-
-/// `UOp::live` counts the whole process, so the tests of this file take turns.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(|e| e.into_inner())
-}
+use std::sync::Barrier;
 
 const THREADS: usize = 8;
 

@@ -3,13 +3,8 @@
 //! `f32` over the whole range, with each exponent and sign alike; `f16` and `bf16` on every input there is. A wrong class (NaN, infinity) or the wrong sign
 //! of a zero is an infinite distance. No absolute tolerance anywhere: small results count as much as large ones.
 
-mod common;
-#[path = "math/oracle.rs"]
-#[allow(dead_code)] // The rest of it is for `tests/math.rs`.
-mod oracle;
-
-use common::{devices, stored};
-use oracle::{Pairs, ulp_error};
+use crate::common::{self, devices, stored};
+use crate::oracle::{self, Pairs, ulp_error};
 use picograd::dtype::Const;
 use picograd::{DType, Tensor};
 

@@ -1,4 +1,4 @@
-//! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test --test docs` rewrites the generated parts.
+//! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test --test compiler docs` rewrites the generated parts.
 
 use picograd::{env, ir};
 
@@ -20,7 +20,7 @@ fn generated(file: &str, by: &str, table: &str) {
     if std::env::var("BLESS").is_ok_and(|v| v == "1") {
         std::fs::write(path(file), format!("{head}{begin}{table}{END}{tail}")).unwrap_or_else(|e| panic!("{file}: {e}"));
     } else {
-        panic!("{file} is not what {by}() makes; BLESS=1 cargo test --test docs rewrites it");
+        panic!("{file} is not what {by}() makes; BLESS=1 cargo test --test compiler docs rewrites it");
     }
 }
 

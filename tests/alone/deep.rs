@@ -1,11 +1,11 @@
 //! A chain of a million ops goes through everything that walks a graph, on a thread with a quarter of a megabyte of stack, in linear time,
 //! and leaves nothing behind.
 
+use crate::alone;
 use picograd::dtype::DType;
 use picograd::ir::{Arg, DeviceName, Op, Src, UOp, parse, print, print_part};
 use picograd::rewrite::Rules;
 use rustc_hash::FxHashMap;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 picograd::rules! {
@@ -17,12 +17,6 @@ picograd::rules! {
     EVERYWHERE |u, cx: ()| {
         test_add_to_xor: Add(x, y) => x ^ y;
     }
-}
-
-/// `UOp::live` counts the whole process, so the tests of this file take turns.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn on_a_small_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {

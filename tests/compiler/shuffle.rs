@@ -1,8 +1,7 @@
 //! Reduces that the threads of a warp finish by reading each other's registers: what the interpreter makes of them is what the plain evaluator makes, whatever the
 //! fold, the dtype, the size of the group and the threads beside it, and the same is compiled for CUDA.
 
-mod common;
-
+use crate::common;
 use picograd::Tensor;
 use picograd::dtype::{Const, DType};
 use picograd::exec::{self, Choice, ScheduleItem, with_choice};

@@ -97,7 +97,7 @@ fn more_memory_than_there_is() {
 /// What a process of its own says, with these variables and none else of picograd's.
 fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "in_a_process_of_its_own", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "bad_input::in_a_process_of_its_own", "--ignored", "--nocapture", "--test-threads=1"]);
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }

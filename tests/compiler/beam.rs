@@ -25,7 +25,7 @@ fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3],
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env("PICO_CACHE", folder).env("PICO_TEST_BEAM", "1");
+    command.args(["--exact", "beam::child", "--nocapture", "--test-threads=1"]).env("PICO_CACHE", folder).env("PICO_TEST_BEAM", "1");
     let out = command.env("DEV", device).envs(settings.iter().copied()).output().unwrap();
     let (text, err) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     assert!(out.status.success(), "{text}{err}");

@@ -1,8 +1,7 @@
 //! Kernels for CUDA without a GPU: what lowering makes for its target is interpreted and compared, and what the renderer makes of that is compiled by
 //! NVRTC where it is found.
 
-mod common;
-
+use crate::common;
 use picograd::Tensor;
 use picograd::dtype::DType;
 use picograd::exec::{self, ScheduleItem};

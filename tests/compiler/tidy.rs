@@ -110,7 +110,7 @@ fn imports_go_one_way() {
         }
         let room = parts[1].trim_end_matches(".rs");
         let Some(own) = level(room) else {
-            wrong.push(format!("{}: the room {room} is not in the list of tests/tidy.rs", path.display()));
+            wrong.push(format!("{}: the room {room} is not in the list of tests/compiler/tidy.rs", path.display()));
             continue;
         };
         let code = code(&text);
@@ -129,7 +129,7 @@ fn imports_go_one_way() {
                 _ if used == room => {}
                 Some(l) if l < own => {}
                 Some(_) => wrong.push(format!("{}: {room} uses {used}, which does not come before it", path.display())),
-                None => wrong.push(format!("{}: uses crate::{name}, which tests/tidy.rs does not know", path.display())),
+                None => wrong.push(format!("{}: uses crate::{name}, which tests/compiler/tidy.rs does not know", path.display())),
             }
         }
     }
@@ -260,6 +260,16 @@ fn documents_point_at_what_is_there() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Cargo finds no example by itself where all are a package.
+#[test]
+fn examples_are_listed() {
+    let list = std::fs::read_to_string(root().join("examples/Cargo.toml")).expect("examples/Cargo.toml");
+    for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
+        let name = entry.expect("a readable folder").file_name().into_string().expect("names are text");
+        assert!(!name.ends_with(".rs") || list.contains(&format!("path = \"{name}\"")), "examples/Cargo.toml does not list {name}");
+    }
 }
 
 /// The map of the code has every room.

@@ -1,0 +1,436 @@
+//! A tape: kernels and copies that were run once, to be run again on other memory. In come steps that name numbered slots; out comes a list that is ready,
+//! with the values that only live between its steps in one piece of memory for each device.
+//!
+//! Kernels of the host are a list of functions with their addresses filled in. Those of a GPU with graphs are one launch.
+
+use super::compile::Compiled;
+use super::counters::{Counters, count};
+use super::run::{BufferArg, run_copy, run_kernel};
+use crate::dtype::DType;
+use crate::env;
+use crate::error::Result;
+use crate::ir::DeviceName;
+use crate::runtime::buffer::writing;
+use crate::runtime::{Buffer, Call, Device, Entry, Graph, Memory, Place, pool};
+use crate::lower::Launch;
+use crate::schedule::{Role, Values};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the memory of a slot is from.
+#[derive(Clone)]
+pub enum Slot {
+    /// The caller's, at each run.
+    Given,
+    /// Made at each run; the caller's after it.
+    Fresh {
+        /// Where.
+        device: DeviceName,
+        /// Element dtype.
+        dtype: DType,
+        /// Elements.
+        len: usize,
+    },
+    /// The tape's own, filled.
+    Own(Buffer),
+    /// Between steps.
+    Temporary {
+        /// Where.
+        device: DeviceName,
+        /// Bytes.
+        bytes: usize,
+    },
+}
+
+/// A place in the memory of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct At {
+    /// The slot.
+    pub slot: usize,
+    /// Bytes from its start.
+    pub offset: usize,
+}
+
+/// One thing to run.
+#[derive(Clone)]
+pub enum TapeStep {
+    /// A kernel.
+    Kernel {
+        /// Its program.
+        compiled: Arc<Compiled>,
+        /// Where it runs.
+        device: DeviceName,
+        /// Its arguments, by slot of the program.
+        args: Vec<At>,
+        /// Those of the arguments that it writes.
+        writes: Vec<usize>,
+    },
+    /// A copy between devices.
+    Copy {
+        /// To here.
+        to: At,
+        /// From here.
+        from: At,
+        /// Element dtype.
+        dtype: DType,
+        /// Elements.
+        len: usize,
+    },
+}
+
+impl TapeStep {
+    fn places(&self) -> Vec<At> {
+        match self {
+            TapeStep::Kernel { args, .. } => args.clone(),
+            TapeStep::Copy { to, from, .. } => vec![*to, *from],
+        }
+    }
+    fn writes(&self) -> Vec<At> {
+        match self {
+            TapeStep::Kernel { args, writes, .. } => writes.iter().map(|w| args[*w]).collect(),
+            TapeStep::Copy { to, .. } => vec![*to],
+        }
+    }
+}
+
+/// What a tape's values between steps take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapeMemory {
+    /// Bytes of all values between steps, each in memory of its own.
+    pub separate: usize,
+    /// Bytes that they have together.
+    pub arena: usize,
+    /// The most that live at one time: no plan takes less.
+    pub peak: usize,
+}
+
+/// Steps that are ready to be run again.
+pub struct Tape {
+    slots: Vec<Slot>,
+    steps: Vec<TapeStep>,
+    parts: Vec<Part>,
+    memory: TapeMemory,
+    /// What all steps do that are not run one by one, which count themselves.
+    together: Counters,
+    /// The addresses of the host's kernels, one after the other; filled in at each run.
+    addresses: Addresses,
+}
+
+/// Steps that are run in one way.
+enum Part {
+    /// Kernels of the host.
+    Host(Vec<Command>),
+    /// Kernels of a GPU as one graph, with the places of all their arguments.
+    Graph { graph: Box<dyn Graph>, places: Vec<At>, kernels: Vec<Arc<Compiled>> },
+    /// One step after the other.
+    Steps(std::ops::Range<usize>),
+}
+
+/// A kernel of the host.
+struct Command {
+    run: Entry,
+    /// Its arguments in the list of addresses.
+    first: usize,
+    args: Vec<At>,
+    threads: usize,
+}
+
+/// Addresses that the threads of a kernel share.
+struct Addresses(Vec<*mut u8>);
+// SAFETY: they are written before kernels run and only read by them; what is behind them is divided between the threads by the kernels themselves.
+unsafe impl Sync for Addresses {}
+// SAFETY: nothing of it is tied to a thread: the addresses are filled in anew at each run.
+unsafe impl Send for Addresses {}
+
+impl Addresses {
+    fn from(&self, first: usize) -> *const *mut u8 {
+        self.0[first..].as_ptr()
+    }
+}
+
+/// The places of temporaries start at multiples of this, which is more than any vector needs.
+const ALIGN: usize = 256;
+
+impl Tape {
+    /// Makes the steps ready. Without `graphs` those of a GPU are launched one by one.
+    pub fn new(slots: Vec<Slot>, steps: Vec<TapeStep>, graphs: bool) -> Result<Tape> {
+        let (slots, memory) = placed(slots, &steps)?;
+        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Counters::default(), addresses: Addresses(Vec::new()), steps };
+        let mut at = 0;
+        while at < tape.steps.len() {
+            at = tape.add_part(at, graphs)?;
+        }
+        Ok(tape)
+    }
+
+    fn count_together(&mut self, steps: std::ops::Range<usize>) {
+        for step in &self.steps[steps] {
+            if let TapeStep::Kernel { compiled, .. } = step {
+                self.together.kernels += 1;
+                self.together.flops += compiled.program.estimate.flops;
+                self.together.bytes += compiled.program.estimate.bytes;
+            }
+        }
+    }
+
+    /// Makes a part of the steps from `start` on, and returns where it ends.
+    fn add_part(&mut self, start: usize, graphs: bool) -> Result<usize> {
+        let entry = |s: &TapeStep| match s {
+            TapeStep::Kernel { compiled, .. } => compiled.executable.entry(),
+            TapeStep::Copy { .. } => None,
+        };
+        let mut commands = Vec::new();
+        for step in &self.steps[start..] {
+            let (Some(run), TapeStep::Kernel { compiled, args, .. }) = (entry(step), step) else { break };
+            commands.push(Command { run, first: self.addresses.0.len(), args: args.clone(), threads: compiled.program.launch.threads });
+            self.addresses.0.resize(self.addresses.0.len() + args.len(), std::ptr::null_mut());
+        }
+        if !commands.is_empty() {
+            let end = start + commands.len();
+            self.parts.push(Part::Host(commands));
+            self.count_together(start..end);
+            return Ok(end);
+        }
+        if let TapeStep::Kernel { device, .. } = &self.steps[start]
+            && graphs
+        {
+            let here = |s: &TapeStep| matches!(s, TapeStep::Kernel { device: d, .. } if d == device);
+            let end = start + self.steps[start..].iter().take_while(|s| here(s)).count();
+            let mut places: Vec<At> = Vec::new();
+            let mut calls: Vec<Call> = Vec::new();
+            let mut kernels: Vec<Arc<Compiled>> = Vec::new();
+            for step in &self.steps[start..end] {
+                let TapeStep::Kernel { compiled, args, writes, .. } = step else { continue };
+                let first = places.len();
+                places.extend(args);
+                kernels.push(compiled.clone());
+                calls.push(Call { executable: &compiled.executable, args: first..places.len(), writes });
+            }
+            let overlap = |a: usize, b: usize| self.meet(places[a], places[b]);
+            if let Some(graph) = Device::named(device)?.graph(&calls, &overlap)? {
+                self.parts.push(Part::Graph { graph, places, kernels });
+                self.count_together(start..end);
+                return Ok(end);
+            }
+        }
+        match self.parts.last_mut() {
+            Some(Part::Steps(range)) => range.end = start + 1,
+            _ => self.parts.push(Part::Steps(start..start + 1)),
+        }
+        Ok(start + 1)
+    }
+
+    /// May two places be in the same memory? Temporaries are where they were put; of other slots only the caller knows, who keeps what is written apart.
+    fn meet(&self, a: At, b: At) -> bool {
+        let own = |at: At| match &self.slots[at.slot] {
+            Slot::Own(buffer) => Some(buffer.span()),
+            _ => None,
+        };
+        match (own(a), own(b)) {
+            (Some((block, x)), Some((other, y))) => block == other && x.start < y.end && y.start < x.end,
+            (None, None) => a.slot == b.slot,
+            _ => false,
+        }
+    }
+
+    /// Runs everything. `given` has the memory of the given slots, in their order, `values` those of variables; back comes the memory of all slots.
+    pub fn run(&mut self, given: &[Buffer], values: &Values) -> Result<Vec<Buffer>> {
+        let mut given = given.iter();
+        let mut buffers: Vec<Buffer> = Vec::with_capacity(self.slots.len());
+        for slot in &self.slots {
+            buffers.push(match slot {
+                Slot::Given => given.next().expect("memory for every given slot").clone(),
+                Slot::Fresh { device, dtype, len } => Buffer::new(device, *dtype, *len)?,
+                Slot::Own(buffer) => buffer.clone(),
+                Slot::Temporary { .. } => unreachable!("temporaries have been placed"),
+            });
+        }
+        let debug = env::config()?.debug;
+        let _alone = writing();
+        if debug >= 2 {
+            self.steps.iter().try_for_each(|s| run_step(s, &buffers, values, debug))?;
+            return Ok(buffers);
+        }
+        let start = Instant::now();
+        for part in &mut self.parts {
+            match part {
+                Part::Host(commands) => run_on_host(commands, &mut self.addresses, &buffers),
+                Part::Graph { graph, places, kernels } => {
+                    let places: Vec<Place> = places.iter().map(|at| place(*at, &buffers)).collect();
+                    graph.launch(&places, &|i| launch(&kernels[i], values))?;
+                }
+                Part::Steps(range) => self.steps[range.clone()].iter().try_for_each(|s| run_step(s, &buffers, values, debug))?,
+            }
+        }
+        let (time, did) = (start.elapsed(), &self.together);
+        count(|n| {
+            n.kernels += did.kernels;
+            n.flops += did.flops;
+            n.bytes += did.bytes;
+            n.time += if did.kernels > 0 { time } else { Duration::ZERO };
+        });
+        Ok(buffers)
+    }
+
+    /// How many steps it has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+    /// Does it run nothing?
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+    /// What its values between steps take.
+    pub fn memory(&self) -> TapeMemory {
+        self.memory
+    }
+    /// The slots that steps write.
+    pub fn written(steps: &[TapeStep]) -> Vec<usize> {
+        let mut slots: Vec<usize> = steps.iter().flat_map(TapeStep::writes).map(|at| at.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+}
+
+/// How a kernel is started with these values of variables.
+fn launch(compiled: &Compiled, values: &Values) -> Launch {
+    compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
+}
+
+fn place(at: At, buffers: &[Buffer]) -> Place<'_> {
+    let place = buffers[at.slot].place();
+    Place { offset: place.offset + at.offset, ..place }
+}
+
+fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> Result<()> {
+    match step {
+        TapeStep::Kernel { compiled, device, args, .. } => {
+            let memory: Vec<Place> = args.iter().map(|at| place(*at, buffers)).collect();
+            run_kernel(compiled, device, &memory, &launch(compiled, values), debug).map(drop)
+        }
+        TapeStep::Copy { to, from, dtype, len } => {
+            let arg = |at: &At| {
+                let buffer = buffers[at.slot].bytes_from(at.offset, *dtype, *len);
+                BufferArg { buffer, dtype: *dtype, len: *len, role: Role::Output }
+            };
+            run_copy(&arg(to), &arg(from), debug).map(drop)
+        }
+    }
+}
+
+fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer]) {
+    let starts: Vec<*mut u8> = buffers
+        .iter()
+        .map(|b| match b.place() {
+            Place { memory: Memory::Host(h), offset } => h.ptr().wrapping_add(offset),
+            _ => std::ptr::null_mut(),
+        })
+        .collect();
+    for c in commands {
+        for (address, at) in addresses.0[c.first..].iter_mut().zip(&c.args) {
+            *address = starts[at.slot].wrapping_add(at.offset);
+        }
+    }
+    let addresses = &*addresses;
+    // One task of the pool, so that all kernels find the float modes that they were made for.
+    pool::run(1, &|_| {
+        for c in commands {
+            // SAFETY: as for a kernel that is run by itself: every index was proven inside its argument, whose memory is as long as when it was
+            // captured, or is guarded; different shares write different elements.
+            let share = |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
+            if c.threads == 1 { share(0) } else { pool::run(c.threads, &share) }
+        }
+    });
+}
+
+/// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.
+fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, TapeMemory)> {
+    let mut lives: Vec<(usize, Life)> = Vec::new();
+    for (i, slot) in slots.iter().enumerate() {
+        let Slot::Temporary { device, bytes } = slot else { continue };
+        let used = |s: &TapeStep| s.places().iter().any(|at| at.slot == i);
+        let (first, last) = (steps.iter().position(used), steps.iter().rposition(used));
+        let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
+        lives.push((i, Life { bytes: bytes.next_multiple_of(ALIGN).max(ALIGN), device: device.clone(), first, last }));
+    }
+    let mut memory = TapeMemory { separate: lives.iter().map(|l| l.1.bytes).sum(), ..TapeMemory::default() };
+    let mut devices: Vec<DeviceName> = lives.iter().map(|l| l.1.device.clone()).collect();
+    devices.sort();
+    devices.dedup();
+    for device in devices {
+        let here: Vec<&(usize, Life)> = lives.iter().filter(|l| l.1.device == device).collect();
+        let (offsets, size) = arrange(&here.iter().map(|l| &l.1).collect::<Vec<_>>());
+        memory.arena += size;
+        memory.peak += (0..steps.len()).map(|i| here.iter().filter(|l| l.1.at(i)).map(|l| l.1.bytes).sum()).max().unwrap_or(0);
+        let arena = Buffer::new(&device, DType::U8, size)?;
+        for ((slot, life), offset) in here.iter().zip(offsets) {
+            slots[*slot] = Slot::Own(arena.part(offset..offset + life.bytes));
+        }
+    }
+    Ok((slots, memory))
+}
+
+/// How long a temporary lives.
+#[derive(Clone, Debug)]
+struct Life {
+    bytes: usize,
+    device: DeviceName,
+    first: usize,
+    last: usize,
+}
+
+impl Life {
+    fn at(&self, step: usize) -> bool {
+        (self.first..=self.last).contains(&step)
+    }
+    fn meets(&self, other: &Life) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// An offset for each, and the size of all: the largest first, each at the lowest place where nobody is that it meets.
+fn arrange(lives: &[&Life]) -> (Vec<usize>, usize) {
+    let mut order: Vec<usize> = (0..lives.len()).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first, i));
+    let mut offsets = vec![0; lives.len()];
+    let mut done: Vec<usize> = Vec::new();
+    for i in order {
+        let mut taken: Vec<(usize, usize)> =
+            done.iter().filter(|&&j| lives[i].meets(lives[j])).map(|&j| (offsets[j], offsets[j] + lives[j].bytes)).collect();
+        taken.sort_unstable();
+        let mut at = 0;
+        for (start, end) in taken {
+            if at + lives[i].bytes <= start {
+                break;
+            }
+            at = at.max(end);
+        }
+        offsets[i] = at;
+        done.push(i);
+    }
+    let size = lives.iter().zip(&offsets).map(|(l, o)| o + l.bytes).max().unwrap_or(0);
+    (offsets, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(bytes: usize, first: usize, last: usize) -> Life {
+        Life { bytes, device: DeviceName::new("CPU"), first, last }
+    }
+
+    #[test]
+    fn those_that_meet_do_not_share_and_those_that_do_not_may() {
+        let lives = [life(512, 0, 1), life(512, 2, 3), life(256, 1, 2), life(1024, 4, 4), life(256, 0, 4)];
+        let (offsets, size) = arrange(&lives.iter().collect::<Vec<_>>());
+        for (i, a) in lives.iter().enumerate() {
+            for (j, b) in lives.iter().enumerate().skip(i + 1) {
+                let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+                assert!(apart || !a.meets(b), "{i} and {j} at {offsets:?}");
+            }
+        }
+        assert_eq!(size, 1280, "{offsets:?}");
+    }
+}

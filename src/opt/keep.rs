@@ -1,0 +1,230 @@
+//! Values that a reduce computes and the loop over the results of the same row needs again: the exponentials of a softmax, which are added up and then scaled. Where one costs
+//! more than to store it and load it back, the loop of the reduce stores it, and the later loop takes it from there.
+//!
+//! The place is that of the result which the later loop makes of it, if the dtypes are the same: the memory is written anyway, and to fetch it is not waited for where
+//! there is much to compute. Otherwise it is memory on the stack of the thread.
+//!
+//! It is the last optimisation: whatever the others made of the ranges, a value is the same if it is the same expression with the place in one loop exchanged for the
+//! place in the other. So the result has the same bits.
+
+use super::{extent, next_local, vector};
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort_until};
+use crate::symbolic::simplify;
+use crate::target::Target;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Operations that a value takes, at least: a store and a load of it, and what they push out of the nearest cache, cost less.
+const WORTH: usize = 12;
+
+/// A value that is kept, and where it is used again.
+struct Kept {
+    /// In the loop of the reduce.
+    value: UOp,
+    /// The ranges of the reduce.
+    ranges: Vec<UOp>,
+    /// In later loops: each with the ranges that stand there for those of the reduce.
+    again: Vec<(UOp, Vec<UOp>)>,
+}
+
+/// A kernel that keeps values.
+pub struct Keeps {
+    /// The kernel.
+    pub ast: UOp,
+    /// Bytes that are kept at a time, on the stack and in results.
+    pub bytes: usize,
+}
+
+/// The kernel with what is worth it kept, or nothing where nothing is.
+pub fn keep(ast: &UOp, target: &Target) -> Option<Keeps> {
+    // Threads of a workgroup have no memory of their own that is large enough.
+    if target.grid {
+        return None;
+    }
+    let mut done: Option<Keeps> = None;
+    // What is kept may be part of another value that is: one at a time.
+    while let Some(kept) = find(done.as_ref().map_or(ast, |k| &k.ast)) {
+        let before = done.unwrap_or_else(|| Keeps { ast: ast.clone(), bytes: 0 });
+        done = Some(kept.build(&before));
+    }
+    done
+}
+
+/// What an operation costs, in simple ones.
+fn weight(u: &UOp) -> usize {
+    match u.op() {
+        Op::Pow => 40,
+        op if op.is(Group::Transcendental) => 16,
+        Op::Div | Op::Mod | Op::Sqrt => 4,
+        op if op.is_alu() && u.dtype() != DType::INDEX => 1,
+        _ => 0,
+    }
+}
+
+fn is_loop(r: &UOp) -> bool {
+    matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop | AxisKind::Reduce)
+}
+
+fn size(ranges: &[UOp]) -> usize {
+    ranges.iter().map(extent).fold(1, usize::saturating_mul)
+}
+
+fn uses(u: &UOp, ranges: &[UOp]) -> bool {
+    ranges.iter().any(|r| u.uses_range(r.range_id()))
+}
+
+/// The place in a nest of ranges, the last one fastest.
+fn position(ranges: &[UOp]) -> UOp {
+    ranges.iter().fold(UOp::int(0), |p, r| p * extent(r) as i64 + r)
+}
+
+/// The first value that is worth it.
+fn find(ast: &UOp) -> Option<Kept> {
+    let order = ast.toposort();
+    let mut present: Option<FxHashSet<u64>> = None;
+    for reduce in order.iter().filter(|u| u.op() == Op::Reduce) {
+        let ranges: Vec<UOp> = reduce.src()[1..].to_vec();
+        // The nodes that are computed for each step, operands first.
+        let mut steps = toposort_until([&reduce.src()[0]], |u| !uses(u, &ranges));
+        steps.retain(|u| uses(u, &ranges));
+        // Inside the loop of another reduce it would be computed anew at each step of that.
+        let nested = order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| reduce.uses_range(r.range_id())));
+        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH {
+            continue;
+        }
+        let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
+        let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
+        let mut found: Option<Kept> = None;
+        for nest in nests(&order, reduce).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
+            let moved = moved(&steps, &ranges, &nest);
+            let same = |u: &UOp| moved.get(&u.id()).filter(|m| present.contains(&m.id()) && !inside.contains(&m.id()));
+            // The largest value that is computed again, and for all nests the same one.
+            let candidates = steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
+            let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
+            let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges)) else { continue };
+            let kept = found.get_or_insert_with(|| Kept { value: value.clone(), ranges: ranges.clone(), again: Vec::new() });
+            kept.again.push((again, nest));
+        }
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// Have two nests as many steps, also where that is known only when the kernel runs?
+fn as_long(a: &[UOp], b: &[UOp]) -> bool {
+    let bounds = |list: &[UOp]| list.iter().map(|r| r.src()[0].clone()).collect::<Vec<_>>();
+    let known = a.iter().chain(b).all(|r| r.src()[0].as_const().is_some());
+    if known { size(a) == size(b) } else { bounds(a) == bounds(b) }
+}
+
+/// Does a value cost enough?
+fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
+    let computed = u.op().is_alu() && u.dtype() != DType::INDEX && !u.dtype().is_bool();
+    computed && toposort_until([u], |u| !uses(u, ranges)).iter().filter(|u| uses(u, ranges)).map(weight).sum::<usize>() >= WORTH
+}
+
+/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on.
+fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
+    let stores = || order.last().into_iter().flat_map(|sink| sink.src());
+    let of_row = |r: &UOp| reduce.uses_range(r.range_id());
+    let of_store = |s: &UOp| -> Option<Vec<UOp>> {
+        let nest: Vec<UOp> = s.src()[2..].iter().filter(|r| !of_row(r)).cloned().collect();
+        // With a loop of the nest outside, the reduce is computed anew for each of its steps.
+        let is_inner = |s: &UOp| {
+            let last = s.src()[2..].iter().rposition(|r| of_row(r) && is_loop(r));
+            let first = s.src()[2..].iter().position(|r| nest.contains(r) && is_loop(r));
+            first.is_none_or(|first| last.is_none_or(|last| last < first))
+        };
+        stores().all(is_inner).then_some(nest)
+    };
+    let mut list: Vec<Vec<UOp>> = stores().filter_map(of_store).collect();
+    let mut seen = FxHashSet::default();
+    list.retain(|n: &Vec<UOp>| seen.insert(n.iter().map(UOp::range_id).collect::<Vec<_>>()));
+    list
+}
+
+/// What the ranges of one nest are at the place in another of the same size.
+fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
+    let sizes = |list: &[UOp]| list.iter().map(extent).collect::<Vec<_>>();
+    if sizes(ranges) == sizes(nest) {
+        return ranges.iter().cloned().zip(nest.iter().cloned()).collect();
+    }
+    let at = position(nest);
+    let mut below = 1i64;
+    let digit = |r: &UOp| {
+        let digit = simplify(&((&at / below) % extent(r) as i64));
+        below *= extent(r) as i64;
+        (r.clone(), digit)
+    };
+    ranges.iter().rev().map(digit).collect()
+}
+
+/// Nodes of the reduce as they are with the place in the nest in place of that in its ranges.
+fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
+    let mut done: FxHashMap<u64, UOp> = places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
+    for u in steps.iter().filter(|u| u.op() != Op::Range) {
+        let new = u.with_src(u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<Src>());
+        // Values are as they were; places and conditions on them have one form.
+        let is_place = u.dtype() == DType::INDEX || u.dtype().is_bool();
+        done.insert(u.id(), if is_place { simplify(&new) } else { new });
+    }
+    done
+}
+
+fn place(memory: &UOp, index: UOp) -> UOp {
+    UOp::new(Op::Index, memory.dtype(), [memory.clone(), index].to_src(), Arg::None)
+}
+
+impl Kept {
+    /// The kernel with this value kept.
+    fn build(&self, before: &Keeps) -> Keeps {
+        let order = before.ast.toposort();
+        let is_copy = |u: &&UOp| u.op() == Op::Range && u.range_kind() == AxisKind::Upcast && self.value.uses_range(u.range_id());
+        let copies: Vec<UOp> = order.iter().filter(is_copy).cloned().collect();
+        let bytes = size(&copies).saturating_mul(size(&self.ranges)).saturating_mul(self.value.dtype().itemsize());
+        let (to, from) = self.in_result(&order).unwrap_or_else(|| self.on_stack(&order, &copies));
+        let mut store: Src = [to, self.value.clone()].to_src();
+        store.extend(self.ranges.iter().chain(&copies).cloned());
+        let store = UOp::new(Op::Store, DType::VOID, store, Arg::None);
+        let ready = UOp::new(Op::Barrier, DType::VOID, [store].to_src(), Arg::None);
+        let load = |from: UOp| UOp::new(Op::Load, self.value.dtype(), [from, ready.clone()].to_src(), Arg::None);
+        let map = self.again.iter().zip(from).map(|((u, _), from)| (u.clone(), load(from))).collect();
+        Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
+    }
+
+    /// The places in a result of the kernel, if there is one that the only later loop writes, and nobody reads: where the value is put, and where it is taken from.
+    fn in_result(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+        let [(again, nest)] = &self.again[..] else { return None };
+        // Threads that share a row would overwrite what another has still to read.
+        if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
+            return None;
+        }
+        let stores = order.last()?.src().iter().filter(|s| s.op() == Op::Store && nest.iter().all(|r| s.src()[2..].contains(r)));
+        let unread = |buffer: &UOp| !order.iter().any(|u| u.op() == Op::Load && u.src()[0].src()[0] == *buffer);
+        let known = |r: &UOp| nest.contains(r) || self.value.uses_range(r.range_id());
+        let is_row = |to: &UOp| order.iter().filter(|r| r.op() == Op::Range && to.uses_range(r.range_id())).all(known);
+        let fits = |to: &&UOp| to.src().len() == 2 && to.dtype() == again.dtype() && is_row(to) && unread(&to.src()[0]);
+        let mut written = stores.filter(|s| s.src()[1].toposort().contains(again)).map(|s| &s.src()[0]);
+        let from = written.find(fits)?;
+        let index = simplify(&from.src()[1].substitute(&places(nest, &self.ranges)));
+        let runs = self.ranges.iter().all(|r| vector::step(&index, r).is_some());
+        runs.then(|| (place(&from.src()[0], index), vec![from.clone()]))
+    }
+
+    /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the inputs run, are side by side.
+    fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
+        let id = next_local(order);
+        let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
+        let along = |r: &&UOp| loads.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+        let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);
+        let len = size(copies) * size(&self.ranges);
+        let memory = UOp::new(Op::DefineLocal, self.value.dtype(), Src::new(), Arg::Local { id, len });
+        let at = |nest: &[UOp]| {
+            let all: Vec<UOp> = rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();
+            place(&memory, simplify(&position(&all)))
+        };
+        (at(&self.ranges), self.again.iter().map(|(_, nest)| at(nest)).collect())
+    }
+}

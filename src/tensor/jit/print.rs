@@ -1,0 +1,153 @@
+//! What makes two calls of a function the same: the graphs that they computed, what these read, and the numbers of the host in them.
+
+use super::observe::{Given, Observed, given_values};
+use crate::error::Result;
+use crate::ir::{Storage, UOp};
+use crate::runtime::{Buffer, Memory};
+use crate::tensor::realize::storages;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::collections::hash_map::Entry;
+use std::hash::Hasher;
+
+/// The print of a call.
+pub(super) struct Print {
+    runs: Vec<(UOp, Vec<Input>)>,
+    /// Variables that are no arguments, with their values.
+    values: Vec<(String, i64)>,
+    draws: Vec<u64>,
+    given: Vec<String>,
+}
+
+/// Where a graph reads.
+#[derive(Clone, PartialEq)]
+enum Input {
+    Argument(usize, usize),
+    /// A tensor from before, by its place in memory: it is alive.
+    Outside(usize, usize),
+    Draw(usize),
+    /// The result of a run, by its number and that of the output.
+    Made(usize, usize),
+    /// What the function makes from numbers of the host: dtype, elements, and a hash of them.
+    Host(String, u64),
+}
+
+/// How two calls differ.
+pub(super) enum Difference {
+    None,
+    /// The same operations with other numbers in them; the message says which.
+    Values(String),
+    /// Other operations.
+    Other,
+}
+
+/// What a function makes itself. Files are not looked into, and where nothing is computed there is nothing to see.
+fn made_of_host(buffer: &Buffer) -> Result<Input> {
+    let mut hasher = FxHasher::default();
+    if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
+        hasher.write(&buffer.read()?);
+    }
+    Ok(Input::Host(format!("{} × {}", buffer.size(), buffer.dtype()), hasher.finish()))
+}
+
+const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
+
+impl Print {
+    pub(super) fn of(observed: &Observed) -> Result<Print> {
+        let mut known: FxHashMap<u64, Input> = FxHashMap::default();
+        for (id, (tensor, part)) in &observed.outside {
+            known.insert(*id, Input::Outside(tensor.as_ptr() as usize, *part));
+        }
+        let mut given = Vec::new();
+        for (i, g) in observed.given.iter().enumerate() {
+            match g {
+                Given::Host(value) => given.push(value.clone()),
+                Given::Variable(bound) => given.push(bound.unbound().text()),
+                Given::Tensor(own) => {
+                    given.push(super::described_for_all(own));
+                    for (part, s) in storages(&own.raw()).into_iter().flatten().enumerate() {
+                        known.insert(s.storage.id(), Input::Argument(i, part));
+                    }
+                }
+            }
+        }
+        for (i, draw) in observed.recording.draws.iter().enumerate() {
+            draw.storages.iter().for_each(|id| drop(known.insert(*id, Input::Draw(i))));
+        }
+        let mut runs = Vec::new();
+        for (r, run) in observed.recording.runs.iter().enumerate() {
+            let mut inputs = Vec::new();
+            for s in &run.scheduled.inputs {
+                let input = match known.entry(s.storage.id()) {
+                    Entry::Occupied(e) => e.get().clone(),
+                    Entry::Vacant(e) => e.insert(made_of_host(&Buffer::of(s))?).clone(),
+                };
+                inputs.push(input);
+            }
+            for (o, buffer) in run.scheduled.outputs.iter().enumerate() {
+                if let Some(buffer) = buffer {
+                    known.entry(buffer.id()).or_insert(Input::Made(r, o));
+                }
+            }
+            runs.push((run.scheduled.graph.clone(), inputs));
+        }
+        let passed = given_values(&observed.given)?;
+        let all = observed.recording.runs.iter().flat_map(|r| r.scheduled.values.iter());
+        let mut values: Vec<(String, i64)> = all.filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.to_string(), v)).collect();
+        values.dedup();
+        Ok(Print { runs, values, draws: observed.recording.draws.iter().map(|d| d.numbers).collect(), given })
+    }
+
+    pub(super) fn compare(&self, now: &Print) -> Difference {
+        let other = |a: &String, b: &String| {
+            Difference::Values(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
+        };
+        if self.given.len() != now.given.len() {
+            let (a, b) = (self.given.len(), now.given.len());
+            return Difference::Values(format!(
+                "there were {a} arguments at the call before, and now there are {b}; have a Jit for each number"
+            ));
+        }
+        if let Some((a, b)) = self.given.iter().zip(&now.given).find(|(a, b)| a != b) {
+            return other(a, b);
+        }
+        if self.runs.len() != now.runs.len() || self.draws != now.draws {
+            return Difference::Other;
+        }
+        if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.0 == b.0 && a.1 != b.1) {
+            return Difference::Values(format!("the variable {name} was {a} at the call before and is {b} now; pass it to the function as an argument"));
+        }
+        let mut found = Difference::None;
+        for ((a, reads), (b, now_reads)) in self.runs.iter().zip(&now.runs) {
+            if reads.len() != now_reads.len() {
+                return Difference::Other;
+            }
+            for (x, y) in reads.iter().zip(now_reads) {
+                match (x, y) {
+                    (x, y) if x == y => {}
+                    (Input::Host(what, _), Input::Host(same, _)) if what == same => {
+                        let msg =
+                            format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
+                        found = Difference::Values(msg);
+                    }
+                    _ => return Difference::Other,
+                }
+            }
+            if a != b {
+                let (xs, ys) = (a.toposort(), b.toposort());
+                let alike = |x: &UOp, y: &UOp| (x.op(), x.dtype(), x.src().len()) == (y.op(), y.dtype(), y.src().len());
+                if xs.len() != ys.len() || !xs.iter().zip(&ys).all(|(x, y)| alike(x, y)) {
+                    return Difference::Other;
+                }
+                let Some((x, y)) = xs.iter().zip(&ys).find(|(x, y)| x.arg() != y.arg()) else { return Difference::Other };
+                let msg = format!(
+                    "the function is not the same at each call: {:?} of {:?} was {:?} at the call before; {PASS}",
+                    x.op(),
+                    y.arg(),
+                    x.arg()
+                );
+                found = Difference::Values(msg);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,177 @@
+//! A replay: the memory of this call is found, what is written in place is made sure to be nobody else's, the tape runs, and tensors get their new values.
+
+use super::args::{JitArg, JitOut, Leaf};
+use super::capture::{Captured, Outside, Signature, Source, unbound_extents};
+use super::observe::add_values;
+use super::{described, described_for_all};
+use crate::error::{Error, Result};
+use crate::exec;
+use crate::ir::{StorageRef, UOp};
+use crate::runtime::Buffer;
+use crate::schedule::Values;
+use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
+use crate::tensor::{Tensor, random};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+impl<R: JitOut> Captured<R> {
+    /// What a call with these arguments does.
+    pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
+        let mut leaves = Vec::with_capacity(self.signature.len());
+        args.visit(&mut |leaf| leaves.push(leaf));
+        self.check(&leaves)?;
+        let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
+        let _running = loop {
+            let lazy: Vec<&Tensor> =
+                tensors.iter().copied().chain(self.outside.iter().map(|o| &o.tensor)).filter(|t| !is_stored(&t.raw())).collect();
+            if lazy.is_empty() {
+                let running = lock(&RUNNING);
+                // Another thread may have assigned meanwhile.
+                if tensors.iter().copied().chain(self.outside.iter().map(|o| &o.tensor)).all(|t| is_stored(&t.raw())) {
+                    break running;
+                }
+                continue;
+            }
+            realize_all(&lazy)?;
+        };
+        let mut given: Vec<Buffer> = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            given.push(match source {
+                Source::Argument { leaf, part } => match &leaves[*leaf] {
+                    Leaf::Tensor(t) => memory_of(&t.raw(), *part)?,
+                    Leaf::Host(_) | Leaf::Variable(_) => unreachable!("the arguments were checked"),
+                },
+                Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(*part)?,
+            });
+        }
+        for i in 0..self.sources.len() {
+            if let Source::Outside { tensor, part, written: true } = self.sources[i] {
+                self.own(i, tensor, part, &mut given)?;
+            }
+        }
+        let values = self.values_now(&leaves)?;
+        for (buffer, names) in &self.variables {
+            let numbers: Vec<i32> = names.iter().map(|n| values.get(n).unwrap_or_default() as i32).collect();
+            buffer.write(crate::dtype::as_bytes(&numbers))?;
+        }
+        for (buffers, numbers) in &self.draws {
+            let words = random::next_words(*numbers);
+            buffers.iter().try_for_each(|b| b.write(crate::dtype::as_bytes(&words)))?;
+        }
+        let written = self.sources.iter().zip(&given).filter(|(s, _)| matches!(s, Source::Outside { written: true, .. })).map(|(_, b)| b);
+        let ran = self.tape.run(&given, &values);
+        // The old content is gone, also where the run failed half way.
+        written.for_each(Buffer::overwritten);
+        let buffers = ran?;
+        for (t, template) in &self.changed {
+            t.set_uop(template.filled(&buffers, &values));
+            lock(&t.0.home).clear();
+        }
+        let mut results = self.results.iter().map(|(template, device)| Tensor::new_inner(template.filled(&buffers, &values), device, None));
+        Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
+    }
+
+    fn check(&self, leaves: &[Leaf]) -> Result<()> {
+        if leaves.len() != self.signature.len() {
+            let (now, then) = (leaves.len(), self.signature.len());
+            return Err(Error::Jit(format!(
+                "{now} arguments, and the function was captured with {then}; have a Jit for each number of them"
+            )));
+        }
+        for (i, (leaf, s)) in leaves.iter().zip(&self.signature).enumerate() {
+            match (leaf, s) {
+                (Leaf::Tensor(t), Signature::Tensor { shape, extents, dtype, device, shown }) => {
+                    if t.dtype() != *dtype || t.device() != *device || t.dims()[..] != shape[..] || unbound_extents(t) != *extents {
+                        let now = described_for_all(t);
+                        return Err(Error::Jit(format!("argument {i} is {now}, and the function was captured with {shown}; have a Jit for each")));
+                    }
+                }
+                (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
+                (Leaf::Variable(bound), Signature::Variable(then)) => {
+                    let (now, then) = (bound.unbound().text(), then.text());
+                    return Err(Error::Jit(format!("argument {i} is {now}, and the function was captured with {then}; have a Jit for each")));
+                }
+                (Leaf::Host(now), Signature::Host(then)) if now == then => {}
+                (Leaf::Host(now), Signature::Host(then)) => {
+                    return Err(Error::Jit(format!(
+                        "argument {i} was {then} when the function was captured and is {now} now; make it a tensor, or have a Jit for each value"
+                    )));
+                }
+                _ => return Err(Error::Jit(format!("argument {i} was a tensor, a variable or a number, and is another of these now"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of variables: those of arguments and of tensors around the function, and of others those that they had when it was captured.
+    fn values_now(&self, leaves: &[Leaf]) -> Result<Values> {
+        let mut values = Values::default();
+        for leaf in leaves {
+            match leaf {
+                Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
+                Leaf::Variable(bound) => values.insert_bound(bound)?,
+                Leaf::Host(_) => {}
+            }
+        }
+        self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
+        values.complete(&self.values);
+        Ok(values)
+    }
+
+    /// Makes sure that nobody else reads memory that is written in place: who does keeps it, and the tensor gets a copy.
+    fn own(&mut self, i: usize, tensor: usize, part: usize, given: &mut [Buffer]) -> Result<()> {
+        let block = given[i].span().0;
+        let shared = given.iter().enumerate().any(|(j, b)| j != i && b.span().0 == block);
+        let t = &self.outside[tensor].tensor;
+        let node = t.raw();
+        let storage = nth(&node, part)?;
+        // Handles on the node: the tensor's and this one. On the buffer: the storage's and the list's.
+        let alone = node.is_held_alone(2) && Arc::strong_count(&storage.storage) == 1 && given[i].is_alone(2) && given[i].is_writable();
+        if alone && !shared {
+            return Ok(());
+        }
+        let old = &given[i];
+        let new = Buffer::new(old.device_name(), old.dtype(), old.size())?;
+        exec::copy_buffer(&new, old)?;
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        map.insert(old.node(), new.node());
+        let with_own = node.substitute(&map);
+        t.set_uop(with_own);
+        given[i] = new;
+        self.copies += 1;
+        Ok(())
+    }
+}
+
+impl Outside {
+    /// The memory of a part now.
+    fn memory(&self, part: usize) -> Result<Buffer> {
+        let buffer = memory_of(&self.tensor.raw(), part)?;
+        let (device, dtype, len) = &self.parts[part];
+        if (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
+            return Err(Error::Jit(format!(
+                "a tensor that the function uses is {} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
+                described(&self.tensor)
+            )));
+        }
+        Ok(buffer)
+    }
+}
+
+/// The storage of a part.
+fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
+    let parts = storages(node).ok_or_else(|| Error::Jit("a tensor was assigned to while a replay was about to read it".into()))?;
+    parts
+        .get(part)
+        .copied()
+        .ok_or_else(|| Error::Jit("a tensor is not over the devices that it was captured on; call reset() to capture anew".into()))
+}
+
+fn memory_of(node: &UOp, part: usize) -> Result<Buffer> {
+    let storage = nth(node, part)?;
+    if storage.is_stale() {
+        let msg = "a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way";
+        return Err(Error::Device(msg.into()));
+    }
+    Ok(Buffer::of(storage))
+}

@@ -1,0 +1,238 @@
+//! Values that a reduce computes and a later loop needs again: computed once where that is worth it, and with the same bits as without.
+
+use picograd::dtype::Scalar;
+use picograd::exec::{self, ScheduleItem};
+use picograd::ir::{Op, UOp};
+use picograd::opt::{self, Kernel, OptOp};
+use picograd::runtime::interp::{Interp, Memory, Options};
+use picograd::target::Target;
+use picograd::tensor::{Attention, keepdim};
+use picograd::{DType, Device, Tensor};
+
+/// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be seen.
+const WIDE: Target = Target { native: &[(Op::Exp, Scalar::F32), (Op::Exp, Scalar::F64), (Op::Sin, Scalar::F32)], ..Target::llvm(2, 64) };
+
+fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
+    let n: usize = shape.iter().product();
+    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 2003) as f32 / 256.0 - 4.0).collect();
+    Tensor::from_vec(list, shape).cast(dtype).to(device).contiguous().realize().unwrap()
+}
+
+/// The asts of a tensor's kernels.
+fn asts(t: &Tensor) -> Vec<UOp> {
+    let of = |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None };
+    t.schedule().unwrap().into_iter().filter_map(of).collect()
+}
+
+/// How often an op is computed, lane by lane, in one run of a program.
+fn times(uops: &[UOp], op: Op) -> usize {
+    let (mut loops, mut sum, mut threads) = (vec![1usize], 0, 1);
+    for u in uops {
+        match u.op() {
+            Op::Range => loops.push(loops.last().unwrap() * u.src()[0].vmax() as usize),
+            Op::EndRange => drop(loops.pop()),
+            Op::Special => threads *= u.vmax() as usize + 1,
+            o if o == op => sum += loops.last().unwrap() * u.dtype().lanes as usize,
+            _ => {}
+        }
+    }
+    sum * threads
+}
+
+fn heuristic(ast: &UOp) -> Kernel {
+    opt::heuristic(&Kernel::new(ast.clone()), &WIDE)
+}
+
+/// How often an op is computed for each of `elements` by the kernels of a tensor.
+#[track_caller]
+fn each(t: &Tensor, op: Op, elements: usize) -> f64 {
+    let programs = asts(t).into_iter().map(|ast| exec::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
+    programs.map(|uops| times(&uops, op)).sum::<usize>() as f64 / elements as f64
+}
+
+#[test]
+fn exponentials_of_a_softmax_are_computed_once() {
+    for (shape, axis) in [(&[64usize, 1024][..], 1), (&[7, 1000], 1), (&[5, 77], 1), (&[3, 1001], -1), (&[33, 8, 96], 2), (&[2, 640], 1)] {
+        let n: usize = shape.iter().product();
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            let x = values(shape, dtype, "CPU");
+            assert_eq!(each(&x.softmax(axis), Op::Exp, n), 1.0, "{shape:?} {dtype}");
+        }
+        let x = values(shape, DType::F32, "CPU");
+        let mask = (values(shape, DType::F32, "CPU") * 7.0).gt(3.0).realize().unwrap();
+        assert_eq!(each(&x.masked_fill(&mask, f32::NEG_INFINITY).softmax(axis), Op::Exp, n), 1.0, "{shape:?} with a mask");
+    }
+    // Rows that are written out whole share what they compute without memory.
+    assert_eq!(each(&values(&[64, 16], DType::F32, "CPU").softmax(1), Op::Exp, 1024), 1.0);
+}
+
+#[test]
+fn rows_that_are_too_long_are_computed_twice() {
+    let rows = |dtype| values(&[8, 20 << 10], dtype, "CPU");
+    assert_eq!(asts(&rows(DType::F32).softmax(1)).len(), 1);
+    assert_eq!(each(&rows(DType::F32).softmax(1), Op::Exp, 160 << 10), 2.0);
+}
+
+#[test]
+fn what_is_cheap_is_computed_again() {
+    let x = values(&[64, 1024], DType::F32, "CPU");
+    for t in [x.layernorm(-1, 1e-5), x.softmax(1).log(), &x - x.sum(keepdim(1))] {
+        for ast in asts(&t) {
+            let cheap = !ast.toposort().iter().any(|u| u.op() == Op::Exp);
+            let k = heuristic(&ast);
+            assert_eq!(k.opts.iter().any(|o| o.op == OptOp::Keep), !cheap, "{}", opt::show(&k.opts));
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_can_be_part_of_what_is() {
+    // The sine is folded, then part of what is added up, then part of the result.
+    let x = values(&[64, 512], DType::F32, "CPU");
+    let y = x.sin().softmax(1);
+    assert_eq!((each(&y, Op::Sin, 64 * 512), each(&y, Op::Exp, 64 * 512)), (1.0, 1.0));
+    // In two reduces of one row, and nowhere else.
+    let s = x.sin();
+    let y = (&s - s.mean(keepdim(1))).square().sum(1);
+    assert_eq!(each(&y, Op::Sin, 64 * 512), 1.0);
+}
+
+/// The bits of every kernel with and without what is kept, on compilers and on the interpreter.
+#[track_caller]
+fn same(make: impl Fn(&str) -> Tensor) {
+    let kept = |ast: &UOp, target: &Target| opt::heuristic(&Kernel::new(ast.clone()), target);
+    for device in ["CPU:CLANG", "CPU:LLVM"] {
+        let Ok(d) = Device::get(device) else { continue };
+        let run = |keep: bool| {
+            let t = make(device);
+            for item in t.schedule().unwrap() {
+                let ScheduleItem::Kernel { ast, .. } = &item else { continue };
+                let mut opts = kept(ast, d.target()).opts;
+                opts.retain(|o| keep || o.op != OptOp::Keep);
+                item.lower_with(&opts).unwrap().run().unwrap();
+            }
+            t.to_bytes().unwrap()
+        };
+        assert!(run(true) == run(false), "{device}: other bits");
+    }
+    for ast in asts(&make("CPU")) {
+        let with = kept(&ast, &WIDE);
+        let opts: Vec<_> = with.opts.iter().copied().filter(|o| o.op != OptOp::Keep).collect();
+        let without = Kernel::new(ast.clone()).apply_all(&opts, &WIDE).unwrap();
+        let run = |k: &Kernel| {
+            let program = exec::lowered(k, &WIDE).unwrap();
+            let mut buffers: Vec<Vec<u8>> = program.args.iter().map(content).collect();
+            let memory: Vec<Memory> = buffers.iter_mut().map(|b| Memory::new(b)).collect();
+            let interp = Interp::compile(&program.uops).unwrap();
+            interp.run_with(&memory, interp.launch(), &Options::default()).unwrap();
+            drop(memory);
+            buffers
+        };
+        assert!(run(&with) == run(&without), "INTERP: other bits {} {}", opt::show(&with.opts), opt::show(&without.opts));
+    }
+}
+
+/// Bytes for an argument: small numbers, also negative ones.
+fn content(arg: &UOp) -> Vec<u8> {
+    let picograd::ir::Arg::Global { len, .. } = arg.arg() else { panic!("an argument") };
+    let list: Vec<f32> = (0..*len).map(|i| ((i * 31 + 7) % 41) as f32 / 8.0 - 2.0).collect();
+    Tensor::from_vec(list, [*len]).cast(arg.dtype()).to_bytes().unwrap()
+}
+
+#[test]
+fn the_same_bits_for_all_kinds_of_rows() {
+    let mut seed = 1u64;
+    let mut random = |n: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % n
+    };
+    for round in 0..24u64 {
+        let rank = 1 + random(3) as usize;
+        let shape: Vec<usize> = (0..rank).map(|_| [1, 2, 3, 7, 16, 33, 48, 64, 100, 128][random(10) as usize]).collect();
+        let axis = random(rank as u64) as isize;
+        let dtype = [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16][random(5) as usize];
+        let make = |d: &str| {
+            let x = values(&shape, dtype, d);
+            match round % 4 {
+                0 => x.softmax(axis),
+                1 => x.masked_fill(&x.gt(1.0), f32::NEG_INFINITY).softmax(axis),
+                2 => x.sin().softmax(axis) * 2.0,
+                _ => x.log_softmax(axis).exp(),
+            }
+        };
+        same(make);
+    }
+}
+
+#[test]
+fn the_same_bits_with_several_results_and_backward() {
+    same(|d| {
+        let x = values(&[12, 160], DType::F32, d).as_param();
+        let w = values(&[12, 160], DType::F32, d);
+        (x.softmax(1) * w).sum(..).gradient(&[&x]).remove(0)
+    });
+    // A row of two axes.
+    same(|d| {
+        let e = values(&[6, 40, 24], DType::F32, d).exp();
+        &e / e.sum(keepdim([1, 2]))
+    });
+    same(|d| {
+        let q = values(&[2, 2, 20, 16], DType::F32, d);
+        q.scaled_dot_product_attention(&q, &q, Attention::new().causal())
+    });
+}
+
+#[test]
+fn the_same_bits_where_rows_are_lanes_or_part_of_another_fold() {
+    // The lanes are rows: what each waits for is written by all.
+    same(|d| {
+        let x = values(&[5, 2, 5], DType::F32, d).exp() + values(&[5, 2, 5], DType::F32, d);
+        x.maximum(x.max(keepdim(2)))
+    });
+    // A fold over what others have scaled: the first is computed anew at each step of the second.
+    same(|d| {
+        let e = values(&[5, 5], DType::F32, d).exp();
+        let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);
+        scaled.shrink(&[(0, 5), (0, 24)]).reshape([5, 4, 6]).shrink(&[(0, 5), (0, 4), (0, 2)]).sum(1)
+    });
+    // Two folds that each compute what the other needs.
+    same(|d| {
+        let x = values(&[64], DType::F32, d);
+        Tensor::stack(&[(x.exp() * x.max(0)).sum(0), (x.exp() * 2.0).sum(0) * x.exp().max(0)], 0)
+    });
+}
+
+#[test]
+fn rows_that_are_cut_in_different_ways() {
+    let x = values(&[8, 256], DType::F32, "CPU");
+    let ast = asts(&x.softmax(1)).remove(0);
+    // Four vectors of the sum at a time and one of the result, and the other way around.
+    for opts in ["", "UPCAST:1:16 UNROLL:2:64", "UPCAST:0:2 UNROLL:2:32 UPCAST:1:64", "UPCAST:1:64 UPCAST:0:8 UNROLL:2:4"] {
+        let opts = format!("{opts} KEEP:0:0");
+        let k = Kernel::new(ast.clone()).apply_all(&opt::parse(&opts).unwrap(), &WIDE).unwrap();
+        assert_eq!(times(&exec::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
+        if Device::get("CPU").is_ok() {
+            let bits = |opts: &str| {
+                let y = x.softmax(1);
+                y.schedule().unwrap().remove(0).lower_with(&opt::parse(opts).unwrap()).unwrap().run().unwrap();
+                y.to_bytes().unwrap()
+            };
+            assert!(bits(&opts) == bits(opts.trim_end_matches("KEEP:0:0")), "{opts}: other bits");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_kept() {
+    let x = values(&[8, 256], DType::F32, "CPU");
+    let refused = |t: &Tensor, opts: &str, target: &Target, why: &str| {
+        let e = Kernel::new(asts(t).remove(0)).apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
+        assert!(e.contains(why), "{opts}: {e}, expected {why}");
+    };
+    refused(&x.sum(1), "KEEP:0:0", &WIDE, "nothing that is worth it");
+    refused(&x.exp(), "KEEP:0:0", &WIDE, "nothing that is worth it");
+    refused(&x.softmax(1), "KEEP:0:0 KEEP:0:0", &WIDE, "nothing comes after it");
+    refused(&x.softmax(1), "KEEP:0:0 UPCAST:1:16", &WIDE, "nothing comes after it");
+    refused(&x.softmax(1), "KEEP:0:0", &Target::interp(), "nothing that is worth it");
+    refused(&values(&[32, 8192], DType::F16, "CPU").softmax(1), "UPCAST:0:32 KEEP:0:0", &WIDE, "too small");
+}

@@ -1,0 +1,30 @@
+//! The compiler from outside, a module per subject: how many kernels there are, how their loops are shaped, what they are as text, what they compute and how exactly,
+//! what is kept of them, what single devices add, and what is said of mistakes. They are one program because each program holds the whole crate, and linking that takes
+//! longer than most of these tests; what needs a process of its own, for what a process counts or allocates, stands in the folder above.
+
+mod assign;
+mod bad_input;
+mod beam;
+mod cl;
+#[path = "../common/mod.rs"]
+mod common;
+mod cpu_loops;
+mod cuda_compile;
+mod custom_kernel;
+mod docs;
+mod gather;
+mod keep;
+mod kernels;
+mod lacking;
+mod math;
+mod oracle;
+mod regressions;
+mod render_code;
+mod render_text;
+mod shuffle;
+mod stage;
+mod store;
+mod tidy;
+mod ulp;
+mod webgpu;
+mod wide_index;

@@ -1,0 +1,159 @@
+//! What a captured function must not do, each with its message.
+
+use super::{alone, floats, tensor};
+use picograd::nn::optim::{Optimizer, SGD};
+use picograd::{DType, Device, Jit, Tensor};
+use std::cell::Cell;
+
+fn message<T>(result: picograd::Result<T>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn a_value_that_is_read_inside() {
+    let _alone = alone();
+    for read in [|x: &Tensor| x.item::<f32>().map(drop), |x: &Tensor| x.to_vec::<f32>().map(drop), |x: &Tensor| x.data().map(drop)] {
+        let mut f = Jit::new(|x: Tensor| {
+            read(&(&x * 2.0))?;
+            Ok(x + 1.0)
+        });
+        f.call(tensor(&[1.0])).unwrap();
+        let e = message(f.call(tensor(&[1.0])));
+        assert!(
+            e.starts_with("jit: the value of a tensor f32 [1] is read inside a captured function") && e.contains("return the tensor"),
+            "{e}"
+        );
+        assert!(!f.is_captured());
+    }
+    // Outside of it reading is as ever.
+    assert_eq!(floats(&tensor(&[1.0])), [1.0]);
+}
+
+#[test]
+fn arguments_that_are_not_what_they_were() {
+    let _alone = alone();
+    let captured = || {
+        let mut f = Jit::new(|(x, n): (Tensor, usize)| Ok(x * n as f64));
+        (0..3).for_each(|_| drop(f.call((tensor(&[1.0, 2.0]), 2)).unwrap()));
+        f
+    };
+    let mut f = captured();
+    let here = Device::default_name();
+    let was = format!("and the function was captured with f32 [2] on {here}; have a Jit for each");
+    assert_eq!(message(f.call((tensor(&[1.0]), 2))), format!("jit: argument 0 is f32 [1] on {here}, {was}"));
+    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).reshape([1, 2]), 2))), format!("jit: argument 0 is f32 [1, 2] on {here}, {was}"));
+    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).cast(DType::F64), 2))), format!("jit: argument 0 is f64 [2] on {here}, {was}"));
+    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).to("interp"), 2))), format!("jit: argument 0 is f32 [2] on INTERP, {was}"));
+    let e = message(f.call((tensor(&[1.0, 2.0]), 3)));
+    assert_eq!(e, "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or have a Jit for each value");
+    // After an error it goes on, and after a reset others are taken.
+    assert_eq!(floats(&f.call((tensor(&[1.0, 2.0]), 2)).unwrap()), [2.0, 4.0]);
+    f.reset();
+    for _ in 0..3 {
+        assert_eq!(floats(&f.call((tensor(&[5.0]), 3)).unwrap()), [15.0]);
+    }
+    let mut many = Jit::new(|x: Vec<Tensor>| Ok(&x[0] + 1.0));
+    (0..2).for_each(|_| drop(many.call(vec![tensor(&[1.0])]).unwrap()));
+    assert!(message(many.call(vec![tensor(&[1.0]), tensor(&[1.0])])).contains("2 arguments, and the function was captured with 1"));
+    // Already the call that captures compares with the first.
+    let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
+    f.call(tensor(&[1.0])).unwrap();
+    let e = message(f.call(tensor(&[1.0, 2.0])));
+    assert!(e.contains(&format!("was f32 [1] on {here} at the call before and is f32 [2] on {here} now")), "{e}");
+}
+
+#[test]
+fn numbers_of_the_host_that_change() {
+    let _alone = alone();
+    let count = Cell::new(0);
+    let next = || {
+        count.set(count.get() + 1);
+        count.get()
+    };
+    let x = tensor(&[1.0, 2.0, 3.0, 4.0]);
+    let mut literal = Jit::new(|x: Tensor| Ok(x * next() as f64));
+    literal.call(x.clone()).unwrap();
+    let e = message(literal.call(x.clone()));
+    assert!(e.starts_with("jit: the function is not the same at each call: Const of") && e.contains("pass what changes"), "{e}");
+    let mut part = Jit::new(|x: Tensor| {
+        let i = next() % 3;
+        Ok(x.shrink(&[(i, i + 1)]) * 2.0)
+    });
+    part.call(x.clone()).unwrap();
+    assert!(message(part.call(x.clone())).contains("Shrink"));
+    let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([next() as f32, 0.0, 0.0, 0.0])));
+    data.call(x.clone()).unwrap();
+    let e = message(data.call(x.clone()));
+    assert!(e.contains("the function makes 4 × f32 of numbers of the host, which are others than at the call before"), "{e}");
+    // What is the same at each call is a constant.
+    let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
+    for _ in 0..4 {
+        assert_eq!(floats(&data.call(x.clone()).unwrap()), [2.0, 2.0, 3.0, 4.0]);
+    }
+}
+
+#[test]
+fn a_function_that_first_does_something_else_is_captured_later() {
+    let _alone = alone();
+    let made = std::cell::RefCell::new(None::<Tensor>);
+    let mut f = Jit::new(|x: Tensor| {
+        let mut made = made.borrow_mut();
+        let table = made.get_or_insert_with(|| Tensor::new([1.0f32, 2.0]) * 3.0);
+        Ok(&x * &*table)
+    });
+    for i in 0..6 {
+        assert_eq!(floats(&f.call(tensor(&[i as f32, 1.0])).unwrap()), [3.0 * i as f32, 6.0]);
+    }
+    assert!(f.is_captured());
+    let turn = Cell::new(0);
+    let mut never = Jit::new(|x: Tensor| {
+        turn.set(turn.get() + 1);
+        Ok((0..turn.get() % 5).fold(x, |x, _| (x + 1.0).sin()))
+    });
+    let e = (0..20).find_map(|_| never.call(tensor(&[1.0])).err()).unwrap().to_string();
+    assert!(e.contains("has done something else at each of"), "{e}");
+}
+
+#[test]
+fn gradients_that_are_left_behind_or_come_from_outside() {
+    let _alone = alone();
+    let w = tensor(&[1.0]).as_param();
+    let mut left = Jit::new(|x: Tensor| {
+        let loss = (&w * &x).sum(..);
+        loss.backward();
+        Ok(loss)
+    });
+    let e = message(left.call(tensor(&[2.0])));
+    assert!(e.contains("leaves a gradient on the parameter f32 [1] on ") && e.contains("optimizer's step inside"), "{e}");
+    w.set_grad(None);
+    let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
+    (&w * 3.0).sum(..).backward();
+    let mut step = Jit::new(|()| optimizer.step());
+    assert!(message(step.call(())).contains("takes up or changes a gradient from outside"));
+}
+
+#[test]
+fn the_generator_is_not_started_anew_inside() {
+    let _alone = alone();
+    let mut f = Jit::new(|x: Tensor| {
+        Tensor::manual_seed(1);
+        Ok(x + Tensor::rand([1]))
+    });
+    let first = f.call(tensor(&[1.0]));
+    let e = message(first.and_then(|_| f.call(tensor(&[1.0]))));
+    assert!(e.contains("manual_seed or set_rng_state is called inside a captured function"), "{e}");
+}
+
+#[test]
+fn a_tensor_that_moved_to_another_device() {
+    let _alone = alone();
+    let w = tensor(&[2.0]);
+    let mut f = Jit::new(|x: Tensor| Ok(&x * w.to(x.device().as_str())));
+    (0..3).for_each(|_| drop(f.call(tensor(&[1.0])).unwrap()));
+    w.to_("interp").unwrap();
+    assert!(message(f.call(tensor(&[1.0]))).contains("call reset() to capture anew"));
+    f.reset();
+    for _ in 0..3 {
+        assert_eq!(floats(&f.call(tensor(&[1.0])).unwrap()), [2.0]);
+    }
+}

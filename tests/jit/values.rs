@@ -1,0 +1,176 @@
+//! What comes back, whatever goes in.
+
+use super::{alone, floats, tensor};
+use picograd::exec::{counters, reset_counters};
+use picograd::{DType, Jit, Tensor};
+
+#[test]
+fn the_third_call_replays_what_the_second_did() {
+    let _alone = alone();
+    let mut calls = 0;
+    let mut f = Jit::new(|(x, w): (Tensor, Tensor)| {
+        calls += 1;
+        Ok(x.matmul(&w).relu().sum(1))
+    });
+    let w = Tensor::from_slice(&[1.0f32, -2.0, 3.0, 4.0], [2, 2]);
+    for i in 0..6 {
+        let x = Tensor::from_slice(&[i as f32, 1.0, -1.0, i as f32], [2, 2]);
+        let want = x.matmul(&w).relu().sum(1);
+        assert_eq!(f.is_captured(), i >= 2, "call {i}");
+        assert_eq!(floats(&f.call((x, w.clone())).unwrap()), floats(&want), "call {i}");
+    }
+    drop(f);
+    assert_eq!(calls, 2, "a replay does not run the function");
+}
+
+#[test]
+fn a_replay_schedules_and_compiles_nothing() {
+    let _alone = alone();
+    let mut f = Jit::new(|x: Tensor| Ok((&x * 3.0).softmax(-1).contiguous().sum(0)));
+    let xs: Vec<Tensor> = (0..4).map(|i| tensor(&[i as f32, 1.0, 2.0]).reshape([1, 3]).realize().unwrap()).collect();
+    f.call(xs[0].clone()).unwrap();
+    f.call(xs[1].clone()).unwrap();
+    reset_counters();
+    f.call(xs[2].clone()).unwrap();
+    f.call(xs[3].clone()).unwrap();
+    let c = counters();
+    assert_eq!((c.schedules, c.compiled, c.kernels), (0, 0, 2 * f.stats().unwrap().steps as u64));
+}
+
+#[test]
+fn results_are_the_callers_to_keep() {
+    let _alone = alone();
+    let mut f = Jit::new(|x: Tensor| Ok([&x + 1.0, &x * 2.0]));
+    let kept: Vec<[Tensor; 2]> = (0..6).map(|i| f.call(tensor(&[i as f32, 5.0])).unwrap()).collect();
+    for (i, [a, b]) in kept.iter().enumerate() {
+        let i = i as f32;
+        assert_eq!((floats(a), floats(b)), (vec![i + 1.0, 6.0], vec![2.0 * i, 10.0]));
+    }
+    // Nor does what is done with a result reach another.
+    kept[4][0].assign(0.0).unwrap();
+    assert_eq!((floats(&kept[3][0]), floats(&kept[5][0])), (vec![4.0, 6.0], vec![6.0, 6.0]));
+    assert_eq!(floats(&f.call(tensor(&[1.0, 1.0])).unwrap()[0]), [2.0, 2.0]);
+}
+
+#[test]
+fn arguments_may_be_lazy_views_parts_or_constants() {
+    let _alone = alone();
+    let base = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let mut f = Jit::new(|x: Tensor| Ok(x * 10.0));
+    let given = || -> Vec<Tensor> {
+        vec![
+            tensor(&[1.0, 2.0]),
+            base.shrink(&[(1, 3)]),
+            base.reshape([3, 2]).t().shrink(&[(0, 1), (0, 2)]).reshape([2]),
+            Tensor::ones([2]),
+            base.reshape([3, 2]).sum(0),
+            base.shrink(&[(4, 6)]).realize().unwrap(),
+            base.flip([0]).shrink(&[(0, 2)]),
+        ]
+    };
+    for (i, (x, same)) in given().into_iter().zip(given()).enumerate() {
+        assert_eq!(floats(&f.call(x).unwrap()), floats(&(same * 10.0)), "argument {i}");
+    }
+}
+
+#[test]
+fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
+    let _alone = alone();
+    let x = tensor(&[1.0, 2.0]);
+    let mut f = Jit::new(|(a, b): (Tensor, Tensor)| Ok(&a * 100.0 + &b * 10.0 + &x));
+    let y = tensor(&[3.0, 4.0]);
+    let want = |a: &Tensor, b: &Tensor| floats(&(a * 100.0 + b * 10.0 + &x));
+    for (a, b) in [(&x, &x), (&x, &x), (&x, &y), (&y, &y), (&y, &x)] {
+        assert_eq!(floats(&f.call((a.clone(), b.clone())).unwrap()), want(a, b));
+    }
+    // Captured with different tensors, replayed with one.
+    let mut f = Jit::new(|(a, b): (Tensor, Tensor)| Ok(a - b));
+    for (a, b) in [(&x, &y), (&x, &y), (&x, &x), (&y, &x)] {
+        assert_eq!(floats(&f.call((a.clone(), b.clone())).unwrap()), floats(&(a - b)));
+    }
+}
+
+#[test]
+fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
+    let _alone = alone();
+    let mut f =
+        Jit::new(|x: Tensor| Ok((x.clone(), x.shrink(&[(1, 3)]), Tensor::full([2], 7.0f32), x.reshape([2, 2]), Tensor::zeros([0]))));
+    for i in 0..5 {
+        let x = tensor(&[i as f32, 1.0, 2.0, 3.0]);
+        let (same, part, literal, other, none) = f.call(x.clone()).unwrap();
+        assert_eq!((floats(&same), floats(&part)), (vec![i as f32, 1.0, 2.0, 3.0], vec![1.0, 2.0]), "call {i}");
+        assert_eq!((floats(&literal), other.shape(), none.shape()), (vec![7.0, 7.0], vec![2, 2], vec![0]));
+        // The result is a tensor of its own.
+        same.assign(0.0).unwrap();
+        assert_eq!(floats(&x), [i as f32, 1.0, 2.0, 3.0]);
+    }
+}
+
+#[test]
+fn values_may_be_computed_on_the_way_and_go_to_another_device() {
+    let _alone = alone();
+    let mut f = Jit::new(|x: Tensor| {
+        let y = (&x + 1.0).realize()?;
+        let there = (&y * 2.0).to("interp").realize()?;
+        Ok((y.sum(0), there + 1.0))
+    });
+    for i in 0..4 {
+        let (sum, there) = f.call(tensor(&[i as f32, 2.0])).unwrap();
+        assert_eq!((floats(&sum), floats(&there)), (vec![i as f32 + 4.0], vec![2.0 * i as f32 + 3.0, 7.0]));
+        assert_eq!(there.device().as_str(), "INTERP");
+    }
+}
+
+#[test]
+fn every_dtype_and_the_interpreter() {
+    let _alone = alone();
+    for dtype in [DType::BOOL, DType::U8, DType::I64, DType::F16, DType::F64] {
+        for device in ["cpu", "interp"] {
+            let mut f = Jit::new(|x: Tensor| Ok((&x.cast(DType::F32) + 1.0).cast(dtype)));
+            for i in 0..3 {
+                let x = tensor(&[i as f32, 1.0]).to(device).cast(dtype);
+                let want = (&x.cast(DType::F32) + 1.0).cast(dtype).to_bytes().unwrap();
+                assert_eq!(f.call(x).unwrap().to_bytes().unwrap(), want, "{dtype} on {device}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_inside_another_is_a_part_of_it() {
+    let _alone = alone();
+    let mut inner = Jit::new(|x: Tensor| Ok(&x * 2.0));
+    let mut outer = Jit::new(|x: Tensor| Ok(inner.call(x)? + 1.0));
+    for i in 0..5 {
+        assert_eq!(floats(&outer.call(tensor(&[i as f32])).unwrap()), [2.0 * i as f32 + 1.0]);
+    }
+    assert!(outer.is_captured());
+    drop(outer);
+    assert!(!inner.is_captured(), "a call inside another is a plain one");
+}
+
+#[test]
+fn many_outputs_of_one_kernel_and_parts_over_devices() {
+    let _alone = alone();
+    let devices = ["CPU:0", "CPU:1"];
+    let mut f = Jit::new(|x: Tensor| Ok((&x * 2.0, x.sum(0))));
+    for i in 0..4 {
+        let x = tensor(&[i as f32, 1.0, 2.0, 3.0]).shard(&devices, 0);
+        let (double, sum) = f.call(x).unwrap();
+        assert_eq!((floats(&double), floats(&sum)), (vec![2.0 * i as f32, 2.0, 4.0, 6.0], vec![i as f32 + 6.0]));
+    }
+}
+
+#[test]
+fn a_call_that_fails_may_be_made_again() {
+    let _alone = alone();
+    let fail = std::cell::Cell::new(false);
+    let mut f = Jit::new(|x: Tensor| if fail.get() { x.try_reshape([7]) } else { Ok(x + 1.0) });
+    assert_eq!(floats(&f.call(tensor(&[1.0])).unwrap()), [2.0]);
+    fail.set(true);
+    assert!(f.call(tensor(&[1.0])).unwrap_err().to_string().contains("reshape"));
+    fail.set(false);
+    for _ in 0..3 {
+        assert_eq!(floats(&f.call(tensor(&[1.0])).unwrap()), [2.0]);
+    }
+}
