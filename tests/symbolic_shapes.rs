@@ -8,7 +8,7 @@ use picograd::opt::{self, Kernel, heuristic};
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{Bound, DType, Device, Tensor, Variable};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable};
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard};
 
@@ -198,6 +198,75 @@ fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
         }
         assert_eq!(keys.to_vec::<f32>().unwrap(), all_k.to_vec::<f32>().unwrap());
     }
+}
+
+#[test]
+fn a_captured_step_takes_variables() {
+    let _alone = alone();
+    const STEPS: usize = 12;
+    for device in picograd::testing::devices() {
+        let empty = || Tensor::zeros([STEPS, 2, 4]).to(device).contiguous().realize().unwrap();
+        let (keys, values) = (empty(), empty());
+        let (all_k, all_v, all_q) =
+            (data(&[STEPS, 2, 4], device), data(&[STEPS, 2, 4], device).exp().realize().unwrap(), data(&[STEPS, 2, 4], device));
+        let pos = Variable::new("pos", 0, STEPS as i64 - 1).unwrap();
+        let mut step = Jit::new(|(q, k, v, at): (Tensor, Tensor, Tensor, Bound)| {
+            keys.set(&at, &k)?;
+            values.set(&at, &v)?;
+            let heads = |t: &Tensor| t.i(..&at + 1).permute([1, 0, 2]);
+            let seen = q.unsqueeze(1).scaled_dot_product_attention(&heads(&keys), &heads(&values), Attention::new());
+            Ok((seen, keys.i(..&at + 1) * 2.0))
+        });
+        for i in 0..STEPS {
+            let row = |t: &Tensor| t.i(i).contiguous().realize().unwrap();
+            let before = exec::counters();
+            let (seen, so_far) = step.call((row(&all_q), row(&all_k), row(&all_v), pos.bind(i as i64).unwrap())).unwrap();
+            let after = exec::counters();
+            assert!(i < 2 || after.compiled == before.compiled, "{device}: step {i} compiles");
+            let numbers = |t: &Tensor| t.i(..i + 1).permute([1, 0, 2]);
+            let expected = all_q.i(i).unsqueeze(1).scaled_dot_product_attention(&numbers(&all_k), &numbers(&all_v), Attention::new());
+            for (a, b) in seen.to_vec::<f32>().unwrap().iter().zip(plain(&expected)) {
+                assert!((a - b).abs() < 1e-5, "{device}: step {i}: {a} and {b}");
+            }
+            // A result has the size of its own call.
+            assert_eq!((so_far.shape(), so_far.max_shape()), (vec![i + 1, 2, 4], vec![STEPS, 2, 4]));
+            assert_eq!(so_far.to_vec::<f32>().unwrap(), plain(&(all_k.i(..i + 1) * 2.0)), "{device}: step {i}");
+        }
+        assert!(step.is_captured());
+        assert_eq!(keys.to_vec::<f32>().unwrap(), all_k.to_vec::<f32>().unwrap());
+        let other = Variable::new("other", 0, 3).unwrap().bind(1).unwrap();
+        let row = || all_q.i(0).contiguous().realize().unwrap();
+        let e = step.call((row(), row(), row(), other)).err().unwrap().to_string();
+        assert_eq!(e, "jit: argument 3 is other[0..3], and the function was captured with pos[0..11]; have a Jit for each");
+    }
+}
+
+#[test]
+fn captured_functions_take_tensors_with_axes_of_variables() {
+    let _alone = alone();
+    let (x, n) = (data(&[10, 3], "CPU"), Variable::new("n", 1, 10).unwrap());
+    let mut mean = Jit::new(|x: Tensor| Ok((x.mean(0), &x + 1.0)));
+    for value in [4, 9, 1, 10, 7] {
+        let part = x.i(..n.bind(value).unwrap()).contiguous().realize().unwrap();
+        let (mean, more) = mean.call(part).unwrap();
+        let want = x.i(..value as usize);
+        assert_eq!((mean.shape(), more.shape()), (vec![3], vec![value as usize, 3]));
+        for (a, b) in mean.to_vec::<f32>().unwrap().iter().zip(plain(&want.mean(0))) {
+            assert!((a - b).abs() < 1e-5, "{value} rows: {a} and {b}");
+        }
+        assert_eq!(more.to_vec::<f32>().unwrap(), plain(&(want + 1.0)));
+    }
+    let e = mean.call(x.i(..4).contiguous()).err().unwrap().to_string();
+    assert_eq!(e, "jit: argument 0 is f32 [4, 3] on CPU, and the function was captured with f32 [n[1..10], 3] on CPU; have a Jit for each");
+    // A variable that is no argument is a number of the host.
+    let turn = std::cell::Cell::new(1);
+    let mut hidden = Jit::new(|y: Tensor| {
+        turn.set(turn.get() + 1);
+        Ok(x.i(..n.bind(turn.get())?).sum(0) + y)
+    });
+    hidden.call(Tensor::ones([3])).unwrap();
+    let e = hidden.call(Tensor::ones([3])).err().unwrap().to_string();
+    assert!(e.contains("the variable n was 2 at the call before and is 3 now; pass it to the function as an argument"), "{e}");
 }
 
 #[test]

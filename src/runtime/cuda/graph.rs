@@ -2,7 +2,7 @@
 
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, addresses};
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use crate::runtime::buffer::Place;
@@ -19,9 +19,8 @@ struct Node {
     args: Range<usize>,
     /// The kernels that come before it.
     after: Vec<usize>,
-    /// The driver's node, and the addresses that it has now.
+    /// The driver's node.
     handle: Handle,
-    addresses: Vec<Address>,
 }
 
 /// A graph. The driver's is made at the first launch, with the addresses of that.
@@ -30,6 +29,8 @@ pub(super) struct CudaGraph {
     nodes: Vec<Node>,
     graph: Handle,
     ready: Handle,
+    /// The addresses of all arguments, as the driver's graph has them.
+    addresses: Vec<Address>,
     name: Arc<str>,
 }
 
@@ -60,15 +61,14 @@ impl CudaGraph {
                 args: call.args.clone(),
                 after,
                 handle: null_mut(),
-                addresses: Vec::new(),
             });
         }
         let name = format!("one of a graph of {} kernels; JIT=2 starts them one by one", nodes.len()).into();
-        Some(CudaGraph { gpu: gpu.clone(), nodes, graph: null_mut(), ready: null_mut(), name })
+        Some(CudaGraph { gpu: gpu.clone(), nodes, graph: null_mut(), ready: null_mut(), addresses: Vec::new(), name })
     }
 
     /// Makes the driver's graph.
-    fn make(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
+    fn make(&mut self, addresses: &[Address], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
         let gpu = self.gpu.clone();
         let mut graph = null_mut();
         // SAFETY: writes one handle; the flags have to be 0.
@@ -78,20 +78,21 @@ impl CudaGraph {
             let after: Vec<Handle> = self.nodes[i].after.iter().map(|&j| self.nodes[j].handle).collect();
             let node = &mut self.nodes[i];
             node.launch = launch(i);
-            let (function, addresses) = own(&*node.executable)?.prepare(&args[node.args.clone()])?;
+            let own_addresses = &addresses[node.args.clone()];
+            let function = own(&*node.executable)?.function_for(own_addresses)?;
             let mut handle = null_mut();
-            with_node(function, &addresses, &node.launch, |node| {
+            with_node(function, own_addresses, &node.launch, |node| {
                 // SAFETY: the graph is ours, and what is pointed at is copied before the call returns.
                 let add =
                     |d: &super::driver::Driver| unsafe { (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node) };
                 gpu.call("a kernel of a graph", add)
             })?;
-            (node.handle, node.addresses) = (handle, addresses);
+            node.handle = handle;
         }
         let mut ready = null_mut();
         // SAFETY: writes one handle; no flag is set.
         gpu.call("a graph made ready", |d| unsafe { (d.cuGraphInstantiateWithFlags)(&mut ready, graph, 0) })?;
-        self.ready = ready;
+        (self.ready, self.addresses) = (ready, addresses.to_vec());
         Ok(())
     }
 }
@@ -120,22 +121,27 @@ fn with_node<T>(function: Handle, addresses: &[Address], launch: &Launch, f: imp
 
 impl Graph for CudaGraph {
     fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
-        if self.ready.is_null() {
-            self.make(args, launch)?;
-        }
         let gpu = self.gpu.clone();
-        for (i, node) in self.nodes.iter_mut().enumerate() {
-            let now = launch(i);
-            let (function, addresses) = own(&*node.executable)?.prepare(&args[node.args.clone()])?;
-            if addresses != node.addresses || now != node.launch {
-                with_node(function, &addresses, &now, |params| {
-                    // SAFETY: both are ours, and what is pointed at is copied before the call returns.
-                    let set = |d: &super::driver::Driver| unsafe { (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params) };
-                    gpu.call("the memory of a graph", set)
-                })?;
-                (node.addresses, node.launch) = (addresses, now);
-            }
+        let addresses = addresses(&gpu, args)?;
+        if self.ready.is_null() {
+            self.make(&addresses, launch)?;
         }
+        // Nothing is known of a graph that could be patched in part only.
+        let before = std::mem::replace(&mut self.addresses, vec![0; addresses.len()]);
+        for (i, node) in self.nodes.iter_mut().enumerate() {
+            let (now, own_addresses) = (launch(i), &addresses[node.args.clone()]);
+            if now == node.launch && before[node.args.clone()] == *own_addresses {
+                continue;
+            }
+            let function = own(&*node.executable)?.function_for(own_addresses)?;
+            with_node(function, own_addresses, &now, |params| {
+                // SAFETY: both are ours, and what is pointed at is copied before the call returns.
+                let set = |d: &super::driver::Driver| unsafe { (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params) };
+                gpu.call("the memory of a graph", set)
+            })?;
+            node.launch = now;
+        }
+        self.addresses = addresses;
         gpu.note(&self.name);
         // SAFETY: both live; what kernels point at is kept by whoever asks for the launch, and is freed in the order of the stream.
         gpu.call("the start of a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })

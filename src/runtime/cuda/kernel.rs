@@ -125,6 +125,19 @@ pub(super) struct Kernel {
     kept: bool,
 }
 
+/// The addresses of memory, which has to be of this GPU.
+pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[Place]) -> Result<Vec<Address>> {
+    let address = |p: &Place| match p.memory {
+        Memory::Remote(r) => {
+            let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+            own.map(|m| m.address + p.offset as Address)
+        }
+        _ => None,
+    };
+    let found: Option<Vec<Address>> = args.iter().map(address).collect();
+    found.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))
+}
+
 impl Kernel {
     /// A kernel of loaded code, with its name for people.
     pub fn new(builder: &Arc<Builder>, built: Built<Module>, name: &str, plain: String) -> Result<Kernel> {
@@ -135,17 +148,13 @@ impl Kernel {
     }
 
     /// The version of the kernel for these buffers, and their addresses.
-    pub fn prepare(&self, args: &[Place]) -> Result<(Handle, Vec<Address>)> {
-        let gpu = &self.builder.gpu;
-        let address = |p: &Place| match p.memory {
-            Memory::Remote(r) => {
-                let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
-                own.map(|m| m.address + p.offset as Address)
-            }
-            _ => None,
-        };
-        let addresses: Option<Vec<Address>> = args.iter().map(address).collect();
-        let addresses = addresses.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))?;
+    fn prepare(&self, args: &[Place]) -> Result<(Handle, Vec<Address>)> {
+        let addresses = addresses(&self.builder.gpu, args)?;
+        Ok((self.function_for(&addresses)?, addresses))
+    }
+
+    /// The version of the kernel for buffers at these addresses.
+    pub fn function_for(&self, addresses: &[Address]) -> Result<Handle> {
         let function = match &self.plain {
             Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
                 let build = || {
@@ -156,7 +165,7 @@ impl Kernel {
             }
             _ => &self.function,
         };
-        Ok((function.handle, addresses))
+        Ok(function.handle)
     }
 
     fn start(&self, function: Handle, addresses: &mut [Address], launch: &Launch) -> Result<()> {

@@ -1,8 +1,8 @@
 //! From what was written down to a tape: every buffer becomes a slot, and it is decided where the memory of each slot comes from at a replay.
 
-use super::{JitStats, described_for_all};
 use super::args::JitOut;
 use super::observe::{Given, Observed, Owners};
+use super::{JitStats, described_for_all};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::Result;
@@ -50,7 +50,13 @@ pub(super) struct Outside {
 
 pub(super) enum Signature {
     /// A tensor, as it is whatever the values of its variables are.
-    Tensor { shape: Vec<usize>, extents: Vec<Option<Bound>>, dtype: DType, device: &'static DeviceName, shown: String },
+    Tensor {
+        shape: Vec<usize>,
+        extents: Vec<Option<Bound>>,
+        dtype: DType,
+        device: &'static DeviceName,
+        shown: String,
+    },
     /// A sum of variables, without values.
     Variable(Bound),
     Host(String),

@@ -114,7 +114,9 @@ impl Print {
             return Difference::Other;
         }
         if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.0 == b.0 && a.1 != b.1) {
-            return Difference::Values(format!("the variable {name} was {a} at the call before and is {b} now; pass it to the function as an argument"));
+            return Difference::Values(format!(
+                "the variable {name} was {a} at the call before and is {b} now; pass it to the function as an argument"
+            ));
         }
         let mut found = Difference::None;
         for ((a, reads), (b, now_reads)) in self.runs.iter().zip(&now.runs) {

@@ -83,13 +83,17 @@ impl<R: JitOut> Captured<R> {
                 (Leaf::Tensor(t), Signature::Tensor { shape, extents, dtype, device, shown }) => {
                     if t.dtype() != *dtype || t.device() != *device || t.dims()[..] != shape[..] || unbound_extents(t) != *extents {
                         let now = described_for_all(t);
-                        return Err(Error::Jit(format!("argument {i} is {now}, and the function was captured with {shown}; have a Jit for each")));
+                        return Err(Error::Jit(format!(
+                            "argument {i} is {now}, and the function was captured with {shown}; have a Jit for each"
+                        )));
                     }
                 }
                 (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
                 (Leaf::Variable(bound), Signature::Variable(then)) => {
                     let (now, then) = (bound.unbound().text(), then.text());
-                    return Err(Error::Jit(format!("argument {i} is {now}, and the function was captured with {then}; have a Jit for each")));
+                    return Err(Error::Jit(format!(
+                        "argument {i} is {now}, and the function was captured with {then}; have a Jit for each"
+                    )));
                 }
                 (Leaf::Host(now), Signature::Host(then)) if now == then => {}
                 (Leaf::Host(now), Signature::Host(then)) => {
