@@ -30,7 +30,9 @@ impl Values {
     }
     /// Adds what others have and these do not.
     pub fn complete(&mut self, others: &Values) {
-        others.0.iter().for_each(|(name, v)| drop(self.0.entry(name.clone()).or_insert(*v)));
+        for (name, v) in &others.0 {
+            self.0.entry(name.clone()).or_insert(*v);
+        }
     }
     /// The variables with their values, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
