@@ -8,6 +8,8 @@ pub enum Leaf {
     Tensor(Tensor),
     /// A value of the host, printed: the same at each call.
     Host(String),
+    /// How many follow of a list, or of an option.
+    Length(usize),
 }
 
 /// What a [`Jit`](super::Jit) passes on to its function. Tensors may change from call to call, numbers and `bool`s may not: they are part of what was captured.
@@ -114,6 +116,7 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl<T: JitArg> JitArg for Vec<T> {
     fn visit(&self, f: &mut dyn FnMut(Leaf)) {
+        f(Leaf::Length(self.len()));
         self.iter().for_each(|x| x.visit(f));
     }
     fn with_tensors(&self, next: &mut dyn FnMut() -> Tensor) -> Vec<T> {
@@ -150,7 +153,7 @@ impl<T: JitOut, const N: usize> JitOut for [T; N] {
 
 impl<T: JitArg> JitArg for Option<T> {
     fn visit(&self, f: &mut dyn FnMut(Leaf)) {
-        f(Leaf::Host(if self.is_some() { "Some" } else { "None" }.into()));
+        f(Leaf::Length(self.is_some() as usize));
         self.iter().for_each(|x| x.visit(f));
     }
     fn with_tensors(&self, next: &mut dyn FnMut() -> Tensor) -> Option<T> {

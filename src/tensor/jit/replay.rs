@@ -1,11 +1,11 @@
 //! A replay: the memory of this call is found, what is written in place is made sure to be nobody else's, the tape runs, and tensors get their new values.
 
 use super::args::{JitArg, JitOut, Leaf};
-use super::capture::{Captured, Outside, Signature, Source};
+use super::capture::{Captured, Outside, Signature, Source, Template};
 use super::described;
 use crate::error::{Error, Result};
 use crate::exec;
-use crate::ir::{StorageRef, UOp};
+use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::runtime::Buffer;
 use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
 use crate::tensor::{Tensor, random};
@@ -37,11 +37,12 @@ impl<R: JitOut> Captured<R> {
             given.push(match source {
                 Source::Argument { leaf, part } => match &leaves[*leaf] {
                     Leaf::Tensor(t) => memory_of(&t.raw(), *part)?,
-                    Leaf::Host(_) => unreachable!("the arguments were checked"),
+                    Leaf::Host(_) | Leaf::Length(_) => unreachable!("the arguments were checked"),
                 },
                 Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(*part)?,
             });
         }
+        self.check_parts(&given)?;
         for i in 0..self.sources.len() {
             if let Source::Outside { tensor, part, written: true } = self.sources[i] {
                 self.own(i, tensor, part, &mut given)?;
@@ -52,32 +53,34 @@ impl<R: JitOut> Captured<R> {
             buffers.iter().try_for_each(|b| b.write(crate::dtype::as_bytes(&words)))?;
         }
         let written = self.sources.iter().zip(&given).filter(|(s, _)| matches!(s, Source::Outside { written: true, .. })).map(|(_, b)| b);
-        let ran = self.tape.run(&given);
+        // All memory is there before anything is written.
+        let buffers = self.tape.memory_for(&given)?;
+        let ran = self.tape.run(&buffers);
         // The old content is gone, also where the run failed half way.
         written.for_each(Buffer::overwritten);
-        let buffers = ran?;
+        ran?;
         for (t, template) in &self.changed {
-            t.set_uop(template.filled(&buffers));
+            t.set_uop(template.filled(&buffers)?);
             lock(&t.0.home).clear();
         }
-        let mut results = self.results.iter().map(|(template, device)| Tensor::new_inner(template.filled(&buffers), device, None));
+        let filled = |(template, device): &(Template, &'static DeviceName)| Ok(Tensor::new_inner(template.filled(&buffers)?, device, None));
+        let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
     }
 
     fn check(&self, leaves: &[Leaf]) -> Result<()> {
-        if leaves.len() != self.signature.len() {
-            let (now, then) = (leaves.len(), self.signature.len());
-            return Err(Error::Jit(format!(
-                "{now} arguments, and the function was captured with {then}; have a Jit for each number of them"
-            )));
-        }
-        for (i, (leaf, s)) in leaves.iter().zip(&self.signature).enumerate() {
+        let mut i = 0;
+        for (leaf, s) in leaves.iter().zip(&self.signature) {
             match (leaf, s) {
-                (Leaf::Tensor(t), Signature::Tensor { shape, dtype, device }) => {
-                    if t.dtype() != *dtype || t.device() != *device || t.dims()[..] != shape[..] {
+                (Leaf::Tensor(t), Signature::Tensor { shape, dtype, device, axis, .. }) => {
+                    let alike = t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
+                    if !alike || t.shard_axis() != *axis {
+                        let along = |axis: Option<usize>| axis.map_or(String::new(), |a| format!(" along axis {a}"));
                         return Err(Error::Jit(format!(
-                            "argument {i} is {}, and the function was captured with {dtype} {shape:?} on {device}; have a Jit for each",
-                            described(t)
+                            "argument {i} is {}{}, and the function was captured with {dtype} {shape:?} on {device}{}; have a Jit for each",
+                            described(t),
+                            along(t.shard_axis()),
+                            along(*axis)
                         )));
                     }
                 }
@@ -87,7 +90,34 @@ impl<R: JitOut> Captured<R> {
                         "argument {i} was {then} when the function was captured and is {now} now; make it a tensor, or have a Jit for each value"
                     )));
                 }
-                _ => return Err(Error::Jit(format!("argument {i} was a tensor and is a number now, or the other way round"))),
+                (Leaf::Length(now), Signature::Length(then)) if now == then => continue,
+                (Leaf::Length(now), Signature::Length(then)) => {
+                    let msg = format!(
+                        "a list of {now}, from argument {i} on, was one of {then} when the function was captured; have a Jit for each"
+                    );
+                    return Err(Error::Jit(msg));
+                }
+                _ => return Err(Error::Jit(format!("argument {i} was a tensor, a number or a list and is another of these now"))),
+            }
+            i += 1;
+        }
+        if leaves.len() != self.signature.len() {
+            return Err(Error::Jit(
+                "there are more or fewer arguments than the function was captured with; have a Jit for each number of them".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The memory of each argument is as long as it was.
+    fn check_parts(&self, given: &[Buffer]) -> Result<()> {
+        for (source, buffer) in self.sources.iter().zip(given) {
+            if let Source::Argument { leaf, part } = source
+                && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
+                && parts.get(*part) != Some(&buffer.size())
+            {
+                let msg = "an argument over several devices has other parts than the function was captured with; have a Jit for each";
+                return Err(Error::Jit(msg.into()));
             }
         }
         Ok(())
@@ -123,7 +153,7 @@ impl Outside {
     fn memory(&self, part: usize) -> Result<Buffer> {
         let buffer = memory_of(&self.tensor.raw(), part)?;
         let (device, dtype, len) = &self.parts[part];
-        if (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
+        if self.tensor.shard_axis() != self.axis || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
             return Err(Error::Jit(format!(
                 "a tensor that the function uses is {} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
                 described(&self.tensor)
