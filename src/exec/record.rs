@@ -1,20 +1,58 @@
-//! Writes down what a thread runs while a function is captured: every plan with its memory and its programs, and every draw of random numbers.
+//! Writes down what a thread runs while a function is observed: every plan with its programs, and every draw of random numbers. It holds no memory that the function lets
+//! go, but for what the function makes from numbers of the host.
 
 use super::compile::Compiled;
 use super::run::{ExecItem, Scheduled};
-use crate::ir::UOp;
-use crate::schedule::Request;
+use crate::dtype::DType;
+use crate::ir::{DeviceName, Storage, UOp, walk_values};
+use crate::runtime::Buffer;
+use crate::schedule::{Plan, Request, Role, Values};
+use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// One call of `realize`.
 pub struct Run {
-    /// What was asked for, as the tensors had it.
-    pub roots: Vec<UOp>,
-    /// What was run, and on which memory.
-    pub scheduled: Scheduled,
-    /// The program of each item; none for a copy.
+    /// What was run.
+    pub plan: Arc<Plan>,
+    /// The graph that was planned, with numbers in place of storages.
+    pub graph: UOp,
+    /// What it read, by number.
+    pub inputs: Vec<Input>,
+    /// The buffers of the plan; none for one that no step names.
+    pub pieces: Vec<Option<Piece>>,
+    /// The storage of each output, or of each part of one over several devices.
+    pub outputs: Vec<Option<u64>>,
+    /// The program of each step; none for a copy.
     pub compiled: Vec<Option<Arc<Compiled>>>,
+    /// The values of the graph's variables.
+    pub values: Arc<Values>,
+}
+
+/// A storage that a run reads.
+pub struct Input {
+    /// Its number.
+    pub id: u64,
+    /// The memory, if the function has made it itself.
+    pub own: Option<Buffer>,
+    /// Where, of what and how much.
+    pub device: DeviceName,
+    /// Element dtype.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+}
+
+/// A buffer of a plan, without its memory.
+pub struct Piece {
+    /// The number of its storage.
+    pub id: u64,
+    /// Where.
+    pub device: DeviceName,
+    /// Bytes.
+    pub bytes: usize,
+    /// What it is for.
+    pub role: Role,
 }
 
 /// Memory that a draw of random numbers begins from: seed and counter.
@@ -25,9 +63,22 @@ pub struct Draw {
     pub numbers: u64,
 }
 
+/// How much is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Which tensors are assigned to, and nothing of what is run.
+    #[default]
+    Little,
+    /// All that is run.
+    All,
+    /// The same, and no value may be read.
+    Sealed,
+}
+
 /// What was written down.
 #[derive(Default)]
 pub struct Recording {
+    mode: Mode,
     /// The runs, in order.
     pub runs: Vec<Run>,
     /// The draws, in order.
@@ -38,12 +89,21 @@ pub struct Recording {
     pub graded: Vec<usize>,
     /// Was the generator of random numbers put elsewhere?
     pub seeded: bool,
-    /// May no value be read meanwhile?
-    sealed: bool,
+    /// The first value that was read where none may be.
+    pub read: Option<String>,
+    /// Those of the watched nodes that something was computed from.
+    pub used: FxHashSet<u64>,
+    watched: FxHashSet<u64>,
+    /// Storages that are not the function's own, and what its runs have made.
+    known: FxHashSet<u64>,
 }
 
 thread_local! {
     static NOW: RefCell<Option<Recording>> = const { RefCell::new(None) };
+}
+
+fn with(f: impl FnOnce(&mut Recording)) {
+    NOW.with_borrow_mut(|now| now.as_mut().map(f));
 }
 
 /// Is something written down on this thread?
@@ -51,13 +111,22 @@ pub fn is_on() -> bool {
     NOW.with_borrow(Option::is_some)
 }
 
-/// Would a value that is read now be lost to a replay?
-pub fn is_sealed() -> bool {
-    NOW.with_borrow(|now| now.as_ref().is_some_and(|r| r.sealed))
+/// May a run write into a storage whose content nobody needs? What a function has made from numbers of the host is needed by its replays.
+pub fn may_overwrite(storage: u64) -> bool {
+    NOW.with_borrow(|now| now.as_ref().is_none_or(|r| r.mode == Mode::Little || r.known.contains(&storage)))
 }
 
-/// Runs a function and writes down what it runs. In a sealed one no value may be read.
-pub fn recorded<T>(sealed: bool, f: impl FnOnce() -> T) -> (T, Recording) {
+/// Notes that a value is read, and says whether that would be lost to a replay.
+pub fn note_read(what: impl FnOnce() -> String) -> Option<String> {
+    NOW.with_borrow_mut(|now| {
+        let recording = now.as_mut().filter(|r| r.mode == Mode::Sealed)?;
+        Some(recording.read.get_or_insert_with(what).clone())
+    })
+}
+
+/// Runs a function and writes down what it runs. `known` are storages that are not its own, and of the nodes `watched` it is noted whether something is computed from
+/// them.
+pub fn recorded<T>(mode: Mode, known: FxHashSet<u64>, watched: FxHashSet<u64>, f: impl FnOnce() -> T) -> (T, Recording) {
     /// Ends the recording, after a panic too.
     struct End;
     impl Drop for End {
@@ -65,35 +134,66 @@ pub fn recorded<T>(sealed: bool, f: impl FnOnce() -> T) -> (T, Recording) {
             NOW.take();
         }
     }
-    NOW.set(Some(Recording { sealed, ..Recording::default() }));
+    NOW.set(Some(Recording { mode, known, watched, ..Recording::default() }));
     let _end = End;
     let value = f();
     (value, NOW.take().unwrap_or_default())
 }
 
 /// Adds a run, if something is written down.
-pub(super) fn note_run(requests: &[Request], scheduled: Scheduled, items: Vec<ExecItem>) {
-    NOW.with_borrow_mut(|now| {
-        if let Some(recording) = now {
-            let roots = requests.iter().map(|r| r.node.clone()).collect();
-            recording.runs.push(Run { roots, scheduled, compiled: items.into_iter().map(|i| i.compiled).collect() });
+pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, items: Vec<ExecItem>) {
+    with(|r| {
+        if r.mode == Mode::Little {
+            return;
         }
+        let roots: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+        walk_values(&roots, |u| {
+            if r.watched.contains(&u.id()) {
+                r.used.insert(u.id());
+            }
+        });
+        let input = |s: &crate::ir::StorageRef| {
+            let (id, buffer) = (s.storage.id(), Buffer::of(s));
+            let (device, dtype, len) = (buffer.device_name().clone(), buffer.dtype(), buffer.size());
+            Input { id, own: (!r.known.contains(&id)).then_some(buffer), device, dtype, len }
+        };
+        let inputs = scheduled.inputs.iter().map(input).collect();
+        let piece = |arg: &super::BufferArg| Piece {
+            id: arg.buffer.id(),
+            device: arg.buffer.device_name().clone(),
+            bytes: arg.len * arg.dtype.itemsize(),
+            role: arg.role.clone(),
+        };
+        let pieces: Vec<Option<Piece>> = scheduled.memory.iter().map(|arg| arg.as_ref().map(piece)).collect();
+        let outputs: Vec<Option<u64>> = scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
+        r.known.extend(outputs.iter().flatten());
+        r.known.extend(pieces.iter().flatten().filter(|p| p.role == Role::Output).map(|p| p.id));
+        let compiled = items.into_iter().map(|i| i.compiled).collect();
+        r.runs.push(Run {
+            plan: scheduled.plan.clone(),
+            graph: scheduled.graph.clone(),
+            inputs,
+            pieces,
+            outputs,
+            compiled,
+            values: scheduled.values.clone(),
+        });
     });
 }
 
 /// Adds a tensor that is assigned to, if something is written down.
 pub fn note_assigned(tensor: usize) {
-    NOW.with_borrow_mut(|now| now.as_mut().map(|recording| recording.assigned.push(tensor)));
+    with(|r| r.assigned.push(tensor));
 }
 
 /// Adds a tensor whose gradient is set or taken away, if something is written down.
 pub fn note_graded(tensor: usize) {
-    NOW.with_borrow_mut(|now| now.as_mut().map(|recording| recording.graded.push(tensor)));
+    with(|r| r.graded.push(tensor));
 }
 
 /// Notes that the generator of random numbers is put elsewhere, if something is written down.
 pub fn note_seeded() {
-    NOW.with_borrow_mut(|now| now.as_mut().map(|recording| recording.seeded = true));
+    with(|r| r.seeded = true);
 }
 
 /// The tensors that were assigned to up to now.
@@ -103,9 +203,9 @@ pub fn assigned() -> Vec<usize> {
 
 /// Adds a draw, if something is written down.
 pub fn note_draw(storages: impl FnOnce() -> Vec<u64>, numbers: u64) {
-    NOW.with_borrow_mut(|now| {
-        if let Some(recording) = now {
-            recording.draws.push(Draw { storages: storages(), numbers });
-        }
+    with(|r| {
+        let storages = storages();
+        r.known.extend(&storages);
+        r.draws.push(Draw { storages, numbers });
     });
 }

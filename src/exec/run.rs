@@ -437,7 +437,6 @@ pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)>
             return Err(e);
         }
     }
-    let (outputs, plan) = (scheduled.outputs.clone(), scheduled.plan.clone());
-    record::note_run(requests, scheduled, items);
-    Ok((outputs, plan))
+    record::note_run(requests, &scheduled, items);
+    Ok((scheduled.outputs, scheduled.plan))
 }

@@ -233,8 +233,8 @@ impl Tape {
         }
     }
 
-    /// Runs everything. `given` has the memory of the given slots, in their order, `values` those of variables; back comes the memory of all slots.
-    pub fn run(&mut self, given: &[Buffer], values: &Values) -> Result<Vec<Buffer>> {
+    /// The memory of all slots for a run: `given` has that of the given ones, in their order.
+    pub fn memory_for(&self, given: &[Buffer]) -> Result<Vec<Buffer>> {
         let mut given = given.iter();
         let mut buffers: Vec<Buffer> = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
@@ -245,31 +245,41 @@ impl Tape {
                 Slot::Temporary { .. } => unreachable!("temporaries have been placed"),
             });
         }
+        Ok(buffers)
+    }
+
+    /// Runs everything on the memory of all slots, with these values of variables.
+    pub fn run(&mut self, buffers: &[Buffer], values: &Values) -> Result<()> {
         let debug = env::config()?.debug;
         let _alone = writing();
         if debug >= 2 {
-            self.steps.iter().try_for_each(|s| run_step(s, &buffers, values, debug))?;
-            return Ok(buffers);
+            return self.steps.iter().try_for_each(|s| run_step(s, buffers, values, debug));
         }
-        let start = Instant::now();
+        let (mut start, mut time) = (Instant::now(), Duration::ZERO);
         for part in &mut self.parts {
             match part {
-                Part::Host(commands) => run_on_host(commands, &mut self.addresses, &buffers),
+                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers),
                 Part::Graph { graph, places, kernels } => {
-                    let places: Vec<Place> = places.iter().map(|at| place(*at, &buffers)).collect();
+                    let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
                     graph.launch(&places, &|i| launch(&kernels[i], values))?;
                 }
-                Part::Steps(range) => self.steps[range.clone()].iter().try_for_each(|s| run_step(s, &buffers, values, debug))?,
+                // These count themselves.
+                Part::Steps(range) => {
+                    time += start.elapsed();
+                    self.steps[range.clone()].iter().try_for_each(|s| run_step(s, buffers, values, debug))?;
+                    start = Instant::now();
+                }
             }
         }
-        let (time, did) = (start.elapsed(), &self.together);
+        let did = &self.together;
+        time += start.elapsed();
         count(|n| {
             n.kernels += did.kernels;
             n.flops += did.flops;
             n.bytes += did.bytes;
             n.time += if did.kernels > 0 { time } else { Duration::ZERO };
         });
-        Ok(buffers)
+        Ok(())
     }
 
     /// How many steps it has.
@@ -347,11 +357,16 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
 /// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.
 fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, TapeMemory)> {
     let mut lives: Vec<(usize, Life)> = Vec::new();
+    // The first and the last step that names each slot.
+    let mut named: Vec<Option<(usize, usize)>> = vec![None; slots.len()];
+    for (i, step) in steps.iter().enumerate() {
+        for at in step.places() {
+            named[at.slot] = Some((named[at.slot].map_or(i, |n| n.0), i));
+        }
+    }
     for (i, slot) in slots.iter().enumerate() {
         let Slot::Temporary { device, bytes } = slot else { continue };
-        let used = |s: &TapeStep| s.places().iter().any(|at| at.slot == i);
-        let (first, last) = (steps.iter().position(used), steps.iter().rposition(used));
-        let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
+        let (first, last) = named[i].unwrap_or((0, 0));
         lives.push((i, Life { bytes: bytes.next_multiple_of(ALIGN).max(ALIGN), device: device.clone(), first, last }));
     }
     let mut memory = TapeMemory { separate: lives.iter().map(|l| l.1.bytes).sum(), ..TapeMemory::default() };

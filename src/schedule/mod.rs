@@ -86,7 +86,7 @@ pub enum Step {
 
 impl Step {
     /// Buffers that the step reads.
-    pub fn reads(&self) -> Vec<usize> {
+    fn reads(&self) -> Vec<usize> {
         match self {
             Step::Copy { from, .. } => vec![*from],
             Step::Kernel { ast, buffers, .. } => {

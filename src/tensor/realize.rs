@@ -150,7 +150,9 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Result<Vec<Re
     }
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     let of = tensors.iter().zip(nodes).map(|(t, node)| {
-        let free = |s: &StorageRef| !s.is_stale() && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s);
+        let free = |s: &StorageRef| {
+            !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s)
+        };
         let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
         Request { node: node.clone(), device: t.device().clone(), reuse }
     });
@@ -332,12 +334,15 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        if exec::record::is_sealed() {
-            return Err(Error::Jit(format!(
+        let what = || {
+            format!(
                 "the value of a tensor {} {:?} is read inside a captured function: it would be that of one call for all; return the tensor and read it after the call",
                 self.dtype(),
                 self.dims()
-            )));
+            )
+        };
+        if let Some(what) = exec::record::note_read(what) {
+            return Err(Error::Jit(what));
         }
         loop {
             let uop = realize_all(&[self])?.swap_remove(0);

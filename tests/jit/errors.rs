@@ -25,6 +25,13 @@ fn a_value_that_is_read_inside() {
         );
         assert!(!f.is_captured());
     }
+    // Printing has no way to fail, so the call does.
+    let mut f = Jit::new(|x: Tensor| {
+        let _text = format!("{}", &x * 2.0);
+        Ok(x + 1.0)
+    });
+    f.call(tensor(&[1.0])).unwrap();
+    assert!(message(f.call(tensor(&[1.0]))).contains("is read inside a captured function"));
     // Outside of it reading is as ever.
     assert_eq!(floats(&tensor(&[1.0])), [1.0]);
 }
@@ -54,7 +61,26 @@ fn arguments_that_are_not_what_they_were() {
     }
     let mut many = Jit::new(|x: Vec<Tensor>| Ok(&x[0] + 1.0));
     (0..2).for_each(|_| drop(many.call(vec![tensor(&[1.0])]).unwrap()));
-    assert!(message(many.call(vec![tensor(&[1.0]), tensor(&[1.0])])).contains("2 arguments, and the function was captured with 1"));
+    let e = message(many.call(vec![tensor(&[1.0]), tensor(&[1.0])]));
+    assert_eq!(e, "jit: a list of 2, from argument 0 on, was one of 1 when the function was captured; have a Jit for each");
+    let mut lists =
+        Jit::new(|(x, y): (Vec<Tensor>, Vec<Tensor>)| Ok(x.iter().chain(&y).fold(tensor(&[0.0]), |a, b| a + b) * x.len() as f64));
+    let one = || tensor(&[1.0]);
+    (0..3).for_each(|_| drop(lists.call((vec![one()], vec![one(), one()])).unwrap()));
+    assert!(message(lists.call((vec![one(), one()], vec![one()]))).contains("a list of 2, from argument 0 on, was one of 1"));
+    // Parts along another axis are other tensors.
+    let devices = ["CPU:0", "CPU:1"];
+    let square = tensor(&[1.0, 2.0, 3.0, 4.0]).reshape([2, 2]);
+    let mut parts = Jit::new(|x: Tensor| Ok(x * 2.0));
+    (0..3).for_each(|_| drop(parts.call(square.shard(&devices, 0)).unwrap()));
+    let e = message(parts.call(square.shard(&devices, 1)));
+    assert!(e.contains("along axis 1, and the function was captured with f32 [2, 2] on CPU+CPU:1 along axis 0"), "{e}");
+    assert!(message(parts.call(square.shard(&devices, None))).contains("have a Jit for each"));
+    let state = square.shard(&devices, 0).realize().unwrap();
+    let mut uses = Jit::new(|x: Tensor| Ok(&state * &x));
+    (0..3).for_each(|_| drop(uses.call(square.shard(&devices, 0)).unwrap()));
+    state.shard_(&devices, Some(1)).unwrap();
+    assert!(message(uses.call(square.shard(&devices, 0))).contains("call reset() to capture anew"));
     // Already the call that captures compares with the first.
     let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
     f.call(tensor(&[1.0])).unwrap();
@@ -85,6 +111,19 @@ fn numbers_of_the_host_that_change() {
     data.call(x.clone()).unwrap();
     let e = message(data.call(x.clone()));
     assert!(e.contains("the function makes 4 × f32 of numbers of the host, which are others than at the call before"), "{e}");
+    let mut result = Jit::new(|_: Tensor| Ok(Tensor::new([next() as f32])));
+    result.call(x.clone()).unwrap();
+    assert!(message(result.call(x.clone())).contains("1 × f32 of numbers of the host"));
+    // A schedule inside sets the learning rate from the host.
+    let w = tensor(&[1.0]).as_param();
+    let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
+    let mut step = Jit::new(|x: Tensor| {
+        (&w * x.sum(0)).sum(..).backward();
+        optimizer.step()?;
+        optimizer.set_lr(1.0 / next() as f64)
+    });
+    step.call(x.clone()).unwrap();
+    assert!(message(step.call(x.clone())).contains("numbers of the host, which are others than at the call before"));
     // What is the same at each call is a constant.
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
     for _ in 0..4 {

@@ -48,9 +48,9 @@ fn ten_thousand_steps_take_no_more_than_ten() {
         (live_bytes(), UOp::live())
     };
     run(10);
-    // Other tests of this process hold memory of their own meanwhile; growth would be some 10,000 times what a step makes.
     let (bytes, nodes) = run(10);
     let (after, nodes_after) = run(10_000);
-    assert!(after < bytes + (1 << 20), "{bytes} bytes, then {after}");
-    assert!(nodes_after < nodes + 50_000, "{nodes} nodes, then {nodes_after}");
+    assert!(after <= bytes, "{bytes} bytes, then {after}");
+    // Dead tensors are swept from the list of all when it has doubled; nodes go with their tensors.
+    assert!(nodes_after <= nodes + 64, "{nodes} nodes, then {nodes_after}");
 }

@@ -122,6 +122,60 @@ fn values_may_be_computed_on_the_way_and_go_to_another_device() {
 }
 
 #[test]
+fn what_the_function_makes_of_numbers_is_the_same_at_each_call() {
+    let _alone = alone();
+    // Assigned to inside, and returned.
+    let mut f = Jit::new(|x: Tensor| {
+        let t = Tensor::new([1.0f32, 2.0]);
+        t.assign(&t + &x)?;
+        Ok((t, Tensor::new([5.0f32])))
+    });
+    let mut kept = Vec::new();
+    for i in 0..6 {
+        let (t, five) = f.call(tensor(&[i as f32, 10.0])).unwrap();
+        assert_eq!((floats(&t), floats(&five)), (vec![1.0 + i as f32, 12.0], vec![5.0]), "call {i}");
+        // What is done with a result does not reach the next.
+        five.assign(&five + 1.0).unwrap();
+        five.realize().unwrap();
+        t.assign(&t * 0.0).unwrap();
+        t.realize().unwrap();
+        kept.push(five);
+    }
+    assert!(f.is_captured() && kept.iter().all(|k| floats(k) == [6.0]));
+}
+
+#[test]
+fn literals_around_the_function_may_come_and_go() {
+    let _alone = alone();
+    let mut f = Jit::new(|x: Tensor| Ok(x.relu()));
+    for i in 0..5 {
+        // The same literal as the one in relu.
+        let sum = Tensor::zeros(());
+        let y = f.call(tensor(&[i as f32 - 2.0])).unwrap();
+        assert_eq!(floats(&(sum + y)), [(i as f32 - 2.0).max(0.0)]);
+    }
+    assert!(f.is_captured());
+}
+
+#[test]
+fn settings_of_the_process() {
+    let _alone = alone();
+    let program = std::env::current_exe().unwrap();
+    let names = [
+        "values::results_are_the_callers_to_keep",
+        "values::many_outputs_of_one_kernel_and_parts_over_devices",
+        "state::state_over_several_devices",
+    ];
+    for jit in ["0", "1", "2"] {
+        let out = std::process::Command::new(&program).args(names).arg("--exact").env("JIT", jit).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("3 passed"), "JIT={jit}: {text}");
+    }
+    let out = std::process::Command::new(&program).args([names[0], "--exact"]).env("JIT", "3").output().unwrap();
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stdout).contains("JIT=3: it takes 0, 1 or 2"));
+}
+
+#[test]
 fn every_dtype_and_the_interpreter() {
     let _alone = alone();
     for dtype in [DType::BOOL, DType::U8, DType::I64, DType::F16, DType::F64] {

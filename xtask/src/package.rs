@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The suites that run on the device that `DEV` names.
-const SUITES: [&str; 6] = ["ops", "autograd", "semantics", "random_graphs", "tensor_cores", "kernel_kinds"];
+const SUITES: [&str; 7] = ["ops", "autograd", "semantics", "random_graphs", "tensor_cores", "kernel_kinds", "jit"];
 
 const RUN: &str = r#"#!/bin/sh
 # Tests and measures a device: ./run.sh [DEVICE]. PICO_GRAPHS says how many random graphs.
@@ -17,7 +17,7 @@ cd "$(dirname "$0")" || exit 1
 export DEV="${1:-CUDA}" PICO_GRAPHS="${PICO_GRAPHS:-2000}" PICO_CACHE="${PICO_CACHE:-$PWD/cache}"
 ./pico devices
 failed=""
-for suite in kernel_kinds tensor_cores random_graphs semantics autograd ops; do
+for suite in kernel_kinds jit tensor_cores random_graphs semantics autograd ops; do
   echo "== $suite on $DEV"
   # What compares the sources with the documents has no sources here.
   ./$suite --skip page_of_operations --skip every_public || failed="$failed $suite"

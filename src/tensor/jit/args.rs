@@ -11,6 +11,8 @@ pub enum Leaf {
     Variable(Bound),
     /// A value of the host, printed: the same at each call.
     Host(String),
+    /// How many follow of a list, or of an option.
+    Length(usize),
 }
 
 /// What a [`Jit`](super::Jit) passes on to its function. Tensors and bound [`Variable`](crate::Variable)s may change from call to call, numbers and `bool`s may not: they are part of what was captured.
@@ -126,6 +128,7 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl<T: JitArg> JitArg for Vec<T> {
     fn visit(&self, f: &mut dyn FnMut(Leaf)) {
+        f(Leaf::Length(self.len()));
         self.iter().for_each(|x| x.visit(f));
     }
     fn with_tensors(&self, next: &mut dyn FnMut() -> Tensor) -> Vec<T> {
@@ -162,7 +165,7 @@ impl<T: JitOut, const N: usize> JitOut for [T; N] {
 
 impl<T: JitArg> JitArg for Option<T> {
     fn visit(&self, f: &mut dyn FnMut(Leaf)) {
-        f(Leaf::Host(if self.is_some() { "Some" } else { "None" }.into()));
+        f(Leaf::Length(self.is_some() as usize));
         self.iter().for_each(|x| x.visit(f));
     }
     fn with_tensors(&self, next: &mut dyn FnMut() -> Tensor) -> Option<T> {

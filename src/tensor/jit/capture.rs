@@ -5,18 +5,18 @@ use super::observe::{Given, Observed, Owners};
 use super::{JitStats, described_for_all};
 use crate::dtype::DType;
 use crate::env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::record::Run;
-use crate::exec::{At, Slot, Tape, TapeStep};
-use crate::ir::{Arg, DeviceName, Op, Src, Storage, ToSrc, UOp, walk_values};
-use crate::runtime::Buffer;
+use crate::exec::{At, Slot, Tape, TapeStep, copy_buffer};
+use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values};
+use crate::runtime::{Buffer, Memory};
 use crate::schedule::{Role, Step, Values};
 use crate::shape::Bound;
 use crate::tensor::realize::storages;
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A captured function.
 pub(super) struct Captured<R> {
@@ -36,6 +36,8 @@ pub(super) struct Captured<R> {
     /// Tensors that a replay gives another value.
     pub changed: Vec<(Tensor, Template)>,
     pub results: Vec<(Template, &'static DeviceName)>,
+    /// Tensors around the function that were made of literals alone, and are captured as those.
+    pub literal: Vec<(Weak<Inner>, UOp)>,
     /// The result with empty tensors in it.
     pub shape: R,
     pub copies: u64,
@@ -44,21 +46,27 @@ pub(super) struct Captured<R> {
 /// A tensor around the function.
 pub(super) struct Outside {
     pub tensor: Tensor,
+    /// The axis of its parts.
+    pub axis: Option<usize>,
     /// Its parts: device, dtype and elements of each.
     pub parts: Vec<(DeviceName, DType, usize)>,
 }
 
 pub(super) enum Signature {
-    /// A tensor, as it is whatever the values of its variables are.
+    /// A tensor; over several devices with the axis of its parts and their elements.
     Tensor {
         shape: Vec<usize>,
-        extents: Vec<Option<Bound>>,
         dtype: DType,
         device: &'static DeviceName,
+        axis: Option<usize>,
+        parts: Vec<usize>,
+        /// How much of each axis is there, for all values of variables.
+        extents: Vec<Option<Bound>>,
         shown: String,
     },
     /// A sum of variables, without values.
     Variable(Bound),
+    Length(usize),
     Host(String),
 }
 
@@ -72,20 +80,32 @@ pub(super) enum Source {
 /// A node in which memory is still to be filled in.
 pub(super) struct Template {
     node: UOp,
-    parts: Vec<(UOp, At, DType, usize)>,
+    parts: Vec<Hole>,
+}
+
+/// The place of memory in a node.
+struct Hole {
+    node: UOp,
+    at: At,
+    dtype: DType,
+    len: usize,
+    /// The tape's own is not given away.
+    copied: bool,
 }
 
 impl Template {
     /// The node over the memory of slots.
-    pub(super) fn filled(&self, buffers: &[Buffer], values: &Values) -> UOp {
-        let part = |(hole, at, dtype, len): &(UOp, At, DType, usize)| {
-            let whole = &buffers[at.slot];
-            let same = at.offset == 0 && (whole.dtype(), whole.size()) == (*dtype, *len);
-            let buffer = if same { whole.clone() } else { whole.bytes_from(at.offset, *dtype, *len) };
-            (hole.clone(), buffer.node())
-        };
-        let node = self.node.substitute(&self.parts.iter().map(part).collect());
-        if node.extents().is_empty() { node } else { rebound(&node, values) }
+    pub(super) fn filled(&self, buffers: &[Buffer], values: &Values) -> Result<UOp> {
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for hole in &self.parts {
+            let whole = &buffers[hole.at.slot];
+            let same = hole.at.offset == 0 && (whole.dtype(), whole.size()) == (hole.dtype, hole.len);
+            let buffer = if same { whole.clone() } else { whole.bytes_from(hole.at.offset, hole.dtype, hole.len) };
+            let buffer = if hole.copied { copied(&buffer)? } else { buffer };
+            map.insert(hole.node.clone(), buffer.node());
+        }
+        let node = self.node.substitute(&map);
+        Ok(if node.extents().is_empty() { node } else { rebound(&node, values) })
     }
 }
 
@@ -102,6 +122,16 @@ fn rebound(node: &UOp, values: &Values) -> UOp {
         done.insert(u.id(), new);
     }
     done[&node.id()].clone()
+}
+
+/// The content of a buffer in memory of its own. Files are not written.
+fn copied(buffer: &Buffer) -> Result<Buffer> {
+    if matches!(buffer.place().memory, Memory::Disk(_)) {
+        return Ok(buffer.clone());
+    }
+    let copy = Buffer::new(buffer.device_name(), buffer.dtype(), buffer.size())?;
+    copy_buffer(&copy, buffer)?;
+    Ok(copy)
 }
 
 /// Slots while they are found.
@@ -122,23 +152,23 @@ impl Slots {
         self.slots.push(slot);
         self.slots.len() - 1
     }
-    /// Where a storage is. One that is not known is the function's own: made from numbers of the host.
-    fn of(&mut self, id: u64, buffer: &dyn Fn() -> Buffer) -> At {
+    /// Where a storage is. One that is not known is the function's own, made from numbers of the host, and is copied.
+    fn of(&mut self, id: u64, size: (&DeviceName, DType, usize), own: Option<&Buffer>) -> Result<At> {
         if let Some(at) = self.by_id.get(&id) {
-            return *at;
+            return Ok(*at);
         }
         let tensor = self.before.get(&id).and_then(|(weak, part)| Some((weak.upgrade()?, *part)));
-        let slot = match tensor {
-            Some((inner, part)) => {
+        let slot = match (tensor, own) {
+            (Some((inner, part)), _) => {
                 let key = Arc::as_ptr(&inner);
                 let next = self.outside.len();
                 let number = *self.numbers.entry(key).or_insert(next);
                 if number == next {
-                    self.outside.push(Outside { tensor: Tensor(inner), parts: Vec::new() });
+                    let tensor = Tensor(inner);
+                    self.outside.push(Outside { axis: tensor.shard_axis(), tensor, parts: Vec::new() });
                 }
                 let parts = &mut self.outside[number].parts;
-                let b = buffer();
-                let one = (b.device_name().clone(), b.dtype(), b.size());
+                let one = (size.0.clone(), size.1, size.2);
                 while parts.len() <= part {
                     parts.push(one.clone());
                 }
@@ -146,52 +176,53 @@ impl Slots {
                 self.sources.push(Source::Outside { tensor: number, part, written: false });
                 self.add(Slot::Given)
             }
-            None => self.add(Slot::Own(buffer())),
+            (None, Some(own)) => self.add(Slot::Own(copied(own)?)),
+            (None, None) => {
+                let msg = "the function uses a tensor from before that was dropped while it ran; keep it, or make it an argument";
+                return Err(Error::Jit(msg.into()));
+            }
         };
         let at = At { slot, offset: 0 };
         self.by_id.insert(id, at);
-        at
+        Ok(at)
     }
 
     /// The places of the buffers of a run's plan.
-    fn of_run(&mut self, run: &Run) -> Vec<Option<At>> {
-        let memory = &run.scheduled.memory;
-        let places: Vec<Option<At>> = memory
-            .iter()
-            .map(|arg| {
-                let arg = arg.as_ref()?;
-                let bytes = arg.len * arg.dtype.itemsize();
-                Some(match arg.role {
-                    Role::Input(i) => {
-                        let s = &run.scheduled.inputs[i];
-                        self.of(s.storage.id(), &|| Buffer::of(s))
-                    }
-                    // Whether somebody keeps it is known at the end.
-                    Role::Output => {
-                        let slot = self.add(Slot::Temporary { device: arg.buffer.device_name().clone(), bytes });
-                        let at = At { slot, offset: 0 };
-                        self.by_id.insert(arg.buffer.id(), at);
-                        at
-                    }
-                    Role::Temporary(_) | Role::Values => {
-                        At { slot: self.add(Slot::Temporary { device: arg.buffer.device_name().clone(), bytes }), offset: 0 }
-                    }
-                })
-            })
-            .collect();
+    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<At>>> {
+        let mut places: Vec<Option<At>> = Vec::with_capacity(run.pieces.len());
+        for piece in &run.pieces {
+            let Some(piece) = piece else {
+                places.push(None);
+                continue;
+            };
+            let temporary = || Slot::Temporary { device: piece.device.clone(), bytes: piece.bytes };
+            places.push(Some(match piece.role {
+                Role::Input(i) => {
+                    let input = &run.inputs[i];
+                    self.of(input.id, (&input.device, input.dtype, input.len), input.own.as_ref())?
+                }
+                // Whether somebody keeps it is known at the end.
+                Role::Output => {
+                    let at = At { slot: self.add(temporary()), offset: 0 };
+                    self.by_id.insert(piece.id, at);
+                    at
+                }
+                Role::Temporary(_) | Role::Values => At { slot: self.add(temporary()), offset: 0 },
+            }));
+        }
         // A part of a buffer is a storage of its own.
-        for (buffer, output) in run.scheduled.outputs.iter().zip(&run.scheduled.plan.outputs) {
-            let (Some(buffer), Some(output)) = (buffer, output) else { continue };
+        for (id, output) in run.outputs.iter().zip(&run.plan.outputs) {
+            let (Some(id), Some(output)) = (id, output) else { continue };
             if let (Some(part), Some(whole)) = (&output.part, places[output.buffer]) {
-                let offset = whole.offset + part.start * buffer.dtype().itemsize();
-                self.by_id.insert(buffer.id(), At { slot: whole.slot, offset });
+                let offset = whole.offset + part.start * run.plan.buffers[output.buffer].dtype.itemsize();
+                self.by_id.insert(*id, At { slot: whole.slot, offset });
             }
         }
-        places
+        Ok(places)
     }
 
     /// The value of a tensor with holes in place of its memory. What was made for it is its own.
-    fn template(&mut self, value: &UOp) -> Template {
+    fn template(&mut self, value: &UOp) -> Result<Template> {
         let mut found: Vec<(UOp, u64, Buffer)> = Vec::new();
         walk_values(std::slice::from_ref(value), |u| {
             if let Some(s) = u.arg().storage() {
@@ -200,7 +231,7 @@ impl Slots {
         });
         let (mut map, mut parts) = (FxHashMap::default(), Vec::new());
         for (i, (node, id, buffer)) in found.into_iter().enumerate() {
-            let at = self.of(id, &|| buffer.clone());
+            let at = self.of(id, (buffer.device_name(), buffer.dtype(), buffer.size()), Some(&buffer))?;
             if let Slot::Temporary { device, bytes } = &self.slots[at.slot] {
                 let whole = at.offset == 0 && *bytes == buffer.bytes();
                 let (dtype, len) = if whole { (buffer.dtype(), buffer.size()) } else { (DType::U8, *bytes) };
@@ -209,9 +240,10 @@ impl Slots {
             let arg = Arg::Param { slot: i, len: buffer.size(), device: buffer.device_name().clone() };
             let hole = UOp::new(Op::Param, node.dtype(), Src::new(), arg);
             map.insert(node, hole.clone());
-            parts.push((hole, at, buffer.dtype(), buffer.size()));
+            let copied = matches!(self.slots[at.slot], Slot::Own(_));
+            parts.push(Hole { node: hole, at, dtype: buffer.dtype(), len: buffer.size(), copied });
         }
-        Template { node: value.substitute(&map), parts }
+        Ok(Template { node: value.substitute(&map), parts })
     }
 }
 
@@ -231,7 +263,7 @@ fn without_history(node: &UOp) -> UOp {
 impl<R: JitOut> Captured<R> {
     /// From a call that was observed, and what it returned.
     pub(super) fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
-        let Observed { given, recording, outside, changed, .. } = observed;
+        let Observed { given, recording, outside, changed, literal, .. } = observed;
         let mut slots = Slots {
             slots: Vec::new(),
             by_id: FxHashMap::default(),
@@ -245,11 +277,15 @@ impl<R: JitOut> Captured<R> {
             match g {
                 Given::Host(value) => signature.push(Signature::Host(value)),
                 Given::Variable(bound) => signature.push(Signature::Variable(bound.unbound())),
+                Given::Length(n) => signature.push(Signature::Length(n)),
                 Given::Tensor(own) => {
-                    let shape = own.dims().to_vec();
-                    let (extents, shown) = (unbound_extents(&own), described_for_all(&own));
-                    signature.push(Signature::Tensor { shape, extents, dtype: own.dtype(), device: own.device(), shown });
-                    for (part, s) in storages(&own.raw()).into_iter().flatten().enumerate() {
+                    let node = own.raw();
+                    let all = storages(&node).unwrap_or_default();
+                    let parts = all.iter().map(|s| s.storage.len()).collect();
+                    let (dtype, device, axis) = (own.dtype(), own.device(), own.shard_axis());
+                    let (shape, extents, shown) = (own.dims().to_vec(), unbound_extents(&own), described_for_all(&own));
+                    signature.push(Signature::Tensor { shape, dtype, device, axis, parts, extents, shown });
+                    for (part, s) in all.into_iter().enumerate() {
                         let slot = slots.add(Slot::Given);
                         slots.sources.push(Source::Argument { leaf, part });
                         slots.by_id.insert(s.storage.id(), At { slot, offset: 0 });
@@ -261,22 +297,21 @@ impl<R: JitOut> Captured<R> {
             recording.draws.iter().enumerate().flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i))).collect();
         let mut drawn: Vec<(Vec<Buffer>, u64)> = recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect();
         let mut steps: Vec<TapeStep> = Vec::new();
-        let (mut variables, mut values) = (Vec::<(Buffer, Vec<Arc<str>>)>::new(), Values::default());
+        let (mut variables, mut at_capture) = (Vec::<(Buffer, Vec<Arc<str>>)>::new(), Values::default());
         let mut of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize> = FxHashMap::default();
         for run in &recording.runs {
-            values.complete(&run.scheduled.values);
+            at_capture.complete(&run.values);
             // The seed and counter of a draw are written anew at each replay, into memory of the tape.
-            for s in &run.scheduled.inputs {
-                let id = s.storage.id();
-                let (Some(draw), false) = (draws.get(&id), slots.by_id.contains_key(&id)) else { continue };
-                let buffer = Buffer::new(s.storage.device(), DType::U32, s.storage.len())?;
+            for input in &run.inputs {
+                let (Some(draw), false) = (draws.get(&input.id), slots.by_id.contains_key(&input.id)) else { continue };
+                let buffer = Buffer::new(&input.device, DType::U32, input.len)?;
                 drawn[*draw].0.push(buffer.clone());
                 let slot = slots.add(Slot::Own(buffer));
-                slots.by_id.insert(id, At { slot, offset: 0 });
+                slots.by_id.insert(input.id, At { slot, offset: 0 });
             }
-            let places = slots.of_run(run);
+            let places = slots.of_run(run)?;
             let at = |n: &usize| places[*n].expect("a step names buffers that exist");
-            for (step, compiled) in run.scheduled.plan.steps.iter().zip(&run.compiled) {
+            for (step, compiled) in run.plan.steps.iter().zip(&run.compiled) {
                 steps.push(match (step, compiled) {
                     (Step::Kernel { buffers, device, .. }, Some(compiled)) => {
                         let written = step.writes();
@@ -298,7 +333,7 @@ impl<R: JitOut> Captured<R> {
                         TapeStep::Kernel { compiled: compiled.clone(), device: device.clone(), args, writes }
                     }
                     (Step::Copy { to, from, start }, _) => {
-                        let info = &run.scheduled.plan.buffers[*to];
+                        let info = &run.plan.buffers[*to];
                         let from = at(from);
                         let from = At { offset: from.offset + start * info.dtype.itemsize(), ..from };
                         TapeStep::Copy { to: at(to), from, dtype: info.dtype, len: info.len }
@@ -307,17 +342,20 @@ impl<R: JitOut> Captured<R> {
                 });
             }
         }
-        let changed: Vec<(Tensor, Template)> =
-            changed.into_iter().map(|t| (t.clone(), slots.template(&without_history(&t.raw())))).collect();
-        let mut results = Vec::new();
-        result.each(&mut |t| results.push((slots.template(&t.raw()), t.device())));
+        let template = |t: Tensor| slots.template(&without_history(&t.raw())).map(|template| (t, template));
+        let changed: Vec<(Tensor, Template)> = changed.into_iter().map(template).collect::<Result<_>>()?;
+        let mut values = Vec::new();
+        result.each(&mut |t| values.push((t.raw(), t.device())));
+        let results: Vec<(Template, &'static DeviceName)> =
+            values.iter().map(|(node, device)| Ok((slots.template(node)?, *device))).collect::<Result<_>>()?;
         for slot in Tape::written(&steps) {
             let given = slots.slots[..slot].iter().filter(|s| matches!(s, Slot::Given)).count();
             if let (Slot::Given, Some(Source::Outside { written, .. })) = (&slots.slots[slot], slots.sources.get_mut(given)) {
                 *written = true;
             }
         }
-        let empty = Tensor::zeros(());
+        // In memory, so that it is no literal that other functions would be taken to use.
+        let empty = Tensor::zeros(()).contiguous().realize()?;
         let shape = result.renewed(&mut || empty.clone());
         let Slots { slots, sources, outside, .. } = slots;
         let tape = Tape::new(slots, steps, graphs)?;
@@ -332,7 +370,25 @@ impl<R: JitOut> Captured<R> {
                 mb(m.peak)
             );
         }
-        Ok(Captured { tape, signature, sources, outside, variables, values, draws: drawn, changed, results, shape, copies: 0 })
+        Ok(Captured {
+            tape,
+            signature,
+            sources,
+            outside,
+            variables,
+            values: at_capture,
+            draws: drawn,
+            changed,
+            results,
+            literal,
+            shape,
+            copies: 0,
+        })
+    }
+
+    /// Has a tensor that was captured as a literal become something else?
+    pub(super) fn is_stale(&self) -> bool {
+        self.literal.iter().any(|(tensor, node)| tensor.upgrade().is_some_and(|t| Tensor(t).raw() != *node))
     }
 
     pub(super) fn stats(&self) -> JitStats {

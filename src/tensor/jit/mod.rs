@@ -20,7 +20,8 @@ pub use args::{JitArg, JitOut, Leaf};
 use super::Tensor;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::exec::{TapeMemory, record};
+use crate::exec::TapeMemory;
+use crate::exec::record::{self, Mode};
 use capture::Captured;
 use observe::observe;
 use print::{Difference, Print};
@@ -131,16 +132,26 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         if record::is_on() {
             return (self.f)(args);
         }
+        // A tensor that was a literal when the function was captured may have been assigned to since.
+        if matches!(&self.phase, Phase::Ready(captured) if captured.is_stale()) {
+            self.phase = Phase::New;
+        }
         if let Phase::Ready(captured) = &mut self.phase {
             return captured.replay(&args);
         }
         let jit = env::config()?.jit;
-        let (first, seen) = (matches!(self.phase, Phase::New), jit > 0);
-        let (result, observed) = observe(&args, &mut self.f, seen && !first)?;
-        if !seen {
+        let mode = match &self.phase {
+            _ if jit == 0 => Mode::Little,
+            Phase::New => Mode::All,
+            _ => Mode::Sealed,
+        };
+        let (result, observed) = observe(&args, &mut self.f, mode)?;
+        if jit == 0 {
             return Ok(result);
         }
-        let print = Print::of(&observed)?;
+        let mut results = Vec::new();
+        result.each(&mut |t| results.push(t.raw()));
+        let print = Print::of(&observed, &results)?;
         let tries = match &self.phase {
             Phase::Seen(before, tries) => {
                 let difference = before.compare(&print);
@@ -148,11 +159,21 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     self.phase = Phase::Seen(print, *tries);
                     return Err(Error::Jit(what));
                 }
-                if matches!(difference, Difference::None) && observed.is_whole() {
-                    self.phase = Phase::Ready(Box::new(Captured::new(observed, &result, jit == 1)?));
+                if matches!(difference, Difference::None) && !observed.lazy {
+                    // The call is done: where a replay cannot be had, for want of memory, the next call is another one.
+                    match Captured::new(observed, &result, jit == 1) {
+                        Ok(captured) => self.phase = Phase::Ready(Box::new(captured)),
+                        Err(e) => {
+                            if env::config()?.debug >= 1 {
+                                eprintln!("jit: not captured: {e}");
+                            }
+                            self.phase = Phase::Seen(print, *tries);
+                        }
+                    }
                     return Ok(result);
                 }
-                tries + 1
+                // What had to be computed first is no fault of the function's.
+                if observed.lazy { *tries } else { tries + 1 }
             }
             _ => 0,
         };

@@ -3,11 +3,12 @@
 use super::args::{JitArg, JitOut, Leaf};
 use super::described;
 use crate::error::{Error, Result};
-use crate::exec::record::{self, Recording};
+use crate::exec::record::{self, Mode, Recording};
 use crate::ir::{UOp, walk_values};
 use crate::runtime::Buffer;
 use crate::schedule::Values;
 use crate::shape::Bound;
+use crate::tensor::broadcast::has_data;
 use crate::tensor::realize::{is_stored, live, realize_all, storages};
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -22,6 +23,7 @@ pub(super) enum Given {
     Tensor(Tensor),
     Variable(Bound),
     Host(String),
+    Length(usize),
 }
 
 /// What a call did.
@@ -32,15 +34,10 @@ pub(super) struct Observed {
     pub outside: Owners,
     /// Tensors that were there before and were assigned to.
     pub changed: Vec<Tensor>,
-    /// Were there tensors among those used that had not been computed?
+    /// Tensors from before that are made of literals alone, which the function used: what it was captured with, as long as they stay so.
+    pub literal: Vec<(Weak<Inner>, UOp)>,
+    /// Were there tensors among those used that had data and had not been computed?
     pub lazy: bool,
-}
-
-impl Observed {
-    /// Was everything that the function used in memory, so that a replay finds it there?
-    pub(super) fn is_whole(&self) -> bool {
-        !self.lazy
-    }
 }
 
 /// A tensor that is there before a call.
@@ -58,7 +55,7 @@ pub(super) fn given_values(given: &[Given]) -> Result<Values> {
         match g {
             Given::Tensor(t) => add_values(&mut values, &t.raw())?,
             Given::Variable(bound) => values.insert_bound(bound)?,
-            Given::Host(_) => {}
+            Given::Host(_) | Given::Length(_) => {}
         }
     }
     Ok(values)
@@ -70,19 +67,18 @@ pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
 }
 
 /// The arguments, computed, as tensors of their own over the same memory.
-pub(super) fn given(args: &impl JitArg) -> Result<Vec<Given>> {
+fn given(args: &impl JitArg) -> Result<Vec<Given>> {
     let mut leaves = Vec::new();
     args.visit(&mut |leaf| leaves.push(leaf));
     let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
     realize_all(&tensors)?;
-    leaves
-        .into_iter()
-        .map(|leaf| match leaf {
-            Leaf::Host(value) => Ok(Given::Host(value)),
-            Leaf::Variable(value) => Ok(Given::Variable(value)),
-            Leaf::Tensor(t) => Ok(Given::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None))),
-        })
-        .collect()
+    let given = |leaf: Leaf| match leaf {
+        Leaf::Host(value) => Given::Host(value),
+        Leaf::Variable(value) => Given::Variable(value),
+        Leaf::Length(n) => Given::Length(n),
+        Leaf::Tensor(t) => Given::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None)),
+    };
+    Ok(leaves.into_iter().map(given).collect())
 }
 
 /// The value of a computed tensor over storages that no other tensor names.
@@ -96,13 +92,21 @@ fn renamed(node: &UOp) -> UOp {
     node.substitute(&map)
 }
 
-/// Calls a function and computes everything that it returns or assigns to. In a sealed call no value may be read inside.
-pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> Result<R>, sealed: bool) -> Result<(R, Observed)> {
+/// The numbers of a node's storages.
+fn ids(node: &UOp) -> Vec<u64> {
+    storages(node).into_iter().flatten().map(|s| s.storage.id()).collect()
+}
+
+/// Calls a function and computes everything that it returns or assigns to.
+pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> Result<R>, mode: Mode) -> Result<(R, Observed)> {
     let given = given(args)?;
-    let mut own = given.iter().filter_map(|g| if let Given::Tensor(own) = g { Some(own.clone()) } else { None });
+    let own: Vec<Tensor> = given.iter().filter_map(|g| if let Given::Tensor(own) = g { Some(own.clone()) } else { None }).collect();
+    let (before, outside) = looked_at(&own);
+    let known = outside.keys().copied().chain(own.iter().flat_map(|t| ids(&t.raw()))).collect();
+    let watched = before.iter().filter_map(|b| b.lazy.as_ref()).map(UOp::id).collect();
+    let mut own = own.into_iter();
     let args = args.with_tensors(&mut || own.next().expect("a tensor for each"));
-    let (before, outside) = looked_at(&given);
-    let (done, recording) = record::recorded(sealed, || -> Result<(R, Vec<Tensor>)> {
+    let (done, recording) = record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
         let result = f(args)?;
         let assigned = record::assigned().into_iter().collect();
         let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
@@ -116,24 +120,32 @@ pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> R
         let mut values = values.into_iter();
         Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
     });
+    // Printing writes an error down as text and goes on.
+    if let Some(what) = &recording.read {
+        return Err(Error::Jit(what.clone()));
+    }
     let (result, changed) = done?;
     let graded = recording.graded.iter().copied().collect();
     before.iter().filter(|b| b.among(&graded).is_some()).try_for_each(Before::check_gradient)?;
     if recording.seeded {
         return Err(Error::Jit("manual_seed or set_rng_state is called inside a captured function; call it outside".into()));
     }
-    let lazy = compute_used(&before, &recording)?;
-    Ok((result, Observed { given, recording, outside, changed, lazy }))
+    // Of those that the function used, what has data is computed, so that the next call finds it in memory.
+    let used = before.iter().filter(|b| b.lazy.as_ref().is_some_and(|node| recording.used.contains(&node.id())));
+    let (lazy, literal): (Vec<&Before>, Vec<&Before>) = used.partition(|b| b.lazy.as_ref().is_some_and(has_data));
+    let tensors: Vec<Tensor> = lazy.iter().filter_map(|b| b.now()).collect();
+    realize_all(&tensors.iter().collect::<Vec<_>>())?;
+    let literal = literal.iter().filter_map(|b| Some((b.tensor.clone(), b.lazy.clone()?))).collect();
+    let lazy = !lazy.is_empty();
+    Ok((result, Observed { given, recording, outside, changed, literal, lazy }))
 }
 
 /// Every live tensor as it is now, and whose storage is whose. Where several share one they get names of their own for it.
-fn looked_at(given: &[Given]) -> (Vec<Before>, Owners) {
-    let own: FxHashSet<*const Inner> =
-        given.iter().filter_map(|g| if let Given::Tensor(t) = g { Some(Arc::as_ptr(&t.0)) } else { None }).collect();
+fn looked_at(own: &[Tensor]) -> (Vec<Before>, Owners) {
+    let own: FxHashSet<*const Inner> = own.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let mut outside: Owners = FxHashMap::default();
     let mut before = Vec::new();
     for t in live().iter().filter(|t| !own.contains(&Arc::as_ptr(&t.0))) {
-        let ids = |node: &UOp| -> Vec<u64> { storages(node).into_iter().flatten().map(|s| s.storage.id()).collect() };
         let mut node = t.raw();
         if ids(&node).iter().any(|id| outside.contains_key(id)) && !storages(&node).into_iter().flatten().any(|s| s.is_stale()) {
             let other = renamed(&node);
@@ -169,24 +181,4 @@ impl Before {
             described(&t)
         )))
     }
-}
-
-/// Computes those tensors from before that the function used and that were not in memory, so that the next call finds them there. Were there some?
-fn compute_used(before: &[Before], recording: &Recording) -> Result<bool> {
-    let mut lazy: FxHashMap<u64, Vec<&Before>> = FxHashMap::default();
-    before.iter().for_each(|b| b.lazy.iter().for_each(|node| lazy.entry(node.id()).or_default().push(b)));
-    if lazy.is_empty() {
-        return Ok(false);
-    }
-    let roots: Vec<UOp> = recording.runs.iter().flat_map(|r| r.roots.iter().cloned()).collect();
-    let mut used: Vec<Tensor> = Vec::new();
-    let mut any = false;
-    walk_values(&roots, |u| {
-        for b in lazy.get(&u.id()).into_iter().flatten() {
-            any = true;
-            used.extend(b.now());
-        }
-    });
-    realize_all(&used.iter().collect::<Vec<_>>())?;
-    Ok(any)
 }

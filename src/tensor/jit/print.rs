@@ -2,11 +2,10 @@
 
 use super::observe::{Given, Observed, given_values};
 use crate::error::Result;
-use crate::ir::{Storage, UOp};
+use crate::ir::UOp;
 use crate::runtime::{Buffer, Memory};
 use crate::tensor::realize::storages;
 use rustc_hash::{FxHashMap, FxHasher};
-use std::collections::hash_map::Entry;
 use std::hash::Hasher;
 
 /// The print of a call.
@@ -14,6 +13,8 @@ pub(super) struct Print {
     runs: Vec<(UOp, Vec<Input>)>,
     /// Variables that are no arguments, with their values.
     values: Vec<(String, i64)>,
+    /// What results and the tensors that were assigned to hold in the end.
+    ends: Vec<(usize, Vec<Input>)>,
     draws: Vec<u64>,
     given: Vec<String>,
 }
@@ -27,6 +28,8 @@ enum Input {
     Draw(usize),
     /// The result of a run, by its number and that of the output.
     Made(usize, usize),
+    /// What is not there any more.
+    Gone,
     /// What the function makes from numbers of the host: dtype, elements, and a hash of them.
     Host(String, u64),
 }
@@ -49,10 +52,30 @@ fn made_of_host(buffer: &Buffer) -> Result<Input> {
     Ok(Input::Host(format!("{} × {}", buffer.size(), buffer.dtype()), hasher.finish()))
 }
 
+fn compare_inputs(before: &[Input], now: &[Input]) -> Difference {
+    if before.len() != now.len() {
+        return Difference::Other;
+    }
+    let mut found = Difference::None;
+    for (x, y) in before.iter().zip(now) {
+        match (x, y) {
+            (Input::Gone, _) | (_, Input::Gone) => return Difference::Other,
+            (x, y) if x == y => {}
+            (Input::Host(what, _), Input::Host(same, _)) if what == same => {
+                let msg = format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
+                found = Difference::Values(msg);
+            }
+            _ => return Difference::Other,
+        }
+    }
+    found
+}
+
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Print {
-    pub(super) fn of(observed: &Observed) -> Result<Print> {
+    /// Of a call that was observed, and the values of what it returned.
+    pub(super) fn of(observed: &Observed, results: &[UOp]) -> Result<Print> {
         let mut known: FxHashMap<u64, Input> = FxHashMap::default();
         for (id, (tensor, part)) in &observed.outside {
             known.insert(*id, Input::Outside(tensor.as_ptr() as usize, *part));
@@ -62,6 +85,7 @@ impl Print {
             match g {
                 Given::Host(value) => given.push(value.clone()),
                 Given::Variable(bound) => given.push(bound.unbound().text()),
+                Given::Length(n) => given.push(format!("a list of {n}")),
                 Given::Tensor(own) => {
                     given.push(super::described_for_all(own));
                     for (part, s) in storages(&own.raw()).into_iter().flatten().enumerate() {
@@ -76,25 +100,38 @@ impl Print {
         let mut runs = Vec::new();
         for (r, run) in observed.recording.runs.iter().enumerate() {
             let mut inputs = Vec::new();
-            for s in &run.scheduled.inputs {
-                let input = match known.entry(s.storage.id()) {
-                    Entry::Occupied(e) => e.get().clone(),
-                    Entry::Vacant(e) => e.insert(made_of_host(&Buffer::of(s))?).clone(),
-                };
-                inputs.push(input);
+            for input in &run.inputs {
+                inputs.push(match (known.get(&input.id), &input.own) {
+                    (Some(known), _) => known.clone(),
+                    (None, Some(own)) => known.entry(input.id).or_insert(made_of_host(own)?).clone(),
+                    (None, None) => Input::Gone,
+                });
             }
-            for (o, buffer) in run.scheduled.outputs.iter().enumerate() {
-                if let Some(buffer) = buffer {
-                    known.entry(buffer.id()).or_insert(Input::Made(r, o));
+            for (o, id) in run.outputs.iter().enumerate() {
+                if let Some(id) = id {
+                    known.entry(*id).or_insert(Input::Made(r, o));
                 }
             }
-            runs.push((run.scheduled.graph.clone(), inputs));
+            runs.push((run.graph.clone(), inputs));
+        }
+        // What tensors hold in the end: results, and those that were assigned to.
+        let mut ends = Vec::new();
+        let changed = observed.changed.iter().map(|t| (t.id(), t.raw()));
+        for (tensor, node) in changed.chain(results.iter().map(|u| (0, u.clone()))) {
+            let mut holds = Vec::new();
+            for s in storages(&node).into_iter().flatten() {
+                holds.push(match known.get(&s.storage.id()) {
+                    Some(known) => known.clone(),
+                    None => made_of_host(&Buffer::of(s))?,
+                });
+            }
+            ends.push((tensor, holds));
         }
         let passed = given_values(&observed.given)?;
-        let all = observed.recording.runs.iter().flat_map(|r| r.scheduled.values.iter());
+        let all = observed.recording.runs.iter().flat_map(|r| r.values.iter());
         let mut values: Vec<(String, i64)> = all.filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.to_string(), v)).collect();
         values.dedup();
-        Ok(Print { runs, values, draws: observed.recording.draws.iter().map(|d| d.numbers).collect(), given })
+        Ok(Print { runs, values, ends, draws: observed.recording.draws.iter().map(|d| d.numbers).collect(), given })
     }
 
     pub(super) fn compare(&self, now: &Print) -> Difference {
@@ -110,7 +147,7 @@ impl Print {
         if let Some((a, b)) = self.given.iter().zip(&now.given).find(|(a, b)| a != b) {
             return other(a, b);
         }
-        if self.runs.len() != now.runs.len() || self.draws != now.draws {
+        if self.runs.len() != now.runs.len() || self.draws != now.draws || self.ends.len() != now.ends.len() {
             return Difference::Other;
         }
         if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.0 == b.0 && a.1 != b.1) {
@@ -119,20 +156,18 @@ impl Print {
             ));
         }
         let mut found = Difference::None;
-        for ((a, reads), (b, now_reads)) in self.runs.iter().zip(&now.runs) {
-            if reads.len() != now_reads.len() {
-                return Difference::Other;
+        for ((tensor, holds), (now_tensor, now_holds)) in self.ends.iter().zip(&now.ends) {
+            match compare_inputs(holds, now_holds) {
+                Difference::None if tensor == now_tensor => {}
+                Difference::Values(what) if tensor == now_tensor => found = Difference::Values(what),
+                _ => return Difference::Other,
             }
-            for (x, y) in reads.iter().zip(now_reads) {
-                match (x, y) {
-                    (x, y) if x == y => {}
-                    (Input::Host(what, _), Input::Host(same, _)) if what == same => {
-                        let msg =
-                            format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
-                        found = Difference::Values(msg);
-                    }
-                    _ => return Difference::Other,
-                }
+        }
+        for ((a, reads), (b, now_reads)) in self.runs.iter().zip(&now.runs) {
+            match compare_inputs(reads, now_reads) {
+                Difference::None => {}
+                Difference::Other => return Difference::Other,
+                values => found = values,
             }
             if a != b {
                 let (xs, ys) = (a.toposort(), b.toposort());

@@ -1,12 +1,12 @@
 //! A replay: the memory of this call is found, what is written in place is made sure to be nobody else's, the tape runs, and tensors get their new values.
 
 use super::args::{JitArg, JitOut, Leaf};
-use super::capture::{Captured, Outside, Signature, Source, unbound_extents};
+use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
 use super::observe::add_values;
 use super::{described, described_for_all};
 use crate::error::{Error, Result};
 use crate::exec;
-use crate::ir::{StorageRef, UOp};
+use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::runtime::Buffer;
 use crate::schedule::Values;
 use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
@@ -39,11 +39,12 @@ impl<R: JitOut> Captured<R> {
             given.push(match source {
                 Source::Argument { leaf, part } => match &leaves[*leaf] {
                     Leaf::Tensor(t) => memory_of(&t.raw(), *part)?,
-                    Leaf::Host(_) | Leaf::Variable(_) => unreachable!("the arguments were checked"),
+                    Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => unreachable!("the arguments were checked"),
                 },
                 Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(*part)?,
             });
         }
+        self.check_parts(&given)?;
         for i in 0..self.sources.len() {
             if let Source::Outside { tensor, part, written: true } = self.sources[i] {
                 self.own(i, tensor, part, &mut given)?;
@@ -59,34 +60,43 @@ impl<R: JitOut> Captured<R> {
             buffers.iter().try_for_each(|b| b.write(crate::dtype::as_bytes(&words)))?;
         }
         let written = self.sources.iter().zip(&given).filter(|(s, _)| matches!(s, Source::Outside { written: true, .. })).map(|(_, b)| b);
-        let ran = self.tape.run(&given, &values);
+        // All memory is there before anything is written.
+        let buffers = self.tape.memory_for(&given)?;
+        let ran = self.tape.run(&buffers, &values);
         // The old content is gone, also where the run failed half way.
         written.for_each(Buffer::overwritten);
-        let buffers = ran?;
+        ran?;
         for (t, template) in &self.changed {
-            t.set_uop(template.filled(&buffers, &values));
+            t.set_uop(template.filled(&buffers, &values)?);
             lock(&t.0.home).clear();
         }
-        let mut results = self.results.iter().map(|(template, device)| Tensor::new_inner(template.filled(&buffers, &values), device, None));
+        let filled =
+            |(template, device): &(Template, &'static DeviceName)| Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None));
+        let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
     }
 
     fn check(&self, leaves: &[Leaf]) -> Result<()> {
-        if leaves.len() != self.signature.len() {
-            let (now, then) = (leaves.len(), self.signature.len());
-            return Err(Error::Jit(format!(
-                "{now} arguments, and the function was captured with {then}; have a Jit for each number of them"
-            )));
-        }
-        for (i, (leaf, s)) in leaves.iter().zip(&self.signature).enumerate() {
+        let mut i = 0;
+        for (leaf, s) in leaves.iter().zip(&self.signature) {
             match (leaf, s) {
-                (Leaf::Tensor(t), Signature::Tensor { shape, extents, dtype, device, shown }) => {
-                    if t.dtype() != *dtype || t.device() != *device || t.dims()[..] != shape[..] || unbound_extents(t) != *extents {
-                        let now = described_for_all(t);
+                (Leaf::Tensor(t), Signature::Tensor { shape, dtype, device, axis, extents, shown, .. }) => {
+                    let alike = t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
+                    if !alike || t.shard_axis() != *axis || unbound_extents(t) != *extents {
+                        let along = |axis: Option<usize>| axis.map_or(String::new(), |a| format!(" along axis {a}"));
                         return Err(Error::Jit(format!(
-                            "argument {i} is {now}, and the function was captured with {shown}; have a Jit for each"
+                            "argument {i} is {}{}, and the function was captured with {shown}{}; have a Jit for each",
+                            described_for_all(t),
+                            along(t.shard_axis()),
+                            along(*axis)
                         )));
                     }
+                }
+                (Leaf::Host(now), Signature::Host(then)) if now == then => {}
+                (Leaf::Host(now), Signature::Host(then)) => {
+                    return Err(Error::Jit(format!(
+                        "argument {i} was {then} when the function was captured and is {now} now; make it a tensor, or have a Jit for each value"
+                    )));
                 }
                 (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
                 (Leaf::Variable(bound), Signature::Variable(then)) => {
@@ -95,13 +105,38 @@ impl<R: JitOut> Captured<R> {
                         "argument {i} is {now}, and the function was captured with {then}; have a Jit for each"
                     )));
                 }
-                (Leaf::Host(now), Signature::Host(then)) if now == then => {}
-                (Leaf::Host(now), Signature::Host(then)) => {
+                (Leaf::Length(now), Signature::Length(then)) if now == then => continue,
+                (Leaf::Length(now), Signature::Length(then)) => {
+                    let msg = format!(
+                        "a list of {now}, from argument {i} on, was one of {then} when the function was captured; have a Jit for each"
+                    );
+                    return Err(Error::Jit(msg));
+                }
+                _ => {
                     return Err(Error::Jit(format!(
-                        "argument {i} was {then} when the function was captured and is {now} now; make it a tensor, or have a Jit for each value"
+                        "argument {i} was a tensor, a variable, a number or a list and is another of these now"
                     )));
                 }
-                _ => return Err(Error::Jit(format!("argument {i} was a tensor, a variable or a number, and is another of these now"))),
+            }
+            i += 1;
+        }
+        if leaves.len() != self.signature.len() {
+            return Err(Error::Jit(
+                "there are more or fewer arguments than the function was captured with; have a Jit for each number of them".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The memory of each argument is as long as it was.
+    fn check_parts(&self, given: &[Buffer]) -> Result<()> {
+        for (source, buffer) in self.sources.iter().zip(given) {
+            if let Source::Argument { leaf, part } = source
+                && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
+                && parts.get(*part) != Some(&buffer.size())
+            {
+                let msg = "an argument over several devices has other parts than the function was captured with; have a Jit for each";
+                return Err(Error::Jit(msg.into()));
             }
         }
         Ok(())
@@ -114,7 +149,7 @@ impl<R: JitOut> Captured<R> {
             match leaf {
                 Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
                 Leaf::Variable(bound) => values.insert_bound(bound)?,
-                Leaf::Host(_) => {}
+                Leaf::Host(_) | Leaf::Length(_) => {}
             }
         }
         self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
@@ -152,7 +187,7 @@ impl Outside {
     fn memory(&self, part: usize) -> Result<Buffer> {
         let buffer = memory_of(&self.tensor.raw(), part)?;
         let (device, dtype, len) = &self.parts[part];
-        if (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
+        if self.tensor.shard_axis() != self.axis || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
             return Err(Error::Jit(format!(
                 "a tensor that the function uses is {} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
                 described(&self.tensor)
