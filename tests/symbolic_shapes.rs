@@ -264,8 +264,8 @@ fn captured_functions_take_tensors_with_axes_of_variables() {
         turn.set(turn.get() + 1);
         Ok(x.i(..n.bind(turn.get())?).sum(0) + y)
     });
-    hidden.call(Tensor::ones([3])).unwrap();
-    let e = hidden.call(Tensor::ones([3])).err().unwrap().to_string();
+    hidden.call(Tensor::ones([3]).to("CPU")).unwrap();
+    let e = hidden.call(Tensor::ones([3]).to("CPU")).err().unwrap().to_string();
     assert!(e.contains("the variable n was 2 at the call before and is 3 now; pass it to the function as an argument"), "{e}");
 }
 
