@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::ir::DeviceName;
 use crate::lower::Launch;
 use crate::runtime::buffer::writing;
-use crate::runtime::{Buffer, Call, Device, Entry, Graph, Memory, Place, pool};
+use crate::runtime::{Addresses, Buffer, Call, Device, Entry, Graph, Memory, Place, pool};
 use crate::schedule::{Role, Values};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,19 +133,6 @@ struct Command {
     first: usize,
     args: Vec<At>,
     threads: usize,
-}
-
-/// Addresses that the threads of a kernel share.
-struct Addresses(Vec<*mut u8>);
-// SAFETY: they are written before kernels run and only read by them; what is behind them is divided between the threads by the kernels themselves.
-unsafe impl Sync for Addresses {}
-// SAFETY: nothing of it is tied to a thread: the addresses are filled in anew at each run.
-unsafe impl Send for Addresses {}
-
-impl Addresses {
-    fn from(&self, first: usize) -> *const *mut u8 {
-        self.0[first..].as_ptr()
-    }
 }
 
 /// The places of temporaries start at multiples of this, which is more than any vector needs.

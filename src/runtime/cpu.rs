@@ -4,7 +4,7 @@ use super::arch::{Arch, NATIVE};
 use super::buffer::{Memory, Place};
 use super::build::{Built, Fresh, Maker, build, build_text};
 use super::cc::CCompiler;
-use super::device::{Backend, Entry, Executable, Purpose};
+use super::device::{Addresses, Backend, Entry, Executable, Purpose};
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::memory::HostBuffer;
@@ -146,11 +146,6 @@ struct Kernel {
     kept: bool,
 }
 
-/// Buffer addresses that the threads of one launch share.
-struct Addresses(Vec<*mut u8>);
-// SAFETY: the addresses are only read here; what is behind them is divided between the threads by the kernel itself.
-unsafe impl Sync for Addresses {}
-
 impl Executable for Kernel {
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let addresses = args.iter().map(|p| match p.memory {
@@ -162,10 +157,9 @@ impl Executable for Kernel {
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
         let start = Instant::now();
         let share = |i: usize| {
-            let addresses = &addresses;
             // SAFETY: every index of the kernel was proven inside the argument of its slot, whose length the executor has checked, or is
             // guarded; different shares write different elements.
-            unsafe { (self.run)(addresses.0.as_ptr(), i as libc::c_long) }
+            unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
         };
         pool::run(launch.threads, &share);
         Ok(start.elapsed())

@@ -58,6 +58,20 @@ pub trait Graph: Send {
     fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()>;
 }
 
+/// Addresses of buffers that the threads of kernels share.
+pub(crate) struct Addresses(pub Vec<*mut u8>);
+// SAFETY: kernels only read them; what is behind them is divided between the threads by the kernels themselves.
+unsafe impl Sync for Addresses {}
+// SAFETY: nothing of it is tied to a thread.
+unsafe impl Send for Addresses {}
+
+impl Addresses {
+    /// Those from one on, as a kernel takes them.
+    pub fn from(&self, first: usize) -> *const *mut u8 {
+        self.0[first..].as_ptr()
+    }
+}
+
 /// A kernel of the host as a function: addresses of its buffers, and the share of the work.
 pub type Entry = unsafe extern "C" fn(*const *mut u8, libc::c_long);
 

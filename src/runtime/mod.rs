@@ -29,7 +29,7 @@ pub mod store;
 mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
-pub(crate) use device::Purpose;
+pub(crate) use device::{Addresses, Purpose};
 pub use device::{Call, Device, Entry, Executable, Graph};
 
 #[cfg(test)]

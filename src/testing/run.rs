@@ -114,8 +114,8 @@ pub fn setups(seed: u64) -> Vec<Setup> {
             let choose = choose.clone();
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
-            // What a C compiler makes of every eighth pair of cases is what users run; of the others it is made in less time.
-            let quick = !(seed / 2).is_multiple_of(8) && matches!(device, "CPU" | "CPU:CLANG");
+            // What a C compiler makes of every fourth pair of cases is what users run; of the others it is made in less time.
+            let quick = !(seed / 2).is_multiple_of(4) && matches!(device, "CPU" | "CPU:CLANG");
             list.push(Setup { device, choose, in_place, quick });
         }
     }
