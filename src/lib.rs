@@ -54,7 +54,7 @@ pub mod verify;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use runtime::Device;
+pub use runtime::{Device, profile};
 pub use shape::{Bound, Variable};
 pub use tensor::{Jit, Tensor, no_grad};
 

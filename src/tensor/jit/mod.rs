@@ -22,6 +22,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::TapeMemory;
 use crate::exec::record::{self, Mode};
+use crate::runtime::profile;
 use capture::Captured;
 use observe::observe;
 use print::{Difference, Print};
@@ -137,9 +138,13 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
             self.phase = Phase::New;
         }
         if let Phase::Ready(captured) = &mut self.phase {
+            let mut span = profile::span(|| "replay".into());
+            span.note("steps", || captured.stats().steps.into());
             return captured.replay(&args);
         }
         let jit = env::config()?.jit;
+        let capture = jit > 0 && matches!(self.phase, Phase::Seen(..));
+        let _span = profile::span(|| if capture { "capture" } else { "call" }.into());
         let mode = match &self.phase {
             _ if jit == 0 => Mode::Little,
             Phase::New => Mode::All,
