@@ -174,7 +174,9 @@ impl Tape {
         };
         let mut commands = Vec::new();
         for i in start..self.steps.len() {
-            let (Some(run), TapeStep::Kernel { compiled, device, args, .. }) = (entry(&self.steps[i]), self.steps[i].clone()) else { break };
+            let (Some(run), TapeStep::Kernel { compiled, device, args, .. }) = (entry(&self.steps[i]), self.steps[i].clone()) else {
+                break;
+            };
             let (first, threads) = (self.addresses.0.len(), compiled.program.launch.threads);
             self.addresses.0.resize(first + args.len(), std::ptr::null_mut());
             commands.push(Command { run, first, args, threads, device: self.count_together(&device, &compiled) });

@@ -146,7 +146,14 @@ fn child() {
     train().unwrap();
     for device in Device::opened() {
         let c = device.counters();
-        println!("device {} kernels {} copies {} nanos {} peak {}", device.name(), c.kernels, c.copies, c.time.as_nanos(), device.memory().peak);
+        println!(
+            "device {} kernels {} copies {} nanos {} peak {}",
+            device.name(),
+            c.kernels,
+            c.copies,
+            c.time.as_nanos(),
+            device.memory().peak
+        );
     }
     println!("plans {} hits {}", exec::counters().schedules, exec::counters().schedule_hits);
     match kind.as_str() {
@@ -164,7 +171,11 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
         command.env_remove(v.name);
     }
     let args = ["--exact", "profile::child", "--nocapture", "--test-threads=1"];
-    command.args(args).current_dir(&folder.0).envs([("PICO_TEST_KIND", kind), ("PROFILE", profile)]).env("PICO_CACHE", folder.join("cache"));
+    command
+        .args(args)
+        .current_dir(&folder.0)
+        .envs([("PICO_TEST_KIND", kind), ("PROFILE", profile)])
+        .env("PICO_CACHE", folder.join("cache"));
     let out = command.output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     (out, text, errors)
@@ -181,7 +192,10 @@ fn a_trace_shows_what_ran_where_and_when() {
     let folder = Folder::new("train");
     let (out, text, errors) = process(&folder, "", "a trace.json");
     assert!(out.status.success(), "{text}{errors}");
-    assert!(errors.contains("picograd: PROFILE: wrote ") && errors.contains("a trace.json; open it at https://ui.perfetto.dev"), "{errors}");
+    assert!(
+        errors.contains("picograd: PROFILE: wrote ") && errors.contains("a trace.json; open it at https://ui.perfetto.dev"),
+        "{errors}"
+    );
     let trace = Trace::read(&folder.join("a trace.json"));
     let device = Device::default_name();
     let mut ends: Vec<(String, f64, f64)> = Vec::new();
@@ -196,8 +210,13 @@ fn a_trace_shows_what_ran_where_and_when() {
             assert!(k.number("ts") >= end - 1e-3, "{k:?} begins before {end}");
             end = k.number("ts") + k.number("dur");
             let args = k.get("args");
-            assert!(args.number("bytes") > 0.0 && args.number("flops") >= 0.0 && args.number("threads") >= 1.0 && args.number("GB/s") >= 0.0);
-            assert!(args.text("grid").ends_with(" × 1") || args.text("grid").contains(" × "), "{k:?}");
+            assert!(
+                args.number("bytes") > 0.0 && args.number("flops") >= 0.0 && args.number("threads") >= 1.0 && args.number("GB/s") >= 0.0
+            );
+            assert!(
+                ["grid", "local"].iter().all(|size| args.text(size).split(" × ").filter_map(|n| n.parse::<u32>().ok()).count() == 3),
+                "{k:?}"
+            );
         }
         let took: f64 = list.iter().map(|k| k.number("dur")).sum();
         assert!((took - nanos / 1e3).abs() <= 1e-3 * kernels + nanos * 1e-6, "{took} us, and the counters have {nanos} ns");
@@ -245,7 +264,9 @@ fn a_trace_shows_what_ran_where_and_when() {
 #[test]
 fn no_trace_is_lost_at_the_end() {
     let folder = Folder::new("ends");
-    for (kind, code, file) in [("exit", 3, "picograd.trace.json"), ("panic", 101, "picograd.trace.json"), ("elsewhere", 0, "picograd.trace.json")] {
+    for (kind, code, file) in
+        [("exit", 3, "picograd.trace.json"), ("panic", 101, "picograd.trace.json"), ("elsewhere", 0, "picograd.trace.json")]
+    {
         let (out, text, errors) = process(&folder, kind, "1");
         assert_eq!(out.status.code(), Some(code), "{text}{errors}");
         assert!(!Trace::read(&folder.join(file)).spans("host", "host").is_empty());

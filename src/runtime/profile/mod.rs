@@ -164,7 +164,9 @@ impl Profile {
                 let events = self.events();
                 let (list, dropped) = (events.list.len(), events.dropped);
                 let less = if dropped > 0 { format!(" and dropped the {dropped} after them") } else { String::new() };
-                say(format_args!("PROFILE: wrote {list} events{less} to {path}; open it at https://ui.perfetto.dev or in chrome://tracing"));
+                say(format_args!(
+                    "PROFILE: wrote {list} events{less} to {path}; open it at https://ui.perfetto.dev or in chrome://tracing"
+                ));
             }
             Err(e) => say(format_args!("PROFILE: the trace is lost: {e}")),
         }
