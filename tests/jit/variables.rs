@@ -1,7 +1,6 @@
 //! Axes whose size is a variable: the same numbers as with numbers for sizes, and one set of kernels for all values.
 
-mod common;
-
+use super::alone;
 use picograd::exec::{self, ScheduleItem};
 use picograd::lower::Program;
 use picograd::opt::{self, Kernel, heuristic};
@@ -10,13 +9,6 @@ use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
 use picograd::{Bound, DType, Device, Jit, Tensor, Variable};
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard};
-
-/// Compiled kernels are counted for the process, so one test runs at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 const MAX: i64 = 9;
 
@@ -339,7 +331,7 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
     // One axis alone is as long as it can be, and guarded, so that threads can share it.
     let line = program(&(x.reshape([64 * 1024]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap()) + 1.0), &Target::cuda());
     assert_eq!((line.launch.local[0], line.variables.grid.len()), (256, 0), "{:?}", line.launch);
-    common::compile_for_cuda(&[rows, columns, line]);
+    super::common::compile_for_cuda(&[rows, columns, line]);
 }
 
 /// The message of what must not go through.
