@@ -287,6 +287,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let grouping = lap();
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
+    reuse::narrow(&mut groups, &taken);
     let steps = order::steps(&groups, &ranged, &taken, &|u| device[&u.id()].clone());
     let (buffers, blocks) = place(&steps, buffers, inputs);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
