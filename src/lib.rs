@@ -88,6 +88,11 @@ pub struct Sharding;
 #[doc = include_str!("../docs/jit.md")]
 pub struct CapturedFunctions;
 
+/// The example of the page on what can be seen, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/debug.md")]
+pub struct Seeing;
+
 /// The examples of the page on kernels of the user's, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]

@@ -79,6 +79,29 @@ fn replays_count_for_each_device() {
     }
 }
 
+/// The same where memory is behind a driver, which keeps what is freed.
+#[test]
+fn memory_of_devices_with_their_own() {
+    let _turn = alone();
+    for name in ["CL", "WEBGPU", "CUDA"] {
+        let there = match Device::get(name) {
+            Ok(device) => device,
+            Err(why) => {
+                eprintln!("{name} is left out: {why}");
+                continue;
+            }
+        };
+        let (before, kernels) = (there.memory().live, there.counters().kernels);
+        let x = on(name, 100_000);
+        let y = (&x + 1.0).realize().unwrap();
+        let now = there.memory();
+        assert_eq!((now.live - before, there.counters().kernels - kernels), (800_000, 1), "{name}");
+        assert!(now.held >= now.live && now.peak >= now.live && now.limit.is_none_or(|limit| limit > now.held), "{name}: {now:?}");
+        drop((x, y));
+        assert_eq!(there.memory().live, before, "{name}");
+    }
+}
+
 #[test]
 fn memory_goes_up_and_down_with_the_buffers_of_a_device() {
     let _turn = alone();

@@ -134,6 +134,8 @@ fn train() -> Result<()> {
         let loss = step.call((x, Tensor::zeros([8, 2])))?;
         assert!(loss.item::<f32>()?.is_finite());
     }
+    let other = std::thread::Builder::new().name("a worker".into()).spawn(|| Tensor::arange(0, 5, 1).to_vec::<i32>()).unwrap();
+    assert_eq!(other.join().unwrap()?, [0, 1, 2, 3, 4]);
     let there = net.parameters()[0].to("interp").realize()?;
     assert!((&there * 2.0).to_vec::<f32>()?.iter().all(|x| x.is_finite()));
     Ok(())
@@ -143,7 +145,13 @@ fn train() -> Result<()> {
 #[test]
 fn child() {
     let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
-    train().unwrap();
+    match kind.as_str() {
+        "beam" => {
+            let x = Tensor::full([32, 32], 0.5f32).contiguous().realize().unwrap();
+            assert_eq!(x.matmul(&x).to_vec::<f32>().unwrap()[0], 8.0);
+        }
+        _ => train().unwrap(),
+    }
     for device in Device::opened() {
         let c = device.counters();
         println!(
@@ -176,6 +184,9 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
         .current_dir(&folder.0)
         .envs([("PICO_TEST_KIND", kind), ("PROFILE", profile)])
         .env("PICO_CACHE", folder.join("cache"));
+    if kind == "beam" {
+        command.envs([("BEAM", "2"), ("BEAM_SECONDS", "1")]);
+    }
     let out = command.output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
     (out, text, errors)
@@ -255,9 +266,23 @@ fn a_trace_shows_what_ran_where_and_when() {
     let hit = schedules.iter().filter(|e| e.get("args").text("cache") == "hit").count();
     assert_eq!((schedules.len() as f64, hit as f64), (plans, hits));
     assert!(count("realize") > 0 && count("run") > 0 && count("read") >= 6 && count("copy") >= 1 && count("open INTERP") == 1);
-    // The thread of the test has its name.
+    // Each thread has a track under its name.
     let names: Vec<&str> = trace.0.iter().filter(|e| e.text("name") == "thread_name").map(|e| e.get("args").text("name")).collect();
-    assert!(names.contains(&"kernels") && names.contains(&"copies") && names.len() >= 4, "{names:?}");
+    assert!(names.contains(&"kernels") && names.contains(&"copies") && names.contains(&"a worker") && names.len() >= 4, "{names:?}");
+}
+
+/// What a search runs to time it is no kernel of the program's.
+#[test]
+fn a_search_is_one_span() {
+    let folder = Folder::new("search");
+    let (out, text, errors) = process(&folder, "beam", "1");
+    assert!(out.status.success(), "{text}{errors}");
+    let (trace, device) = (Trace::read(&folder.join("picograd.trace.json")), Device::default_name());
+    let [kernels, ..] = numbers(&text, &format!("device {device} "))[..] else { panic!("{text}") };
+    assert_eq!(trace.spans(device.as_str(), "kernel").len() as f64, kernels);
+    let host = trace.spans("host", "host");
+    let searches: Vec<&&Json> = host.iter().filter(|e| e.text("name").starts_with("search r_")).collect();
+    assert!(searches.len() == 1 && searches[0].get("args").number("programs") > 1.0, "{searches:?}");
 }
 
 /// However a process ends but by a signal, its trace is there; and one that is asked for before.
