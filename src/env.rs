@@ -1,6 +1,7 @@
 //! Every environment variable, in one table. The table is read once; a value that a variable does not take is an error that says what it takes.
 
 use crate::error::{Error, Result};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// A variable: its name, what it takes, and what it does.
@@ -24,6 +25,11 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEV",
         takes: "DEVICE[:RENDERER[:ARCH]][:NUMBER]",
         doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Without it the CPU. ARCH is what code is made for: on the CPU `native` or a level of x86-64, on CUDA `sm_NN`; without it what the device is. Tests of results run on it.",
+    },
+    Variable {
+        name: "PROFILE",
+        takes: "0, 1 or a file that ends in `.json`",
+        doc: "Writes what ran when into a file that Perfetto and Chrome open, when the process ends: 1 into `picograd.trace.json`. Each kernel is then waited for and timed, those of a `Jit` too.",
     },
     Variable { name: "NOOPT", takes: "0 or 1", doc: "1 applies no optimisation: each kernel is the plain loop nest." },
     Variable {
@@ -115,11 +121,16 @@ pub const PRINTABLE: [&str; 9] =
 /// More threads than this is a typing mistake.
 pub const MOST_THREADS: usize = 1024;
 
+/// The file of `PROFILE=1`.
+const TRACE: &str = "picograd.trace.json";
+
 /// The settings of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `DEBUG`.
     pub debug: u8,
+    /// `PROFILE`: where the trace goes.
+    pub profile: Option<PathBuf>,
     /// `DEV`.
     pub device: Option<String>,
     /// `NOOPT`.
@@ -147,6 +158,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Is each kernel waited for and timed, because somebody wants to see the time?
+    pub fn times_kernels(&self) -> bool {
+        self.debug >= 2 || self.profile.is_some()
+    }
+
     /// Reads settings through a function from names to values.
     pub fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
         let flag = |name: &str, default: bool| -> Result<bool> {
@@ -186,6 +202,12 @@ impl Config {
         let beam = number("BEAM", 0.0, |n| n.fract() == 0.0 && (0.0..=64.0).contains(&n), "a whole number from 0 to 64")? as usize;
         let beam_seconds = number("BEAM_SECONDS", 10.0, |n| n > 0.0 && n < 1e6, "a number of seconds above 0, as in 2.5")?;
         let jit = number("JIT", 1.0, |n| [0.0, 1.0, 2.0].contains(&n), "0, 1 or 2")? as u8;
+        let profile = match get("PROFILE").as_deref() {
+            None | Some("" | "0") => None,
+            Some("1") => Some(PathBuf::from(TRACE)),
+            Some(file) if file.ends_with(".json") => Some(PathBuf::from(file)),
+            Some(other) => return Err(Error::Env(format!("PROFILE={other}: it takes 0, 1 or a file that ends in .json"))),
+        };
         let print_after = get("PRINT_AFTER").filter(|v| !v.is_empty());
         if let Some(p) = &print_after
             && !PRINTABLE.contains(&p.as_str())
@@ -194,6 +216,7 @@ impl Config {
         }
         Ok(Config {
             debug,
+            profile,
             device: get("DEV").filter(|v| !v.is_empty()),
             noopt: flag("NOOPT", false)?,
             quick: flag("PICO_QUICK", false)?,
@@ -261,6 +284,13 @@ mod tests {
             (read(&[("WINO", "1")]).unwrap().winograd, read(&[]).unwrap().winograd, read(&[("WINO", "2")]).is_err()),
             (true, false, true)
         );
+        let profile = |v: &str| read(&[("PROFILE", v)]).map(|c| (c.times_kernels(), c.profile));
+        assert_eq!([profile("").unwrap(), profile("0").unwrap()], [(false, None), (false, None)]);
+        assert_eq!(profile("1").unwrap(), (true, Some(TRACE.into())));
+        assert_eq!(profile("a b/c.json").unwrap(), (true, Some("a b/c.json".into())));
+        for bad in ["2", "yes", "trace.txt", "json"] {
+            assert!(profile(bad).unwrap_err().to_string().contains(&format!("PROFILE={bad}: it takes 0, 1 or a file that ends in .json")));
+        }
         assert!(read(&[("PRINT_AFTER", "nothing")]).unwrap_err().to_string().contains("linearize"));
     }
 }

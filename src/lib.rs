@@ -54,7 +54,7 @@ pub mod verify;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use runtime::Device;
+pub use runtime::{Device, profile};
 pub use shape::{Bound, Variable};
 pub use tensor::{Jit, Tensor, no_grad};
 
@@ -87,6 +87,11 @@ pub struct Sharding;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/jit.md")]
 pub struct CapturedFunctions;
+
+/// The example of the page on what can be seen, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/debug.md")]
+pub struct Seeing;
 
 /// The examples of the page on kernels of the user's, run as tests.
 #[cfg(doctest)]

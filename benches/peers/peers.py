@@ -4,10 +4,12 @@
   python benches/peers/peers.py cpu [--quick] [NAME...]      one line of JSON per figure: numpy, torch, jax, onnxruntime, those that are installed
   python benches/peers/peers.py gpu [--quick] [NAME...]      torch and jax on the first GPU
   python benches/peers/peers.py memory [cuda] [NAME...]      the most memory that lives at one time in torch, for `cargo xtask bench memory`
+  python benches/peers/peers.py jit [--quick] [NAME...]      torch and tinygrad, on a GPU where they see one, for the work of `cargo xtask bench jit`
   python benches/peers/peers.py compare OURS PEERS           a table of two files of such lines
 
 The fastest repetition counts, as it does for ours: a busy machine makes others longer. README.md says how to make the environment.
 """
+import importlib
 import importlib.util
 import json
 import os
@@ -527,10 +529,16 @@ def torch_memory(_seconds, wanted):
         del step, _result
 
 
+def captured(name):
+    """What `jit.py` has for a peer."""
+    return lambda seconds, wanted: getattr(importlib.import_module("jit"), f"{name}_jit")(seconds, wanted)
+
+
 PEERS = {
     "cpu": [("numpy", numpy_cpu), ("torch", torch_cpu), ("jax", jax_cpu), ("onnxruntime", onnxruntime_cpu)],
     "gpu": [("torch", torch_gpu), ("jax", jax_gpu)],
     "memory": [("torch", torch_memory)],
+    "jit": [(name, captured(name)) for name in ("torch", "tinygrad")],
 }
 
 
@@ -546,14 +554,14 @@ def compare(ours, peers):
     """Above 1 we are faster than the best peer, whatever the unit."""
     table = {}
     for line in lines(peers):
-        best = min if line["unit"] == "ms" else max
+        best = min if line["unit"] in ("ms", "us") else max
         old = table.get(line["name"])
         table[line["name"]] = line if old is None else best(old, line, key=lambda l: l["value"])
     print("| work | unit | ours | of the limit | best peer | its figure | ratio |\n|---|---|---|---|---|---|---|")
     for line in lines(ours):
         peer, value = table.get(line["name"]), line["value"]
         if peer is not None:
-            ratio = peer["value"] / value if line["unit"] == "ms" else value / peer["value"]
+            ratio = peer["value"] / value if line["unit"] in ("ms", "us") else value / peer["value"]
             share = f"{line['of_limit']:.0%}" if "of_limit" in line else ""
             print(f"| {line['name']} | {line['unit']} | {value:.4g} | {share} | {peer['peer']} | {peer['value']:.4g} | {ratio:.2f} |")
 

@@ -83,7 +83,9 @@ fn followed(u: &UOp) -> &[UOp] {
 
 /// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
-    if let Some(s) = std::iter::once(u).chain(u.src()).find(|s| s.op() == Op::Slice || !s.extents().is_empty()) {
+    if let Some(s) =
+        std::iter::once(u).chain(followed(u).iter().filter(|s| s.requires_grad())).find(|s| s.op() == Op::Slice || !s.extents().is_empty())
+    {
         let msg = format!("gradients do not go through what variables cut, as {:?} here; detach() it, or use numbers for sizes", s.op());
         return Err(Error::Gradient(msg));
     }

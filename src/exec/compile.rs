@@ -1,14 +1,14 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
 use super::beam::{self, Beam};
-use super::counters::count;
+use super::counters::{Counters, count};
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{self, Kernel, Opt, heuristic};
-use crate::runtime::{Device, Executable, Purpose};
+use crate::runtime::{Device, Executable, Purpose, profile};
 use crate::target::Target;
 use crate::verify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -167,9 +167,10 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         times: Default::default(),
     };
     let start = Instant::now();
-    let executable = device.compile_source(&program, &source.text)?;
-    count(|c| c.compiled += 1);
-    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times: [Duration::ZERO, Duration::ZERO, start.elapsed()] });
+    let executable = made(&program.name, || device.compile_source(&program, &source.text))?;
+    let times = [Duration::ZERO, Duration::ZERO, start.elapsed()];
+    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
+    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times });
     keep(key, &c);
     Ok(c)
 }
@@ -218,9 +219,14 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
         let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.code() == device.code());
         fresh = rest;
         let start = Instant::now();
+        let mut span = profile::span(|| format!("compile {} kernels", list.len()).into());
+        span.note("kernels", || list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into());
         let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep) else { continue };
-        let each = start.elapsed() / list.len() as u32;
-        count_compiled(&executables);
+        span.note("from the store", || executables.iter().filter(|e| e.was_kept()).count().into());
+        drop(span);
+        let took = start.elapsed();
+        let each = took / list.len() as u32;
+        count_compiled(&device, &executables, took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>());
         for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
             let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
             keep(chosen.key, &Arc::new(c));
@@ -244,6 +250,8 @@ pub(super) fn computable(ast: &UOp, target: &Target) -> Result<()> {
 /// The program of an optimised kernel, verified after each pass if the settings say so.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = env::config()?;
+    let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
+    span.note("optimisations", || opt::show(&kernel.opts).into());
     computable(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
         eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opt::show(&kernel.opts));
@@ -262,11 +270,18 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     Ok(program)
 }
 
-fn count_compiled(made: &[Arc<dyn Executable>]) {
-    count(|c| {
-        c.compiled += made.len() as u64;
-        c.from_store += made.iter().filter(|e| e.was_kept()).count() as u64;
-    });
+/// Counts programs that were made ready for a device, in so much time.
+fn count_compiled(device: &Device, made: &[Arc<dyn Executable>], compile_time: Duration) {
+    let from_store = made.iter().filter(|e| e.was_kept()).count() as u64;
+    count(device.name(), &Counters { compiled: made.len() as u64, from_store, compile_time, ..Counters::default() });
+}
+
+/// Makes the code of one kernel.
+fn made(name: &str, make: impl FnOnce() -> Result<Arc<dyn Executable>>) -> Result<Arc<dyn Executable>> {
+    let mut span = profile::span(|| format!("compile {name}").into());
+    let executable = make()?;
+    span.note("from the store", || usize::from(executable.was_kept()).into());
+    Ok(executable)
 }
 
 fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
@@ -274,8 +289,9 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
-    let executable = device.compile(&program)?;
-    count_compiled(std::slice::from_ref(&executable));
+    let executable = made(&program.name, || device.compile(&program))?;
+    let times = [optimizing, lowering, start.elapsed()];
+    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
     if config.debug >= 4
         && let Some(source) = executable.source()
     {
@@ -286,7 +302,7 @@ fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Durati
     {
         eprintln!("{}", disassembly(code));
     }
-    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times: [optimizing, lowering, start.elapsed()] })
+    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times })
 }
 
 /// After each pass: print it if that was asked for, and verify it.

@@ -2,7 +2,7 @@
 
 use super::beam::{self, Beam, Tuned};
 use super::compile::{Compiled, compile_together, compiled, compiled_with};
-use super::counters::count;
+use super::counters::{Counters, count, count_plan};
 use super::record;
 use crate::dtype::DType;
 use crate::env;
@@ -13,7 +13,8 @@ use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
 use crate::runtime::memory::is_guarded;
-use crate::runtime::{Buffer, Device, Memory, Place};
+use crate::runtime::usage::Usage;
+use crate::runtime::{Buffer, Device, Memory, Place, profile};
 use crate::schedule::{self, Plan, Request, Role, Room, Step, Values};
 use crate::target::Target;
 use crate::verify;
@@ -183,14 +184,13 @@ impl ExecItem {
 
 /// Runs a kernel on memory that was checked, counts and shows it.
 pub(super) fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], launch: &Launch, debug: u8) -> Result<Duration> {
+    let watch = profile::watch();
     let time = c.executable.run(memory, launch)?;
+    if let Some(watch) = watch {
+        watch.kernel(device, &c.program.name, time, *launch, &c.program.estimate);
+    }
     let e = c.program.estimate;
-    let total = count(|n| {
-        n.kernels += 1;
-        n.flops += e.flops;
-        n.bytes += e.bytes;
-        n.time += time;
-    });
+    let total = count(device, &Counters { kernels: 1, flops: e.flops, bytes: e.bytes, time, ..Counters::default() });
     if debug >= 2 {
         show_kernel(device, c, memory.len(), time, total.kernels, total.time);
     }
@@ -199,13 +199,24 @@ pub(super) fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], la
 
 /// Copies between memories that were checked, counts and shows it.
 pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Duration> {
-    let start = Instant::now();
+    let (device, other, bytes) = (to.buffer.device_name(), from.buffer.device_name(), to.len * to.dtype.itemsize());
+    let mut span = profile::span(|| "copy".into());
+    span.note("bytes", || bytes.into());
+    span.note("to", || device.as_str().into());
+    span.note("from", || other.as_str().into());
+    let (start, watch) = (Instant::now(), profile::watch());
     copy(to, from)?;
+    // A copy inside a device may still be under way.
+    if env::config()?.times_kernels() {
+        Device::named(device)?.synchronize()?;
+    }
     let time = start.elapsed();
-    let total = count(|n| n.copies += 1);
+    if let Some(watch) = watch {
+        watch.copy(device, other, bytes);
+    }
+    let total = count(device, &Counters { copies: 1, ..Counters::default() });
     if debug >= 2 {
-        let bytes = to.len * to.dtype.itemsize();
-        let label = format!("copy {bytes} bytes, {} <- {}", to.buffer.device_name(), from.buffer.device_name());
+        let label = format!("copy {bytes} bytes, {device} <- {other}");
         eprintln!("*** {:8} {:4} {label:46} tm {}", "", total.copies, micros(time));
     }
     Ok(time)
@@ -278,7 +289,7 @@ fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, n
     let shown = if color { &c.program.colored } else { name };
     let pad = " ".repeat(40usize.saturating_sub(name.len()));
     let (s, e) = (time.as_secs_f64().max(1e-9), c.program.estimate);
-    let held = crate::runtime::memory::live_bytes() as f64 / 1e9;
+    let held = Usage::of(device).now().0 as f64 / 1e9;
     eprintln!(
         "*** {:8} {number:4} {shown}{pad} arg {args:2} mem {held:6.2} GB tm {}/{:9.2} ms ({:8.2} GFLOPS {:7.1} GB/s)",
         device.as_str(),
@@ -311,6 +322,7 @@ pub struct Scheduled {
 pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
+    let mut span = profile::span(|| "schedule".into());
     if config.verify {
         for node in ir::unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), |_| None) {
             verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
@@ -325,10 +337,10 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         Err(_) => Room::ANY,
     };
     let schedule::Found { plan, graph, inputs, values, hit } = schedule::schedule(requests, &room)?;
-    count(|c| {
-        c.schedules += 1;
-        c.schedule_hits += hit as u64;
-    });
+    count_plan(hit);
+    span.note("kernels", || plan.steps.len().into());
+    span.note("cache", || if hit { "hit" } else { "miss" }.into());
+    drop(span);
     if config.debug >= 1 && !plan.steps.is_empty() {
         let kernels = plan.steps.len();
         let between = if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
@@ -426,7 +438,9 @@ fn value_buffer(
 
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
 pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
+    let mut span = profile::span(|| "realize".into());
     let scheduled = schedule(requests)?;
+    span.note("steps", || scheduled.items.len().into());
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.items.iter().filter_map(|i| match i {
         ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
@@ -436,6 +450,7 @@ pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)>
     for item in &items {
         item.check()?;
     }
+    let _running = profile::span(|| "run".into());
     for item in &items {
         if let Err(e) = item.run() {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.

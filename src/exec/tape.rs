@@ -4,7 +4,7 @@
 //! Kernels of the host are a list of functions with their addresses filled in. Those of a GPU with graphs are one launch.
 
 use super::compile::Compiled;
-use super::counters::{Counters, count};
+use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
 use crate::dtype::DType;
 use crate::env;
@@ -100,8 +100,8 @@ pub struct Tape {
     steps: Vec<TapeStep>,
     parts: Vec<Part>,
     memory: PlannedMemory,
-    /// What all steps do that are not run one by one, which count themselves.
-    together: Counters,
+    /// What each device does in the steps that are not run one by one; those count themselves.
+    together: Vec<(DeviceName, Counters)>,
     /// The addresses of the host's kernels, one after the other; filled in at each run.
     addresses: Addresses,
 }
@@ -123,13 +123,15 @@ struct Command {
     first: usize,
     args: Vec<At>,
     threads: usize,
+    /// Where what its device does is counted.
+    device: usize,
 }
 
 impl Tape {
     /// Makes the steps ready. Without `graphs` those of a GPU are launched one by one.
     pub fn new(slots: Vec<Slot>, steps: Vec<TapeStep>, graphs: bool) -> Result<Tape> {
         let (slots, memory) = placed(slots, &steps)?;
-        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Counters::default(), addresses: Addresses(Vec::new()), steps };
+        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Vec::new(), addresses: Addresses(Vec::new()), steps };
         let mut at = 0;
         while at < tape.steps.len() {
             at = tape.add_part(at, graphs)?;
@@ -137,14 +139,18 @@ impl Tape {
         Ok(tape)
     }
 
-    fn count_together(&mut self, steps: std::ops::Range<usize>) {
-        for step in &self.steps[steps] {
-            if let TapeStep::Kernel { compiled, .. } = step {
-                self.together.kernels += 1;
-                self.together.flops += compiled.program.estimate.flops;
-                self.together.bytes += compiled.program.estimate.bytes;
-            }
-        }
+    /// Counts a kernel that is not run by itself, and says where.
+    fn count_together(&mut self, device: &DeviceName, compiled: &Compiled) -> usize {
+        let known = self.together.iter().position(|t| t.0 == *device);
+        let at = known.unwrap_or_else(|| {
+            self.together.push((device.clone(), Counters::default()));
+            self.together.len() - 1
+        });
+        let did = &mut self.together[at].1;
+        did.kernels += 1;
+        did.flops += compiled.program.estimate.flops;
+        did.bytes += compiled.program.estimate.bytes;
+        at
     }
 
     /// Makes a part of the steps from `start` on, and returns where it ends.
@@ -154,15 +160,17 @@ impl Tape {
             TapeStep::Copy { .. } => None,
         };
         let mut commands = Vec::new();
-        for step in &self.steps[start..] {
-            let (Some(run), TapeStep::Kernel { compiled, args, .. }) = (entry(step), step) else { break };
-            commands.push(Command { run, first: self.addresses.0.len(), args: args.clone(), threads: compiled.program.launch.threads });
-            self.addresses.0.resize(self.addresses.0.len() + args.len(), std::ptr::null_mut());
+        for i in start..self.steps.len() {
+            let (Some(run), TapeStep::Kernel { compiled, device, args, .. }) = (entry(&self.steps[i]), self.steps[i].clone()) else {
+                break;
+            };
+            let (first, threads) = (self.addresses.0.len(), compiled.program.launch.threads);
+            self.addresses.0.resize(first + args.len(), std::ptr::null_mut());
+            commands.push(Command { run, first, args, threads, device: self.count_together(&device, &compiled) });
         }
         if !commands.is_empty() {
             let end = start + commands.len();
             self.parts.push(Part::Host(commands));
-            self.count_together(start..end);
             return Ok(end);
         }
         if let TapeStep::Kernel { device, .. } = &self.steps[start]
@@ -182,8 +190,11 @@ impl Tape {
             }
             let overlap = |a: usize, b: usize| self.meet(places[a], places[b]);
             if let Some(graph) = Device::named(device)?.graph(&calls, &overlap)? {
+                let device = device.clone();
+                for kernel in &kernels {
+                    self.count_together(&device, kernel);
+                }
                 self.parts.push(Part::Graph { graph, places, kernels });
-                self.count_together(start..end);
                 return Ok(end);
             }
         }
@@ -224,35 +235,25 @@ impl Tape {
 
     /// Runs everything on the memory of all slots, with these values of variables.
     pub fn run(&mut self, buffers: &[Buffer], values: &Values) -> Result<()> {
-        let debug = env::config()?.debug;
-        let _alone = writing();
-        if debug >= 2 {
+        let config = env::config()?;
+        let (debug, _alone) = (config.debug, writing());
+        if config.times_kernels() {
             return self.steps.iter().try_for_each(|s| run_step(s, buffers, values, debug));
         }
-        let (mut start, mut time) = (Instant::now(), Duration::ZERO);
+        // Graphs go on after they are started, so that only the host's kernels have a time.
+        self.together.iter_mut().for_each(|t| t.1.time = Duration::ZERO);
         for part in &mut self.parts {
             match part {
-                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers),
+                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers, &mut self.together),
                 Part::Graph { graph, places, kernels } => {
                     let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
                     graph.launch(&places, &|i| launch(&kernels[i], values))?;
                 }
                 // These count themselves.
-                Part::Steps(range) => {
-                    time += start.elapsed();
-                    self.steps[range.clone()].iter().try_for_each(|s| run_step(s, buffers, values, debug))?;
-                    start = Instant::now();
-                }
+                Part::Steps(range) => self.steps[range.clone()].iter().try_for_each(|s| run_step(s, buffers, values, debug))?,
             }
         }
-        let did = &self.together;
-        time += start.elapsed();
-        count(|n| {
-            n.kernels += did.kernels;
-            n.flops += did.flops;
-            n.bytes += did.bytes;
-            n.time += if did.kernels > 0 { time } else { Duration::ZERO };
-        });
+        count_all(&self.together);
         Ok(())
     }
 
@@ -303,7 +304,8 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
     }
 }
 
-fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer]) {
+/// Runs kernels of the host, and adds the time of each device to what it did.
+fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer], together: &mut [(DeviceName, Counters)]) {
     let starts: Vec<*mut u8> = buffers
         .iter()
         .map(|b| match b.place() {
@@ -317,15 +319,21 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
         }
     }
     let addresses = &*addresses;
-    // One task of the pool, so that all kernels find the float modes that they were made for.
-    pool::run(1, &|_| {
-        for c in commands {
-            // SAFETY: as for a kernel that is run by itself: every index was proven inside its argument, whose memory is as long as when it was
-            // captured, or is guarded; different shares write different elements.
-            let share = |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
-            if c.threads == 1 { share(0) } else { pool::run(c.threads, &share) }
-        }
-    });
+    let mut start = Instant::now();
+    for of_one in commands.chunk_by(|a, b| a.device == b.device) {
+        // One task of the pool, so that all kernels find the float modes that they were made for.
+        pool::run(1, &|_| {
+            for c in of_one {
+                // SAFETY: as for a kernel that is run by itself: every index was proven inside its argument, whose memory is as long as when it was
+                // captured, or is guarded; different shares write different elements.
+                let share = |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
+                if c.threads == 1 { share(0) } else { pool::run(c.threads, &share) }
+            }
+        });
+        let end = Instant::now();
+        together[of_one[0].device].1.time += end - start;
+        start = end;
+    }
 }
 
 /// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.

@@ -144,7 +144,7 @@ impl MultiHeadAttention {
             let (from, to) = rows[part];
             let weight = self.in_proj_weight.try_shrink(&[(from, to), (0, e)])?;
             let bias = self.in_proj_bias.as_ref().map(|b| b.try_shrink(&[(from, to)])).transpose()?;
-            x.try_linear(&weight, bias.as_ref())?.try_reshape([x.size(0), x.size(1), heads, d])?.try_transpose(1, 2)
+            x.try_linear(&weight, bias.as_ref())?.try_reshape([x.max_shape()[0], x.max_shape()[1], heads, d])?.try_transpose(1, 2)
         };
         let (q, k, v) = (project(query, 0, self.heads)?, project(key, 1, self.kv_heads)?, project(value, 2, self.kv_heads)?);
         let mut how = Attention::new().dropout(self.dropout.rate());
@@ -155,7 +155,7 @@ impl MultiHeadAttention {
             how = how.causal();
         }
         let out = q.try_scaled_dot_product_attention(&k, &v, mask.into_iter().fold(how, Attention::mask))?;
-        self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.shape())?)
+        self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.max_shape())?)
     }
     /// [`try_attend`](Self::try_attend), with misuse as a panic.
     ///

@@ -57,8 +57,8 @@ impl Embedding {
         if !indices.dtype().is_int() {
             return Err(Error::DType { op: "Embedding", msg: format!("takes integers, and was given {}", indices.dtype()) });
         }
-        let shape: Vec<usize> = indices.shape().into_iter().chain([self.weight.size(1)]).collect();
-        let rows = self.weight.try_index_select(0, &indices.try_reshape([indices.numel()])?)?.try_reshape(shape)?;
+        let shape: Vec<usize> = indices.max_shape().into_iter().chain([self.weight.size(1)]).collect();
+        let rows = self.weight.try_index_select(0, &indices.try_reshape([indices.max_numel()])?)?.try_reshape(shape)?;
         match self.padding {
             // No gradient flows into the row of the padding, and its value stays.
             Some(row) => indices.try_eq(row)?.try_unsqueeze(-1)?.try_where_(rows.detach(), rows),

@@ -170,6 +170,7 @@ impl Layer for BatchNorm {
                 }
                 let (mean, var) = x.batch_stats()?;
                 if self.mode.is_training() {
+                    x.no_variables("BatchNorm in training", 0..x.ndim())?;
                     self.track(&mean, &var, each)?;
                 }
                 (mean, var)
@@ -373,7 +374,7 @@ impl GroupNorm {
 
 /// Each sample normalised over groups of its channels and all places.
 fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
-    let shape = x.shape();
+    let shape = x.max_shape();
     let inside: usize = shape[1..].iter().product::<usize>() / groups;
     x.try_reshape([shape[0], groups, inside])?.try_layernorm(-1, eps)?.try_reshape(shape)
 }
@@ -443,7 +444,7 @@ impl Layer for InstanceNorm {
         if x.ndim() < 3 || x.size(1) != self.channels {
             return unfit("InstanceNorm", format_args!("[batch, {}, length, …]", self.channels), x);
         }
-        if x.shape()[2..].iter().product::<usize>() == 1 {
+        if x.max_shape()[2..].iter().product::<usize>() == 1 {
             return Err(Error::Shape {
                 op: "InstanceNorm",
                 msg: format!("{:?} has one place per channel, which is its own mean", x.shape()),

@@ -140,7 +140,7 @@ impl AdaptiveAvgPool2d {
 impl Layer for AdaptiveAvgPool2d {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         let sizes = self.sizes.positive("AdaptiveAvgPool2d", "sizes", 2)?;
-        let shape = x.shape();
+        let shape = x.max_shape();
         let [.., height, width] = shape[..] else { return unfit("AdaptiveAvgPool2d", "[…, channels, height, width]", x) };
         if height == 0 || width == 0 {
             return unfit("AdaptiveAvgPool2d", "an input with height and width", x);

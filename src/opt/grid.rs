@@ -83,7 +83,8 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
 /// Lets as many threads as possible share the reduces, an axis of each.
 fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
     let axis_for = |u: &UOp, amount: usize| -> Option<UOp> {
-        let fits = u.src()[1..].iter().filter(|r| r.range_kind() == AxisKind::Reduce && extent(r).is_multiple_of(amount));
+        let fits =
+            u.src()[1..].iter().filter(|r| r.range_kind() == AxisKind::Reduce && !is_symbolic(r) && extent(r).is_multiple_of(amount));
         fits.max_by_key(|r| extent(r)).cloned()
     };
     let most = ROW.max(target.local_max / 2) / threads(k);

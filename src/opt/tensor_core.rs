@@ -6,7 +6,7 @@
 
 use super::apply::closing;
 use super::heuristic::fastest_output;
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
 use crate::symbolic::simplify;
@@ -218,7 +218,7 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
         }
         Some(())
     };
-    for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r)) {
+    for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r) || is_symbolic(r)) {
         apply(&mut k, OptOp::PadTo, r, way.core.dims[i])?;
     }
     // What a warp computes, as numbers of products along m and n. The longer side is made shorter first.

@@ -3,6 +3,8 @@
 use super::device::Device;
 use super::disk::{self, Mapping};
 use super::memory::HostBuffer;
+use super::profile;
+use super::usage::Taken;
 use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
@@ -47,6 +49,8 @@ struct Block {
     id: u64,
     memory: Memory,
     version: AtomicU64,
+    /// Counts the memory as its device's for as long as it is there.
+    _taken: Taken,
 }
 
 struct Inner {
@@ -96,7 +100,7 @@ impl Buffer {
         };
         match &mut memory {
             Memory::Host(h) => h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes),
-            Memory::Remote(r) => r.write(0, bytes)?,
+            Memory::Remote(r) => upload(&**r, device, 0, bytes)?,
             Memory::Disk(_) | Memory::Null => {}
         }
         Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
@@ -124,7 +128,12 @@ impl Buffer {
 
     fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0) });
+        let bytes = match &memory {
+            Memory::Host(h) if !h.is_lent() => h.len(),
+            Memory::Remote(_) => len * dtype.itemsize(),
+            Memory::Host(_) | Memory::Disk(_) | Memory::Null => 0,
+        };
+        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0), _taken: Taken::new(device, bytes) });
         Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
 
@@ -208,7 +217,7 @@ impl Buffer {
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), h.ptr().add(self.0.offset), bytes.len()) };
                 Ok(())
             }
-            Memory::Remote(r) => r.write(self.0.offset, bytes),
+            Memory::Remote(r) => upload(&**r, &self.0.device, self.0.offset, bytes),
             Memory::Disk(_) | Memory::Null => Ok(()),
         }
     }
@@ -219,6 +228,9 @@ impl Buffer {
 
     /// The content.
     pub fn read(&self) -> Result<Vec<u8>> {
+        let mut span = profile::span(|| "read".into());
+        span.note("bytes", || self.bytes().into());
+        span.note("device", || self.0.device.as_str().into());
         let _reading = ACCESS.read().unwrap_or_else(|e| e.into_inner());
         match &self.0.block.memory {
             // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
@@ -236,6 +248,14 @@ impl Buffer {
             Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
         }
     }
+}
+
+/// Writes bytes of the host into memory of a device.
+fn upload(to: &dyn Remote, device: &DeviceName, offset: usize, bytes: &[u8]) -> Result<()> {
+    let mut span = profile::span(|| "write".into());
+    span.note("bytes", || bytes.len().into());
+    span.note("device", || device.as_str().into());
+    to.write(offset, bytes)
 }
 
 /// Bytes to be filled. Zeroed pages cost nothing until they are written, and a length that cannot be had is an error and not an abort.

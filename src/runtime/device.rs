@@ -2,7 +2,8 @@
 
 use super::buffer::{Memory, Place};
 use super::cpu::Cpu;
-use super::{arch, interp_device, null};
+use super::usage::{DeviceMemory, Usage};
+use super::{arch, interp_device, null, profile};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -35,6 +36,14 @@ pub trait Backend: Send + Sync {
     /// memory. `None` where a device has no way that is better than running them one by one.
     fn graph(&self, _calls: &[Call], _meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
+    }
+    /// Bytes that it has taken from the system, in use or kept for the next buffers. Without a memory of its own it is the host's.
+    fn held(&self) -> usize {
+        super::memory::held_bytes()
+    }
+    /// Bytes that it may take at most, where that is known.
+    fn limit(&self) -> Option<usize> {
+        Some(super::memory::limit())
     }
     /// Waits until everything that was asked for is done.
     fn synchronize(&self) -> Result<()> {
@@ -88,7 +97,8 @@ pub enum Purpose {
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` wants times.
+    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` or `PROFILE`
+    /// wants times.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// Runs it, waits until it is done, and says how long it took.
     fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
@@ -215,9 +225,12 @@ impl Device {
         let config = env::config()?;
         // A name that came from `DEV` as it was written has not been looked at yet.
         let parts = Parts::of(name.as_str())?;
+        let mut span = profile::span(|| format!("open {name}").into());
         let (_, opener) = parts.renderer.map_or_else(|| default_renderer(parts.kind), Ok)?;
         let backend = opener(parts.index, parts.arch.or_else(|| default_arch(parts.kind)).as_deref())?;
         let device = Device { name: name.clone(), backend };
+        span.note("about", || device.backend.describe().into());
+        drop(span);
         if config.debug >= 1 {
             eprintln!("opened {name}: {}", device.backend.describe());
         }
@@ -250,6 +263,36 @@ impl Device {
             None => DeviceName::new("INTERP"),
         };
         NAME.get_or_init(choose).clone()
+    }
+
+    /// The devices that this process has opened, by name.
+    ///
+    /// ```
+    /// use picograd::Device;
+    /// let interp = Device::get("interp")?;
+    /// assert!(Device::opened().iter().any(|d| d.name() == interp.name()));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn opened() -> Vec<Device> {
+        let mut devices: Vec<Device> = OPEN.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
+        devices.sort_by(|a, b| a.name.cmp(&b.name));
+        devices
+    }
+
+    /// The memory of its buffers now, and the most that it has been.
+    ///
+    /// ```
+    /// use picograd::{Device, Tensor};
+    /// let device = Device::get("cpu:7")?;
+    /// let x = Tensor::new([1.0f32, 2.0]).to("cpu:7").realize()?;
+    /// assert_eq!((device.memory().live, device.memory().peak), (8, 8));
+    /// drop(x);
+    /// assert_eq!((device.memory().live, device.memory().peak), (0, 8));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn memory(&self) -> DeviceMemory {
+        let (live, peak) = Usage::of(&self.name).now();
+        DeviceMemory { live, peak, held: self.backend.held(), limit: self.backend.limit() }
     }
 
     /// Its canonical name.

@@ -71,6 +71,15 @@ fn remove_left(folder: &Path, name: &str) {
     }
 }
 
+/// Why [`write`] would not work, if that can be told now.
+pub(crate) fn why_not(path: &Path) -> Option<String> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if target.is_dir() {
+        return Some("it is a folder".into());
+    }
+    Temporary::beside(&target).err().map(|e| e.to_string())
+}
+
 /// Writes a file through `content`. On an error of that or of the system the old file stays as it was.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |e: io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };

@@ -138,6 +138,11 @@ pub fn held_bytes() -> usize {
     global().state().held
 }
 
+/// Bytes that may be taken from the system at most: memory and swap of the machine.
+pub fn limit() -> usize {
+    global().limit
+}
+
 /// Bytes of the buffers in use, as asked for.
 pub fn live_bytes() -> usize {
     global().state().live

@@ -16,6 +16,7 @@ pub mod elf;
 pub(crate) mod files;
 pub mod interp;
 mod interp_device;
+pub(crate) mod json;
 mod library;
 pub mod llvm;
 pub mod memory;
@@ -23,14 +24,17 @@ pub mod memory;
 mod metal;
 mod null;
 pub mod pool;
+pub mod profile;
 pub(crate) mod sha256;
 pub mod store;
+pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 
 pub use buffer::{Buffer, Memory, Place, Remote};
 pub(crate) use device::{Addresses, Purpose};
 pub use device::{Call, Device, Entry, Executable, Graph};
+pub use usage::DeviceMemory;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -53,6 +53,12 @@ impl Backend for Null {
     fn allocate(&self, _bytes: usize) -> Result<Memory> {
         Ok(Memory::Null)
     }
+    fn held(&self) -> usize {
+        0
+    }
+    fn limit(&self) -> Option<usize> {
+        None
+    }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(Rendered(self.renderer.render(&program.name, &program.uops)?)))
     }

@@ -20,6 +20,8 @@ pub struct Group {
     pub device: DeviceName,
     /// The shared ranges.
     pub ranges: Vec<UOp>,
+    /// Elements of each buffer that it writes: one for each turn of the ranges, unless it writes only a part.
+    pub len: usize,
     /// `(buffer number, flat index, value)`.
     pub stores: Vec<(usize, UOp, UOp)>,
     /// Buffers that the values load.
@@ -43,7 +45,8 @@ impl Group {
         let bytes = |u: &UOp| u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>() * u.dtype().itemsize();
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
-    fn refresh(&mut self) {
+    /// Looks at what it reads anew.
+    pub fn refresh(&mut self) {
         self.reads.clear();
         self.reduced.clear();
         let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
@@ -168,6 +171,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
     let mut g = Group {
         device,
         ranges: s.ranges.clone(),
+        len: s.ranges.iter().map(|r| r.src()[0].vmax() as usize).product(),
         stores: vec![(s.number, s.index.clone(), s.value.clone())],
         reads: BTreeSet::new(),
         reduced: BTreeSet::new(),
@@ -217,7 +221,8 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     }
     let mut stores = a.stores.clone();
     stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
-    let mut g = Group { device: a.device.clone(), ranges: a.ranges.clone(), stores, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    let (device, ranges) = (a.device.clone(), a.ranges.clone());
+    let mut g = Group { device, ranges, len: a.len, stores, reads: BTreeSet::new(), reduced: BTreeSet::new() };
     g.refresh();
     Some(g)
 }
@@ -275,7 +280,7 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
-        let len = g.ranges.iter().map(|r| r.src()[0].vmax() as usize).product();
+        let len = g.len;
         let place = UOp::new(
             Op::Index,
             value.dtype(),

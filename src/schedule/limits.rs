@@ -6,7 +6,7 @@
 use super::kernels::{Group, loaded};
 use super::ranges::{Ranged, Stored, flat, load};
 use super::{BufferInfo, UNPLACED};
-use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp};
+use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -32,13 +32,19 @@ impl Room {
     /// May these be one kernel?
     pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&Group; 2]) -> bool {
         let all = || groups.iter().flat_map(|g| g.reads.iter().copied().chain(g.writes())).collect::<BTreeSet<usize>>();
-        *self == Room::ANY || self.sum(buffers, all().into_iter()) <= self.buffers
+        let of_variables = || values_argument(groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))));
+        *self == Room::ANY || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
     }
     /// As how many these count.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
         let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
         numbers.map(|n| self.count(bytes(n))).sum()
     }
+}
+
+/// Kernels with variables have one more argument, for the values.
+fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
+    toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
 
 /// How many places are tried at each cut, the most promising first.
@@ -55,7 +61,11 @@ pub fn split(
     for mut stored in all {
         let device = device_of(&stored.node);
         let room = room(&device);
-        while room != Room::ANY && room.sum(buffers, reads(&stored.value).into_iter().chain([stored.number])) > room.buffers {
+        let count = |s: &Stored, buffers: &[Option<BufferInfo>]| {
+            let of_variables = values_argument(s.ranges.iter().chain([&s.value]));
+            room.sum(buffers, reads(&s.value).into_iter().chain([s.number])) + of_variables
+        };
+        while room != Room::ANY && count(&stored, buffers) > room.buffers {
             let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range) else { break };
             ranged.stored.push(part);
         }
@@ -95,13 +105,14 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         let Some(Some(needs)) = few.get(&u.id()).filter(|n| n.as_ref().is_some_and(|n| n.len() > 1)) else { continue };
         let ranges = open_ranges(&u, &s.ranges);
         // A sum whose end depends on where it is has no rectangle to be stored in.
-        if ranges.iter().any(|r| r.src()[0].as_int().is_none()) {
+        if ranges.iter().any(|r| !r.src()[0].ranges().is_empty()) {
             continue;
         }
         let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
         let fused = u.op() == Op::Mul && inner > 0;
         let bytes = u.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
-        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) <= room.buffers;
+        let of_variables = values_argument(ranges.iter().chain([&u]));
+        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) + of_variables <= room.buffers;
         if u != s.value && fits && !fused {
             places.push((inner, needs.len(), u, ranges));
         }

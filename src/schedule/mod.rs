@@ -299,6 +299,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let grouping = lap();
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
+    reuse::narrow(&mut groups, &taken);
     let between = |n: usize| match &buffers[n] {
         Some(info) if info.role == UNPLACED => info.len * info.dtype.itemsize(),
         _ => 0,

@@ -5,6 +5,7 @@ use super::order::has_order;
 use super::ranges::Ranged;
 use super::{BufferInfo, Role};
 use crate::ir::{Arg, Op, UOp, toposort};
+use crate::symbolic::{Linear, as_bound, clauses, simplify};
 use rustc_hash::FxHashMap;
 
 /// An output that is written into the memory of an input.
@@ -66,6 +67,74 @@ fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
         Op::Reduce => !u.src()[0].toposort().iter().any(loads),
         _ => true,
     })
+}
+
+/// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops of the part: what is beside it is neither read nor written.
+pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
+    for (i, g) in groups.iter_mut().enumerate() {
+        let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
+        if !g.stores.iter().all(|s| in_place(s.0)) {
+            continue;
+        }
+        let parts: Vec<Option<(UOp, Part)>> = g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
+        let Some(Some((_, part))) = parts.first().cloned() else { continue };
+        if !parts.iter().all(|p| p.as_ref().is_some_and(|p| p.1 == part)) {
+            continue;
+        }
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut ranges = Vec::new();
+        for (r, (start, len)) in g.ranges.iter().zip(&part) {
+            let inner = UOp::range(len, r.range_id(), r.range_kind());
+            map.insert(r.clone(), if len.is_int(1) { start.clone() } else { start + &inner });
+            if !len.is_int(1) {
+                ranges.push(inner);
+            }
+        }
+        g.ranges = ranges;
+        for (s, p) in g.stores.iter_mut().zip(parts) {
+            let value = p.expect("every store has a part").0;
+            (s.1, s.2) = (simplify(&s.1.substitute(&map)), simplify(&value.substitute(&map)));
+        }
+        g.refresh();
+    }
+}
+
+/// Of each range of a kernel the first step that is written and how many.
+type Part = Vec<(UOp, UOp)>;
+
+/// The part that a store changes and the new value, where everything else keeps the old one and the part is a box that lies within the ranges.
+fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
+    let (Op::Where, [inside, new, old]) = (value.op(), value.src()) else { return None };
+    if old.op() != Op::Load || kernels::loaded(old) != *number || old.src()[0].src()[1] != *index {
+        return None;
+    }
+    let whole = |r: &UOp| Some((Linear { terms: vec![], constant: 0 }, Linear::of(&r.src()[0])?));
+    let mut bounds: Vec<(Linear, Linear)> = ranges.iter().map(whole).collect::<Option<_>>()?;
+    for clause in clauses(inside) {
+        // `r + a < limit` or `r + a >= limit`, where no range is in `a`.
+        let (sum, is_upper, limit) = as_bound(&clause)?;
+        let sum = Linear::of(&sum)?;
+        let at = ranges.iter().position(|r| sum.coefficient(r) == 1)?;
+        let mut bound = Linear { terms: vec![], constant: limit };
+        bound.add_scaled(&sum, -1)?;
+        bound.add_term(&ranges[at], 1)?;
+        bound.settle();
+        if bound.terms.iter().any(|(t, _)| !t.ranges().is_empty() || t.op() == Op::Load) {
+            return None;
+        }
+        let side = if is_upper { &mut bounds[at].1 } else { &mut bounds[at].0 };
+        *side = bound;
+    }
+    let part = ranges.iter().zip(bounds).map(|(r, (start, end))| {
+        let mut len = end.clone();
+        len.add_scaled(&start, -1)?;
+        len.settle();
+        // A length that is no number is that of a range as it was.
+        let fixed = len.terms.is_empty() && len.constant > 0 && start.bounds().0 >= 0 && end.bounds().1 <= r.src()[0].vmin();
+        let all = start.terms.is_empty() && start.constant == 0 && end == Linear::of(&r.src()[0])?;
+        (fixed || all).then(|| (start.build(), len.build()))
+    });
+    Some((new.clone(), part.collect::<Option<_>>()?))
 }
 
 /// Every mention of a buffer becomes one of another of the same size.

@@ -28,6 +28,10 @@ impl Values {
         let valued = bound.terms().iter().filter_map(|t| Some((&t.variable, t.value?)));
         valued.into_iter().try_for_each(|(v, value)| self.insert(&v.shared_name(), (v.min(), v.max()), value))
     }
+    /// A variable that others have with another value, or within other bounds: its name, and both values.
+    pub fn differing<'a>(&'a self, others: &Values) -> Option<(&'a Arc<str>, i64, i64)> {
+        self.0.iter().find_map(|(name, v)| others.0.get(name).filter(|o| *o != v).map(|o| (name, v.1, o.1)))
+    }
     /// Adds what others have and these do not.
     pub fn complete(&mut self, others: &Values) {
         for (name, v) in &others.0 {

@@ -113,7 +113,7 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
 }
 
 /// A node that is broadcast along axes whose sizes are variables, of those sizes.
-fn cut_to(u: UOp, extents: &[Option<Bound>]) -> UOp {
+pub(super) fn cut_to(u: UOp, extents: &[Option<Bound>]) -> UOp {
     let mut u = u;
     if u.shape().is_empty() {
         return u;

@@ -50,6 +50,9 @@ pub(super) fn windows(op: &'static str, x: &Tensor, list: &[Window]) -> Result<T
 fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<Tensor> {
     let dims = x.dims();
     let Window { kernel, stride, dilation } = w;
+    if (kernel, stride) != (1, 1) {
+        x.no_variables(op, [axis])?;
+    }
     let count = w.count(op, dims[axis])?;
     let with = |sizes: &[usize]| -> Dims { dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect() };
     if kernel == 1 {

@@ -393,7 +393,7 @@ impl Tensor {
     /// Column minus row over the last two axes.
     fn triangle(&self, op: &'static str) -> Result<Tensor> {
         match self.dims().as_slice() {
-            [.., rows, cols] => iota(*cols).try_sub(iota(*rows).try_unsqueeze(-1)?),
+            [.., _, _] => self.places(self.ndim() - 1)?.try_sub(self.places(self.ndim() - 2)?),
             other => wrong_shape(op, format!("takes two axes or more, and was given {other:?}")),
         }
     }
@@ -410,7 +410,7 @@ impl Tensor {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
             Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
         };
-        super::or_panic(filled("full_like", &Sizes::from(&self.dims()), self.with(uop)))
+        self.as_much_of(super::or_panic(filled("full_like", &Sizes::from(&self.dims()), self.with(uop))))
     }
     /// Another name of [`full_like`](Self::full_like).
     ///

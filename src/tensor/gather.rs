@@ -114,7 +114,7 @@ fn joined(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Result<Te
     if padding.iter().all(|&p| p == (0, 0)) {
         return Ok(written.same());
     }
-    let reached = Tensor::full((), true).try_expand(&written.dims())?.try_pad(&padding)?;
+    let reached = written.as_much_of(Tensor::full((), true).try_expand(&written.dims())?).try_pad(&padding)?;
     reached.try_where_(written.try_pad(&padding)?, x)
 }
 
@@ -277,6 +277,7 @@ impl Tensor {
 
     /// The places in row-major order of the elements that are not zero: as many as `size` says, the last of them -1 where there are fewer.
     pub(super) fn set_places(&self, size: Option<usize>) -> Result<Tensor> {
+        self.no_variables("nonzero", 0..self.ndim())?;
         let mask = self.truth().try_reshape([self.numel()])?;
         let (most, size) = match size {
             Some(size) => (self.numel().min(size), size),

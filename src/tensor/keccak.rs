@@ -93,6 +93,7 @@ const BLOCK: usize = 4096;
 impl Tensor {
     /// All elements as the bytes that they are stored in, little endian, along one axis.
     fn stored_bytes(&self) -> Result<Tensor> {
+        self.no_variables("hash", 0..self.ndim())?;
         let flat = self.try_reshape([self.numel()])?;
         let bits = match self.element_size() {
             1 if self.dtype().is_bool() => return flat.try_cast(DType::U8),

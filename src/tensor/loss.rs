@@ -450,7 +450,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
         }
         let mut t = target.try_cast(logp.dtype())?;
         if how.smoothing > 0.0 {
-            t = t * (1.0 - how.smoothing) + how.smoothing / count as f64;
+            let each = Tensor::full((), how.smoothing).try_cast(logp.dtype())?.try_div(logp.count(op, &axis.into(), 0)?)?;
+            t = (t * (1.0 - how.smoothing)).try_add(each)?;
         }
         let each = -sum(&times(logp.try_mul(t)?, &weight)?)?;
         return logp.reduced(&each, how.reduction);

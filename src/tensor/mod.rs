@@ -339,10 +339,9 @@ impl Tensor {
                 );
                 return wrong_shape("reshape", msg);
             }
-            m.apply_shape(uop.shape())?;
-            moved_extents(&m, uop.shape(), uop.extents())?;
         }
         let shape = m.apply_shape(uop.shape())?;
+        moved_extents(&m, uop.shape(), uop.extents())?;
         let idle = match &m {
             Movement::Permute(axes) => axes.iter().enumerate().all(|(i, &a)| i == a),
             Movement::Flip(flags) => flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1),

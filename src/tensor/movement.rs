@@ -110,7 +110,7 @@ impl Tensor {
             if padding.iter().all(|&p| p == (0, 0)) {
                 return Ok(padded);
             }
-            let inside = Tensor::full((), true).try_expand(&self.dims())?.try_pad(padding)?;
+            let inside = self.as_much_of(Tensor::full((), true).try_expand(&self.dims())?).try_pad(padding)?;
             inside.try_where_(padded, value)?.try_cast(self.dtype())
         }
 

@@ -356,7 +356,7 @@ impl Tensor {
             if p == 0.0 {
                 return Ok(self.same());
             }
-            let kept = uniform("dropout", &Sizes::from(&self.dims()), self.device())?.try_ge(p)?;
+            let kept = self.as_much_of(uniform("dropout", &Sizes::from(&self.dims()), self.device())?).try_ge(p)?;
             let scaled = if p < 1.0 { self.as_float() * (1.0 / (1.0 - p)) } else { self.as_float() };
             kept.try_where_(scaled, 0.0)
         }
@@ -370,7 +370,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn rand_like(&self) -> Tensor {
-        super::or_panic(uniform("rand_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(uniform("rand_like", &Sizes::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
     }
     /// Numbers of the standard normal distribution with this tensor's shape and device, and its dtype if that is a float.
     ///
@@ -380,7 +380,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn randn_like(&self) -> Tensor {
-        super::or_panic(normal("randn_like", &Sizes::from(&self.dims()), self.device())).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(normal("randn_like", &Sizes::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
     }
 }
 

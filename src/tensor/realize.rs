@@ -208,7 +208,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         // What is under reshapes and marks has the same elements. Under a reshape parts would not be cut where they are.
         let mut inner = old;
         loop {
-            if inner.op() != Op::Const {
+            if !matches!(inner.op(), Op::Const | Op::Var) {
                 map.insert(inner.clone(), stand_in(inner, &value));
             }
             if !(inner.op().is(Group::Mark) || (inner.op() == Op::Reshape && layout.is_none())) {
@@ -397,8 +397,8 @@ impl Tensor {
     pub fn replace(&self, other: &Tensor) -> Result<()> {
         let extents = |t: &Tensor| t.uop().extents().to_vec();
         if (self.dims(), self.dtype(), extents(self)) != (other.dims(), other.dtype(), extents(other)) {
-            let (a, b) = ((self.dtype(), self.dims()), (other.dtype(), other.dims()));
-            return wrong_shape("replace", format!("{} {:?} by {} {:?}; assign converts", a.0, a.1, b.0, b.1));
+            let shown = |t: &Tensor| format!("{} {}", t.dtype(), super::variable::shown(&t.uop()));
+            return wrong_shape("replace", format!("{} by {}; assign converts", shown(self), shown(other)));
         }
         if self.device() != other.device() {
             return Err(Error::Device(format!("replace: a tensor on {} by one on {}", self.device(), other.device())));
@@ -415,7 +415,7 @@ impl Tensor {
     /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
-            return wrong_shape("item", format!("a tensor of shape {:?} has {} elements, not 1", self.dims(), self.numel()));
+            return wrong_shape("item", format!("a tensor of shape {:?} has {} elements, not 1", self.shape(), self.numel()));
         }
         Ok(self.to_vec()?[0])
     }
@@ -441,7 +441,7 @@ impl Tensor {
             return Err(Error::Device(format!("assign: a value on {} to a tensor on {}", unified.device, self.device())));
         }
         let new = self.with(unified.src[1].clone());
-        let new = super::broadcast::broadcast_to("assign", &new, &self.dims())?.try_cast(self.dtype())?;
+        let new = self.as_much_of(super::broadcast::broadcast_to("assign", &new, &self.dims())?).try_cast(self.dtype())?;
         let new = if self.device().is_several() && has_data(&self.raw()) { new.try_shard_like(self)? } else { new };
         let old = self.raw();
         // A view or an unfinished value has no memory of its own to write, and a value that is stored already has its own.

@@ -274,7 +274,7 @@ impl Tensor {
             if axes.len() != dims.len() {
                 return wrong_shape(op, format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"));
             }
-            let place = self.try_reshape([self.numel()])?.place_of(op, fold, &Axes::from(0))?;
+            let place = self.try_reshape([self.max_numel()])?.place_of(op, fold, &Axes::from(0))?;
             return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
         }
         let at = axes[0];

@@ -68,13 +68,14 @@ impl Scan {
     }
     /// The fold of what comes up to each element of the last axis, each by itself.
     fn prefixes(self, op: &'static str, x: &Tensor) -> Result<Tensor> {
-        let n = x.size(-1);
+        let n = x.dims()[x.ndim() - 1];
         let up_to = iota(n).try_le(iota(n).try_unsqueeze(-1)?)?;
         self.total(op, &up_to.try_where_(x.try_unsqueeze(-2)?, self.neutral(x))?)
     }
     /// Along any axis.
     fn along(self, op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {
         let at = resolve_axis(op, axis, &x.dims())? as isize;
+        x.no_variables(op, [at as usize])?;
         let swapped = x.try_transpose(at, -1)?;
         let shape = swapped.dims();
         let rows = shape[..shape.len() - 1].iter().product();
@@ -88,8 +89,7 @@ fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Te
     let at = resolve_axis(op, axis, &x.dims())?;
     let x = &x.settled();
     let values = Scan::Fold(fold).along(op, x, axis)?;
-    let dims = x.dims();
-    let places = iota(dims[at]).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { dims[at] } else { 1 })))?;
+    let places = x.places(at)?;
     // An element that is the extreme so far sets a record; the place is that of the last record.
     let record = x.try_eq(&values)?;
     let record = if x.is_floating_point() { record.try_bitwise_or(x.isnan())? } else { record };

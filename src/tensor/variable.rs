@@ -3,7 +3,7 @@
 //! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read by anyone. Methods that would need the size as a number refuse it, here
 //! and in `moved` and `unify`, which everything else goes through.
 
-use super::broadcast::Operand;
+use super::broadcast::{Operand, cut_to};
 use super::create::iota;
 use super::index::Pick;
 use super::{Tensor, wrong_shape};
@@ -13,9 +13,11 @@ use crate::ir::{Slice, UOp};
 use crate::shape::{Bound, Dims, Movement};
 
 impl From<&Bound> for Tensor {
-    /// The value as a tensor of `i32` without axes. One kernel serves all values.
+    /// The value as a tensor without axes, of `i32`, or of `i64` where it can be greater. One kernel serves all values.
     fn from(bound: &Bound) -> Tensor {
-        Tensor::from_uop(UOp::of_bound(bound, DType::I32), super::realize::default_device())
+        let fits = |n: i64| i32::try_from(n).is_ok();
+        let dtype = if fits(bound.min()) && fits(bound.max()) { DType::I32 } else { DType::I64 };
+        Tensor::from_uop(UOp::of_bound(bound, dtype), super::realize::default_device())
     }
 }
 impl From<&Bound> for Operand {
@@ -72,9 +74,20 @@ impl Tensor {
             )));
         }
         let uop = self.uop();
-        let part = Slice { axis, start, len };
+        // A variable that can be one number only is that number, so that it goes with the others.
+        let settled = |b: Bound| if b.min() == b.max() { Bound::number(b.min()) } else { b };
+        let part = Slice { axis, start: settled(start), len: settled(len) };
         part.check(uop.shape(), uop.extents()).map_err(|e| renamed(op, e))?;
+        if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
+            return self.narrow(axis, start as usize, (start + len) as usize);
+        }
         Ok(self.with(uop.sliced(axis, part.start, part.len)))
+    }
+
+    /// A tensor of the greatest sizes that this one may have, as much of it as there is of this one.
+    pub(super) fn as_much_of(&self, whole: Tensor) -> Tensor {
+        let uop = self.uop();
+        if uop.extents().is_empty() { whole } else { whole.with(cut_to(whole.uop(), uop.extents())) }
     }
 
     /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is there.
@@ -88,7 +101,7 @@ impl Tensor {
     }
 
     /// Is there an axis whose size a variable is? What needs a number in its place refuses it.
-    pub(super) fn no_variables(&self, op: &'static str, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+    pub(crate) fn no_variables(&self, op: &'static str, axes: impl IntoIterator<Item = usize>) -> Result<()> {
         let uop = self.uop();
         match axes.into_iter().find_map(|a| Some((a, uop.extent(a)?))) {
             Some((axis, extent)) => {
@@ -133,6 +146,10 @@ pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Ten
         let whole = Pick::Stretch { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {
             Pick::Place(at) => (at, Bound::number(1), Pick::At(0)),
+            Pick::Part { start: Some(start), end: None } if start.as_number().is_none() => {
+                let msg = format!("from {start} on is of another length for each value; say where it ends, as in `at..&at + 4`");
+                return Err(Error::Index { op, msg });
+            }
             Pick::Part { start, end } => {
                 let size = Bound::number(x.dims()[axis] as i64);
                 let start = start.unwrap_or(Bound::number(0));

@@ -106,7 +106,7 @@ fn literal(u: &UOp) -> Verdict {
 /// A variable: an integer between its bounds.
 fn variable(u: &UOp) -> Verdict {
     match u.arg() {
-        Arg::Var { min, max, .. } | Arg::BoundVar { min, max, .. } => {
+        Arg::Var { min, max, .. } => {
             rule(u.dtype().is_int() && u.dtype().lanes == 1 && min <= max, "a variable is an integer with bounds", u)
         }
         _ => Err(broken("a variable has a name and bounds", u)),

@@ -19,7 +19,13 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
     rule(u.op().takes(u.src().len()), "an op takes as many operands as its line in the table has", u)?;
     match u.op() {
         Op::Const => literal(u),
-        Op::Var => variable(u),
+        // In a graph that is not planned yet it has a value.
+        Op::Var => match u.arg() {
+            Arg::BoundVar { min, max, value, .. } => {
+                rule(u.dtype().is_int() && (min..=max).contains(&value), "a bound variable is an integer within its bounds", u)
+            }
+            _ => variable(u),
+        },
         Op::Buffer => {
             rule(matches!(u.arg(), Arg::Storage(_)) && storable(u.dtype()), "a buffer has storage and the dtype of one element", u)
         }

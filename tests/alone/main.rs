@@ -1,7 +1,9 @@
 //! What a process counts: nodes that are alive, kernels that were compiled, plans that were found. Here is nothing else, and one test runs at a time.
 
 mod deep;
+mod device_counters;
 mod intern;
+mod profile;
 mod shard_steps;
 mod training_kernels;
 

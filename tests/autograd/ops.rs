@@ -143,7 +143,7 @@ const NO_GRADIENT: &[Op] = &[
     Op::Buffer,
     Op::Param,
     Op::Var,
-    // What a variable cuts: an error, tested in `tests/symbolic_shapes.rs`.
+    // What a variable cuts: an error, tested in `tests/jit/variables.rs`.
     Op::Slice,
     Op::Iota,
     Op::Sink,

@@ -1,10 +1,13 @@
-//! Captured functions do what their functions do: values, state, random numbers, errors, memory.
+//! Captured functions do what their functions do: values, state, random numbers, errors, memory. Graphs with variables do what graphs with numbers do.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod errors;
 mod memory;
 mod state;
 mod training;
 mod values;
+mod variables;
 
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};

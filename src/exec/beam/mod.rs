@@ -14,14 +14,14 @@ mod trial;
 use self::scratch::Scratch;
 use self::trial::Fate;
 use super::compile::{computable, verify_pass};
-use super::counters::count;
+use super::counters::{Counters, count};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel, Opt, heuristic};
 use crate::runtime::store::{self, Entry, Key, Kind, Store, hash128};
-use crate::runtime::{Device, Executable, Purpose, buffer};
+use crate::runtime::{Device, Executable, Purpose, buffer, profile};
 use rustc_hash::FxHashSet;
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -155,7 +155,8 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         Ok(_) | Err(Error::OutOfMemory { .. }) => return Ok(None),
         Err(e) => return Err(e),
     };
-    count(|c| c.searched += 1);
+    count(device.name(), &Counters { searched: 1, ..Counters::default() });
+    let mut span = profile::span(|| format!("search {}", kernel.name()).into());
     let progress = Progress::new(kernel)?;
     let (most_uops, most_steps) = (MOST_UOPS.max(chosen.program.uops.len() * 2), MOST_STEPS * chosen.program.estimate.steps);
     let (expected, seen) = (Vec::new(), FxHashSet::default());
@@ -203,6 +204,8 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let (opts, time) = best.map_or((list, by_heuristic.time), |t| (t.candidate.kernel.opts.clone(), t.time));
     let found = Tuned { opts, time, heuristic: by_heuristic.time, tried: s.seen.len(), took: start.elapsed() };
     progress.done(&found);
+    span.note("programs", || found.tried.into());
+    span.note("optimisations", || opt::show(&found.opts).into());
     Ok(Some(found))
 }
 

@@ -3,10 +3,10 @@
 //! Loading reads the header alone. The tensors are on the `DISK` device: parts of the mapped file that take no memory until they are brought
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
-use super::json::{Reader, quoted};
 use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::runtime::json::{Reader, quoted};
 use crate::runtime::{Buffer, disk, files};
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;

@@ -29,6 +29,14 @@ impl Pool {
         // Only numbers and queues change under the lock, none of it by code that panics midway.
         self.blocks.lock().unwrap_or_else(|e| e.into_inner())
     }
+    /// Bytes of blocks, in use and kept.
+    pub fn held(&self) -> usize {
+        self.blocks().held
+    }
+    /// Bytes that it may have at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
     /// Bytes of blocks in use, and of kept ones.
     #[cfg(test)]
     pub fn bytes(&self) -> (usize, usize) {

@@ -1,7 +1,7 @@
 //! OpenCL: every GPU, accelerator and CPU that has a driver for it, through a library that is opened at run time.
 //!
 //! A device has one context and one queue that keeps the order. Launches do not wait; copies to and from the host do, and so come after all launches
-//! before them. With `DEBUG=2` each launch waits, and its time is the device's own.
+//! before them. With `DEBUG=2` or `PROFILE=1` each launch waits, and its time is the device's own.
 
 mod api;
 mod kernel;
@@ -112,7 +112,7 @@ impl Cl {
             grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 { [u32::MAX as usize; 3] } else { common.grid_max },
             ..common
         };
-        let timed = env::config()?.debug >= 2;
+        let timed = env::config()?.times_kernels();
         let mut status = 0;
         // SAFETY: the device is alive; there are no properties and no callback; the status is a number of ours.
         let context = unsafe { (api.clCreateContext)(null(), 1, &device, null(), null_mut(), &mut status) };
@@ -186,6 +186,12 @@ impl Backend for Cl {
         let built = build(self, programs, purpose)?;
         let kernels = built.into_iter().zip(programs).map(|(built, program)| kernel::Kernel::new(&self.shared, built, program));
         kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.shared.pool.limit())
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish_all()

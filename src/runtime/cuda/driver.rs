@@ -38,6 +38,7 @@ functions! {
     cuMemAllocAsync(*mut Address, usize, Handle) -> c_int;
     cuMemFreeAsync(Address, Handle) -> c_int;
     cuMemPoolSetAttribute(Handle, c_int, *mut c_void) -> c_int;
+    cuMemPoolGetAttribute(Handle, c_int, *mut c_void) -> c_int;
     cuMemPoolTrimTo(Handle, usize) -> c_int;
     cuMemPoolSetAccess(Handle, *const PoolAccess, usize) -> c_int;
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> c_int;
@@ -88,6 +89,7 @@ pub(super) mod number {
     pub const MINOR: c_int = 76;
     pub const POOLS_SUPPORTED: c_int = 115;
     pub const RELEASE_THRESHOLD: c_int = 4;
+    pub const RESERVED_NOW: c_int = 5;
     pub const LOCATION_DEVICE: c_int = 1;
     pub const READ_WRITE: c_int = 3;
     /// What a module may be refused with because driver and compiler do not fit together.

@@ -5,7 +5,7 @@ use super::memory::Staging;
 use crate::error::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Bytes of freed memory that the driver keeps for the next allocations; more goes back when the stream is waited for.
@@ -126,6 +126,18 @@ impl Gpu {
         // SAFETY: writes one number.
         unsafe { (self.driver.cuDeviceTotalMem_v2)(&mut bytes, self.number) };
         bytes
+    }
+
+    /// Bytes of its memory that this process has: buffers, and what the driver keeps of freed ones.
+    pub fn reserved(&self) -> usize {
+        let live = self.held.load(Ordering::Relaxed);
+        let Some(pool) = self.pool else { return live };
+        let mut bytes = 0u64;
+        // SAFETY: writes one number of 64 bits, which this attribute is.
+        match self.ask(|d| unsafe { (d.cuMemPoolGetAttribute)(pool, number::RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) }) {
+            Ok(0) => bytes as usize,
+            _ => live,
+        }
     }
 
     /// Asks something of the driver in the context of this GPU, and says the driver's code.

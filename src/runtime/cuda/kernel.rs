@@ -190,9 +190,9 @@ impl Kernel {
 }
 
 impl Executable for Kernel {
-    /// Does not wait, and so has no time to tell, unless kernels are shown.
+    /// Does not wait, and so has no time to tell, unless times are wanted.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
-        if env::config()?.debug >= 2 {
+        if env::config()?.times_kernels() {
             return self.timed(args, launch);
         }
         let (function, mut addresses) = self.prepare(args)?;

@@ -107,6 +107,12 @@ impl Backend for CudaDevice {
         let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
         Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }
+    fn held(&self) -> usize {
+        self.builder.gpu.reserved()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.builder.gpu.total())
+    }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()
     }

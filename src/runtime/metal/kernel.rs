@@ -123,9 +123,9 @@ fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<
 }
 
 impl Executable for Kernel {
-    /// Does not wait, and so has no time to tell, unless kernels are shown.
+    /// Does not wait, and so has no time to tell, unless times are wanted.
     fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
-        if env::config()?.debug >= 2 {
+        if env::config()?.times_kernels() {
             return self.timed(args, launch);
         }
         self.shared.note(self.start(args, launch)?).map(|()| Duration::ZERO)

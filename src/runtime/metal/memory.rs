@@ -35,6 +35,14 @@ impl Pool {
     pub fn new(largest: usize, limit: usize) -> Pool {
         Pool { blocks: Mutex::default(), largest, limit }
     }
+    /// Bytes of blocks, in use and kept.
+    pub fn held(&self) -> usize {
+        locked(&self.blocks).held
+    }
+    /// Bytes that it may have at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
 }
 
 /// Memory of one buffer.

@@ -1,7 +1,7 @@
 //! Apple's GPUs, through the system's own Metal, on macOS alone. Kernels are texts in Metal's language, which the system compiles.
 //!
-//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host do, because the memory is one that both see. With `DEBUG=2`
-//! each launch waits, and its time is the GPU's own.
+//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host do, because the memory is one that both see. With `DEBUG=2` or
+//! `PROFILE=1` each launch waits, and its time is the GPU's own.
 //!
 //! This device has been compiled for macOS and not been run: what is tested is the text of its kernels.
 
@@ -134,6 +134,12 @@ impl Backend for MetalDevice {
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(Kernel::new(&self.shared, program, text.to_string(), text.to_string())?))
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.shared.pool.limit())
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish()

@@ -31,6 +31,10 @@ impl Pool {
     pub fn new(largest: usize) -> Pool {
         Pool { blocks: Mutex::default(), largest }
     }
+    /// Bytes of blocks, in use and kept.
+    pub fn held(&self) -> usize {
+        locked(&self.blocks).held
+    }
 }
 
 /// Memory of one buffer.

@@ -91,7 +91,7 @@ impl WebGpu {
             return Err(Error::Device(format!("there is no WEBGPU:{index}: WebGPU has {has} here, {last}")));
         };
         let (info, limits) = (adapter.get_info(), adapter.limits());
-        let timed = env::config()?.debug >= 2;
+        let timed = env::config()?.times_kernels();
         let clock = if timed { Features::TIMESTAMP_QUERY } else { Features::empty() };
         let features = adapter.features() & (Features::SHADER_INT64 | Features::SHADER_F64 | clock);
         let wanted = wgpu::DeviceDescriptor {
@@ -195,6 +195,12 @@ impl Backend for WebGpu {
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let source = self.renderer.render(short(&program.name), &program.uops)?;
         Ok(Arc::new(kernel::Kernel::new(&self.shared, &self.renderer, source, program)?))
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        None
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish(&|| "waiting".to_string())

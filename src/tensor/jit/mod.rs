@@ -20,12 +20,13 @@ pub use args::{JitArg, JitOut, Leaf};
 use super::Tensor;
 use crate::env;
 use crate::error::{Error, Result};
-
 use crate::exec::record::{self, Mode};
+use crate::runtime::profile;
 use crate::schedule::PlannedMemory;
 use capture::Captured;
 use observe::observe;
 use print::{Difference, Print};
+use replay::passed_values;
 use std::marker::PhantomData;
 
 /// A function that is captured. The first call runs it, the second runs it and writes down what it does, and from the third on that is replayed: one list of
@@ -68,6 +69,9 @@ use std::marker::PhantomData;
 /// A function that does something else at each call, because a number of the host that it uses has changed: pass it as a tensor. Gradients that are left on
 /// parameters. The message names which.
 ///
+/// [Variables](crate::Variable) among the arguments may have another value at each call. The first time that one does the function is run once more, to see that
+/// the value is no number of the host in it.
+///
 /// A number of the host that changes *later* cannot be seen by a function that is not run: what changes between calls has to be an argument or a tensor, as the
 /// learning rate of an [`Optimizer`](crate::nn::optim::Optimizer) is.
 ///
@@ -84,7 +88,8 @@ enum Phase<R> {
     New,
     /// Called, and what that call did, and how often it did something else than the call before.
     Seen(Print, usize),
-    Ready(Box<Captured<R>>),
+    /// Captured, and the print of the call where arguments have variables that have had one value only: they might be numbers of the host in it.
+    Ready(Box<Captured<R>>, Option<Box<Print>>),
 }
 
 /// A function that does something else so often is not going to settle.
@@ -134,13 +139,24 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
             return (self.f)(args);
         }
         // A tensor that was a literal when the function was captured may have been assigned to since.
-        if matches!(&self.phase, Phase::Ready(captured) if captured.is_stale()) {
+        if matches!(&self.phase, Phase::Ready(captured, _) if captured.is_stale()) {
             self.phase = Phase::New;
         }
-        if let Phase::Ready(captured) = &mut self.phase {
-            return captured.replay(&args);
+        if let Phase::Ready(captured, print) = &mut self.phase {
+            let is_new = |print: &Box<Print>| -> Result<bool> {
+                let mut leaves = Vec::new();
+                args.visit(&mut |leaf| leaves.push(leaf));
+                Ok(print.is_new(&passed_values(&leaves)?))
+            };
+            match print.take_if(|print| is_new(print).unwrap_or(false)) {
+                // The function is run once more, to see that it does the same with another value.
+                Some(print) => self.phase = Phase::Seen(*print, 0),
+                None => return captured.replay(&args),
+            }
         }
         let jit = env::config()?.jit;
+        let capture = jit > 0 && matches!(self.phase, Phase::Seen(..));
+        let _span = profile::span(|| if capture { "capture" } else { "call" }.into());
         let mode = match &self.phase {
             _ if jit == 0 => Mode::Little,
             Phase::New => Mode::All,
@@ -152,7 +168,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
         let mut results = Vec::new();
         result.each(&mut |t| results.push(t.raw()));
-        let print = Print::of(&observed, &results)?;
+        let mut print = Print::of(&observed, &results)?;
         let tries = match &self.phase {
             Phase::Seen(before, tries) => {
                 let difference = before.compare(&print);
@@ -161,9 +177,13 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
+                    print.follows(before);
                     // The call is done: where a replay cannot be had, for want of memory, the next call is another one.
                     match Captured::new(observed, &result, jit == 1) {
-                        Ok(captured) => self.phase = Phase::Ready(Box::new(captured)),
+                        Ok(captured) => {
+                            let unsettled = (!print.is_settled()).then(|| Box::new(print));
+                            self.phase = Phase::Ready(Box::new(captured), unsettled);
+                        }
                         Err(e) => {
                             if env::config()?.debug >= 1 {
                                 eprintln!("jit: not captured: {e}");
@@ -199,7 +219,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn is_captured(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_))
+        matches!(self.phase, Phase::Ready(..))
     }
 
     /// What a replay runs and takes, once the function is captured.
@@ -216,7 +236,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     /// ```
     pub fn stats(&self) -> Option<JitStats> {
         match &self.phase {
-            Phase::Ready(captured) => Some(captured.stats()),
+            Phase::Ready(captured, _) => Some(captured.stats()),
             _ => None,
         }
     }

@@ -1,18 +1,25 @@
 //! What makes two calls of a function the same: the graphs that they computed, what these read, and the numbers of the host in them.
 
-use super::observe::{Given, Observed, given_values};
-use crate::error::Result;
+use super::observe::{Given, Observed, add_values, given_values};
+use crate::error::{Error, Result};
 use crate::ir::UOp;
 use crate::runtime::{Buffer, Memory};
+use crate::schedule::Values;
 use crate::tensor::realize::storages;
 use rustc_hash::{FxHashMap, FxHasher};
+use std::collections::BTreeSet;
 use std::hash::Hasher;
+use std::sync::Arc;
 
 /// The print of a call.
 pub(super) struct Print {
     runs: Vec<(UOp, Vec<Input>)>,
+    /// Variables of arguments, with their values.
+    passed: Values,
+    /// Those that had other values in a call before that did the same.
+    varied: BTreeSet<Arc<str>>,
     /// Variables that are no arguments, with their values.
-    values: Vec<(String, i64)>,
+    values: Vec<(Arc<str>, i64)>,
     /// What results and the tensors that were assigned to hold in the end.
     ends: Vec<(usize, Vec<Input>)>,
     draws: Vec<u64>,
@@ -128,10 +135,38 @@ impl Print {
             ends.push((tensor, holds));
         }
         let passed = given_values(&observed.given)?;
-        let all = observed.recording.runs.iter().flat_map(|r| r.values.iter());
-        let mut values: Vec<(String, i64)> = all.filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.to_string(), v)).collect();
-        values.dedup();
-        Ok(Print { runs, values, ends, draws: observed.recording.draws.iter().map(|d| d.numbers).collect(), given })
+        let mut all = passed.clone();
+        // What is in memory already is cut by variables without a run.
+        let held = observed.changed.iter().map(|t| t.raw()).chain(results.iter().cloned()).map(|node| {
+            let mut values = Values::default();
+            add_values(&mut values, &node).map(|()| values)
+        });
+        for values in observed.recording.runs.iter().map(|r| Ok((*r.values).clone())).chain(held) {
+            let values = values?;
+            if let Some((name, a, b)) = all.differing(&values) {
+                return Err(Error::Jit(format!(
+                    "the variable {name} is {a} and {b} in one call; a captured function has one value of each, so give the other a name of its own"
+                )));
+            }
+            all.complete(&values);
+        }
+        let values = all.iter().filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.clone(), v)).collect();
+        let draws = observed.recording.draws.iter().map(|d| d.numbers).collect();
+        Ok(Print { runs, passed, varied: BTreeSet::new(), values, ends, draws, given })
+    }
+
+    /// Notes that a call before did the same: its variables may have other values from now on.
+    pub(super) fn follows(&mut self, before: &Print) {
+        let others = self.passed.iter().filter(|(name, value)| before.passed.get(name) != Some(*value)).map(|(name, _)| name.clone());
+        self.varied = before.varied.iter().cloned().chain(others).collect();
+    }
+    /// Has every variable of the arguments had two values, so that none is a number of the host in what was captured?
+    pub(super) fn is_settled(&self) -> bool {
+        self.passed.iter().all(|(name, _)| self.varied.contains(name))
+    }
+    /// Are these values that it is not known to be for?
+    pub(super) fn is_new(&self, values: &Values) -> bool {
+        values.iter().any(|(name, value)| self.passed.get(name) != Some(value) && !self.varied.contains(name))
     }
 
     pub(super) fn compare(&self, now: &Print) -> Difference {
@@ -150,7 +185,10 @@ impl Print {
         if self.runs.len() != now.runs.len() || self.draws != now.draws || self.ends.len() != now.ends.len() {
             return Difference::Other;
         }
-        if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.0 == b.0 && a.1 != b.1) {
+        if self.values.iter().map(|v| &v.0).ne(now.values.iter().map(|v| &v.0)) {
+            return Difference::Other;
+        }
+        if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.1 != b.1) {
             return Difference::Values(format!(
                 "the variable {name} was {a} at the call before and is {b} now; pass it to the function as an argument"
             ));

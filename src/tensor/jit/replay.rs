@@ -7,7 +7,7 @@ use super::{described, described_for_all};
 use crate::error::{Error, Result};
 use crate::exec;
 use crate::ir::{DeviceName, StorageRef, UOp};
-use crate::runtime::Buffer;
+use crate::runtime::{Buffer, profile};
 use crate::schedule::Values;
 use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
 use crate::tensor::{Tensor, random};
@@ -17,6 +17,8 @@ use std::sync::Arc;
 impl<R: JitOut> Captured<R> {
     /// What a call with these arguments does.
     pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
+        let mut span = profile::span(|| "replay".into());
+        span.note("steps", || self.tape.len().into());
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
@@ -52,7 +54,8 @@ impl<R: JitOut> Captured<R> {
         }
         let values = self.values_now(&leaves)?;
         for (buffer, names) in &self.variables {
-            let numbers: Vec<i32> = names.iter().map(|n| values.get(n).unwrap_or_default() as i32).collect();
+            let numbers: Vec<i32> =
+                names.iter().map(|n| values.get(n).expect("every variable that was captured has a value") as i32).collect();
             buffer.write(crate::dtype::as_bytes(&numbers))?;
         }
         for (buffers, numbers) in &self.draws {
@@ -142,18 +145,11 @@ impl<R: JitOut> Captured<R> {
         Ok(())
     }
 
-    /// The values of variables: those of arguments and of tensors around the function, and of others those that they had when it was captured.
+    /// The values of variables: those of arguments, and of others those that they had when it was captured. A tensor around the function with another is an error.
     fn values_now(&self, leaves: &[Leaf]) -> Result<Values> {
-        let mut values = Values::default();
-        for leaf in leaves {
-            match leaf {
-                Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
-                Leaf::Variable(bound) => values.insert_bound(bound)?,
-                Leaf::Host(_) | Leaf::Length(_) => {}
-            }
-        }
-        self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
+        let mut values = passed_values(leaves)?;
         values.complete(&self.values);
+        self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
         Ok(values)
     }
 
@@ -195,6 +191,19 @@ impl Outside {
         }
         Ok(buffer)
     }
+}
+
+/// The variables that arguments have values for.
+pub(super) fn passed_values(leaves: &[Leaf]) -> Result<Values> {
+    let mut values = Values::default();
+    for leaf in leaves {
+        match leaf {
+            Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
+            Leaf::Variable(bound) => values.insert_bound(bound)?,
+            Leaf::Host(_) | Leaf::Length(_) => {}
+        }
+    }
+    Ok(values)
 }
 
 /// The storage of a part.

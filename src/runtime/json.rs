@@ -1,5 +1,5 @@
 //! As much of JSON as the header of a safetensors file needs, read in one pass: no tree is built, so what is skipped takes no memory, and a
-//! name that stands twice in an object is an error.
+//! name that stands twice in an object is an error. Texts of what is written as JSON are quoted here too.
 
 use rustc_hash::FxHashSet;
 
@@ -7,17 +7,17 @@ use rustc_hash::FxHashSet;
 const MOST_DEPTH: usize = 128;
 
 /// A place in a text. Every method reads one value, with the space around it, or says what is wrong and where.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(text: &'a str) -> Reader<'a> {
+    pub(crate) fn new(text: &'a str) -> Reader<'a> {
         Reader { text, at: 0 }
     }
 
-    pub(super) fn wrong<T>(&self, msg: impl std::fmt::Display) -> Result<T, String> {
+    pub(crate) fn wrong<T>(&self, msg: impl std::fmt::Display) -> Result<T, String> {
         Err(format!("byte {}: {msg}", self.at))
     }
 
@@ -39,12 +39,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Nothing but space is left.
-    pub(super) fn end(&mut self) -> Result<(), String> {
+    pub(crate) fn end(&mut self) -> Result<(), String> {
         if self.peek().is_none() { Ok(()) } else { self.wrong("the end is expected") }
     }
 
     /// An object: `each` is given every name, and reads its value.
-    pub(super) fn object(&mut self, mut each: impl FnMut(&mut Self, String) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn object(&mut self, mut each: impl FnMut(&mut Self, String) -> Result<(), String>) -> Result<(), String> {
         self.expect(b'{', "an object")?;
         let mut seen = FxHashSet::default();
         if self.take(b'}') {
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A list: `each` reads every value.
-    pub(super) fn list(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn list(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), String>) -> Result<(), String> {
         self.expect(b'[', "a list")?;
         if self.take(b']') {
             return Ok(());
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn number(&mut self) -> Result<u64, String> {
+    pub(crate) fn number(&mut self) -> Result<u64, String> {
         self.peek();
         let rest = &self.text[self.at..];
         let digits = &rest[..rest.bytes().take_while(u8::is_ascii_digit).count()];
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string without its escapes.
-    pub(super) fn string(&mut self) -> Result<String, String> {
+    pub(crate) fn string(&mut self) -> Result<String, String> {
         self.expect(b'"', "a string")?;
         let mut out = String::new();
         loop {
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Any value, which is of no interest.
-    pub(super) fn skip(&mut self) -> Result<(), String> {
+    pub(crate) fn skip(&mut self) -> Result<(), String> {
         self.skip_inside(0)
     }
 
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A text as a JSON string.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

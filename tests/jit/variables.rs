@@ -1,22 +1,15 @@
 //! Axes whose size is a variable: the same numbers as with numbers for sizes, and one set of kernels for all values.
 
-mod common;
-
+use super::alone;
 use picograd::exec::{self, ScheduleItem};
 use picograd::lower::Program;
+use picograd::nn::Layer;
 use picograd::opt::{self, Kernel, heuristic};
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
 use picograd::{Bound, DType, Device, Jit, Tensor, Variable};
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard};
-
-/// Compiled kernels are counted for the process, so one test runs at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 const MAX: i64 = 9;
 
@@ -270,6 +263,149 @@ fn captured_functions_take_tensors_with_axes_of_variables() {
 }
 
 #[test]
+fn a_captured_function_does_not_keep_the_value_of_a_variable() {
+    let _alone = alone();
+    let (x, n) = (data(&[8, 6], "CPU"), Variable::new("n", 1, 8).unwrap());
+    // Read on the host it is a number, whether it was the same at the first calls or not.
+    let mut mean = Jit::new(|(x, n): (Tensor, Bound)| {
+        let part = x.i(..&n);
+        Ok(part.sum(0) / part.shape()[0] as f32)
+    });
+    let mut call = |v: i64| mean.call((x.clone(), n.bind(v).unwrap()));
+    for _ in 0..3 {
+        assert_eq!(call(4).unwrap().to_vec::<f32>().unwrap(), plain(&x.i(..4).mean(0)));
+    }
+    let e = call(8).err().unwrap().to_string();
+    assert!(e.contains("the function is not the same at each call") && e.contains("8.0") && e.contains("4.0"), "{e}");
+    // Where it is not, one call with another value says so, and all others are replays.
+    let runs = std::cell::Cell::new(0);
+    let mut sum = Jit::new(|(x, n): (Tensor, Bound)| {
+        runs.set(runs.get() + 1);
+        Ok(x.i(..&n).sum(0))
+    });
+    for (i, v) in [4, 4, 4, 5, 6, 4, 8, 1].into_iter().enumerate() {
+        let got = sum.call((x.clone(), n.bind(v).unwrap())).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(got, plain(&x.i(..v).sum(0)), "call {i}");
+    }
+    assert_eq!(runs.get(), 3);
+    // One name has one value in a call: bound anew inside, and in what is computed in turn.
+    let mut anew = Jit::new(|(x, at): (Tensor, Bound)| Ok(x.i(..n.bind(at.value() + 1)?).sum(0)));
+    let e = anew.call((x.clone(), n.bind(2).unwrap())).err().unwrap().to_string();
+    assert!(e.contains("the variable n is 2 and 3 in one call"), "{e}");
+    let mut twice = Jit::new(|x: Tensor| {
+        let a = x.i(..n.bind(2)?).sum(0).realize()?;
+        Ok((a, x.i(..n.bind(5)?).sum(0)))
+    });
+    let e = twice.call(x.clone()).err().unwrap().to_string();
+    assert!(e.contains("the variable n is 2 and 5 in one call"), "{e}");
+    // A part of what is in memory runs nothing, and is looked at all the same.
+    let turn = std::cell::Cell::new(1);
+    let mut part = Jit::new(|x: Tensor| {
+        turn.set(turn.get() + 1);
+        Ok(x.i(..n.bind(turn.get())?))
+    });
+    part.call(x.clone()).unwrap();
+    let e = part.call(x.clone()).err().unwrap().to_string();
+    assert!(e.contains("the variable n was 2 at the call before and is 3 now"), "{e}");
+}
+
+#[test]
+fn a_write_to_a_part_touches_nothing_else() {
+    let _alone = alone();
+    for device in picograd::testing::devices() {
+        let x = data(&[16, 4, 6], device);
+        let row = data(&[4, 6], device);
+        let at = Variable::new("at", 0, 12).unwrap().bind(5).unwrap();
+        let before = x.to_vec::<f32>().unwrap();
+        let writes: [(&dyn Fn(&Tensor) -> picograd::Result<()>, usize); 5] = [
+            (&|x| x.set(3, &row), 24),
+            (&|x| x.set(&at, &row), 24),
+            (&|x| x.set((at.clone()..&at + 3, 1..3), 7.0), 36),
+            (&|x| x.set((.., 2..), -1.0), 192),
+            // A box whose steps are not neighbours is written whole.
+            (&|x| x.set((picograd::tensor::step(.., 2), 0), 9.0), 384),
+        ];
+        for (i, (write, written)) in writes.into_iter().enumerate() {
+            let c = data(&[16, 4, 6], device);
+            let memory = storage(&c);
+            write(&c).unwrap();
+            let (bytes, kernels) = (exec::counters().bytes, exec::counters().kernels);
+            c.realize().unwrap();
+            assert_eq!((storage(&c), exec::counters().kernels - kernels), (memory, 1), "{device}: write {i} is in place");
+            // What is read is the row, or a number; what is written counts once.
+            let moved = (exec::counters().bytes - bytes) / 4.0;
+            assert!(moved <= (written + 24 + 1) as f64, "{device}: write {i} moves {moved} elements to write {written}");
+            let expected = {
+                let mut all = before.clone();
+                for (j, v) in all.iter_mut().enumerate() {
+                    let (a, b, k) = (j / 24, j / 6 % 4, j % 6);
+                    let r = row.to_vec::<f32>().unwrap()[b * 6 + k];
+                    match i {
+                        0 if a == 3 => *v = r,
+                        1 if a == 5 => *v = r,
+                        2 if (5..8).contains(&a) && (1..3).contains(&b) => *v = 7.0,
+                        3 if b >= 2 => *v = -1.0,
+                        4 if a % 2 == 0 && b == 0 => *v = 9.0,
+                        _ => {}
+                    }
+                }
+                all
+            };
+            assert_eq!(c.to_vec::<f32>().unwrap(), expected, "{device}: write {i}");
+        }
+    }
+}
+
+#[test]
+fn what_is_made_like_another_is_as_long() {
+    let _alone = alone();
+    let (x, n) = (data(&[8, 6], "CPU"), Variable::new("n", 1, 8).unwrap());
+    for v in [5, 8, 1] {
+        let (p, rows) = (x.i(..n.bind(v).unwrap()), v as usize);
+        assert_eq!(p.ones_like().sum(0).to_vec::<f32>().unwrap(), [v as f32; 6]);
+        assert_eq!((p.rand_like().shape(), p.randn_like().shape()), (vec![rows, 6], vec![rows, 6]));
+        assert!(p.rand_like().sum(..).item::<f32>().unwrap() < 6.0 * v as f32);
+        assert_eq!(p.cast(DType::I32).isinf().shape(), [rows, 6]);
+        let y = p.contiguous().realize().unwrap();
+        y.assign(2.0).unwrap();
+        assert_eq!((y.shape(), y.sum(..).item::<f32>().unwrap()), (vec![rows, 6], 12.0 * v as f32));
+        let dropped = p.ones_like().dropout(0.5);
+        assert_eq!(dropped.shape(), [rows, 6]);
+        assert!(dropped.to_vec::<f32>().unwrap().iter().all(|d| *d == 0.0 || *d == 2.0));
+        let numbers = x.i(..v);
+        assert_eq!(p.pad_with(&[(0, 0), (1, 2)], 3.0).to_vec::<f32>().unwrap(), plain(&numbers.pad_with(&[(0, 0), (1, 2)], 3.0)));
+        assert_eq!(p.triu(1).to_vec::<f32>().unwrap(), plain(&numbers.triu(1)));
+        assert_eq!(p.cumsum(1).to_vec::<f32>().unwrap(), numbers.cumsum(1).to_vec::<f32>().unwrap());
+        let line = x.i((.., 0)).contiguous().i(..n.bind(v).unwrap());
+        assert_eq!(line.argmax(..).item::<i32>().unwrap(), x.i((..v, 0)).argmax(..).item::<i32>().unwrap());
+        // Layers take it as a batch, or as a length.
+        let (embedding, attention) = (picograd::nn::Embedding::new(8, 4), picograd::nn::MultiHeadAttention::new(6, 2));
+        let places = Tensor::arange(0, 8, 1).i(..n.bind(v).unwrap());
+        assert_eq!(
+            embedding.forward(&places).to_vec::<f32>().unwrap(),
+            embedding.forward(&Tensor::arange(0, v, 1)).to_vec::<f32>().unwrap()
+        );
+        let [a, b] = [p.unsqueeze(0), numbers.unsqueeze(0)].map(|x| attention.attend(&x, &x, &x, None).to_vec::<f32>().unwrap());
+        assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5), "{a:?} {b:?}");
+    }
+    // A variable that can be one number only is a number.
+    let one = Variable::new("one", 1, 1).unwrap().bind(1).unwrap();
+    assert_eq!((x.i(..&one) + &x).shape(), [8, 6]);
+    let all = Variable::new("all", 8, 8).unwrap().bind(8).unwrap();
+    assert_eq!((x.i(..&all) + &x).to_vec::<f32>().unwrap(), plain(&(&x + &x)));
+    // One that is past 32 bits is wider.
+    let large = n.bind(3).unwrap() * 5_000_000_000;
+    assert_eq!(Tensor::from(&large).item::<i64>().unwrap(), 15_000_000_000);
+    // Smoothing divides by the classes that are there.
+    let how = || picograd::tensor::CrossEntropy::new().label_smoothing(0.1);
+    let columns = |x: Tensor| x.t().contiguous();
+    let p = columns(x.softmax(1).i(..n.bind(5).unwrap()));
+    let q = columns(x.softmax(1).i(..5));
+    let [a, b] = [&p, &q].map(|p| p.cross_entropy(p, how()).item::<f32>().unwrap());
+    assert!((a - b).abs() < 1e-5, "{a} {b}");
+}
+
+#[test]
 fn several_rows_are_written_where_a_variable_says() {
     let _alone = alone();
     for at in [0i64, 2, 5] {
@@ -303,9 +439,18 @@ fn every_optimisation_leaves_the_values_as_they_are() {
         let longer: Vec<Kernel> = next.iter().filter(padded).flat_map(|k| opt::actions(k, &target)).collect();
         assert!(next.iter().any(|k| padded(&k)) && !longer.is_empty(), "an axis of a variable can be padded, and then cut");
         for k in next.iter().chain(&longer).step_by(3) {
-            let opts = k.opts.clone();
-            let chooser = move |k: &Kernel, t: &Target| k.apply_all(&opts, t).unwrap_or_else(|_| k.clone());
+            let (opts, used) = (k.opts.clone(), Rc::new(std::cell::Cell::new(0)));
+            let count = used.clone();
+            let chooser = move |k: &Kernel, t: &Target| match k.apply_all(&opts, t) {
+                Ok(optimised) => {
+                    count.set(count.get() + 1);
+                    optimised
+                }
+                // That of another kernel of the graph.
+                Err(_) => k.clone(),
+            };
             let got = exec::with_choice(exec::Choice::By(Rc::new(chooser)), || fresh().to_vec::<f32>().unwrap());
+            assert!(used.get() > 0, "{} was applied to no kernel", opt::show(&k.opts));
             for (a, b) in got.iter().zip(&expected) {
                 assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{}: {got:?} and {expected:?}", opt::show(&k.opts));
             }
@@ -330,16 +475,17 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
     let rows = program(&(x.i(..&n) + 1.0), &Target::cuda());
     assert_eq!((launch(&rows), rows.launch.grid.contains(&1024)), ([37, 1, 1], true), "{:?}", rows.launch);
     // The sum of a column ends at the value, which the kernel reads from its last argument.
+    let ends_at_the_value = |text: &str| {
+        let loops: Vec<&str> = text.lines().filter(|l| l.contains("for (")).collect();
+        assert!(text.contains("data2") && !loops.is_empty() && !loops.iter().any(|l| l.contains("1024")), "{text}");
+    };
     let columns = program(&x.i(..&n).sum(0), &Target::cuda());
-    let text = Cuda::new("sm_90").render("columns", &columns.uops).unwrap();
-    assert!(text.contains("const int* __restrict__ data2") || text.contains("int* data2") || text.contains("data2"), "{text}");
-    assert!(text.lines().any(|l| l.contains("for (") && !l.contains("< 1024")), "{text}");
-    let text = Wgsl::default().render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops).unwrap();
-    assert!(text.lines().any(|l| l.contains("for (") && !l.contains("< 1024")), "{text}");
+    ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap());
+    ends_at_the_value(&Wgsl::default().render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops).unwrap());
     // One axis alone is as long as it can be, and guarded, so that threads can share it.
     let line = program(&(x.reshape([64 * 1024]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap()) + 1.0), &Target::cuda());
     assert_eq!((line.launch.local[0], line.variables.grid.len()), (256, 0), "{:?}", line.launch);
-    common::compile_for_cuda(&[rows, columns, line]);
+    super::common::compile_for_cuda(&[rows, columns, line]);
 }
 
 /// The message of what must not go through.
@@ -365,7 +511,7 @@ fn what_cannot_be_is_an_error_that_says_why() {
     let part = x.i(..&five);
     refused(x.try_i((.., ..&five)), &["i: axis 1 of [8, 6]", "n=5, which is within 1..=8", "0..6"]);
     refused(x.try_i(..&five - 1), &["has an element"]);
-    refused(x.try_i(&five..), &["stays within 0..8"]);
+    refused(x.try_i(&five..), &["from n=5 on is of another length for each value", "say where it ends"]);
     refused(x.try_i((&five, &five, &five)), &["3 axes picked of [8, 6]"]);
     refused(part.try_i(..&five), &["has the size n=5 already"]);
     refused(part.try_add(&x), &["add: shapes [n=5, 6] and [8, 6]", "n=5 and 8"]);
@@ -376,7 +522,11 @@ fn what_cannot_be_is_an_error_that_says_why() {
     refused(part.try_flip([0]), &["reversed"]);
     refused(part.try_i(0), &["cut"]);
     refused(part.try_pad(&[(1, 0), (0, 0)]), &["padded"]);
-    refused(part.try_cumsum(0), &["n=5"]);
+    refused(part.try_cumsum(0), &["cumsum: axis 0", "needs a number"]);
+    refused(part.reshape([1, 1, 8, 6]).try_avg_pool2d([8, 6], picograd::tensor::Pool::new()), &["avg_pool2d: axis 2", "needs a number"]);
+    refused(part.try_hash(), &["hash: axis 0"]);
+    refused(picograd::nn::BatchNorm::new(6).try_forward(&part), &["BatchNorm in training: axis 0"]);
+    refused(x.copy().replace(&part).map(|_| x.clone()), &["f32 [8, 6] by f32 [n=5, 6]"]);
     refused(part.try_shard(&["CPU:0", "CPU:1"], 1), &["shard: axis 0 of [n=5, 6] has the size n=5"]);
     refused(x.shard(&["CPU:0", "CPU:1"], 0).try_i(..&five), &["not cut where variables say"]);
     refused(Tensor::callify(&[&part], |x| Ok(vec![x[0].clone()])).map(|_| x.clone()), &["callify", "n=5"]);
@@ -390,6 +540,11 @@ fn what_cannot_be_is_an_error_that_says_why() {
     let other = Variable::new("n", 1, 6).unwrap().bind(5).unwrap();
     refused(both(&part.sum(0), &x.i(..other).sum(0)), &["n is within 1..=8 and within 1..=6"]);
 
+    // Only where they would have to go: a part that a variable chooses may be a constant.
+    let w = x.i(..3).copy().as_param();
+    let at = Variable::new("at", 0, 5).unwrap().bind(2).unwrap();
+    let g = (&w * x.i(at.clone()..&at + 3)).sum(..).gradient(&[&w]).remove(0);
+    assert_eq!(g.to_vec::<f32>().unwrap(), x.i(2..5).to_vec::<f32>().unwrap());
     let w = x.copy().as_param();
     refused(w.i(..&five).sum(..).try_gradient(&[&w]).map(|g| g[0].clone()), &["gradients do not go through what variables cut"]);
 }
