@@ -3,7 +3,7 @@
 
   python benches/peers/peers.py cpu [--quick] [NAME...]      one line of JSON per figure: numpy, torch, jax, onnxruntime, those that are installed
   python benches/peers/peers.py gpu [--quick] [NAME...]      torch and jax on the first GPU
-  python benches/peers/peers.py memory [cuda] [NAME...]      the most memory that lives at one time in torch, for `cargo xtask bench memory`
+  python benches/peers/peers.py memory [NAME...]             the most memory that lives at one time in torch, on a GPU where it sees one, for `cargo xtask bench memory`
   python benches/peers/peers.py jit [--quick] [NAME...]      torch and tinygrad, on a GPU where they see one, for the work of `cargo xtask bench jit`
   python benches/peers/peers.py compare OURS PEERS           a table of two files of such lines
 
@@ -148,12 +148,12 @@ def torch_mnist(torch, device):
     return step
 
 
-def torch_gpt2(torch, tokens, past, device="cpu"):
+def torch_gpt2(torch, tokens, past):
     """GPT-2 small after its embedding: the logits of the next token, for some tokens after others that are in a cache."""
     f, layers, width, heads, vocabulary = torch.nn.functional, 12, 768, 12, 50257
 
     def full(*shape):
-        return torch.full(shape, 0.01, device=device)
+        return torch.full(shape, 0.01)
 
     def linear(i, o):
         return full(o, i), full(o)
@@ -396,139 +396,6 @@ def jax_gpu(seconds, wanted):
         b.run(name, lambda: call(jnp.matmul, rand(n, n, dtype=dtype), rand(n, n, dtype=dtype)), 2 * n**3, "TFLOP/s")
 
 
-# ---- the work of `bench memory` -------------------------------------------------------------------------------------
-
-
-def torch_resnet50(torch):
-    """ResNet-50, whose 3x3 convolutions have the stride."""
-    nn = torch.nn
-
-    def convolved(i, o, kernel, stride=1):
-        return nn.Sequential(nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o))
-
-    class Bottleneck(nn.Module):
-        def __init__(self, i, width, stride):
-            super().__init__()
-            self.narrow, self.middle, self.wide = convolved(i, width, 1), convolved(width, width, 3, stride), convolved(width, 4 * width, 1)
-            self.short = convolved(i, 4 * width, 1, stride) if i != 4 * width else None
-            self.relu = nn.ReLU(inplace=True)
-
-        def forward(self, x):
-            y = self.relu(self.narrow(x))
-            y = self.wide(self.relu(self.middle(y)))
-            y += x if self.short is None else self.short(x)
-            return self.relu(y)
-
-    layers, i = [convolved(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
-    for stage, count in enumerate((3, 4, 6, 3)):
-        for block in range(count):
-            layers.append(Bottleneck(i, 64 << stage, 2 if block == 0 and stage > 0 else 1))
-            i = 4 * (64 << stage)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, 1000))
-
-
-def training(torch, net, make_optimizer, x, y):
-    optimizer = make_optimizer(net.parameters())
-
-    def step():
-        loss = torch.nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        # Here and not at the start, because the profiler does not see the end of what began before it. The peak is the same: gradients come after it.
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, sum(p.numel() for p in net.parameters())
-
-
-def live_tensors(torch):
-    """Bytes of the memory of all tensors that Python can reach, each counted once."""
-    import gc
-    gc.collect()
-    seen = {}
-    for o in gc.get_objects():
-        if isinstance(o, torch.Tensor):
-            for t in (o, o.grad):
-                if t is not None:
-                    seen[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-    return sum(seen.values())
-
-
-def peak_of_events(torch, call):
-    """What the allocator of the CPU had handed out at the most during a call, above what it had before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        call()
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = most = 0
-    for e in sorted(events, key=lambda e: e.start_ns()):
-        now += e.nbytes()
-        most = max(most, now)
-    return most
-
-
-def torch_peak(torch, device, step):
-    """The peak during a warm call, and what lives between two calls, in bytes."""
-    for _ in range(2):
-        step()
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        base = torch.cuda.memory_allocated()
-        result = step()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated(), base, torch.cuda.max_memory_reserved(), result
-    base = live_tensors(torch)
-    return base + peak_of_events(torch, step), base, None, None
-
-
-def known_peak(torch):
-    """The method of the CPU on a case whose answer is known: three tensors of 4 MB, of which two live at once beside the first."""
-    x = torch.ones(M)
-
-    def call():
-        y = x + 1
-        z = y * 2
-        del y
-        return (z + 1).sum()
-
-    found = peak_of_events(torch, call)
-    assert 8 * M <= found < 8 * M + 4096, f"two tensors of 4 MiB live at once, and the events say {found} bytes"
-
-
-def torch_memory(_seconds, wanted):
-    import torch
-    device = "cuda" if "cuda" in wanted else "cpu"
-    wanted = [w for w in wanted if w != "cuda"]
-    if device == "cpu":
-        known_peak(torch)
-
-    def mnist():
-        net = torch_net(torch).to(device).train()
-        x, y = torch.rand(512, 1, 28, 28, device=device), torch.randint(0, 10, (512,), device=device)
-        return training(torch, net, lambda p: torch.optim.Adam(p, lr=1e-3), x, y)
-
-    def resnet50():
-        net = torch_resnet50(torch).to(device).train()
-        x, y = torch.rand(16, 3, 224, 224, device=device), torch.randint(0, 1000, (16,), device=device)
-        return training(torch, net, lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9), x, y)
-
-    def gpt2():
-        with torch.inference_mode():
-            step = torch_gpt2(torch, 1, 64, device)
-            return step, None
-
-    for name, make in [("mnist_step", mnist), ("resnet50_step", resnet50), ("gpt2_decode", gpt2)]:
-        if wanted and not any(w in name for w in wanted):
-            continue
-        step, parameters = make()
-        peak, base, held, _result = torch_peak(torch, device, step)
-        line = dict(suite="memory", name=name, value=round(peak / 1e6, 3), unit="MB", peer=f"torch {torch.__version__}", base=round(base / 1e6, 3))
-        line |= dict(held=round(held / 1e6, 3)) if held is not None else {}
-        line |= dict(parameters=parameters) if parameters is not None else {}
-        print(json.dumps(line), flush=True)
-        del step, _result
-
-
 def captured(name):
     """What `jit.py` has for a peer."""
     return lambda seconds, wanted: getattr(importlib.import_module("jit"), f"{name}_jit")(seconds, wanted)
@@ -537,7 +404,7 @@ def captured(name):
 PEERS = {
     "cpu": [("numpy", numpy_cpu), ("torch", torch_cpu), ("jax", jax_cpu), ("onnxruntime", onnxruntime_cpu)],
     "gpu": [("torch", torch_gpu), ("jax", jax_gpu)],
-    "memory": [("torch", torch_memory)],
+    "memory": [("torch", lambda _, wanted: importlib.import_module("memory").torch_memory(wanted))],
     "jit": [(name, captured(name)) for name in ("torch", "tinygrad")],
 }
 
@@ -554,14 +421,14 @@ def compare(ours, peers):
     """Above 1 we are faster than the best peer, whatever the unit."""
     table = {}
     for line in lines(peers):
-        best = min if line["unit"] in ("ms", "us") else max
+        best = min if line["unit"] in ("ms", "us", "MB") else max
         old = table.get(line["name"])
         table[line["name"]] = line if old is None else best(old, line, key=lambda l: l["value"])
     print("| work | unit | ours | of the limit | best peer | its figure | ratio |\n|---|---|---|---|---|---|---|")
     for line in lines(ours):
         peer, value = table.get(line["name"]), line["value"]
         if peer is not None:
-            ratio = peer["value"] / value if line["unit"] in ("ms", "us") else value / peer["value"]
+            ratio = peer["value"] / value if line["unit"] in ("ms", "us", "MB") else value / peer["value"]
             share = f"{line['of_limit']:.0%}" if "of_limit" in line else ""
             print(f"| {line['name']} | {line['unit']} | {value:.4g} | {share} | {peer['peer']} | {peer['value']:.4g} | {ratio:.2f} |")
 

@@ -6,9 +6,10 @@
 use crate::bench::Figure;
 use crate::resnet::ResNet50;
 use crate::{cpu, models};
+use picograd::exec::reset_counters;
 use picograd::nn::Module;
 use picograd::nn::optim::{Optimizer, SGD};
-use picograd::runtime::memory;
+use picograd::runtime::memory::clear_cache;
 use picograd::tensor::{JitStats, Reduction};
 use picograd::{DType, Device, Jit, Result, Tensor, no_grad};
 
@@ -93,14 +94,14 @@ fn peak(device: &Device, warm: usize, step: &mut dyn FnMut() -> Result<Tensor>) 
         step()?;
     }
     device.synchronize()?;
-    memory::clear_cache();
-    memory::reset_peak();
-    let base = memory::live_bytes();
+    clear_cache();
+    reset_counters();
+    let base = device.memory().live;
     let result = step()?;
     device.synchronize()?;
-    let peak = Peak { base, peak: memory::peak_bytes(), held: memory::held_bytes() };
+    let now = device.memory();
     drop(result);
-    Ok(peak)
+    Ok(Peak { base, peak: now.peak, held: now.held })
 }
 
 fn with_plan(figure: Figure, stats: &JitStats) -> Figure {
