@@ -319,5 +319,8 @@ fn debug_says_what_values_between_kernels_take() {
     let memory = line.split(" | ").last().unwrap();
     // Apart, planned, and at one time.
     let numbers: Vec<f64> = memory.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    assert!(line.starts_with("scheduled") && numbers.len() == 3 && numbers[0] > numbers[1] && numbers[1] >= numbers[2] && numbers[2] > 0.0, "{line}");
+    assert!(
+        line.starts_with("scheduled") && numbers.len() == 3 && numbers[0] > numbers[1] && numbers[1] >= numbers[2] && numbers[2] > 0.0,
+        "{line}"
+    );
 }

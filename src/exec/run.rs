@@ -344,7 +344,11 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     if config.debug >= 1 && !plan.steps.is_empty() {
         let kernels = plan.steps.len();
         let between = if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
-        eprintln!("scheduled {kernels:4} kernels in {} | {}{between}", micros(start.elapsed()), if hit { "cache hit" } else { "cache miss" });
+        eprintln!(
+            "scheduled {kernels:4} kernels in {} | {}{between}",
+            micros(start.elapsed()),
+            if hit { "cache hit" } else { "cache miss" }
+        );
     }
     if config.verify && !hit {
         for s in &plan.steps {

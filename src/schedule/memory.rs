@@ -24,6 +24,9 @@ impl Lifetime {
     fn meets(&self, other: &Lifetime) -> bool {
         self.first <= other.last && other.first <= self.last
     }
+    fn steps(&self) -> usize {
+        self.last - self.first + 1
+    }
     /// The room that it takes.
     fn room(&self) -> usize {
         self.bytes.next_multiple_of(ALIGN).max(ALIGN)
@@ -117,17 +120,12 @@ fn most_at_once(lives: &[&Lifetime]) -> usize {
 /// An offset for each: the best of several orders, the first that is at the bound.
 fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     let tries = (EFFORT / (lives.len() * lives.len()).max(1)).clamp(1, TRIES);
-    let by = |key: &dyn Fn(&Lifetime) -> (Reverse<usize>, Reverse<usize>)| {
+    let by = |key: fn(&Lifetime) -> (usize, usize)| {
         let mut order: Vec<usize> = (0..lives.len()).collect();
-        order.sort_by_key(|&i| (key(lives[i]), lives[i].first, i));
+        order.sort_by_key(|&i| (Reverse(key(lives[i])), lives[i].first, i));
         order
     };
-    let length = |l: &Lifetime| l.last - l.first + 1;
-    let starts = [
-        by(&|l| (Reverse(l.room()), Reverse(length(l)))),
-        by(&|l| (Reverse(l.room() * length(l)), Reverse(0))),
-        by(&|l| (Reverse(length(l)), Reverse(l.room()))),
-    ];
+    let starts = [by(|l| (l.room(), l.steps())), by(|l| (l.room().saturating_mul(l.steps()), 0)), by(|l| (l.steps(), l.room()))];
     let (mut best, mut least) = (Vec::new(), usize::MAX);
     let mut left = tries;
     for mut order in starts {

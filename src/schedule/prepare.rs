@@ -90,7 +90,9 @@ fn in_f32(u: &UOp, x: &UOp) -> UOp {
 fn excludes(c: &UOp, d: &UOp) -> bool {
     let is_zero = |u: &UOp| u.as_const().is_some_and(|c| c.is_zero());
     let (Op::Lt, [_, zero], Op::Lt, [other, relu]) = (c.op(), c.src(), d.op(), d.src()) else { return false };
-    is_zero(zero) && is_zero(other) && matches!((relu.op(), relu.src()), (Op::Where, [condition, value, _]) if condition == c && is_zero(value))
+    is_zero(zero)
+        && is_zero(other)
+        && matches!((relu.op(), relu.src()), (Op::Where, [condition, value, _]) if condition == c && is_zero(value))
 }
 
 /// A literal in the shape of `u`.

@@ -18,9 +18,6 @@ const BATCH: usize = 16;
 
 /// All figures, or those whose names contain one of the words.
 pub fn figures(wanted: &[&str]) -> Result<()> {
-    if wanted.first() == Some(&"dump") {
-        return dump(wanted[1]);
-    }
     let device = Device::default()?;
     eprintln!("on {}: {}", device.name(), device.describe());
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
@@ -111,45 +108,4 @@ fn with_plan(figure: Figure, stats: &JitStats) -> Figure {
 
 fn mb(bytes: usize) -> f64 {
     bytes as f64 / 1e6
-}
-
-pub fn dump(which: &str) -> Result<()> {
-    use picograd::exec::ScheduleItem;
-    use picograd::ir::{Op, Storage};
-    use picograd::schedule::Role;
-    let all = if which == "mnist" {
-        crate::kernels::mnist_gradients()?
-    } else {
-        let net = ResNet50::new();
-        let parameters = net.parameters();
-        Tensor::realize_many(&parameters.iter().collect::<Vec<_>>())?;
-        let x = Tensor::rand([BATCH, 3, 224, 224]).contiguous().realize()?;
-        let y = (Tensor::rand([BATCH]) * 1000.0).cast(DType::I32).contiguous().realize()?;
-        let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
-        let mut all = loss.gradient(&parameters.iter().collect::<Vec<_>>());
-        all.push(loss);
-        all
-    };
-    println!("PLAN");
-    for item in Tensor::schedule_many(&all.iter().collect::<Vec<_>>())? {
-        let ScheduleItem::Kernel { ast, buffers, .. } = &item else { continue };
-        let n = ast.src().len();
-        let show = |b: &picograd::exec::BufferArg| {
-            let r = match b.role {
-                Role::Input(_) => "i",
-                Role::Output => "o",
-                _ => "t",
-            };
-            format!("{}{r}:{}", b.buffer.id(), b.len * b.dtype.itemsize())
-        };
-        let list = |l: &[picograd::exec::BufferArg]| l.iter().map(show).collect::<Vec<_>>().join(" ");
-        let name = ast.src()[0].src()[2..].iter().map(|r| r.src()[0].vmax().to_string());
-        let reduces = ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce);
-        let reduces = reduces.map(|u| format!("r{}", u.src()[1..].iter().map(|r| r.src()[0].vmax().to_string()).collect::<Vec<_>>().join(",")));
-        println!("STEP {} | {} | {}", name.chain(reduces).collect::<Vec<_>>().join("_"), list(&buffers[..n]), list(&buffers[n..]));
-        if std::env::var("AST").is_ok() {
-            println!("{item}");
-        }
-    }
-    Ok(())
 }

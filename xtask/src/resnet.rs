@@ -1,8 +1,8 @@
 //! ResNet-50 (He et al., 2015; the form whose 3×3 convolutions have the stride) as a network that is trained. `benches/peers` has the same.
 
+use picograd::Tensor;
 use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module};
 use picograd::tensor::Pool;
-use picograd::Tensor;
 
 /// A convolution without bias, and the batch norm after it.
 #[derive(Module)]
