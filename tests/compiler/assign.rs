@@ -269,7 +269,7 @@ fn parts_that_are_written_leave_the_rest_as_it_is() {
     for device in picograd::testing::devices() {
         let values: Vec<f32> = (0..210).map(|i| i as f32).collect();
         let tensors: Vec<Tensor> = (0..2).map(|_| Tensor::from_slice(&values, DIMS).to(device).realize().unwrap()).collect();
-        let mut host = vec![values.clone(), values.clone()];
+        let mut host = [values.clone(), values.clone()];
         for round in 0..30 {
             let mut parts = || {
                 DIMS.map(|n| {
