@@ -309,6 +309,8 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     assert!(e.contains("the variable n was 2 at the call before and is 3 now"), "{e}");
 }
 
+type Write<'a> = &'a dyn Fn(&Tensor) -> picograd::Result<()>;
+
 #[test]
 fn a_write_to_a_part_touches_nothing_else() {
     let _alone = alone();
@@ -317,7 +319,7 @@ fn a_write_to_a_part_touches_nothing_else() {
         let row = data(&[4, 6], device);
         let at = Variable::new("at", 0, 12).unwrap().bind(5).unwrap();
         let before = x.to_vec::<f32>().unwrap();
-        let writes: [(&dyn Fn(&Tensor) -> picograd::Result<()>, usize); 5] = [
+        let writes: [(Write, usize); 5] = [
             (&|x| x.set(3, &row), 24),
             (&|x| x.set(&at, &row), 24),
             (&|x| x.set((at.clone()..&at + 3, 1..3), 7.0), 36),
