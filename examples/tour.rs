@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     show("lazy graph", "what was asked for. One node a line, operands before their users; nothing has run.", &ir::print(&c.uop()));
 
     let items = c.schedule()?;
-    let ScheduleItem::Kernel { ast, buffers, device } = &items[0] else { return Ok(()) };
+    let ScheduleItem::Kernel { ast, buffers, device, .. } = &items[0] else { return Ok(()) };
     let mut text = format!("{} item: kernel {} on {device}\n", items.len(), Kernel::new(ast.clone()).name());
     for (i, b) in buffers.iter().enumerate() {
         text += &format!("data{i}: {} × {}, {:?}\n", b.len, b.dtype, b.role);

@@ -22,6 +22,7 @@ pub use variables::{Variables, names};
 use crate::ir::{Arg, Op, UOp};
 use crate::opt::{Kernel, OptOp};
 use crate::target::Target;
+use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
 
 /// The names of the passes, in order. The optimizer comes before them, the renderer after.
@@ -55,7 +56,7 @@ pub struct Estimate {
     pub flops: f64,
     /// Everything that is computed, loaded and stored, indices and integers too: what its time without optimisations goes by.
     pub steps: f64,
-    /// Bytes of the buffers that it touches, each counted once.
+    /// Bytes that it touches, each counted once: of a buffer as many as there are accesses, and no more than it has.
     pub bytes: f64,
 }
 
@@ -129,10 +130,17 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let mut times = vec![1.0f64];
     let (mut flops, mut steps) = (0.0, 0.0);
     let mut launches = 1.0;
+    let mut accesses: FxHashMap<u64, f64> = FxHashMap::default();
     for u in uops {
         let now = *times.last().expect("the program itself");
         if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
             steps += now;
+        }
+        if let (Op::Load | Op::Store, Some(index)) = (u.op(), u.src().first())
+            && let Some(buffer) = index.src().first()
+        {
+            let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes };
+            *accesses.entry(buffer.id()).or_default() += now * lanes as f64;
         }
         match u.op() {
             Op::Range => times.push(now * u.src()[0].vmax() as f64),
@@ -156,7 +164,10 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let bytes = args
         .iter()
         .map(|a| match a.arg() {
-            Arg::Global { len, .. } => (*len * a.dtype().itemsize()) as f64,
+            Arg::Global { len, .. } => {
+                let most = accesses.get(&a.id()).map_or(f64::INFINITY, |n| n * launches);
+                most.min(*len as f64) * a.dtype().itemsize() as f64
+            }
             _ => 0.0,
         })
         .sum();

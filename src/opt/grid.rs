@@ -33,6 +33,9 @@ const MANY: usize = 1 << 15;
 /// Good optimisations for a kernel.
 pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
+    if outputs(&k) < MANY {
+        share_variables(&mut k, target);
+    }
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
     let steps = |u: &UOp| -> usize { u.src()[1..].iter().map(extent).fold(1, usize::saturating_mul) };
     let Some(main) = reduces.iter().max_by_key(|u| steps(u)) else {
@@ -60,6 +63,16 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
         unroll(&mut k, axis, UNROLLED, target);
     }
     k
+}
+
+/// A reduce that ends at a variable is of one thread. It is made as long as it can be, with a guard, so that threads can share it.
+fn share_variables(k: &mut Kernel, target: &Target) {
+    let is_long = |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= 2 * WARP;
+    while let Some(axis) = k.axes().iter().position(is_long) {
+        if !try_apply(k, Opt::new(OptOp::PadTo, axis, WARP), target) {
+            return;
+        }
+    }
 }
 
 /// Few outputs: threads share each of them. Where outputs lie beside each other in what is loaded, a workgroup has some of them, so that its loads do too.

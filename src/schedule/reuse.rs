@@ -104,15 +104,19 @@ type Part = Vec<(UOp, UOp)>;
 
 /// The part that a store changes and the new value, where everything else keeps the old one and the part is a box that lies within the ranges.
 fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
-    let (Op::Where, [inside, new, old]) = (value.op(), value.src()) else { return None };
-    if old.op() != Op::Load || kernels::loaded(old) != *number || old.src()[0].src()[1] != *index {
+    let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
+    let is_old = |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == *number && u.src()[0].src()[1] == *index;
+    // The other way around, with a condition of one clause, it holds where the clause does not.
+    let (new, negated) = if is_old(no) { (yes, false) } else { (no, true) };
+    let inside = conditions(inside);
+    if (negated && (!is_old(yes) || inside.len() > 1)) || inside.is_empty() {
         return None;
     }
-    let whole = |r: &UOp| Some((Linear { terms: vec![], constant: 0 }, Linear::of(&r.src()[0])?));
-    let mut bounds: Vec<(Linear, Linear)> = ranges.iter().map(whole).collect::<Option<_>>()?;
-    for clause in clauses(inside) {
+    let mut bounds: Vec<(Option<Linear>, Option<Linear>)> = vec![(None, None); ranges.len()];
+    for clause in inside {
         // `r + a < limit` or `r + a >= limit`, where no range is in `a`.
         let (sum, is_upper, limit) = as_bound(&clause)?;
+        let is_upper = is_upper != negated;
         let sum = Linear::of(&sum)?;
         let at = ranges.iter().position(|r| sum.coefficient(r) == 1)?;
         let mut bound = Linear { terms: vec![], constant: limit };
@@ -123,9 +127,14 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
             return None;
         }
         let side = if is_upper { &mut bounds[at].1 } else { &mut bounds[at].0 };
-        *side = bound;
+        // Masks are simplified: of two that remain neither is known to be the tighter one.
+        if side.replace(bound).is_some() {
+            return None;
+        }
     }
     let part = ranges.iter().zip(bounds).map(|(r, (start, end))| {
+        let start = start.unwrap_or(Linear { terms: vec![], constant: 0 });
+        let end = end.or_else(|| Linear::of(&r.src()[0]))?;
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
         len.settle();
@@ -135,6 +144,15 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         (fixed || all).then(|| (start.build(), len.build()))
     });
     Some((new.clone(), part.collect::<Option<_>>()?))
+}
+
+/// The clauses of a conjunction, in whatever form it came about: `a ? b : false` is `a & b`.
+fn conditions(u: &UOp) -> Vec<UOp> {
+    let apart = |c: UOp| match (c.op(), c.src()) {
+        (Op::Where, [a, b, no]) if no.is_int(0) => conditions(a).into_iter().chain(conditions(b)).collect(),
+        _ => vec![c],
+    };
+    clauses(u).into_iter().flat_map(apart).collect()
 }
 
 /// Every mention of a buffer becomes one of another of the same size.

@@ -328,17 +328,15 @@ impl Tensor {
     /// A movement op, checked. What moves nothing adds no node.
     fn moved(&self, m: Movement) -> Result<Tensor> {
         let uop = self.uop();
-        if !uop.extents().is_empty() {
-            if let Movement::Reshape(to) = &m
-                && to.iter().product::<usize>() != uop.numel()
-            {
-                let msg = format!(
-                    "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}",
-                    variable::shown(&uop),
-                    uop.shape()
-                );
-                return wrong_shape("reshape", msg);
-            }
+        if let (Movement::Reshape(to), false) = (&m, uop.extents().is_empty())
+            && to.iter().product::<usize>() != uop.numel()
+        {
+            let msg = format!(
+                "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}",
+                variable::shown(&uop),
+                uop.shape()
+            );
+            return wrong_shape("reshape", msg);
         }
         let shape = m.apply_shape(uop.shape())?;
         moved_extents(&m, uop.shape(), uop.extents())?;

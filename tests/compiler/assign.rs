@@ -256,3 +256,54 @@ fn threads_assign_and_read_one_tensor() {
     });
     assert_eq!(v(&x), vec![200.0; 4096]);
 }
+
+/// Boxes of random places and sizes, written one after the other and several at a time, against the same on the host.
+#[test]
+fn parts_that_are_written_leave_the_rest_as_it_is() {
+    const DIMS: [usize; 3] = [7, 5, 6];
+    let mut state = 42u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    for device in picograd::testing::devices() {
+        let values: Vec<f32> = (0..210).map(|i| i as f32).collect();
+        let tensors: Vec<Tensor> = (0..2).map(|_| Tensor::from_slice(&values, DIMS).to(device).realize().unwrap()).collect();
+        let mut host = [values.clone(), values.clone()];
+        for round in 0..30 {
+            let mut parts = || {
+                DIMS.map(|n| {
+                    let start = below(n);
+                    (start, start + 1 + below(n - start))
+                })
+            };
+            // Both tensors have the same part in some rounds, so that one kernel may write both.
+            let same = parts();
+            let each = [same, if round % 3 == 0 { same } else { parts() }];
+            for (t, (tensor, [a, b, c])) in tensors.iter().zip(each).enumerate() {
+                let by = (round * 10 + t) as f32;
+                let index = (a.0..a.1, b.0..b.1, c.0..c.1);
+                // Half of them look at what was there.
+                if round % 2 == 0 {
+                    tensor.set(index, by).unwrap();
+                } else {
+                    tensor.set(index.clone(), tensor.i(index) * 0.5 + by).unwrap();
+                }
+                for (at, v) in host[t].iter_mut().enumerate() {
+                    let place = [at / 30, at / 6 % 5, at % 6];
+                    if [a, b, c].iter().zip(place).all(|(r, p)| (r.0..r.1).contains(&p)) {
+                        *v = if round % 2 == 0 { by } else { *v * 0.5 + by };
+                    }
+                }
+            }
+            if round % 4 != 3 {
+                Tensor::realize_many(&tensors.iter().collect::<Vec<_>>()).unwrap();
+            }
+            for (t, tensor) in tensors.iter().enumerate() {
+                if round % 4 != 2 {
+                    assert_eq!(tensor.to_vec::<f32>().unwrap(), host[t], "{device}: round {round}, tensor {t}, {each:?}");
+                }
+            }
+        }
+    }
+}

@@ -309,6 +309,8 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     assert!(e.contains("the variable n was 2 at the call before and is 3 now"), "{e}");
 }
 
+type Write<'a> = &'a dyn Fn(&Tensor) -> picograd::Result<()>;
+
 #[test]
 fn a_write_to_a_part_touches_nothing_else() {
     let _alone = alone();
@@ -317,11 +319,11 @@ fn a_write_to_a_part_touches_nothing_else() {
         let row = data(&[4, 6], device);
         let at = Variable::new("at", 0, 12).unwrap().bind(5).unwrap();
         let before = x.to_vec::<f32>().unwrap();
-        let writes: [(&dyn Fn(&Tensor) -> picograd::Result<()>, usize); 5] = [
+        let writes: [(Write, usize); 5] = [
             (&|x| x.set(3, &row), 24),
             (&|x| x.set(&at, &row), 24),
             (&|x| x.set((at.clone()..&at + 3, 1..3), 7.0), 36),
-            (&|x| x.set((.., 2..), -1.0), 192),
+            (&|x| x.set((0..16, 2..), -1.0), 192),
             // A box whose steps are not neighbours is written whole.
             (&|x| x.set((picograd::tensor::step(.., 2), 0), 9.0), 384),
         ];
@@ -359,7 +361,8 @@ fn a_write_to_a_part_touches_nothing_else() {
 #[test]
 fn what_is_made_like_another_is_as_long() {
     let _alone = alone();
-    let (x, n) = (data(&[8, 6], "CPU"), Variable::new("n", 1, 8).unwrap());
+    let default = Device::default().unwrap();
+    let (x, n) = (data(&[8, 6], default.name().as_str()), Variable::new("n", 1, 8).unwrap());
     for v in [5, 8, 1] {
         let (p, rows) = (x.i(..n.bind(v).unwrap()), v as usize);
         assert_eq!(p.ones_like().sum(0).to_vec::<f32>().unwrap(), [v as f32; 6]);
@@ -475,17 +478,21 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
     let rows = program(&(x.i(..&n) + 1.0), &Target::cuda());
     assert_eq!((launch(&rows), rows.launch.grid.contains(&1024)), ([37, 1, 1], true), "{:?}", rows.launch);
     // The sum of a column ends at the value, which the kernel reads from its last argument.
+    let x = Tensor::zeros([1024, 1 << 15]).contiguous().to("NULL").realize().unwrap();
     let ends_at_the_value = |text: &str| {
         let loops: Vec<&str> = text.lines().filter(|l| l.contains("for (")).collect();
         assert!(text.contains("data2") && !loops.is_empty() && !loops.iter().any(|l| l.contains("1024")), "{text}");
     };
     let columns = program(&x.i(..&n).sum(0), &Target::cuda());
     ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap());
+    // Where there are few of them, threads share each.
+    let few = program(&x.i((.., ..64)).i(..&n).sum(0), &Target::cuda());
+    assert!(few.launch.local.iter().product::<usize>() >= 256, "{:?}", few.launch);
     ends_at_the_value(&Wgsl::default().render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops).unwrap());
     // One axis alone is as long as it can be, and guarded, so that threads can share it.
-    let line = program(&(x.reshape([64 * 1024]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap()) + 1.0), &Target::cuda());
+    let line = program(&(x.reshape([32 << 20]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap()) + 1.0), &Target::cuda());
     assert_eq!((line.launch.local[0], line.variables.grid.len()), (256, 0), "{:?}", line.launch);
-    super::common::compile_for_cuda(&[rows, columns, line]);
+    super::common::compile_for_cuda(&[rows, columns, few, line]);
 }
 
 /// The message of what must not go through.

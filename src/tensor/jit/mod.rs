@@ -143,7 +143,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
             self.phase = Phase::New;
         }
         if let Phase::Ready(captured, print) = &mut self.phase {
-            let is_new = |print: &Box<Print>| -> Result<bool> {
+            let is_new = |print: &Print| -> Result<bool> {
                 let mut leaves = Vec::new();
                 args.visit(&mut |leaf| leaves.push(leaf));
                 Ok(print.is_new(&passed_values(&leaves)?))
