@@ -34,7 +34,7 @@ rules! {
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
         permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
-        where_same:     Where(_, x, =x) if x.shape() == u.shape()                       => x;
+        where_twice:    Where(_, x, =x) if x.shape() == u.shape()                       => x;
         where_gated:    Where(c, z, w @ Where(d, _, =z)) if w.shape() == u.shape() && excludes(c, d) => w;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
         contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
