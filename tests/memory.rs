@@ -1,8 +1,9 @@
-//! Memory and devices from outside: what copies between devices and files cost, parts of buffers, memory that is lent, and code for another CPU.
+//! Memory and devices from outside: what values between kernels take, what copies between devices and files cost, parts of buffers, memory that is lent, and code for another CPU.
 
-use picograd::exec::ScheduleItem;
+use picograd::exec::{self, ScheduleItem};
 use picograd::runtime::{Buffer, memory};
-use picograd::{DType, Device, Tensor};
+use picograd::schedule::{PlannedMemory, Request};
+use picograd::{DType, Device, Error, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -195,4 +196,131 @@ fn kernels_have_no_more_buffers_than_their_device_takes() {
             assert_eq!(value.to_vec::<f32>().unwrap(), *expected, "{device}");
         }
     }
+}
+
+/// What computing tensors together takes between kernels.
+fn planned(tensors: &[&Tensor]) -> PlannedMemory {
+    let request = |t: &&Tensor| Request { node: t.uop(), device: t.device().clone(), reuse: vec![] };
+    exec::schedule(&tensors.iter().map(request).collect::<Vec<_>>()).unwrap().plan.memory
+}
+
+/// Layers with relu between them, and the gradients of a loss with respect to their weights, from the first layer on.
+fn gradients_of_layers(device: &str, layers: usize, rows: usize, width: usize) -> Vec<Tensor> {
+    let made = |shape: [usize; 2], seed: usize| {
+        let numbers: Vec<f32> = (0..shape[0] * shape[1]).map(|i| ((i * 7 + seed * 13) % 11) as f32 / 16.0 - 0.3).collect();
+        Tensor::from_vec(numbers, shape).to(device).realize().unwrap()
+    };
+    let weights: Vec<Tensor> = (0..layers).map(|i| made([width, width], i).as_param()).collect();
+    let y = weights.iter().fold(made([rows, width], 99), |x, w| x.matmul(w).relu());
+    y.sum(..).gradient(&weights.iter().collect::<Vec<_>>())
+}
+
+/// Every layer keeps its result for the gradient, and nothing else of its size: relu is known by its result, and a gradient of a result is gone when those of the layer before
+/// and of the weights are there, in whatever order they are asked for.
+#[test]
+fn gradients_keep_one_value_for_each_layer() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let (layers, rows, width) = (12, 256, 64);
+    let gradients = gradients_of_layers("NULL", layers, rows, width);
+    let one = rows * width * 4;
+    for turned in [false, true] {
+        let mut list: Vec<&Tensor> = gradients.iter().collect();
+        if turned {
+            list.reverse();
+        }
+        let m = planned(&list);
+        assert!(m.peak <= (layers + 2) * one, "{m:?}, where a value is {one} bytes");
+        assert!(m.arena * 100 <= m.peak * 105, "{m:?}");
+        assert!(m.separate > m.arena, "{m:?}");
+    }
+}
+
+#[test]
+fn values_do_not_depend_on_where_they_lie() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    // Alone, each gradient has a plan of its own; together they share one.
+    let alone: Vec<Vec<f32>> = gradients_of_layers("CPU", 5, 12, 9).iter().map(|g| g.to_vec().unwrap()).collect();
+    assert!(alone.iter().flatten().any(|v| *v != 0.0));
+    for device in ["CPU", "INTERP"].into_iter().chain(remote()) {
+        let together = gradients_of_layers(device, 5, 12, 9);
+        Tensor::realize_many(&together.iter().collect::<Vec<_>>()).unwrap();
+        for (a, b) in alone.iter().zip(together) {
+            let b = b.to_vec::<f32>().unwrap();
+            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0)), "{device}: {a:?} {b:?}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_frees_itself_with_its_last_handle() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    for device in ["CPU", "INTERP"].into_iter().chain(remote()) {
+        let device = Device::get(device).unwrap();
+        let before = device.memory().live;
+        let whole = Buffer::new(device.name(), DType::F32, MIB).unwrap();
+        assert_eq!(device.memory().live, before + 4 * MIB, "{}", device.name());
+        let (again, part) = (whole.clone(), whole.part(3..5));
+        let tensor = Tensor::from_uop(part.node(), device.name().clone());
+        drop((whole, part));
+        assert_eq!(device.memory().live, before + 4 * MIB, "{}: a tensor of a part keeps all of it", device.name());
+        drop(again);
+        drop(tensor);
+        assert_eq!(device.memory().live, before, "{}", device.name());
+    }
+}
+
+#[test]
+fn too_much_is_an_error_and_the_next_buffer_works() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    for name in ["CPU", "INTERP"].into_iter().chain(remote()) {
+        let device = Device::get(name).unwrap();
+        let before = device.memory().live;
+        let e = Buffer::new(device.name(), DType::U8, 40_000_000_000_000).unwrap_err();
+        // The devices of the host have one memory.
+        let whose = if name == "INTERP" { "CPU" } else { name };
+        assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device.starts_with(whose)), "{name}: {e}");
+        assert_eq!(device.memory().live, before, "{name}");
+        assert_eq!((Tensor::new([1.0f32, 2.0]).to(name) + 1.0).to_vec::<f32>().unwrap(), [2.0, 3.0], "{name}");
+    }
+}
+
+/// What was freed is kept for the next buffers, of other sizes too, and is given back where there is no other room.
+#[test]
+fn freed_memory_of_a_gpu_is_there_for_others() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    for name in remote().into_iter().filter(|d| *d == "CUDA") {
+        let device = Device::get(name).unwrap();
+        let tenth = device.memory().limit.unwrap() / 10;
+        let some: Vec<Buffer> = (0..6).map(|_| Buffer::new(device.name(), DType::U8, tenth).unwrap()).collect();
+        drop(some);
+        Buffer::new(device.name(), DType::U8, 7 * tenth).unwrap();
+    }
+}
+
+/// Run by the test below in a process of its own.
+#[test]
+fn child() {
+    if std::env::var("PICO_TEST_MEMORY").is_ok() {
+        let gradients = gradients_of_layers("INTERP", 4, 512, 16);
+        Tensor::realize_many(&gradients.iter().collect::<Vec<_>>()).unwrap();
+    }
+}
+
+#[test]
+fn debug_says_what_values_between_kernels_take() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env("PICO_TEST_MEMORY", "1").env("DEBUG", "1");
+    let out = command.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    let line = text.lines().find(|l| l.contains("values between them")).unwrap_or_else(|| panic!("{text}"));
+    let memory = line.split(" | ").last().unwrap();
+    // Apart, planned, and at one time.
+    let numbers: Vec<f64> = memory.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    assert!(
+        line.starts_with("scheduled") && numbers.len() == 3 && numbers[0] > numbers[1] && numbers[1] >= numbers[2] && numbers[2] > 0.0,
+        "{line}"
+    );
 }

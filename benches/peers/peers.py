@@ -3,6 +3,7 @@
 
   python benches/peers/peers.py cpu [--quick] [NAME...]      one line of JSON per figure: numpy, torch, jax, onnxruntime, those that are installed
   python benches/peers/peers.py gpu [--quick] [NAME...]      torch and jax on the first GPU
+  python benches/peers/peers.py memory [NAME...]             the most memory that lives at one time in torch, on a GPU where it sees one, for `cargo xtask bench memory`
   python benches/peers/peers.py jit [--quick] [NAME...]      torch and tinygrad, on a GPU where they see one, for the work of `cargo xtask bench jit`
   python benches/peers/peers.py compare OURS PEERS           a table of two files of such lines
 
@@ -160,11 +161,12 @@ def torch_gpt2(torch, tokens, past):
     blocks = [dict(n1=(full(width), full(width)), qkv=linear(width, 3 * width), proj=linear(width, width), n2=(full(width), full(width)),
                    up=linear(width, 4 * width), down=linear(4 * width, width),
                    cache=[full(1, heads, past, width // heads) for _ in range(2)]) for _ in range(layers)]
-    norm, table, start = (full(width), full(width)), full(vocabulary, width), full(1, tokens, width)
+    norm, table = (full(width), full(width)), full(vocabulary, width)
+    start, places = full(1, tokens, width), full(tokens, width)
 
     def run():
         with torch.inference_mode():
-            x = start + start
+            x = start + places
             for b in blocks:
                 h = f.linear(f.layer_norm(x, (width,), *b["n1"]), *b["qkv"])
                 q, k, v = (t.view(1, tokens, heads, width // heads).transpose(1, 2) for t in h.split(width, -1))
@@ -402,6 +404,7 @@ def captured(name):
 PEERS = {
     "cpu": [("numpy", numpy_cpu), ("torch", torch_cpu), ("jax", jax_cpu), ("onnxruntime", onnxruntime_cpu)],
     "gpu": [("torch", torch_gpu), ("jax", jax_gpu)],
+    "memory": [("torch", lambda _, wanted: importlib.import_module("memory").torch_memory(wanted))],
     "jit": [(name, captured(name)) for name in ("torch", "tinygrad")],
 }
 
@@ -418,14 +421,14 @@ def compare(ours, peers):
     """Above 1 we are faster than the best peer, whatever the unit."""
     table = {}
     for line in lines(peers):
-        best = min if line["unit"] in ("ms", "us") else max
+        best = min if line["unit"] in ("ms", "us", "MB") else max
         old = table.get(line["name"])
         table[line["name"]] = line if old is None else best(old, line, key=lambda l: l["value"])
     print("| work | unit | ours | of the limit | best peer | its figure | ratio |\n|---|---|---|---|---|---|---|")
     for line in lines(ours):
         peer, value = table.get(line["name"]), line["value"]
         if peer is not None:
-            ratio = peer["value"] / value if line["unit"] in ("ms", "us") else value / peer["value"]
+            ratio = peer["value"] / value if line["unit"] in ("ms", "us", "MB") else value / peer["value"]
             share = f"{line['of_limit']:.0%}" if "of_limit" in line else ""
             print(f"| {line['name']} | {line['unit']} | {value:.4g} | {share} | {peer['peer']} | {peer['value']:.4g} | {ratio:.2f} |")
 

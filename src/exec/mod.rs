@@ -11,4 +11,4 @@ mod tape;
 pub use compile::{Choice, Compiled, clear_programs, compiled, lowered, programs, with_choice};
 pub use counters::{Counters, counters, reset_counters};
 pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, copy_buffer, realize, schedule};
-pub use tape::{At, Slot, Tape, TapeMemory, TapeStep};
+pub use tape::{At, Slot, Tape, TapeStep};

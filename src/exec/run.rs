@@ -12,6 +12,7 @@ use crate::lower::{self, Launch};
 use crate::opt::{Kernel, Opt};
 use crate::runtime::buffer::zeroed;
 use crate::runtime::device::sees_host;
+use crate::runtime::memory::is_guarded;
 use crate::runtime::usage::Usage;
 use crate::runtime::{Buffer, Device, Memory, Place, profile};
 use crate::schedule::{self, Plan, Request, Role, Room, Step, Values};
@@ -21,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A buffer as a kernel sees it. Temporaries share memory, so the memory may be longer than the buffer.
+/// A buffer as a kernel sees it. Temporaries share memory where their lives do not meet.
 #[derive(Clone, Debug)]
 pub struct BufferArg {
     /// The memory.
@@ -342,7 +343,12 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     drop(span);
     if config.debug >= 1 && !plan.steps.is_empty() {
         let kernels = plan.steps.len();
-        eprintln!("scheduled {kernels:4} kernels in {} | {}", micros(start.elapsed()), if hit { "cache hit" } else { "cache miss" });
+        let between = if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
+        eprintln!(
+            "scheduled {kernels:4} kernels in {} | {}{between}",
+            micros(start.elapsed()),
+            if hit { "cache hit" } else { "cache miss" }
+        );
     }
     if config.verify && !hit {
         for s in &plan.steps {
@@ -360,7 +366,9 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             }
         }
     }
-    let blocks: Vec<Buffer> = plan.blocks.iter().map(|(bytes, device)| Buffer::new(device, DType::U8, *bytes)).collect::<Result<_>>()?;
+    let guarded = is_guarded();
+    let arena = |(bytes, device): &(usize, DeviceName)| Buffer::new(device, DType::U8, if guarded { 0 } else { *bytes });
+    let arenas: Vec<Buffer> = plan.arenas.iter().map(arena).collect::<Result<_>>()?;
     let mut made: Vec<Option<BufferArg>> = Vec::new();
     for b in &plan.buffers {
         let used = b.dtype != DType::VOID;
@@ -369,7 +377,9 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         } else {
             let buffer = match b.role {
                 Role::Input(i) => Buffer::of(&inputs[i]),
-                Role::Temporary(block) => blocks[block].clone(),
+                // Each in memory of its own, so that a kernel that leaves it faults.
+                Role::Temporary { .. } if guarded => Buffer::new(&b.device, b.dtype, b.len)?,
+                Role::Temporary { arena, offset } => arenas[arena].bytes_from(offset, b.dtype, b.len),
                 Role::Output | Role::Values => Buffer::new(&b.device, b.dtype, b.len)?,
             };
             Some(BufferArg { buffer, dtype: b.dtype, len: b.len, role: b.role.clone() })

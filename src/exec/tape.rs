@@ -13,7 +13,8 @@ use crate::ir::DeviceName;
 use crate::lower::Launch;
 use crate::runtime::buffer::writing;
 use crate::runtime::{Addresses, Buffer, Call, Device, Entry, Graph, Memory, Place, pool};
-use crate::schedule::{Role, Values};
+use crate::schedule::memory::{self, Lifetime};
+use crate::schedule::{PlannedMemory, Role, Values};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -93,23 +94,12 @@ impl TapeStep {
     }
 }
 
-/// What a tape's values between steps take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TapeMemory {
-    /// Bytes of all values between steps, each in memory of its own.
-    pub separate: usize,
-    /// Bytes that they have together.
-    pub arena: usize,
-    /// The most that live at one time: no plan takes less.
-    pub peak: usize,
-}
-
 /// Steps that are ready to be run again.
 pub struct Tape {
     slots: Vec<Slot>,
     steps: Vec<TapeStep>,
     parts: Vec<Part>,
-    memory: TapeMemory,
+    memory: PlannedMemory,
     /// What each device does in the steps that are not run one by one; those count themselves.
     together: Vec<(DeviceName, Counters)>,
     /// The addresses of the host's kernels, one after the other; filled in at each run.
@@ -136,9 +126,6 @@ struct Command {
     /// Where what its device does is counted.
     device: usize,
 }
-
-/// The places of temporaries start at multiples of this, which is more than any vector needs.
-const ALIGN: usize = 256;
 
 impl Tape {
     /// Makes the steps ready. Without `graphs` those of a GPU are launched one by one.
@@ -279,7 +266,7 @@ impl Tape {
         self.steps.is_empty()
     }
     /// What its values between steps take.
-    pub fn memory(&self) -> TapeMemory {
+    pub fn memory(&self) -> PlannedMemory {
         self.memory
     }
     /// The slots that steps write.
@@ -350,8 +337,7 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
 }
 
 /// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.
-fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, TapeMemory)> {
-    let mut lives: Vec<(usize, Life)> = Vec::new();
+fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, PlannedMemory)> {
     // The first and the last step that names each slot.
     let mut named: Vec<Option<(usize, usize)>> = vec![None; slots.len()];
     for (i, step) in steps.iter().enumerate() {
@@ -359,88 +345,19 @@ fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, TapeMe
             named[at.slot] = Some((named[at.slot].map_or(i, |n| n.0), i));
         }
     }
+    let (mut numbers, mut lives) = (Vec::new(), Vec::new());
     for (i, slot) in slots.iter().enumerate() {
         let Slot::Temporary { device, bytes } = slot else { continue };
         let (first, last) = named[i].unwrap_or((0, 0));
-        lives.push((i, Life { bytes: bytes.next_multiple_of(ALIGN).max(ALIGN), device: device.clone(), first, last }));
+        numbers.push(i);
+        lives.push(Lifetime { bytes: *bytes, device: device.clone(), first, last });
     }
-    let mut memory = TapeMemory { separate: lives.iter().map(|l| l.1.bytes).sum(), ..TapeMemory::default() };
-    let mut devices: Vec<DeviceName> = lives.iter().map(|l| l.1.device.clone()).collect();
-    devices.sort();
-    devices.dedup();
-    for device in devices {
-        let here: Vec<&(usize, Life)> = lives.iter().filter(|l| l.1.device == device).collect();
-        let (offsets, size) = arrange(&here.iter().map(|l| &l.1).collect::<Vec<_>>());
-        memory.arena += size;
-        memory.peak += (0..steps.len()).map(|i| here.iter().filter(|l| l.1.at(i)).map(|l| l.1.bytes).sum()).max().unwrap_or(0);
-        let arena = Buffer::new(&device, DType::U8, size)?;
-        for ((slot, life), offset) in here.iter().zip(offsets) {
-            slots[*slot] = Slot::Own(arena.part(offset..offset + life.bytes));
-        }
+    let most = |device: &DeviceName| Device::named(device).map_or(usize::MAX, |d| d.target().buffer_bytes);
+    let places = memory::plan(&lives, &most);
+    let arena = |(bytes, device): &(usize, DeviceName)| Buffer::new(device, DType::U8, *bytes);
+    let arenas: Vec<Buffer> = places.arenas.iter().map(arena).collect::<Result<_>>()?;
+    for ((slot, life), (arena, offset)) in numbers.into_iter().zip(lives).zip(places.at) {
+        slots[slot] = Slot::Own(arenas[arena].part(offset..offset + life.bytes));
     }
-    Ok((slots, memory))
-}
-
-/// How long a temporary lives.
-#[derive(Clone, Debug)]
-struct Life {
-    bytes: usize,
-    device: DeviceName,
-    first: usize,
-    last: usize,
-}
-
-impl Life {
-    fn at(&self, step: usize) -> bool {
-        (self.first..=self.last).contains(&step)
-    }
-    fn meets(&self, other: &Life) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
-/// An offset for each, and the size of all: the largest first, each at the lowest place where nobody is that it meets.
-fn arrange(lives: &[&Life]) -> (Vec<usize>, usize) {
-    let mut order: Vec<usize> = (0..lives.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first, i));
-    let mut offsets = vec![0; lives.len()];
-    let mut done: Vec<usize> = Vec::new();
-    for i in order {
-        let mut taken: Vec<(usize, usize)> =
-            done.iter().filter(|&&j| lives[i].meets(lives[j])).map(|&j| (offsets[j], offsets[j] + lives[j].bytes)).collect();
-        taken.sort_unstable();
-        let mut at = 0;
-        for (start, end) in taken {
-            if at + lives[i].bytes <= start {
-                break;
-            }
-            at = at.max(end);
-        }
-        offsets[i] = at;
-        done.push(i);
-    }
-    let size = lives.iter().zip(&offsets).map(|(l, o)| o + l.bytes).max().unwrap_or(0);
-    (offsets, size)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn life(bytes: usize, first: usize, last: usize) -> Life {
-        Life { bytes, device: DeviceName::new("CPU"), first, last }
-    }
-
-    #[test]
-    fn those_that_meet_do_not_share_and_those_that_do_not_may() {
-        let lives = [life(512, 0, 1), life(512, 2, 3), life(256, 1, 2), life(1024, 4, 4), life(256, 0, 4)];
-        let (offsets, size) = arrange(&lives.iter().collect::<Vec<_>>());
-        for (i, a) in lives.iter().enumerate() {
-            for (j, b) in lives.iter().enumerate().skip(i + 1) {
-                let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
-                assert!(apart || !a.meets(b), "{i} and {j} at {offsets:?}");
-            }
-        }
-        assert_eq!(size, 1280, "{offsets:?}");
-    }
+    Ok((slots, places.memory))
 }

@@ -164,6 +164,11 @@ pub fn cached_bytes() -> usize {
     global().state().cached
 }
 
+/// Is each buffer against an inaccessible page?
+pub fn is_guarded() -> bool {
+    global().guard
+}
+
 /// Gives all kept blocks back to the system.
 pub fn clear_cache() {
     global().clear();

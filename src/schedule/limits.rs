@@ -5,7 +5,7 @@
 
 use super::kernels::{Group, loaded};
 use super::ranges::{Ranged, Stored, flat, load};
-use super::{BufferInfo, Role};
+use super::{BufferInfo, UNPLACED};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -135,7 +135,7 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         };
         let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
         let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
-        buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: Role::Temporary(0) }));
+        buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: UNPLACED }));
         s.value = value;
         return Some(Stored { node: s.node.clone(), number, index: flat(&new, &shape), ranges: new, value: u.substitute(&map) });
     }

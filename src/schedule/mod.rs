@@ -7,7 +7,7 @@ mod cache;
 mod cost;
 mod kernels;
 mod limits;
-mod memory;
+pub mod memory;
 mod order;
 mod prepare;
 mod ranges;
@@ -19,6 +19,7 @@ mod values;
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
 pub use limits::Room;
+pub use memory::PlannedMemory;
 pub use prepare::PREPARE;
 pub use shards::{Layout, even, layout};
 pub use sums::SUMS;
@@ -27,6 +28,7 @@ pub use values::Values;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked};
+use memory::Places;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,11 +57,19 @@ pub enum Role {
     Input(usize),
     /// A result, in memory of its own.
     Output,
-    /// A value between kernels, in this block of the memory plan.
-    Temporary(usize),
+    /// A value between kernels, in the memory plan.
+    Temporary {
+        /// The number of its arena.
+        arena: usize,
+        /// The byte where it begins there.
+        offset: usize,
+    },
     /// The values of a kernel's variables. No plan has it: it is made for a run.
     Values,
 }
+
+/// A value between kernels that has no place yet.
+const UNPLACED: Role = Role::Temporary { arena: 0, offset: 0 };
 
 /// One thing to run.
 #[derive(Clone, Debug)]
@@ -128,8 +138,10 @@ pub struct Plan {
     pub outputs: Vec<Option<Output>>,
     /// For each request over several devices, how its parts lie.
     pub layouts: Vec<Option<Layout>>,
-    /// Bytes and device of each block of temporaries.
-    pub blocks: Vec<(usize, DeviceName)>,
+    /// Bytes and device of each arena of temporaries.
+    pub arenas: Vec<(usize, DeviceName)>,
+    /// What temporaries take.
+    pub memory: PlannedMemory,
     /// The time that each pass took when the plan was made.
     pub times: [Duration; 4],
 }
@@ -252,7 +264,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
             } else if keep.contains(&n) {
                 Role::Output
             } else {
-                Role::Temporary(0)
+                UNPLACED
             };
             let device = match u.arg() {
                 Arg::Param { device, .. } => device.clone(),
@@ -266,7 +278,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
         for (&n, (dtype, shape)) in k.writes.iter().zip(&kernel.outputs) {
             let device = device[&k.node.id()].clone();
-            let spare = || BufferInfo { dtype: *dtype, len: shape.iter().product(), device, role: Role::Temporary(0) };
+            let spare = || BufferInfo { dtype: *dtype, len: shape.iter().product(), device, role: UNPLACED };
             buffers[n].get_or_insert_with(spare);
         }
     }
@@ -288,10 +300,14 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
     reuse::narrow(&mut groups, &taken);
-    let steps = order::steps(&groups, &ranged, &taken, &|u| device[&u.id()].clone());
-    let (buffers, blocks) = place(&steps, buffers, inputs);
+    let between = |n: usize| match &buffers[n] {
+        Some(info) if info.role == UNPLACED => info.len * info.dtype.itemsize(),
+        _ => 0,
+    };
+    let steps = order::steps(&groups, &ranged, &taken, &between, &device_of);
+    let (buffers, Places { arenas, memory, .. }) = place(&steps, buffers, &|d| room(d).bytes);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
-    Plan { steps, buffers, outputs, layouts, blocks, times: [preparing, ranging, grouping, lap()] }
+    Plan { steps, buffers, outputs, layouts, arenas, memory, times: [preparing, ranging, grouping, lap()] }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
@@ -358,39 +374,36 @@ fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
     written
 }
 
-/// Numbers the buffers that are in use and places the temporaries.
-fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, inputs: usize) -> (Vec<BufferInfo>, Vec<(usize, DeviceName)>) {
+/// Numbers the buffers that are in use and places the temporaries. `most` says how long an arena of a device may be.
+fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, most: &dyn Fn(&DeviceName) -> usize) -> (Vec<BufferInfo>, Places) {
     let mut lives: Vec<memory::Lifetime> = Vec::new();
     let mut life_of: FxHashMap<usize, usize> = FxHashMap::default();
     for (i, step) in steps.iter().enumerate() {
         for n in step.writes().into_iter().chain(step.reads()) {
-            let Some(info) = &buffers[n] else { continue };
-            if n < inputs || info.role == Role::Output {
-                continue;
-            }
-            let size = info.len * info.dtype.itemsize();
+            let Some(info) = buffers[n].as_ref().filter(|b| b.role == UNPLACED) else { continue };
+            let bytes = info.len * info.dtype.itemsize();
             let l = *life_of.entry(n).or_insert_with(|| {
-                lives.push(memory::Lifetime { size, device: info.device.clone(), first: i, last: i });
+                lives.push(memory::Lifetime { bytes, device: info.device.clone(), first: i, last: i });
                 lives.len() - 1
             });
             lives[l].last = i;
         }
     }
-    let (places, blocks) = memory::plan(&lives);
+    let places = memory::plan(&lives, most);
     let none = BufferInfo { dtype: DType::VOID, len: 0, device: DeviceName::new(""), role: Role::Output };
     let buffers = buffers
         .into_iter()
         .enumerate()
         .map(|(n, b)| {
             let mut b = b.unwrap_or_else(|| none.clone());
-            match (&b.role, life_of.get(&n)) {
-                (Role::Temporary(_), Some(l)) => b.role = Role::Temporary(places[*l]),
-                // It was merged into its reader, and nobody else wants it.
-                (Role::Temporary(_), None) => return none.clone(),
-                _ => {}
+            if b.role == UNPLACED {
+                // One without a life was merged into its reader, and nobody else wants it.
+                let Some(l) = life_of.get(&n) else { return none.clone() };
+                let (arena, offset) = places.at[*l];
+                b.role = Role::Temporary { arena, offset };
             }
             b
         })
         .collect();
-    (buffers, blocks)
+    (buffers, places)
 }

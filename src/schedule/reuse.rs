@@ -1,7 +1,7 @@
 //! Writing in place: an output may be stored in the memory of an input whose content nobody needs after this run.
 
 use super::kernels::{self, Group};
-use super::order::sequence;
+use super::order::has_order;
 use super::ranges::Ranged;
 use super::{BufferInfo, Role};
 use crate::ir::{Arg, Op, UOp, toposort};
@@ -47,7 +47,7 @@ pub fn take_over(
         taken.push(TakeOver { input, writer, readers });
         let before = groups.to_vec();
         rename(groups, number, input);
-        if sequence(groups, ranged, &taken).is_some() {
+        if has_order(groups, ranged, &taken) {
             numbers[o] = Some(input);
             buffers[number] = None;
         } else {

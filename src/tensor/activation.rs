@@ -12,7 +12,8 @@ impl Tensor {
     /// ```
     pub fn relu(&self) -> Tensor {
         let y = self.lt(0).where_(0, self);
-        if self.is_floating_point() { self.gt(0).where_(&y, y.detach()) } else { y }
+        // The gradient looks at the result, which is there anyway, and so the element itself is not kept for it.
+        if self.is_floating_point() { y.gt(0).where_(&y, y.detach()) } else { y }
     }
     /// Between 0 and 6.
     ///

@@ -20,13 +20,13 @@ pub fn run(words: &[String]) -> ExitCode {
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
         Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
-        Some((&("gpu" | "beam" | "jit"), rest)) => rest.iter().all(|w| !w.starts_with('-')),
+        Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => rest.iter().all(|w| !w.starts_with('-')),
         Some((&("kernels" | "kernel_compile"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit or cpu, which may be followed by names of workloads, cpu also by --quick; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
+            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory or cpu, which may be followed by names of workloads, cpu also by --quick; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
         );
     }
     let quick = words.contains(&"--quick");
@@ -55,6 +55,7 @@ pub fn run(words: &[String]) -> ExitCode {
             "gpu" => crate::gpu::figures(&words[1..]),
             "beam" => crate::beam::figures(&words[1..]),
             "jit" => crate::jit::figures(&words[1..]),
+            "memory" => crate::memory::figures(&words[1..]),
             _ => crate::kernel_compile::figures(),
         };
         return match figures {

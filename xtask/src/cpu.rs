@@ -88,15 +88,22 @@ fn mnist(b: &Bench) -> Result<()> {
 
 /// What does one such step, as a program that trains does, and returns the loss.
 pub fn mnist_step() -> Result<impl FnMut() -> Result<Tensor>> {
+    Ok(mnist_training()?.0)
+}
+
+/// The same, and how many parameters there are.
+pub fn mnist_training() -> Result<(impl FnMut() -> Result<Tensor>, usize)> {
     let net = kernels::mnist();
+    let parameters = net.num_parameters();
     let (x, y) = (random(&[512, 1, 28, 28])?, (random(&[512])? * 10.0).cast(DType::I32).contiguous().realize()?);
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
-    Ok(move || {
+    let step = move || {
         let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
         loss.backward();
         optimizer.step()?;
         Ok(loss)
-    })
+    };
+    Ok((step, parameters))
 }
 
 fn ms(t: Duration) -> f64 {

@@ -2,7 +2,6 @@
 
 use crate::bench::Figure;
 use crate::{cpu, models};
-use picograd::runtime::memory;
 use picograd::{Bound, Device, Jit, Result, Tensor, exec, no_grad};
 use std::time::{Duration, Instant};
 
@@ -22,8 +21,6 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         let mut inner = cpu::mnist_step()?;
         let mut step = Jit::new(move |()| inner());
         both("mnist_step", &device, || plain().map(drop), || step.call(()).map(drop))?;
-        let stats = step.stats().expect("captured by now");
-        memory_lines("mnist_step", &stats);
     }
     if wants("gpt2_decode") {
         let weights = models::Weights::default();
@@ -31,8 +28,6 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         let next = |x: &Tensor| no_grad(|| models::gpt2_with(&weights, x, 64));
         let mut step = Jit::new(|x: Tensor| Ok(next(&x)));
         both("gpt2_decode", &device, || next(&token).realize().map(drop), || step.call(token.clone()).map(drop))?;
-        let stats = step.stats().expect("captured by now");
-        memory_lines("gpt2_decode", &stats);
     }
     if wants("gpt2_cache") {
         cached(&device)?;
@@ -122,12 +117,4 @@ fn best(device: &Device, mut f: impl FnMut() -> Result<()>) -> Result<Duration> 
         runs += 1;
     }
     Ok(best)
-}
-
-fn memory_lines(name: &str, stats: &picograd::tensor::JitStats) {
-    let mb = |bytes: usize| bytes as f64 / 1e6;
-    let m = stats.memory;
-    Figure::in_suite("jit", format!("{name}_arena"), mb(m.arena), "MB").with("apart", mb(m.separate)).with("at_once", mb(m.peak)).print();
-    Figure::in_suite("jit", format!("{name}_steps"), stats.steps as f64, "kernels").print();
-    Figure::in_suite("jit", format!("{name}_held"), mb(memory::live_bytes()), "MB").print();
 }

@@ -11,8 +11,10 @@ mod jit;
 mod kernel_compile;
 mod kernels;
 mod limits;
+mod memory;
 mod models;
 mod package;
+mod resnet;
 mod suite;
 
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ usage: cargo xtask TASK
   bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less time,
                    names or parts of them for some of the workloads
   bench gpu        speed of kernels on the default device
+  bench jit        what capturing functions gains, on the default device
+  bench memory     the most memory that training steps and a decoded token have at one time, on the default device
   bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]

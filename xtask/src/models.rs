@@ -48,6 +48,10 @@ impl Weights {
         assert_eq!(made[i].shape(), shape, "every turn asks for the same");
         made[i].clone()
     }
+    /// The elements of all of them.
+    pub fn elements(&self) -> usize {
+        self.made.borrow().iter().map(Tensor::numel).sum()
+    }
 }
 
 /// The logits of the next token after one at hand and others that are in a cache, with these weights.

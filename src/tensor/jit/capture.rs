@@ -207,7 +207,7 @@ impl Slots {
                     self.by_id.insert(piece.id, at);
                     at
                 }
-                Role::Temporary(_) | Role::Values => At { slot: self.add(temporary()), offset: 0 },
+                Role::Temporary { .. } | Role::Values => At { slot: self.add(temporary()), offset: 0 },
             }));
         }
         // A part of a buffer is a storage of its own.
@@ -360,15 +360,7 @@ impl<R: JitOut> Captured<R> {
         let Slots { slots, sources, outside, .. } = slots;
         let tape = Tape::new(slots, steps, graphs)?;
         if env::config()?.debug >= 1 {
-            let m = tape.memory();
-            let mb = |bytes: usize| bytes as f64 / 1e6;
-            eprintln!(
-                "jit captured {} steps; values between them: {:.2} MB apart, {:.2} MB planned, {:.2} MB at the most at one time",
-                tape.len(),
-                mb(m.separate),
-                mb(m.arena),
-                mb(m.peak)
-            );
+            eprintln!("jit captured {} steps; {}", tape.len(), tape.memory());
         }
         Ok(Captured {
             tape,

@@ -20,9 +20,9 @@ pub use args::{JitArg, JitOut, Leaf};
 use super::Tensor;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::exec::TapeMemory;
 use crate::exec::record::{self, Mode};
 use crate::runtime::profile;
+use crate::schedule::PlannedMemory;
 use capture::Captured;
 use observe::observe;
 use print::{Difference, Print};
@@ -101,7 +101,7 @@ pub struct JitStats {
     /// Kernels and copies of a replay.
     pub steps: usize,
     /// What its values between kernels take.
-    pub memory: TapeMemory,
+    pub memory: PlannedMemory,
     /// How often a replay had to copy a tensor before it could write it in place, because somebody else held it.
     pub copies: u64,
 }
