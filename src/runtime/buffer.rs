@@ -4,7 +4,7 @@ use super::device::Device;
 use super::disk::{self, Mapping};
 use super::memory::HostBuffer;
 use super::profile;
-use super::usage::Taken;
+use super::usage::{Taken, Usage};
 use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
@@ -86,8 +86,9 @@ impl Buffer {
             asked: usize::MAX,
             held: super::memory::held_bytes(),
         })?;
-        let memory = Device::named(device)?.allocate(bytes)?;
-        Ok(Buffer::with(device, dtype, len, memory))
+        let opened = Device::named(device)?;
+        let memory = opened.allocate(bytes)?;
+        Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
     /// Memory filled with these bytes: whole elements. It needs no device that works, so that a tensor can be made before its device is found wanting.
@@ -103,7 +104,7 @@ impl Buffer {
             Memory::Remote(r) => upload(&**r, device, 0, bytes)?,
             Memory::Disk(_) | Memory::Null => {}
         }
-        Ok(Buffer::with(device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+        Ok(Buffer::with(Usage::of(device), device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
     }
 
     /// The elements of somebody else, in place where the device computes in the memory of the host, and copied elsewhere.
@@ -112,7 +113,7 @@ impl Buffer {
             return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
         }
         let memory = HostBuffer::lent(elements);
-        Ok(Buffer::with(device, T::DTYPE, memory.len() / T::DTYPE.itemsize(), Memory::Host(memory)))
+        Ok(Buffer::with(Usage::of(device), device, T::DTYPE, memory.len() / T::DTYPE.itemsize(), Memory::Host(memory)))
     }
 
     /// May kernels write to it, if nobody reads it?
@@ -123,17 +124,18 @@ impl Buffer {
     /// The bytes of a file, which stay there: see [`disk`].
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
         let mapping = Mapping::open(path)?;
-        Ok(Buffer::with(&disk::device(), DType::U8, mapping.len(), Memory::Disk(mapping)))
+        let device = disk::device();
+        Ok(Buffer::with(Usage::of(&device), &device, DType::U8, mapping.len(), Memory::Disk(mapping)))
     }
 
-    fn with(device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
+    fn with(usage: &'static Usage, device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let bytes = match &memory {
             Memory::Host(h) if !h.is_lent() => h.len(),
             Memory::Remote(_) => len * dtype.itemsize(),
             Memory::Host(_) | Memory::Disk(_) | Memory::Null => 0,
         };
-        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0), _taken: Taken::new(device, bytes) });
+        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0), _taken: Taken::new(usage, bytes) });
         Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
 

@@ -132,6 +132,7 @@ pub trait Executable: Send + Sync {
 pub struct Device {
     name: DeviceName,
     backend: Arc<dyn Backend>,
+    usage: &'static Usage,
 }
 
 /// What opens the device of a number, for an architecture, or for its own where none is named.
@@ -228,7 +229,7 @@ impl Device {
         let mut span = profile::span(|| format!("open {name}").into());
         let (_, opener) = parts.renderer.map_or_else(|| default_renderer(parts.kind), Ok)?;
         let backend = opener(parts.index, parts.arch.or_else(|| default_arch(parts.kind)).as_deref())?;
-        let device = Device { name: name.clone(), backend };
+        let device = Device { name: name.clone(), backend, usage: Usage::of(name) };
         span.note("about", || device.backend.describe().into());
         drop(span);
         if config.debug >= 1 {
@@ -291,7 +292,7 @@ impl Device {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn memory(&self) -> DeviceMemory {
-        let (live, peak) = Usage::of(&self.name).now();
+        let (live, peak) = self.usage.now();
         DeviceMemory { live, peak, held: self.backend.held(), limit: self.backend.limit() }
     }
 
@@ -314,6 +315,10 @@ impl Device {
     /// Waits until everything that was asked of it is done. Reading a tensor does so by itself; this is for measuring.
     pub fn synchronize(&self) -> Result<()> {
         self.backend.synchronize()
+    }
+    /// What its buffers take.
+    pub(super) fn usage(&self) -> &'static Usage {
+        self.usage
     }
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)

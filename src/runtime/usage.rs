@@ -65,11 +65,10 @@ pub(super) struct Taken(Option<(&'static Usage, usize)>);
 
 impl Taken {
     /// So many bytes of a device.
-    pub fn new(device: &DeviceName, bytes: usize) -> Taken {
+    pub fn new(usage: &'static Usage, bytes: usize) -> Taken {
         if bytes == 0 {
             return Taken(None);
         }
-        let usage = Usage::of(device);
         let live = usage.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         usage.peak.fetch_max(live, Ordering::Relaxed);
         profile::memory(&usage.device, live);

@@ -2,7 +2,7 @@
 
 use crate::bench::Figure;
 use crate::{cpu, models};
-use picograd::{Device, Jit, Result, Tensor, no_grad};
+use picograd::{Bound, Device, Jit, Result, Tensor, exec, no_grad};
 use std::time::{Duration, Instant};
 
 /// The kernels of the chain.
@@ -29,6 +29,30 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         let mut step = Jit::new(|x: Tensor| Ok(next(&x)));
         both("gpt2_decode", &device, || next(&token).realize().map(drop), || step.call(token.clone()).map(drop))?;
     }
+    if wants("gpt2_cache") {
+        cached(&device)?;
+    }
+    Ok(())
+}
+
+/// The longest text of the model with a cache.
+const LONGEST: usize = 1024;
+
+/// A token of GPT-2 small with a cache that grows: one captured function for all places.
+fn cached(device: &Device) -> Result<()> {
+    let (weights, cache) = (models::Weights::default(), models::Cache::new(LONGEST)?);
+    let token = weights.next(&[1, 1, 768]);
+    let mut step = Jit::new(|(x, at): (Tensor, Bound)| no_grad(|| models::gpt2_cached(&weights, &x, &cache, &at)));
+    let mut next = |place: usize| step.call((token.clone(), cache.at(place)?)).map(drop);
+    for place in 0..3 {
+        next(place)?;
+    }
+    let compiled = exec::counters().compiled;
+    for place in [63, LONGEST - 1] {
+        let time = best(device, || next(place))?;
+        Figure::in_suite("jit", format!("gpt2_cache_{}_jit", place + 1), time.as_secs_f64() * 1e3, "ms").print();
+    }
+    assert_eq!(exec::counters().compiled, compiled, "one set of kernels serves all places");
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use picograd::ir::DeviceName;
 use picograd::runtime::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
-use picograd::{DType, Tensor};
+use picograd::{Bound, DType, Result, Tensor, Variable};
 use std::cell::{Cell, RefCell};
 
 /// A tensor of f32 that is a new buffer.
@@ -21,12 +21,13 @@ pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
 
 /// The forward pass of GPT-2 small over 64 tokens, logits of all positions included, as memory of NULL.
 pub fn gpt2() -> Tensor {
-    gpt2_of(&input, 64, 0, false)
+    gpt2_of(&input, 64, false, &beside(&input, 0))
 }
 
 /// The logits of the next token on the default device, for some tokens after others that are in a cache. All weights are the same number.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
-    gpt2_of(&|shape| Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights"), tokens, past, true)
+    let input = |shape: &[usize]| Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights");
+    gpt2_of(&input, tokens, true, &beside(&input, past))
 }
 
 /// Weights that are made at the first turn through a model and are the same ones at every other. All are the same number.
@@ -58,14 +59,65 @@ pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
     // The first of the weights is the token.
     weights.turn.set(1);
     let first = Cell::new(true);
-    gpt2_of(&|shape| if first.replace(false) { token.clone() } else { weights.next(shape) }, 1, past, true)
+    let input = |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
+    gpt2_of(&input, 1, true, &beside(&input, past))
 }
 
-/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them.
-fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, past: usize, last: bool) -> Tensor {
-    const LAYERS: usize = 12;
-    const WIDTH: usize = 768;
-    const HEADS: usize = 12;
+/// The keys and values of the tokens so far, of each layer: `[longest, heads, width of a head]`, filled up to a place.
+pub struct Cache {
+    layers: Vec<[Tensor; 2]>,
+    place: Variable,
+}
+
+impl Cache {
+    /// An empty one.
+    pub fn new(longest: usize) -> Result<Cache> {
+        let empty = || Tensor::zeros([longest, HEADS, WIDTH / HEADS]).contiguous().realize();
+        let layers = (0..LAYERS).map(|_| Ok([empty()?, empty()?])).collect::<Result<_>>()?;
+        Ok(Cache { layers, place: Variable::new("place", 0, longest as i64 - 1)? })
+    }
+    /// The place of a token.
+    pub fn at(&self, place: usize) -> Result<Bound> {
+        self.place.bind(place as i64)
+    }
+}
+
+/// The logits of the next token after one at hand, which is put into a cache at its place, with these weights.
+pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &Bound) -> Result<Tensor> {
+    weights.turn.set(1);
+    let first = Cell::new(true);
+    let layer = Cell::new(0);
+    let attend = |q: &Tensor, k: Tensor, v: Tensor| -> Tensor {
+        let [keys, values] = &cache.layers[layer.replace(layer.get() + 1)];
+        let row = |t: Tensor| t.reshape([HEADS, WIDTH / HEADS]);
+        keys.set(at, row(k)).and_then(|()| values.set(at, row(v))).expect("the place is in the cache");
+        // [1, heads, tokens so far, width of a head]
+        let so_far = |t: &Tensor| t.i(..at + 1).permute([1, 0, 2]).unsqueeze(0);
+        q.scaled_dot_product_attention(&so_far(keys), &so_far(values), Attention::new())
+    };
+    let input = |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
+    Ok(gpt2_of(&input, 1, true, &attend))
+}
+
+const LAYERS: usize = 12;
+const WIDTH: usize = 768;
+const HEADS: usize = 12;
+
+/// What heads see of tokens before in a cache that is not filled further, and of the new ones.
+fn beside(input: &dyn Fn(&[usize]) -> Tensor, past: usize) -> impl Fn(&Tensor, Tensor, Tensor) -> Tensor {
+    move |q, mut k, mut v| {
+        let mut how = Attention::new();
+        if past > 0 {
+            [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+        } else {
+            how = how.causal();
+        }
+        q.scaled_dot_product_attention(&k, &v, how)
+    }
+}
+
+/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them. `attend` is what queries see of keys and values.
+fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, last: bool, attend: &dyn Fn(&Tensor, Tensor, Tensor) -> Tensor) -> Tensor {
     const VOCABULARY: usize = 50_257;
     let norm = |x: &Tensor| x.layernorm(-1, 1e-5) * input(&[WIDTH]) + input(&[WIDTH]);
     let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), Some(&input(&[to])));
@@ -74,14 +126,8 @@ fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, past: usize, last:
         let qkv = linear(&norm(&x), WIDTH, 3 * WIDTH);
         // [3, batch, heads, tokens, width of a head]
         let qkv = qkv.reshape([1, tokens, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
-        let [q, mut k, mut v] = [0, 1, 2].map(|i| qkv.i(i));
-        let mut how = Attention::new();
-        if past > 0 {
-            [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
-        } else {
-            how = how.causal();
-        }
-        let seen = q.scaled_dot_product_attention(&k, &v, how);
+        let [q, k, v] = [0, 1, 2].map(|i| qkv.i(i));
+        let seen = attend(&q, k, v);
         x = x + linear(&seen.transpose(1, 2).reshape([1, tokens, WIDTH]), WIDTH, WIDTH);
         let inner = linear(&norm(&x), WIDTH, 4 * WIDTH).gelu_tanh();
         x = x + linear(&inner, 4 * WIDTH, WIDTH);
