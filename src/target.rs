@@ -30,7 +30,7 @@ pub struct Target {
     pub local_bytes: usize,
     /// Most buffers of a kernel.
     pub max_buffers: usize,
-    /// Bytes up to which a buffer counts as one; a longer one counts as several.
+    /// Bytes up to which a buffer counts as one; a longer one, where there can be one, counts as several. Values between kernels have no more of them together.
     pub buffer_bytes: usize,
     /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
     pub fma: bool,

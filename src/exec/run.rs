@@ -399,8 +399,7 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
             }
             Step::Copy { to, from, start } => {
                 let (to, mut from) = (arg(to), arg(from));
-                // The memory of temporaries is bytes.
-                from.buffer = from.buffer.typed(from.dtype, from.len).part(*start..*start + to.len);
+                from.buffer = from.buffer.part(*start..*start + to.len);
                 from.len = to.len;
                 Ok(ScheduleItem::Copy { to, from })
             }

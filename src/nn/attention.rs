@@ -134,7 +134,8 @@ impl MultiHeadAttention {
                 return unfit("MultiHeadAttention", format_args!("[batch, length, {}]", self.size), x);
             }
         }
-        if key.size(1) != value.size(1) || query.size(0) != key.size(0) || query.size(0) != value.size(0) {
+        let sizes = |x: &Tensor| (x.max_shape()[0], x.max_shape()[1]);
+        if sizes(key) != sizes(value) || sizes(query).0 != sizes(key).0 {
             let msg = format!("queries {:?}, keys {:?} and values {:?} do not go together", query.shape(), key.shape(), value.shape());
             return Err(Error::Shape { op: "MultiHeadAttention", msg });
         }

@@ -49,7 +49,7 @@ impl Linear {
 impl Layer for Linear {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         let inputs = self.weight.size(-1);
-        if x.shape().last() != Some(&inputs) {
+        if x.max_shape().last() != Some(&inputs) {
             return unfit("Linear", format_args!("[…, {inputs}]"), x);
         }
         x.try_linear(&self.weight, self.bias.as_ref())

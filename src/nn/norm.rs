@@ -164,13 +164,13 @@ impl Layer for BatchNorm {
         let (mean, var) = match (&self.running_mean, &self.running_var) {
             (Some(mean), Some(var)) if !self.mode.is_training() => (per_channel(mean, x.ndim())?, per_channel(var, x.ndim())?),
             _ => {
-                let each = x.numel() / n.max(1);
-                if each < 2 && self.mode.is_training() {
-                    return unfit("BatchNorm", "two elements or more per channel in training", x);
-                }
                 let (mean, var) = x.batch_stats()?;
                 if self.mode.is_training() {
                     x.no_variables("BatchNorm in training", 0..x.ndim())?;
+                    let each = x.numel() / n.max(1);
+                    if each < 2 {
+                        return unfit("BatchNorm", "two elements or more per channel in training", x);
+                    }
                     self.track(&mean, &var, each)?;
                 }
                 (mean, var)
@@ -244,7 +244,7 @@ impl LayerNorm {
 
 /// The last axes of an input, if they have these sizes.
 fn last_axes(layer: &'static str, x: &Tensor, shape: &[usize]) -> Result<Vec<isize>> {
-    if !x.shape().ends_with(shape) {
+    if !x.max_shape().ends_with(shape) {
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
         return unfit(layer, format_args!("[…, {}]", sizes.join(", ")), x);
     }

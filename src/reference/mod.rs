@@ -99,12 +99,12 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         }
         // All of the greatest length, of which a reduce takes what is there.
         (Op::Slice, Arg::Slice(part)) => {
-            let (start, len) = (part.start.value() as usize, part.len.max() as usize);
+            let (start, len) = (part.start.now() as usize, part.len.max() as usize);
             let range = |(axis, &n): (usize, &usize)| if axis == part.axis { (start, start + len) } else { (0, n) };
             movement::shrink(src[0], &src[0].shape.iter().enumerate().map(range).collect::<Vec<_>>())
         }
         (Op::Reduce, Arg::Reduce { fold, axes }) => {
-            let there = |axis: usize| u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.value() as usize);
+            let there = |axis: usize| u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize);
             let ranges: Vec<(usize, usize)> =
                 (0..src[0].shape.len()).map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] })).collect();
             match u.src()[0].extents().is_empty() {

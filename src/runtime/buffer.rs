@@ -175,11 +175,6 @@ impl Buffer {
         assert!(range.start <= range.end && range.end <= self.0.len, "{range:?} is not inside {self:?}");
         self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
     }
-    /// The first bytes of it as elements of a dtype.
-    pub(crate) fn typed(&self, dtype: DType, len: usize) -> Buffer {
-        assert!(len * dtype.itemsize() <= self.bytes(), "{len} × {dtype} are not inside {self:?}");
-        self.view(self.0.offset, dtype, len)
-    }
     /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes need not be aligned, because they are only
     /// ever copied.
     pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {

@@ -65,7 +65,7 @@ pub struct Places {
 /// Values begin at multiples of this, which is more than any vector or binding needs.
 const ALIGN: usize = 256;
 
-/// Comparisons of two lifetimes that a plan may take: some ten milliseconds.
+/// Comparisons of two lifetimes that a plan may take, some ten milliseconds, unless there are so many values that one try takes more.
 const EFFORT: usize = 4_000_000;
 
 /// Orders that are tried at the most.

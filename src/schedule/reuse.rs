@@ -105,7 +105,9 @@ type Part = Vec<(UOp, UOp)>;
 /// The part that a store changes and the new value, where everything else keeps the old one and the part is a box that lies within the ranges.
 fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
     let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
-    let is_old = |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == *number && u.src()[0].src()[1] == *index;
+    // Without a gate, where it would be another value.
+    let is_old =
+        |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == *number && u.src()[0].src().len() == 2 && u.src()[0].src()[1] == *index;
     // The other way around, with a condition of one clause, it holds where the clause does not.
     let (new, negated) = if is_old(no) { (yes, false) } else { (no, true) };
     let inside = conditions(inside);
@@ -123,7 +125,8 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         bound.add_scaled(&sum, -1)?;
         bound.add_term(&ranges[at], 1)?;
         bound.settle();
-        if bound.terms.iter().any(|(t, _)| !t.ranges().is_empty() || t.op() == Op::Load) {
+        let is_fixed = |t: &UOp| t.ranges().is_empty() && !t.toposort().iter().any(|u| u.op() == Op::Load);
+        if !bound.terms.iter().all(|(t, _)| is_fixed(t)) {
             return None;
         }
         let side = if is_upper { &mut bounds[at].1 } else { &mut bounds[at].0 };

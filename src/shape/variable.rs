@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
@@ -26,6 +27,16 @@ pub struct Variable {
     name: Arc<str>,
     min: i64,
     max: i64,
+}
+
+thread_local! {
+    /// Has this thread read a value as a number?
+    static READ: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has this thread read the value of a bound since this was asked last?
+pub(crate) fn take_read() -> bool {
+    READ.replace(false)
 }
 
 fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
@@ -143,8 +154,16 @@ impl Bound {
     fn total(&self, of: impl Fn(&Term) -> i64) -> i64 {
         self.terms.iter().fold(self.plus, |sum, t| sum.saturating_add(t.times.saturating_mul(of(t))))
     }
-    /// The value now. Without one, as in a graph that was planned for all values, it is the greatest.
+    /// The value now. Without one, as in a graph that was planned for all values, it is the greatest. Inside a captured function that is an error of the
+    /// [`Jit`](crate::Jit): it would be the value of one call for all.
     pub fn value(&self) -> i64 {
+        if !self.terms.is_empty() {
+            READ.set(true);
+        }
+        self.now()
+    }
+    /// The same, for what makes no number of it that a graph would keep.
+    pub(crate) fn now(&self) -> i64 {
         self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
     }
     /// The least value that it can have.
@@ -207,7 +226,7 @@ impl fmt::Display for Bound {
             (_, 0) => {}
             (_, plus) => write!(f, "{plus:+}")?,
         }
-        if self.terms.iter().all(|t| t.value.is_some()) { write!(f, "={}", self.value()) } else { Ok(()) }
+        if self.terms.iter().all(|t| t.value.is_some()) { write!(f, "={}", self.now()) } else { Ok(()) }
     }
 }
 impl fmt::Debug for Bound {

@@ -318,8 +318,9 @@ impl Tensor {
         self.uop().shape().clone()
     }
     fn dim(&self, op: &'static str, axis: isize) -> Result<usize> {
-        let sizes = variable::sizes(&self.uop());
-        Ok(sizes[resolve_axis(op, axis, &sizes)?])
+        let uop = self.uop();
+        let axis = resolve_axis(op, axis, uop.shape())?;
+        Ok(uop.extent(axis).map_or(uop.shape()[axis], |e| e.value() as usize))
     }
     /// A literal of this tensor's dtype, of rank 0.
     fn literal(&self, value: impl Into<Const>) -> Tensor {

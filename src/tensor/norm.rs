@@ -190,7 +190,7 @@ impl Tensor {
     /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.
     fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();
-        if x.numel() == 0 {
+        if x.max_numel() == 0 {
             super::resolve_axis(op, axis, &x.dims())?;
             return Ok(x);
         }

@@ -61,7 +61,7 @@ impl Rows {
 
     /// All the steps, some of them in each kernel.
     fn network(mut self, steps: &[Step]) -> Result<Rows> {
-        for group in steps.chunks(fused(self.values.numel())) {
+        for group in steps.chunks(fused(self.values.max_numel())) {
             self = self.group(group)?;
         }
         Ok(self)

@@ -56,6 +56,7 @@ pub(super) const DEVICE_MAX_WORK_GROUP_SIZE: u32 = 0x1004;
 pub(super) const DEVICE_MAX_WORK_ITEM_SIZES: u32 = 0x1005;
 pub(super) const DEVICE_ADDRESS_BITS: u32 = 0x100D;
 pub(super) const DEVICE_SINGLE_FP_CONFIG: u32 = 0x101B;
+pub(super) const DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
 pub(super) const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
 pub(super) const DEVICE_LOCAL_MEM_SIZE: u32 = 0x1023;
 pub(super) const DEVICE_ENDIAN_LITTLE: u32 = 0x1026;

@@ -109,6 +109,8 @@ impl Cl {
             local_max: common.local_max.min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
             local_dims: [dim(0), dim(1), dim(2)],
             local_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
+            // Sizes are rounded up by an eighth at the most.
+            buffer_bytes: number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
             grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 { [u32::MAX as usize; 3] } else { common.grid_max },
             ..common
         };

@@ -107,6 +107,7 @@ impl MetalDevice {
             local_dims: [threads.width, threads.height, threads.depth],
             local_max: common.local_max.min(threads.width),
             local_bytes: device.maxThreadgroupMemoryLength(),
+            buffer_bytes: device.maxBufferLength(),
             ..common
         };
         let total = usize::try_from(device.recommendedMaxWorkingSetSize()).unwrap_or(usize::MAX);

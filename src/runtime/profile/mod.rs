@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// So many events are kept: some 150 MB, and about as much as a viewer takes.
+/// So many events are kept: 150 to 300 MB, and about as much as a viewer takes.
 const MOST: usize = 1_000_000;
 
 /// Writes the events up to now into a file; `PROFILE` says where all of them go when the process ends. Without `PROFILE` there are none, which is an error.

@@ -26,7 +26,6 @@ use crate::schedule::PlannedMemory;
 use capture::Captured;
 use observe::observe;
 use print::{Difference, Print};
-use replay::passed_values;
 use std::marker::PhantomData;
 
 /// A function that is captured. The first call runs it, the second runs it and writes down what it does, and from the third on that is replayed: one list of
@@ -65,12 +64,11 @@ use std::marker::PhantomData;
 /// - Tensors that the function makes and leaves somewhere without returning them keep what they had when it was captured.
 ///
 /// # What is an error
-/// Reading a value inside (`item`, `to_vec`, printing): it would be the value of one call for all. An argument of another shape, dtype or device, or another number.
+/// Reading a value inside (`item`, `to_vec`, printing), or the number that a variable is: it would be the value of one call for all. An argument of another shape, dtype or device, or another number.
 /// A function that does something else at each call, because a number of the host that it uses has changed: pass it as a tensor. Gradients that are left on
 /// parameters. The message names which.
 ///
-/// [Variables](crate::Variable) among the arguments may have another value at each call. The first time that one does the function is run once more, to see that
-/// the value is no number of the host in it.
+/// [Variables](crate::Variable) among the arguments may have another value at each call. Inside they are computed with; their values, and sizes that they are, are not read.
 ///
 /// A number of the host that changes *later* cannot be seen by a function that is not run: what changes between calls has to be an argument or a tensor, as the
 /// learning rate of an [`Optimizer`](crate::nn::optim::Optimizer) is.
@@ -88,8 +86,7 @@ enum Phase<R> {
     New,
     /// Called, and what that call did, and how often it did something else than the call before.
     Seen(Print, usize),
-    /// Captured, and the print of the call where arguments have variables that have had one value only: they might be numbers of the host in it.
-    Ready(Box<Captured<R>>, Option<Box<Print>>),
+    Ready(Box<Captured<R>>),
 }
 
 /// A function that does something else so often is not going to settle.
@@ -139,20 +136,11 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
             return (self.f)(args);
         }
         // A tensor that was a literal when the function was captured may have been assigned to since.
-        if matches!(&self.phase, Phase::Ready(captured, _) if captured.is_stale()) {
+        if matches!(&self.phase, Phase::Ready(captured) if captured.is_stale()) {
             self.phase = Phase::New;
         }
-        if let Phase::Ready(captured, print) = &mut self.phase {
-            let is_new = |print: &Print| -> Result<bool> {
-                let mut leaves = Vec::new();
-                args.visit(&mut |leaf| leaves.push(leaf));
-                Ok(print.is_new(&passed_values(&leaves)?))
-            };
-            match print.take_if(|print| is_new(print).unwrap_or(false)) {
-                // The function is run once more, to see that it does the same with another value.
-                Some(print) => self.phase = Phase::Seen(*print, 0),
-                None => return captured.replay(&args),
-            }
+        if let Phase::Ready(captured) = &mut self.phase {
+            return captured.replay(&args);
         }
         let jit = env::config()?.jit;
         let capture = jit > 0 && matches!(self.phase, Phase::Seen(..));
@@ -168,7 +156,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
         let mut results = Vec::new();
         result.each(&mut |t| results.push(t.raw()));
-        let mut print = Print::of(&observed, &results)?;
+        let print = Print::of(&observed, &results)?;
         let tries = match &self.phase {
             Phase::Seen(before, tries) => {
                 let difference = before.compare(&print);
@@ -177,13 +165,9 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
-                    print.follows(before);
                     // The call is done: where a replay cannot be had, for want of memory, the next call is another one.
                     match Captured::new(observed, &result, jit == 1) {
-                        Ok(captured) => {
-                            let unsettled = (!print.is_settled()).then(|| Box::new(print));
-                            self.phase = Phase::Ready(Box::new(captured), unsettled);
-                        }
+                        Ok(captured) => self.phase = Phase::Ready(Box::new(captured)),
                         Err(e) => {
                             if env::config()?.debug >= 1 {
                                 eprintln!("jit: not captured: {e}");
@@ -219,7 +203,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn is_captured(&self) -> bool {
-        matches!(self.phase, Phase::Ready(..))
+        matches!(self.phase, Phase::Ready(_))
     }
 
     /// What a replay runs and takes, once the function is captured.
@@ -236,7 +220,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     /// ```
     pub fn stats(&self) -> Option<JitStats> {
         match &self.phase {
-            Phase::Ready(captured, _) => Some(captured.stats()),
+            Phase::Ready(captured) => Some(captured.stats()),
             _ => None,
         }
     }

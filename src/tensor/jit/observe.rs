@@ -7,7 +7,7 @@ use crate::exec::record::{self, Mode, Recording};
 use crate::ir::{UOp, walk_values};
 use crate::runtime::Buffer;
 use crate::schedule::Values;
-use crate::shape::Bound;
+use crate::shape::{Bound, take_read};
 use crate::tensor::broadcast::has_data;
 use crate::tensor::realize::{is_stored, live, realize_all, storages};
 use crate::tensor::{Inner, Tensor};
@@ -107,7 +107,12 @@ pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> R
     let mut own = own.into_iter();
     let args = args.with_tensors(&mut || own.next().expect("a tensor for each"));
     let (done, recording) = record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
+        take_read();
         let result = f(args)?;
+        if mode == Mode::Sealed && take_read() {
+            let msg = "the value of a variable, or a size that it is, is read inside the function, where it would be that of one call for all; compute with the variable itself, as in `x / &n`";
+            return Err(Error::Jit(msg.into()));
+        }
         let assigned = record::assigned().into_iter().collect();
         let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
         let mut wanted: Vec<Tensor> = Vec::new();

@@ -7,17 +7,12 @@ use crate::runtime::{Buffer, Memory};
 use crate::schedule::Values;
 use crate::tensor::realize::storages;
 use rustc_hash::{FxHashMap, FxHasher};
-use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The print of a call.
 pub(super) struct Print {
     runs: Vec<(UOp, Vec<Input>)>,
-    /// Variables of arguments, with their values.
-    passed: Values,
-    /// Those that had other values in a call before that did the same.
-    varied: BTreeSet<Arc<str>>,
     /// Variables that are no arguments, with their values.
     values: Vec<(Arc<str>, i64)>,
     /// What results and the tensors that were assigned to hold in the end.
@@ -152,21 +147,7 @@ impl Print {
         }
         let values = all.iter().filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.clone(), v)).collect();
         let draws = observed.recording.draws.iter().map(|d| d.numbers).collect();
-        Ok(Print { runs, passed, varied: BTreeSet::new(), values, ends, draws, given })
-    }
-
-    /// Notes that a call before did the same: its variables may have other values from now on.
-    pub(super) fn follows(&mut self, before: &Print) {
-        let others = self.passed.iter().filter(|(name, value)| before.passed.get(name) != Some(*value)).map(|(name, _)| name.clone());
-        self.varied = before.varied.iter().cloned().chain(others).collect();
-    }
-    /// Has every variable of the arguments had two values, so that none is a number of the host in what was captured?
-    pub(super) fn is_settled(&self) -> bool {
-        self.passed.iter().all(|(name, _)| self.varied.contains(name))
-    }
-    /// Are these values that it is not known to be for?
-    pub(super) fn is_new(&self, values: &Values) -> bool {
-        values.iter().any(|(name, value)| self.passed.get(name) != Some(value) && !self.varied.contains(name))
+        Ok(Print { runs, values, ends, draws, given })
     }
 
     pub(super) fn compare(&self, now: &Print) -> Difference {

@@ -147,7 +147,14 @@ impl<R: JitOut> Captured<R> {
 
     /// The values of variables: those of arguments, and of others those that they had when it was captured. A tensor around the function with another is an error.
     fn values_now(&self, leaves: &[Leaf]) -> Result<Values> {
-        let mut values = passed_values(leaves)?;
+        let mut values = Values::default();
+        for leaf in leaves {
+            match leaf {
+                Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
+                Leaf::Variable(bound) => values.insert_bound(bound)?,
+                Leaf::Host(_) | Leaf::Length(_) => {}
+            }
+        }
         values.complete(&self.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
         Ok(values)
@@ -191,19 +198,6 @@ impl Outside {
         }
         Ok(buffer)
     }
-}
-
-/// The variables that arguments have values for.
-pub(super) fn passed_values(leaves: &[Leaf]) -> Result<Values> {
-    let mut values = Values::default();
-    for leaf in leaves {
-        match leaf {
-            Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
-            Leaf::Variable(bound) => values.insert_bound(bound)?,
-            Leaf::Host(_) | Leaf::Length(_) => {}
-        }
-    }
-    Ok(values)
 }
 
 /// The storage of a part.
