@@ -56,7 +56,7 @@ impl From<Gain> for f64 {
 /// Evenly over ±1/√inputs, what most layers start with.
 pub(super) fn default_weight(shape: impl Into<Sizes>, inputs: usize) -> Tensor {
     let bound = if inputs == 0 { 0.0 } else { 1.0 / (inputs as f64).sqrt() };
-    Tensor::uniform(shape, -bound, bound)
+    Tensor::uniform(shape.into(), -bound, bound)
 }
 
 /// Evenly over ±gain·√(6/(inputs + outputs)), after Glorot and Bengio (2010).
@@ -154,7 +154,7 @@ pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high
     // Evenly over what the error function makes of the borders, then back by its inverse.
     let scale = std * std::f64::consts::SQRT_2;
     let border = |x: f64| Tensor::new(((x - mean) / scale) as f32).erf();
-    let even = border(low).lerp(&border(high), Tensor::rand(shape));
+    let even = border(low).lerp(&border(high), Tensor::rand(shape.into()));
     (inverse_erf(&even) * scale + mean).clamp(low, high)
 }
 

@@ -1,9 +1,9 @@
 //! What methods take: lists of sizes, axes to fold, values per spatial axis. Each is a small struct that many Rust types convert into, so that
 //! `[2, -1]`, `&shape`, `vec![2, 3]` and `5` all read well at a call.
 
-use super::{resolve_axis, wrong_shape};
+use super::{Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, checked_numel};
+use crate::shape::{Bound, Dims, checked_numel};
 use smallvec::SmallVec;
 use std::ops::RangeFull;
 
@@ -103,6 +103,120 @@ impl Sizes {
             axes.push(resolved);
         }
         Ok(axes)
+    }
+}
+
+/// The sizes of a tensor, which may be variables: whatever [`Sizes`] takes, a bound variable, or a tuple of numbers and bound variables.
+///
+/// ```
+/// use picograd::{Tensor, Variable};
+/// let n = Variable::new("n", 1, 8)?.bind(3)?;
+/// let x = Tensor::ones((&n, 4));
+/// assert_eq!((x.shape(), x.max_shape(), x.sum(..).item::<f32>()?), (vec![3, 4], vec![8, 4], 12.0));
+/// assert_eq!(x.reshape((&n, 2, -1)).shape(), [3, 2, 2]);
+/// assert_eq!(Tensor::new([7]).expand(&n + 1).to_vec::<i32>()?, [7; 4]);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// The greatest sizes.
+    pub(super) sizes: Sizes,
+    /// Axes whose sizes are variables.
+    bounds: Vec<(usize, Bound)>,
+}
+
+from_lists! { Shape, |list| Shape { sizes: Sizes(list), bounds: Vec::new() } }
+
+impl From<Sizes> for Shape {
+    fn from(sizes: Sizes) -> Shape {
+        Shape { sizes, bounds: Vec::new() }
+    }
+}
+impl From<&Bound> for Shape {
+    fn from(bound: &Bound) -> Shape {
+        Shape::from((bound,))
+    }
+}
+impl From<Bound> for Shape {
+    fn from(bound: Bound) -> Shape {
+        Shape::from((bound,))
+    }
+}
+
+/// One size of a [`Shape`]: a number, or a variable.
+pub enum Size {
+    /// A number; what -1 means is the method's to say.
+    Number(isize),
+    /// A bound variable, or a sum of some.
+    Bound(Bound),
+}
+impl<T: Int> From<T> for Size {
+    fn from(n: T) -> Size {
+        Size::Number(n.int())
+    }
+}
+impl From<&Bound> for Size {
+    fn from(bound: &Bound) -> Size {
+        Size::Bound(bound.clone())
+    }
+}
+impl From<Bound> for Size {
+    fn from(bound: Bound) -> Size {
+        Size::Bound(bound)
+    }
+}
+
+impl FromIterator<Size> for Shape {
+    fn from_iter<I: IntoIterator<Item = Size>>(sizes: I) -> Shape {
+        let mut shape = Shape::from(());
+        for (axis, size) in sizes.into_iter().enumerate() {
+            shape.sizes.0.push(match &size {
+                Size::Number(n) => *n,
+                // One that is out of bounds is said to be where it is cut.
+                Size::Bound(b) => isize::try_from(b.max().max(0)).unwrap_or(isize::MAX),
+            });
+            if let Size::Bound(b) = size {
+                shape.bounds.push((axis, b));
+            }
+        }
+        shape
+    }
+}
+
+macro_rules! shapes_of_tuples {
+    ($($t:ident $i:tt),*) => {
+        impl<$($t: Into<Size>),*> From<($($t,)*)> for Shape {
+            fn from(sizes: ($($t,)*)) -> Shape {
+                [$(sizes.$i.into()),*].into_iter().collect()
+            }
+        }
+    };
+}
+shapes_of_tuples!(A 0);
+shapes_of_tuples!(A 0, B 1);
+shapes_of_tuples!(A 0, B 1, C 2);
+shapes_of_tuples!(A 0, B 1, C 2, D 3);
+shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4);
+shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+impl Shape {
+    /// A tensor of the greatest sizes, cut to the variables. An axis that is not to be cut has to be of that variable already.
+    pub(super) fn cut(&self, op: &'static str, whole: Tensor, may_cut: impl Fn(usize) -> bool) -> Result<Tensor> {
+        let mut t = whole;
+        for (axis, bound) in &self.bounds {
+            let now = t.uop().extent(*axis).cloned();
+            t = match now {
+                Some(extent) if extent == *bound => t,
+                // A variable that can be one number only is that number.
+                None if bound.min() == bound.max() => t,
+                None if may_cut(*axis) => t.part(op, *axis, Bound::number(0), bound.clone())?,
+                other => {
+                    let size = other.unwrap_or(Bound::number(t.dims()[*axis] as i64));
+                    return wrong_shape(op, format!("axis {axis} would have the size {bound}, and has {size}"));
+                }
+            };
+        }
+        Ok(t)
     }
 }
 

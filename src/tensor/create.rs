@@ -2,7 +2,7 @@
 
 use super::broadcast::{Operand, cast_uop};
 use super::realize::{buffer, default_device};
-use super::{Sizes, Tensor, wrong_shape};
+use super::{Shape, Sizes, Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -174,7 +174,7 @@ impl Tensor {
         /// assert_eq!(Tensor::full([2, 2], 7i32).to_vec::<i32>()?, [7, 7, 7, 7]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn full | try_full(shape: impl Into<Sizes>, value: impl Element) -> Tensor {
+        pub fn full | try_full(shape: impl Into<Shape>, value: impl Element) -> Tensor {
             filled("full", &shape.into(), scalar_of(value))
         }
 
@@ -185,7 +185,7 @@ impl Tensor {
         /// assert_eq!(Tensor::zeros([2]).to_vec::<f32>()?, [0.0, 0.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn zeros | try_zeros(shape: impl Into<Sizes>) -> Tensor {
+        pub fn zeros | try_zeros(shape: impl Into<Shape>) -> Tensor {
             filled("zeros", &shape.into(), scalar_of(0f32))
         }
 
@@ -196,7 +196,7 @@ impl Tensor {
         /// assert_eq!(Tensor::ones([2]).to_vec::<f32>()?, [1.0, 1.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn ones | try_ones(shape: impl Into<Sizes>) -> Tensor {
+        pub fn ones | try_ones(shape: impl Into<Shape>) -> Tensor {
             filled("ones", &shape.into(), scalar_of(1f32))
         }
 
@@ -209,7 +209,7 @@ impl Tensor {
         /// assert_eq!(x.to_vec::<f32>()?, [5.0, 5.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn empty | try_empty(shape: impl Into<Sizes>) -> Tensor {
+        pub fn empty | try_empty(shape: impl Into<Shape>) -> Tensor {
             filled("empty", &shape.into(), scalar_of(0f32))
         }
 
@@ -222,7 +222,7 @@ impl Tensor {
         /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn invalids | try_invalids(shape: impl Into<Sizes>) -> Tensor {
+        pub fn invalids | try_invalids(shape: impl Into<Shape>) -> Tensor {
             Tensor::try_empty(shape)
         }
 
@@ -410,7 +410,7 @@ impl Tensor {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
             Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
         };
-        self.as_much_of(super::or_panic(filled("full_like", &Sizes::from(&self.dims()), self.with(uop))))
+        self.as_much_of(super::or_panic(filled("full_like", &Shape::from(&self.dims()), self.with(uop))))
     }
     /// Another name of [`full_like`](Self::full_like).
     ///
@@ -457,8 +457,8 @@ fn scalar_of<T: Element>(value: T) -> Tensor {
     scalar(value.to_const(), T::DTYPE)
 }
 
-fn filled(op: &'static str, shape: &Sizes, value: Tensor) -> Result<Tensor> {
-    super::broadcast::broadcast_to(op, &value, &shape.shape(op)?)
+fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
+    shape.cut(op, super::broadcast::broadcast_to(op, &value, &shape.sizes.shape(op)?)?, |_| true)
 }
 
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {

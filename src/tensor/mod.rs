@@ -98,7 +98,7 @@ mod sort;
 mod variable;
 mod winograd;
 
-pub use args::{Axes, Int, Sides, Sizes, Spatial, keepdim};
+pub use args::{Axes, Int, Shape, Sides, Size, Sizes, Spatial, keepdim};
 pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;

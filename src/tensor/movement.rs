@@ -3,7 +3,7 @@
 use super::broadcast::{Operand, promoted};
 use super::conv::{Window, windows};
 use super::create::iota;
-use super::{Axes, Sizes, Tensor, resolve_axis, wrong_shape};
+use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, Ranges};
 
@@ -18,9 +18,9 @@ impl Tensor {
         /// let wrong = x.try_reshape([4, 2]).unwrap_err();
         /// assert_eq!(wrong.to_string(), "reshape: [6] has 6 elements and [4, 2] has 8");
         /// ```
-        pub fn reshape | try_reshape(&self, shape: impl Into<Sizes>) -> Tensor {
-            let shape = shape.into().infer("reshape", &self.dims())?;
-            self.moved(Movement::Reshape(shape))
+        pub fn reshape | try_reshape(&self, shape: impl Into<Shape>) -> Tensor {
+            let shape = shape.into();
+            shape.cut("reshape", self.moved(Movement::Reshape(shape.sizes.infer("reshape", &self.dims())?))?, |_| false)
         }
 
         /// Another name of [`reshape`](Self::reshape).
@@ -30,7 +30,7 @@ impl Tensor {
         /// assert_eq!(Tensor::new([[1, 2]]).view([2, 1]).to_vec::<i32>()?, [1, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn view | try_view(&self, shape: impl Into<Sizes>) -> Tensor {
+        pub fn view | try_view(&self, shape: impl Into<Shape>) -> Tensor {
             self.try_reshape(shape)
         }
 
@@ -41,12 +41,13 @@ impl Tensor {
         /// assert_eq!(Tensor::new([[1], [2]]).expand([-1, 3]).to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn expand | try_expand(&self, shape: impl Into<Sizes>) -> Tensor {
+        pub fn expand | try_expand(&self, shape: impl Into<Shape>) -> Tensor {
             let (shape, from) = (shape.into(), self.dims());
-            let new = shape.0.len().saturating_sub(from.len());
+            let sizes = &shape.sizes.0;
+            let new = sizes.len().saturating_sub(from.len());
             let kept = |(i, &n): (usize, &isize)| if n == -1 && i >= new { from[i - new] as isize } else { n };
-            let full = Sizes(shape.0.iter().enumerate().map(kept).collect()).shape("expand")?;
-            super::broadcast::broadcast_to("expand", self, &full)
+            let full = Sizes(sizes.iter().enumerate().map(kept).collect()).shape("expand")?;
+            shape.cut("expand", super::broadcast::broadcast_to("expand", self, &full)?, |i| i < new || from[i - new] == 1)
         }
 
         /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
@@ -450,9 +451,10 @@ impl Tensor {
         /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).shrink_to([-1, 1]).to_vec::<i32>()?, [1, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Sizes>) -> Tensor {
-            let to = self.sizes_to("shrink_to", &shape.into())?;
-            self.moved(Movement::shrink(to.iter().map(|&m| (0, m))))
+        pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Shape>) -> Tensor {
+            let shape = shape.into();
+            let to = self.sizes_to("shrink_to", &shape.sizes)?;
+            shape.cut("shrink_to", self.moved(Movement::shrink(to.iter().map(|&m| (0, m))))?, |_| true)
         }
     }
 

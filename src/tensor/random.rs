@@ -6,7 +6,7 @@
 use super::create::iota;
 use super::elementwise::pair;
 use super::realize::{buffer, default_device, storages};
-use super::{Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
+use super::{Shape, Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::exec::record;
@@ -75,19 +75,19 @@ fn unit(word: &Tensor) -> Result<Tensor> {
     word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
 }
 
-fn uniform(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor> {
-    let shape = shape.shape(op)?;
-    let [word, _] = words(checked_numel(op, &shape)?, device)?;
-    unit(&word)?.moved(Movement::Reshape(shape))
+fn uniform(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+    let greatest = shape.sizes.shape(op)?;
+    let [word, _] = words(checked_numel(op, &greatest)?, device)?;
+    shape.cut(op, unit(&word)?.moved(Movement::Reshape(greatest))?, |_| true)
 }
 
-fn normal(op: &'static str, shape: &Sizes, device: &DeviceName) -> Result<Tensor> {
-    let shape = shape.shape(op)?;
-    let [a, b] = words(checked_numel(op, &shape)?, device)?;
+fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+    let greatest = shape.sizes.shape(op)?;
+    let [a, b] = words(checked_numel(op, &greatest)?, device)?;
     // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
     let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
     let angle = unit(&b)? * std::f64::consts::TAU;
-    radius.try_mul(angle.cos())?.moved(Movement::Reshape(shape))
+    shape.cut(op, radius.try_mul(angle.cos())?.moved(Movement::Reshape(greatest))?, |_| true)
 }
 
 /// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the window.
@@ -148,10 +148,11 @@ impl Tensor {
         /// use picograd::{DType, Tensor};
         /// assert_eq!(Tensor::random_bits([2, 3]).dtype(), DType::U32);
         /// ```
-        pub fn random_bits | try_random_bits(shape: impl Into<Sizes>) -> Tensor {
-            let shape = shape.into().shape("random_bits")?;
-            let [word, _] = words(checked_numel("random_bits", &shape)?, &default_device())?;
-            word.moved(Movement::Reshape(shape))
+        pub fn random_bits | try_random_bits(shape: impl Into<Shape>) -> Tensor {
+            let shape = shape.into();
+            let greatest = shape.sizes.shape("random_bits")?;
+            let [word, _] = words(checked_numel("random_bits", &greatest)?, &default_device())?;
+            shape.cut("random_bits", word.moved(Movement::Reshape(greatest))?, |_| true)
         }
 
         /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32 with 20 rounds. The lower half of a number is the
@@ -215,7 +216,7 @@ impl Tensor {
             let weights = self.as_wide_float();
             if !replacement {
                 // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006). 1-u is never 0.
-                let times = (1.0 - uniform(OP, &Sizes::from(&dims), self.device())?).log().try_neg()?;
+                let times = (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
                 let ever = weights.try_gt(0)?;
                 let times = ever.try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
                 return Ok(times.try_topk(samples, -1, false, true)?.1);
@@ -223,7 +224,7 @@ impl Tensor {
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
-            let drawn = uniform(OP, &Sizes::from(&shape), self.device())?.try_mul(sums.narrow(dims.len() - 1, n - 1, n)?)?;
+            let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.narrow(dims.len() - 1, n - 1, n)?)?;
             // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
             let passed = sums.try_unsqueeze(-2)?.try_le(drawn.try_unsqueeze(-1)?)?.try_cast(DType::I32)?.try_sum(-1)?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
@@ -237,7 +238,7 @@ impl Tensor {
         /// assert!(Tensor::rand([100]).to_vec::<f32>()?.iter().all(|x| (0.0..1.0).contains(x)));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn rand | try_rand(shape: impl Into<Sizes>) -> Tensor {
+        pub fn rand | try_rand(shape: impl Into<Shape>) -> Tensor {
             uniform("rand", &shape.into(), &default_device())
         }
 
@@ -248,7 +249,7 @@ impl Tensor {
         /// assert!(Tensor::randn([1000]).mean(..).item::<f32>()?.abs() < 0.2);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn randn | try_randn(shape: impl Into<Sizes>) -> Tensor {
+        pub fn randn | try_randn(shape: impl Into<Shape>) -> Tensor {
             normal("randn", &shape.into(), &default_device())
         }
 
@@ -259,14 +260,15 @@ impl Tensor {
         /// assert!(Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x)));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn randint | try_randint(shape: impl Into<Sizes>, low: i32, high: i32) -> Tensor {
+        pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
             if low >= high {
                 return wrong_shape("randint", format!("there is no number from {low} up to but without {high}"));
             }
-            let shape = shape.into().shape("randint")?;
-            let [word, _] = words(checked_numel("randint", &shape)?, &default_device())?;
+            let shape = shape.into();
+            let greatest = shape.sizes.shape("randint")?;
+            let [word, _] = words(checked_numel("randint", &greatest)?, &default_device())?;
             let span = (high as i64 - low as i64) as u32;
-            word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)?.moved(Movement::Reshape(shape))
+            shape.cut("randint", word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)?.moved(Movement::Reshape(greatest))?, |_| true)
         }
 
         /// Numbers spread evenly over [low, high), in `f32`.
@@ -276,7 +278,7 @@ impl Tensor {
         /// assert!(Tensor::uniform([100], 2.0, 3.0).to_vec::<f32>()?.iter().all(|x| (2.0..=3.0).contains(x)));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn uniform | try_uniform(shape: impl Into<Sizes>, low: f64, high: f64) -> Tensor {
+        pub fn uniform | try_uniform(shape: impl Into<Shape>, low: f64, high: f64) -> Tensor {
             Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
         }
 
@@ -287,7 +289,7 @@ impl Tensor {
         /// assert!((Tensor::normal([1000], 5.0, 0.1).mean(..).item::<f32>()? - 5.0).abs() < 0.1);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn normal | try_normal(shape: impl Into<Sizes>, mean: f64, std: f64) -> Tensor {
+        pub fn normal | try_normal(shape: impl Into<Shape>, mean: f64, std: f64) -> Tensor {
             Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
         }
 
@@ -356,7 +358,7 @@ impl Tensor {
             if p == 0.0 {
                 return Ok(self.same());
             }
-            let kept = self.as_much_of(uniform("dropout", &Sizes::from(&self.dims()), self.device())?).try_ge(p)?;
+            let kept = self.as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?).try_ge(p)?;
             let scaled = if p < 1.0 { self.as_float() * (1.0 / (1.0 - p)) } else { self.as_float() };
             kept.try_where_(scaled, 0.0)
         }
@@ -370,7 +372,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn rand_like(&self) -> Tensor {
-        self.as_much_of(super::or_panic(uniform("rand_like", &Sizes::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(uniform("rand_like", &Shape::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
     }
     /// Numbers of the standard normal distribution with this tensor's shape and device, and its dtype if that is a float.
     ///
@@ -380,7 +382,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn randn_like(&self) -> Tensor {
-        self.as_much_of(super::or_panic(normal("randn_like", &Sizes::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(normal("randn_like", &Shape::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
     }
 }
 

@@ -372,6 +372,44 @@ fn a_write_to_a_part_touches_nothing_else() {
 }
 
 #[test]
+fn variables_are_sizes_in_shapes() {
+    let _alone = alone();
+    let n = Variable::new("n", 1, MAX).unwrap();
+    let mut compiled = Vec::new();
+    for v in [4, 1, MAX] {
+        let (b, rows) = (n.bind(v).unwrap(), v as usize);
+        let before = exec::counters().compiled;
+        let ones = Tensor::ones((&b, 3, 2));
+        assert_eq!((ones.shape(), ones.max_shape()), (vec![rows, 3, 2], vec![MAX as usize, 3, 2]));
+        assert_eq!(ones.sum(..).item::<f32>().unwrap(), 6.0 * v as f32);
+        assert_eq!(ones.reshape((&b, -1)).sum(1).to_vec::<f32>().unwrap(), vec![6.0; rows]);
+        assert_eq!(ones.view((b.clone(), 2, 3usize)).shape(), [rows, 2, 3]);
+        assert_eq!(Tensor::full((2, &b + 1), 7).to_vec::<i32>().unwrap(), vec![7; 2 * (rows + 1)]);
+        let line = Tensor::new([[5.0f32], [6.0]]).expand((2, &b));
+        assert_eq!(line.to_rows::<f32>().unwrap(), [vec![5.0; rows], vec![6.0; rows]]);
+        assert_eq!(Tensor::new([1.0f32, 2.0]).expand((&b, -1)).sum(0).to_vec::<f32>().unwrap(), [v as f32, 2.0 * v as f32]);
+        let x = data(&[MAX as usize, 3], "CPU");
+        let part = x.shrink_to((&b, 2));
+        assert_eq!((part.shape(), part.to_vec::<f32>().unwrap()), (vec![rows, 2], plain(&x.i((..v, ..2)))));
+        compiled.push(exec::counters().compiled - before);
+        // Numbers that are drawn, and what has no kernel of its own.
+        let drawn =
+            [Tensor::rand((&b, 2)), Tensor::randn((2, &b)), Tensor::uniform(&b, 1.0, 2.0), Tensor::zeros((&b, 2)), Tensor::empty((&b,))];
+        assert_eq!(drawn.map(|t| t.numel()), [2 * rows, 2 * rows, rows, 2 * rows, rows]);
+        assert!(Tensor::randint((&b, 2), 3, 5).to_vec::<i32>().unwrap().iter().all(|x| (3..5).contains(x)));
+        assert_eq!(Tensor::random_bits(b).numel(), rows);
+    }
+    assert!(compiled[1..].iter().all(|c| *c == 0), "one set of kernels serves all values: {compiled:?}");
+    let (five, x) = (n.bind(5).unwrap(), data(&[9, 6], "CPU"));
+    refused(x.try_reshape((&five, 2, 3)), &["reshape: axis 0 would have the size n=5, and has 9"]);
+    refused(x.i(..&five).try_reshape((&five + 1, 2, 3)), &["reshape"]);
+    refused(x.i(..&five).try_reshape((n.bind(4).unwrap(), 6)), &["axis 0 would have the size n=4, and has n=5"]);
+    refused(x.try_expand((&five, 6)), &["expand: axis 0 would have the size n=5, and has 9"]);
+    refused(x.try_shrink_to((&five * 2, 6)), &["0..18 is not within axis 0 of [9, 6]"]);
+    refused(Tensor::try_zeros((&five - 1, 2)), &["zeros", "has an element"]);
+}
+
+#[test]
 fn what_is_made_like_another_is_as_long() {
     let _alone = alone();
     let default = Device::default().unwrap();
