@@ -1,49 +1,18 @@
 """What others need for the work of `cargo xtask bench jit`: a chain of a hundred kernels, a training step and a token of GPT-2 small, plain and captured.
 
-Captured is TinyJit for tinygrad; for torch it is a CUDA graph on a GPU, and torch.compile on the CPU (which has no graphs, and for which the chain of kernels is left out).
+Captured is TinyJit for tinygrad; for torch it is a CUDA graph on a GPU, and torch.compile on the CPU (where its chain of kernels is run as it is).
 `python benches/peers/peers.py jit` runs it; each call is waited for, and the fastest counts.
 """
-import json
-import sys
-import time
+import peers
 
 CHAIN = 100
 
 
-class Bench:
-    def __init__(self, peer, seconds, wanted, sync):
-        self.peer, self.seconds, self.wanted, self.sync = peer, seconds, wanted, sync
-
-    def run(self, name, make, unit="ms", least=3):
-        if self.wanted and not any(w in name for w in self.wanted):
-            return
-        try:
-            f = make()
-            start = time.perf_counter()
-            f()
-            self.sync()
-            first = time.perf_counter() - start
-            for _ in range(3):
-                f()
-            times, begin = [], time.perf_counter()
-            while len(times) < least or (time.perf_counter() - begin < self.seconds and len(times) < 2000):
-                self.sync()
-                start = time.perf_counter()
-                f()
-                self.sync()
-                times.append(time.perf_counter() - start)
-        except Exception as e:  # One that cannot do the work does not end the run.
-            return print(f"{self.peer} {name}: {type(e).__name__}: {e}".splitlines()[0], file=sys.stderr)
-        value = min(times) * {"ms": 1e3, "us": 1e6}[unit]
-        print(json.dumps(dict(suite="jit", name=name, value=round(value, 3), unit=unit, peer=self.peer, first_ms=round(first * 1e3, 3))), flush=True)
-
-
 def torch_jit(seconds, wanted):
-    import peers
     import torch
     gpu = torch.cuda.is_available()
     device = "cuda" if gpu else "cpu"
-    b = Bench(f"torch {torch.__version__}", seconds, wanted, torch.cuda.synchronize if gpu else lambda: None)
+    b = peers.Bench("jit", f"torch {torch.__version__}", seconds, wanted, torch.cuda.synchronize if gpu else lambda: None)
 
     def graph(step):
         """The step as a CUDA graph, recorded after a few calls on a stream of its own, as the manual has it."""
@@ -94,11 +63,11 @@ def torch_jit(seconds, wanted):
             return graph(run) if gpu else torch.compile(run)
         return run
 
-    b.run("chain_100_kernels", (lambda: graph(chain())) if gpu else chain, "us")
-    b.run("mnist_step_plain", lambda: mnist(False))
-    b.run("mnist_step_jit", lambda: mnist(True))
-    b.run("gpt2_decode_plain", lambda: gpt2(False))
-    b.run("gpt2_decode_jit", lambda: gpt2(True))
+    b.run("chain_100_kernels", (lambda: graph(chain())) if gpu else chain, None, "us")
+    b.run("mnist_step_plain", lambda: mnist(False), None, "ms")
+    b.run("mnist_step_jit", lambda: mnist(True), None, "ms")
+    b.run("gpt2_decode_plain", lambda: gpt2(False), None, "ms")
+    b.run("gpt2_decode_jit", lambda: gpt2(True), None, "ms")
 
 
 def tinygrad_jit(seconds, wanted):
@@ -108,7 +77,7 @@ def tinygrad_jit(seconds, wanted):
         number = version("tinygrad")
     except PackageNotFoundError:
         number = ""
-    b = Bench(f"tinygrad {number} {Device.DEFAULT}", seconds, wanted, lambda: Device[Device.DEFAULT].synchronize())
+    b = peers.Bench("jit", f"tinygrad {number} {Device.DEFAULT}", seconds, wanted, lambda: Device[Device.DEFAULT].synchronize())
 
     def full(*shape):
         return Tensor.full(shape, 0.01).contiguous().realize()
@@ -171,8 +140,8 @@ def tinygrad_jit(seconds, wanted):
         run = TinyJit(run) if capture else run
         return lambda: run(start)
 
-    b.run("chain_100_kernels", chain, "us")
-    b.run("mnist_step_plain", lambda: mnist(False), least=2)
-    b.run("mnist_step_jit", lambda: mnist(True), least=2)
-    b.run("gpt2_decode_plain", lambda: gpt2(False), least=2)
-    b.run("gpt2_decode_jit", lambda: gpt2(True))
+    b.run("chain_100_kernels", chain, None, "us")
+    b.run("mnist_step_plain", lambda: mnist(False), None, "ms")
+    b.run("mnist_step_jit", lambda: mnist(True), None, "ms")
+    b.run("gpt2_decode_plain", lambda: gpt2(False), None, "ms")
+    b.run("gpt2_decode_jit", lambda: gpt2(True), None, "ms")

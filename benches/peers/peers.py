@@ -33,7 +33,7 @@ class Bench:
         self.suite, self.peer, self.seconds, self.wanted, self.sync = suite, peer, seconds, wanted, sync
 
     def run(self, name, make, work, unit):
-        """`make()` gives what is timed; `work` is what it does, in operations or bytes, and is not needed for a time in ms."""
+        """`make()` gives what is timed; `work` is what it does, in operations or bytes, and is not needed for a time."""
         if self.wanted and not any(w in name for w in self.wanted):
             return
         try:
@@ -44,7 +44,7 @@ class Bench:
             first = time.perf_counter() - start
             times, begin = [], time.perf_counter()
             # A GPU is given many launches at once, or what starting one takes would be measured too.
-            at_once = 1 if self.suite == "cpu" else 10
+            at_once = 10 if self.suite == "gpu" else 1
             while len(times) < 3 or (time.perf_counter() - begin < self.seconds and len(times) < 1000):
                 start = time.perf_counter()
                 for _ in range(at_once):
@@ -56,7 +56,7 @@ class Bench:
             return
         times.sort()
         scale = {"GFLOP/s": 1e9, "GB/s": 1e9, "TFLOP/s": 1e12}.get(unit)
-        value = times[0] * 1e3 if scale is None else work / times[0] / scale
+        value = times[0] * {"ms": 1e3, "us": 1e6}[unit] if scale is None else work / times[0] / scale
         line = dict(suite=self.suite, name=name, value=round(value, 3), unit=unit, peer=self.peer, best_ms=round(times[0] * 1e3, 3),
                     median_ms=round(times[len(times) // 2] * 1e3, 3), first_ms=round(first * 1e3, 3))
         print(json.dumps(line), flush=True)

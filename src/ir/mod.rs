@@ -29,5 +29,6 @@ pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
+pub(crate) use walk::with_bounds;
 pub(crate) use walk::{next_range, walk, walk_along};
 pub use walk::{substitute_all, toposort, toposort_until, unmarked, users, walk_values};

@@ -1,6 +1,7 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::{Group, IdSet, Op, UOp};
+use super::{Arg, Group, IdSet, Op, UOp};
+use crate::shape::Bound;
 use rustc_hash::FxHashMap;
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
@@ -127,4 +128,18 @@ pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
         }
     }
     roots.iter().map(|r| now(&done, r)).collect()
+}
+
+/// Several graphs with other bounds in their slices.
+pub(crate) fn with_bounds(roots: &[UOp], new: &dyn Fn(&Bound) -> Bound) -> Vec<UOp> {
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in toposort(roots) {
+        let src: super::Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
+        let changed = match u.arg() {
+            Arg::Slice(part) => src[0].sliced(part.axis, new(&part.start), new(&part.len)),
+            _ => u.with_src(src),
+        };
+        done.insert(u.id(), changed);
+    }
+    roots.iter().map(|r| done[&r.id()].clone()).collect()
 }

@@ -27,7 +27,8 @@ pub use values::Values;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked, with_bounds};
+use crate::shape::Bound;
 use memory::Places;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
@@ -219,26 +220,9 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
     });
     match wrong {
         Some(e) => Err(e),
-        None => Ok((unbound(nodes), inputs, values)),
+        None if values == Values::default() => Ok((nodes, inputs, values)),
+        None => Ok((with_bounds(&nodes, &Bound::unbound), inputs, values)),
     }
-}
-
-/// Slices without the values of their variables.
-fn unbound(nodes: Vec<UOp>) -> Vec<UOp> {
-    let order = toposort(&nodes);
-    if !order.iter().any(|u| u.op() == Op::Slice) {
-        return nodes;
-    }
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in &order {
-        let new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
-        let new = match new.arg() {
-            Arg::Slice(part) => new.src()[0].sliced(part.axis, part.start.unbound(), part.len.unbound()),
-            _ => new,
-        };
-        done.insert(u.id(), new);
-    }
-    nodes.iter().map(|u| done[&u.id()].clone()).collect()
 }
 
 /// Plans an abstracted graph. `reuse` has an entry for each part of each output.

@@ -159,16 +159,19 @@ fn storage(t: &Tensor) -> u64 {
     order.iter().find_map(|u| u.arg().storage().map(|s| s.storage.id())).unwrap()
 }
 
+/// A place in a cache of so many, two empty caches, and the keys, values and queries of all places.
+fn cache(steps: usize, device: &str) -> (Variable, [Tensor; 2], [Tensor; 3]) {
+    let empty = || Tensor::zeros([steps, 2, 4]).to(device).contiguous().realize().unwrap();
+    let all = || data(&[steps, 2, 4], device);
+    (Variable::new("pos", 0, steps as i64 - 1).unwrap(), [empty(), empty()], [all(), all().exp().realize().unwrap(), all()])
+}
+
 #[test]
 fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
     let _alone = alone();
     const STEPS: usize = 20;
     for device in picograd::testing::devices() {
-        let empty = || Tensor::zeros([STEPS, 2, 4]).to(device).contiguous().realize().unwrap();
-        let (keys, values) = (empty(), empty());
-        let (all_k, all_v, all_q) =
-            (data(&[STEPS, 2, 4], device), data(&[STEPS, 2, 4], device).exp().realize().unwrap(), data(&[STEPS, 2, 4], device));
-        let pos = Variable::new("pos", 0, STEPS as i64 - 1).unwrap();
+        let (pos, [keys, values], [all_k, all_v, all_q]) = cache(STEPS, device);
         let memory = storage(&keys);
         for step in 0..STEPS {
             let before = exec::counters().compiled;
@@ -198,11 +201,7 @@ fn a_captured_step_takes_variables() {
     let _alone = alone();
     const STEPS: usize = 12;
     for device in picograd::testing::devices() {
-        let empty = || Tensor::zeros([STEPS, 2, 4]).to(device).contiguous().realize().unwrap();
-        let (keys, values) = (empty(), empty());
-        let (all_k, all_v, all_q) =
-            (data(&[STEPS, 2, 4], device), data(&[STEPS, 2, 4], device).exp().realize().unwrap(), data(&[STEPS, 2, 4], device));
-        let pos = Variable::new("pos", 0, STEPS as i64 - 1).unwrap();
+        let (pos, [keys, values], [all_k, all_v, all_q]) = cache(STEPS, device);
         let mut step = Jit::new(|(q, k, v, at): (Tensor, Tensor, Tensor, Bound)| {
             keys.set(&at, &k)?;
             values.set(&at, &v)?;

@@ -1,14 +1,14 @@
 //! From what was written down to a tape: every buffer becomes a slot, and it is decided where the memory of each slot comes from at a replay.
 
-use super::args::JitOut;
-use super::observe::{Given, Observed, Owners};
+use super::args::{JitOut, Leaf};
+use super::observe::{Observed, Owners};
 use super::{JitStats, described_for_all};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::Run;
 use crate::exec::{At, Slot, Tape, TapeStep, copy_buffer};
-use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values};
+use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values, with_bounds};
 use crate::runtime::{Buffer, Memory};
 use crate::schedule::{Role, Step, Values};
 use crate::shape::Bound;
@@ -105,23 +105,9 @@ impl Template {
             map.insert(hole.node.clone(), buffer.node());
         }
         let node = self.node.substitute(&map);
-        Ok(if node.extents().is_empty() { node } else { rebound(&node, values) })
+        let now = |b: &Bound| b.rebound(&|name| values.get(name));
+        Ok(if node.extents().is_empty() { node } else { with_bounds(&[node], &now).remove(0) })
     }
-}
-
-/// A node with other values of its variables.
-fn rebound(node: &UOp, values: &Values) -> UOp {
-    let value = |name: &str| values.get(name);
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in node.toposort() {
-        let new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
-        let new = match u.arg() {
-            Arg::Slice(part) => new.src()[0].sliced(part.axis, part.start.rebound(&value), part.len.rebound(&value)),
-            _ => new,
-        };
-        done.insert(u.id(), new);
-    }
-    done[&node.id()].clone()
 }
 
 /// The content of a buffer in memory of its own. Files are not written.
@@ -275,10 +261,10 @@ impl<R: JitOut> Captured<R> {
         let mut signature = Vec::new();
         for (leaf, g) in given.into_iter().enumerate() {
             match g {
-                Given::Host(value) => signature.push(Signature::Host(value)),
-                Given::Variable(bound) => signature.push(Signature::Variable(bound.unbound())),
-                Given::Length(n) => signature.push(Signature::Length(n)),
-                Given::Tensor(own) => {
+                Leaf::Host(value) => signature.push(Signature::Host(value)),
+                Leaf::Variable(bound) => signature.push(Signature::Variable(bound.unbound())),
+                Leaf::Length(n) => signature.push(Signature::Length(n)),
+                Leaf::Tensor(own) => {
                     let node = own.raw();
                     let all = storages(&node).unwrap_or_default();
                     let parts = all.iter().map(|s| s.storage.len()).collect();

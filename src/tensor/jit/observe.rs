@@ -7,7 +7,7 @@ use crate::exec::record::{self, Mode, Recording};
 use crate::ir::{UOp, walk_values};
 use crate::runtime::Buffer;
 use crate::schedule::Values;
-use crate::shape::{Bound, take_read};
+use crate::shape::take_read;
 use crate::tensor::broadcast::has_data;
 use crate::tensor::realize::{is_stored, live, realize_all, storages};
 use crate::tensor::{Inner, Tensor};
@@ -17,18 +17,10 @@ use std::sync::{Arc, Weak};
 /// Storages with the tensor that has each, and the part of it.
 pub(super) type Owners = FxHashMap<u64, (Weak<Inner>, usize)>;
 
-/// An argument of a call.
-pub(super) enum Given {
-    /// The tensor that the function gets: the caller's memory under a name of its own.
-    Tensor(Tensor),
-    Variable(Bound),
-    Host(String),
-    Length(usize),
-}
-
 /// What a call did.
 pub(super) struct Observed {
-    pub given: Vec<Given>,
+    /// The arguments, with the tensors that the function got: the caller's memory under names of their own.
+    pub given: Vec<Leaf>,
     pub recording: Recording,
     /// The storages of tensors that were there before, with the tensor and the part of it.
     pub outside: Owners,
@@ -49,13 +41,13 @@ struct Before {
 }
 
 /// The variables that arguments have values for.
-pub(super) fn given_values(given: &[Given]) -> Result<Values> {
+pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
     let mut values = Values::default();
     for g in given {
         match g {
-            Given::Tensor(t) => add_values(&mut values, &t.raw())?,
-            Given::Variable(bound) => values.insert_bound(bound)?,
-            Given::Host(_) | Given::Length(_) => {}
+            Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
+            Leaf::Variable(bound) => values.insert_bound(bound)?,
+            Leaf::Host(_) | Leaf::Length(_) => {}
         }
     }
     Ok(values)
@@ -67,16 +59,14 @@ pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
 }
 
 /// The arguments, computed, as tensors of their own over the same memory.
-fn given(args: &impl JitArg) -> Result<Vec<Given>> {
+fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     args.visit(&mut |leaf| leaves.push(leaf));
     let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
     realize_all(&tensors)?;
     let given = |leaf: Leaf| match leaf {
-        Leaf::Host(value) => Given::Host(value),
-        Leaf::Variable(value) => Given::Variable(value),
-        Leaf::Length(n) => Given::Length(n),
-        Leaf::Tensor(t) => Given::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None)),
+        Leaf::Tensor(t) => Leaf::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None)),
+        other => other,
     };
     Ok(leaves.into_iter().map(given).collect())
 }
@@ -100,7 +90,7 @@ fn ids(node: &UOp) -> Vec<u64> {
 /// Calls a function and computes everything that it returns or assigns to.
 pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> Result<R>, mode: Mode) -> Result<(R, Observed)> {
     let given = given(args)?;
-    let own: Vec<Tensor> = given.iter().filter_map(|g| if let Given::Tensor(own) = g { Some(own.clone()) } else { None }).collect();
+    let own: Vec<Tensor> = given.iter().filter_map(|g| if let Leaf::Tensor(own) = g { Some(own.clone()) } else { None }).collect();
     let (before, outside) = looked_at(&own);
     let known = outside.keys().copied().chain(own.iter().flat_map(|t| ids(&t.raw()))).collect();
     let watched = before.iter().filter_map(|b| b.lazy.as_ref()).map(UOp::id).collect();

@@ -1,6 +1,7 @@
 //! What makes two calls of a function the same: the graphs that they computed, what these read, and the numbers of the host in them.
 
-use super::observe::{Given, Observed, add_values, given_values};
+use super::args::Leaf;
+use super::observe::{Observed, add_values, given_values};
 use crate::error::{Error, Result};
 use crate::ir::UOp;
 use crate::runtime::{Buffer, Memory};
@@ -85,10 +86,10 @@ impl Print {
         let mut given = Vec::new();
         for (i, g) in observed.given.iter().enumerate() {
             match g {
-                Given::Host(value) => given.push(value.clone()),
-                Given::Variable(bound) => given.push(bound.unbound().text()),
-                Given::Length(n) => given.push(format!("a list of {n}")),
-                Given::Tensor(own) => {
+                Leaf::Host(value) => given.push(value.clone()),
+                Leaf::Variable(bound) => given.push(bound.unbound().text()),
+                Leaf::Length(n) => given.push(format!("a list of {n}")),
+                Leaf::Tensor(own) => {
                     given.push(super::described_for_all(own));
                     for (part, s) in storages(&own.raw()).into_iter().flatten().enumerate() {
                         known.insert(s.storage.id(), Input::Argument(i, part));

@@ -2,7 +2,7 @@
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
-use super::observe::add_values;
+use super::observe::{add_values, given_values};
 use super::{described, described_for_all};
 use crate::error::{Error, Result};
 use crate::exec;
@@ -147,14 +147,7 @@ impl<R: JitOut> Captured<R> {
 
     /// The values of variables: those of arguments, and of others those that they had when it was captured. A tensor around the function with another is an error.
     fn values_now(&self, leaves: &[Leaf]) -> Result<Values> {
-        let mut values = Values::default();
-        for leaf in leaves {
-            match leaf {
-                Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
-                Leaf::Variable(bound) => values.insert_bound(bound)?,
-                Leaf::Host(_) | Leaf::Length(_) => {}
-            }
-        }
+        let mut values = given_values(leaves)?;
         values.complete(&self.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
         Ok(values)
