@@ -150,6 +150,12 @@ ops! {
 
     /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
     Reduce(x; ranges);
+    /// The elements of `x` at places along the payload's axis: `x[…, index[…], …]`. Operands have one shape but for that axis, and the result has that of
+    /// the index. A place outside the axis reads 0.
+    Gather(x, index);
+    /// `base` with values written or combined at places along the payload's axis, in ascending order of their position along it:
+    /// `base[…, index[…], …] ⊕= value[…]`. A place outside the axis writes nothing; of several values that are set at one place the last stays.
+    Scatter(base, index, value);
     /// The value stored in row-major order: a border that fusion does not cross.
     Contiguous(x);
     /// The value moved to the device in the payload.

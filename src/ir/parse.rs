@@ -10,7 +10,7 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
+use super::{Arg, AxisKind, Combine, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Bound, Dims, Movement, moved_extents};
@@ -193,6 +193,12 @@ impl<'a> Line<'a> {
                     return Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {rank}"));
                 }
                 Arg::Reduce { fold, axes: axes.into_iter().collect() }
+            }
+            Op::Gather | Op::Scatter => {
+                let combine = if op == Op::Scatter { Some(self.one_of("combine", &Combine::ALL)?) } else { None };
+                let axis = self.number_of("axis")?;
+                super::uop::fit_along(axis, src)?;
+                combine.map_or(Arg::Gather { axis }, |combine| Arg::Scatter { combine, axis })
             }
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
@@ -465,6 +471,8 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Shrink => "{shrink [(0,2),(1,3)]}",
         Op::Flip => "{flip [true,false]}",
         Op::Reduce => "{fold=Add axes=[0,1]}",
+        Op::Gather => "{axis=0}",
+        Op::Scatter => "{combine=Add axis=0}",
         Op::Contiguous => "{dims [3,4]}",
         Op::Leaf => "{leaf=3}",
         Op::Call => "{gradient=3}",

@@ -229,6 +229,14 @@ impl UOp {
         }
         UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
     }
+    /// The elements at places along an axis; the index has the shape of this tensor but for the axis.
+    pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
+        UOp::new(Op::Gather, self.dtype(), [self.clone(), index.clone()].to_src(), Arg::Gather { axis })
+    }
+    /// This tensor with values combined into it at places along an axis, in order; index and value have its shape but for the axis.
+    pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
+        UOp::new(Op::Scatter, self.dtype(), [self.clone(), index.clone(), value.clone()].to_src(), Arg::Scatter { combine, axis })
+    }
     /// A loop axis of `extent` steps.
     pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
@@ -357,5 +365,24 @@ impl std::ops::Neg for UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
         -&self
+    }
+}
+
+/// Checks the operands of a `Gather` or `Scatter`: one shape but for the axis, and index and value of one shape.
+pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
+    let (table, index) = (&src[0], &src[1]);
+    let rank = table.shape().len();
+    if axis >= rank {
+        return Err(format!("axis {axis} of a tensor of rank {rank}"));
+    }
+    let alike = |a: usize| a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a));
+    if index.shape().len() != rank || !(0..rank).all(alike) {
+        return Err(format!("an index of {:?} for {:?} along axis {axis}", index.shape(), table.shape()));
+    }
+    match src.get(2) {
+        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {
+            Err(format!("values of {:?} for an index of {:?}", value.shape(), index.shape()))
+        }
+        _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@
 //! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats narrower than f32 in f32 with
 //! one more rounding at the end.
 
+mod indexed;
 mod movement;
 mod reduce;
 #[cfg(test)]
@@ -110,6 +111,13 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
             match u.src()[0].extents().is_empty() {
                 true => reduce::reduce(src[0], *fold, axes),
                 false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
+            }
+        }
+        (Op::Gather | Op::Scatter, Arg::Gather { axis } | Arg::Scatter { axis, .. }) => {
+            let there = |k: usize| u.src()[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize);
+            match u.arg() {
+                Arg::Scatter { combine, .. } => indexed::scatter(src, *combine, *axis, there(0), there(1)),
+                _ => indexed::gather(src[0], src[1], *axis, there(0)),
             }
         }
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
