@@ -9,8 +9,10 @@
 
 mod product;
 mod rules;
+mod scan;
 
 pub use rules::{GRADIENTS, device_of};
+pub(crate) use scan::routed;
 
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Fold, Gradient, Op, UOp, substitute_all, toposort_until, walk_along};

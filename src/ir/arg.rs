@@ -368,6 +368,11 @@ pub enum Arg {
         /// Axes, ascending.
         axes: SmallVec<[usize; 2]>,
     },
+    /// The axis of a `Cat`.
+    Cat {
+        /// The axis that the operands follow each other along.
+        axis: usize,
+    },
     /// The axis of a `Gather`.
     Gather {
         /// The axis that indices are places along.

@@ -229,6 +229,17 @@ impl UOp {
         }
         UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
     }
+    /// Running folds along an axis of the tensor graph: each element is the fold of all up to it.
+    pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
+        UOp::new(Op::Scan, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes: smallvec::smallvec![axis] })
+    }
+    /// Tensors one after the other along an axis. There is one at least, and they have one shape but for the axis.
+    pub fn cat(parts: Src, axis: usize) -> UOp {
+        if parts.len() == 1 {
+            return parts[0].clone();
+        }
+        UOp::new(Op::Cat, parts[0].dtype(), parts, Arg::Cat { axis })
+    }
     /// The elements at places along an axis; the index has the shape of this tensor but for the axis.
     pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
         UOp::new(Op::Gather, self.dtype(), [self.clone(), index.clone()].to_src(), Arg::Gather { axis })
@@ -365,6 +376,19 @@ impl std::ops::Neg for UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
         -&self
+    }
+}
+
+/// Checks the operands of a `Cat`: one shape but for the axis, and no axis that ends at a variable.
+pub(crate) fn fit_cat(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
+    let first = src[0].shape();
+    if axis >= first.len() {
+        return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
+    }
+    let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| a == axis || s.shape()[a] == first[a]);
+    match src.iter().find(|s| !alike(s) || !s.extents().is_empty()) {
+        Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
+        None => Ok(()),
     }
 }
 

@@ -194,6 +194,9 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         block[i] = b;
     }
     let step_block = |i: usize| -> Block {
+        if order[i].op() == Op::Scan {
+            return block[i];
+        }
         let closing = closed(&order[i]).map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
         bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
@@ -251,11 +254,13 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             let n = number[&s.id()];
             (Item::Node(n), block[n])
         };
-        if u.op() == Op::Reduce {
+        if matches!(u.op(), Op::Reduce | Op::Scan) {
             let step = step_block(i);
-            items.place(Item::Start(i), block[i]);
+            // The accumulator of a scan is set before its loop.
+            let start = if u.op() == Op::Scan { loops.parent[loops.place[&u.src()[1].range_id()]] } else { block[i] };
+            items.place(Item::Start(i), start);
             items.place(Item::Step(i), step);
-            items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
+            items.edge(&loops, (Item::Start(i), start), (Item::Step(i), step));
             if let Some(condition) = inside(step).filter(|c| c.as_const().is_none()) {
                 items.edge(&loops, operand(condition), (Item::Step(i), step));
             }
@@ -563,6 +568,6 @@ impl Emit<'_> {
 pub(super) fn fold_of(u: &UOp) -> Fold {
     match u.arg() {
         Arg::Reduce { fold, .. } => *fold,
-        _ => panic!("a reduce without a payload: {u:?}"),
+        _ => panic!("a reduce or scan without a payload: {u:?}"),
     }
 }

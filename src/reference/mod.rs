@@ -120,6 +120,8 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
                 _ => indexed::gather(src[0], src[1], *axis, there(0)),
             }
         }
+        (Op::Scan, Arg::Reduce { fold, axes }) => reduce::scan(src[0], *fold, axes[0]),
+        (Op::Cat, Arg::Cat { axis }) => movement::joined(src, *axis),
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
         (Op::Shards, Arg::Shards { axis, .. }) => axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis)),
         (op, _) if op.is(Group::Mark) => src[0].clone(),

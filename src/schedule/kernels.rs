@@ -2,8 +2,9 @@
 //! final numbers. Equal kernels of different places in the graph come out as the same interned node.
 
 use super::ranges::{Ranged, Stored};
+use super::scan;
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
+use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
 use crate::rewrite::Rules;
 use crate::rules;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -186,6 +187,14 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     if buffers > MOST_MERGED_BUFFERS {
         return None;
     }
+    // What runs in order is merged with what does so along the same axis, or with a little that is computed from it.
+    let ordered = |g: &Group| g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>();
+    if ordered(a) != ordered(b) {
+        let plain = b.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
+        if !(dependent && plain && scan::is_epilogue(b.stores.iter().map(|s| &s.2))) {
+            return None;
+        }
+    }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
         // They walk the same memory, or one walks more on the way; two that share a part only, as two products of one matrix, have more to
@@ -249,6 +258,10 @@ pub fn joined(sink: &UOp) -> UOp {
 
 /// Two ranges as one in all expressions, if no division is left of it.
 fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+    // What runs in order stays apart from what does not.
+    if a.range_kind() != b.range_kind() {
+        return None;
+    }
     let (m, n) = (a.src()[0].as_int()?, b.src()[0].as_int()?);
     let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
     let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
@@ -279,6 +292,7 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
+    let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = g.len;
         let place = UOp::new(
@@ -289,7 +303,7 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
             Arg::None,
         );
         let mut src: Src = [place, value.clone()].to_src();
-        src.extend(g.ranges.iter().cloned());
+        src.extend(ranges.iter().cloned());
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     };
     let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());

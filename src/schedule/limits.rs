@@ -5,7 +5,7 @@
 
 use super::kernels::{Group, loaded};
 use super::ranges::{Ranged, Stored, flat, load};
-use super::{BufferInfo, UNPLACED};
+use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -129,9 +129,10 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         if reads(&value).len() >= before {
             continue;
         }
+        let in_order = scan::has_scan([&u]);
         let mut range = |r: &UOp| {
             *next += 1;
-            UOp::range(&r.src()[0], *next - 1, AxisKind::Global)
+            UOp::range(&r.src()[0], *next - 1, if in_order { r.range_kind() } else { AxisKind::Global })
         };
         let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
         let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();

@@ -12,6 +12,7 @@ mod order;
 mod prepare;
 mod ranges;
 mod reuse;
+mod scan;
 mod shards;
 mod sums;
 mod values;

@@ -5,7 +5,7 @@
 //! that would be computed many times over, is either computed again for each demand or stored by a kernel of its own, whichever the cost
 //! model says is cheaper. Then the expressions are built from inputs to outputs.
 
-use super::cost;
+use super::{cost, scan};
 use super::sums::shorten;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
@@ -229,6 +229,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     for u in &order {
         match u.op() {
             Op::Contiguous if home(u).0 == *u => drop(forced.insert(u.id())),
+            Op::Scan => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
                 forced.insert(home(&u.src()[0]).0.id());
@@ -291,7 +292,7 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
                     if n == 1 {
                         return UOp::int(0);
                     }
-                    let r = walk.range(u, axis, AxisKind::Global);
+                    let r = walk.range(u, axis, scan::range_kind(u, axis));
                     ranges.push(r.clone());
                     r
                 })
@@ -537,6 +538,7 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         Op::Const | Op::Var => u.clone(),
         Op::Iota => d.at[0].cast(u.dtype()),
         Op::Contiguous | Op::Slice => operand(0),
+        Op::Scan => scan::expression(u, operand(0), &d.at),
         Op::Reduce => {
             let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             if d.opened.is_empty() {

@@ -4,7 +4,7 @@ use super::kernels::{self, Group};
 use super::order::has_order;
 use super::ranges::Ranged;
 use super::{BufferInfo, Role};
-use crate::ir::{Arg, Op, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Op, UOp, toposort};
 use crate::symbolic::{Linear, as_bound, clauses, simplify};
 use rustc_hash::FxHashMap;
 
@@ -73,7 +73,8 @@ fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
 pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
     for (i, g) in groups.iter_mut().enumerate() {
         let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
-        if !g.stores.iter().all(|s| in_place(s.0)) {
+        let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
+        if in_order || !g.stores.iter().all(|s| in_place(s.0)) {
             continue;
         }
         let parts: Vec<Option<(UOp, Part)>> = g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
