@@ -7,6 +7,7 @@
 //! derivative is zero wherever there is one (a rounding, a cast from or to integers, the condition of a choice) has a rule that says so, and so
 //! no gradient comes to comparisons, which only such ops use.
 
+mod indexed;
 mod product;
 mod rules;
 mod scan;

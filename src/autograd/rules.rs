@@ -1,6 +1,7 @@
 //! The table: for each op what its operands get of its gradient `g`. The right side is a `Sink` with one entry per operand; an empty `Sink` in
 //! it stands for a derivative that is zero wherever there is one.
 
+use super::indexed;
 use super::product::product;
 use super::{scan, spread};
 use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
@@ -29,6 +30,11 @@ rules! {
         d_scan_mul:    Scan(x) if fold(u) == Fold::Mul     => to([scan::products(u, x, g)]);
         d_scan_best:   Scan(x) if matches!(fold(u), Fold::Max | Fold::Min) => to([scan::extremes(u, x, g)]);
         d_cat:         Cat(..)                             => pieces(u, g);
+        d_gather:      Gather(..)                          => to([indexed::gathered(u, g), none()]);
+        d_scatter:     Scatter(..)                         => {
+            let (base, value) = indexed::scattered(u, g);
+            to([base, none(), value])
+        };
 
         d_cast:        Cast(x) if x.dtype().is_float() && u.dtype().is_float() => to([g.cast(x.dtype())]);
         d_cast_int:    Cast(x) if !x.dtype().is_float() || !u.dtype().is_float() => to([none()]);

@@ -164,6 +164,10 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
 
+    // Stores in a loop that runs in order.
+    let in_order = |s: &&UOp| s.op() == Op::Store && s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+    let updates: Vec<&UOp> = ast.src().iter().filter(in_order).collect();
+
     // The block of each item.
     let mut block: Vec<Block> = vec![0; order.len()];
     for (i, u) in order.iter().enumerate() {
@@ -185,6 +189,12 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             // A store is in all the loops that it closes.
             Op::Store => {
                 for r in closed(u) {
+                    b = loops.deeper(b, loops.place[&r.range_id()]);
+                }
+            }
+            // What an update reads it reads anew in each iteration, also where the place is always the same.
+            Op::Load => {
+                for r in updates.iter().filter(|s| s.src()[0].src()[0] == u.src()[0].src()[0]).flat_map(|s| closed(s)) {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }

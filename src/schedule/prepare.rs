@@ -3,7 +3,7 @@
 //! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine. So is a sum of products on a GPU, where a thread
 //! computes a tile of outputs, so that it takes far more of them until all threads have one.
 
-use super::scan;
+use super::{indexed, scan};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp};
 use crate::rewrite::Rules;
@@ -35,6 +35,9 @@ rules! {
         scan_narrow:    Scan(x) if is_narrow(u)                                         => in_f32(u, x);
         scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1                        => fold(u).of_one(x);
         scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x);
+        gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, indexed::axis(u));
+        scatter_nothing: Scatter(x, index, _) if index.numel() == 0 || x.numel() == 0   => x;
+        scatter_narrow: Scatter(..) if is_narrow(u)                                     => indexed::in_f32(u);
         reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
