@@ -7,10 +7,13 @@
 //! derivative is zero wherever there is one (a rounding, a cast from or to integers, the condition of a choice) has a rule that says so, and so
 //! no gradient comes to comparisons, which only such ops use.
 
+mod indexed;
 mod product;
 mod rules;
+mod scan;
 
 pub use rules::{GRADIENTS, device_of};
+pub(crate) use scan::routed;
 
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Fold, Gradient, Op, UOp, substitute_all, toposort_until, walk_along};

@@ -1,8 +1,9 @@
 //! The table: for each op what its operands get of its gradient `g`. The right side is a `Sink` with one entry per operand; an empty `Sink` in
 //! it stands for a derivative that is zero wherever there is one.
 
+use super::indexed;
 use super::product::product;
-use super::spread;
+use super::{scan, spread};
 use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
 use crate::rules;
 use crate::shape::Movement;
@@ -24,6 +25,16 @@ rules! {
         d_reduce_add:  Reduce(x) if fold(u) == Fold::Add   => to([spread(g, x.shape())]);
         d_reduce_mul:  Reduce(x) if fold(u) == Fold::Mul   => to([product(u, x, g)]);
         d_reduce_best: Reduce(x) if matches!(fold(u), Fold::Max | Fold::Min) => to([shared(u, x, g)]);
+
+        d_scan_add:    Scan(_) if fold(u) == Fold::Add     => to([scan::sums(u, g)]);
+        d_scan_mul:    Scan(x) if fold(u) == Fold::Mul     => to([scan::products(u, x, g)]);
+        d_scan_best:   Scan(x) if matches!(fold(u), Fold::Max | Fold::Min) => to([scan::extremes(u, x, g)]);
+        d_cat:         Cat(..)                             => pieces(u, g);
+        d_gather:      Gather(..)                          => to([indexed::gathered(u, g), none()]);
+        d_scatter:     Scatter(..)                         => {
+            let (base, value) = indexed::scattered(u, g);
+            to([base, none(), value])
+        };
 
         d_cast:        Cast(x) if x.dtype().is_float() && u.dtype().is_float() => to([g.cast(x.dtype())]);
         d_cast_int:    Cast(x) if !x.dtype().is_float() || !u.dtype().is_float() => to([none()]);
@@ -111,6 +122,18 @@ fn shares(u: &UOp, g: &UOp) -> UOp {
         None => none(),
     };
     UOp::sink(u.src().iter().enumerate().map(share).collect::<Src>())
+}
+
+/// Each operand of a cat gets its part of the gradient.
+fn pieces(u: &UOp, g: &UOp) -> UOp {
+    let Arg::Cat { axis } = u.arg() else { panic!("not a cat: {u:?}") };
+    let mut end = 0;
+    let piece = |x: &UOp| {
+        let start = end;
+        end += x.shape()[*axis];
+        g.narrowed(*axis, start..end)
+    };
+    UOp::sink(u.src().iter().map(piece).collect::<Src>())
 }
 
 /// Where a value is; nowhere, if it is made of nothing.

@@ -175,6 +175,36 @@ pub enum Fold {
     Min,
 }
 
+/// What a `Scatter` makes of a value and of what is at its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Combine {
+    /// The value replaces what was there.
+    Set,
+    /// Sum (or, for bools).
+    Add,
+    /// Product (and, for bools).
+    Mul,
+    /// Maximum; NaN wins.
+    Max,
+    /// Minimum; NaN wins.
+    Min,
+}
+
+impl Combine {
+    /// All of them.
+    pub const ALL: [Combine; 5] = [Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
+    /// The fold that it is; none for `Set`.
+    pub const fn fold(self) -> Option<Fold> {
+        match self {
+            Combine::Set => None,
+            Combine::Add => Some(Fold::Add),
+            Combine::Mul => Some(Fold::Mul),
+            Combine::Max => Some(Fold::Max),
+            Combine::Min => Some(Fold::Min),
+        }
+    }
+}
+
 /// What becomes of a loop axis. The letter is what kernel names and debug output show; `docs/debug.md` explains the colours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AxisKind {
@@ -186,6 +216,9 @@ pub enum AxisKind {
     Local,
     /// A plain loop over outputs.
     Loop,
+    /// A loop whose iterations run one after the other, in order: each may read what an earlier one wrote. No optimisation splits it, shares it between threads or
+    /// makes lanes of it.
+    Ordered,
     /// Threads of one workgroup that share a reduce.
     Group,
     /// A loop that accumulates.
@@ -198,11 +231,12 @@ pub enum AxisKind {
 
 impl AxisKind {
     /// All kinds, outermost first: the order of axes in a kernel and its name.
-    pub const ALL: [AxisKind; 8] = [
+    pub const ALL: [AxisKind; 9] = [
         AxisKind::Global,
         AxisKind::Thread,
         AxisKind::Local,
         AxisKind::Loop,
+        AxisKind::Ordered,
         AxisKind::Group,
         AxisKind::Reduce,
         AxisKind::Upcast,
@@ -215,6 +249,7 @@ impl AxisKind {
             AxisKind::Thread => 't',
             AxisKind::Local => 'l',
             AxisKind::Loop => 'o',
+            AxisKind::Ordered => 's',
             AxisKind::Group => 'G',
             AxisKind::Reduce => 'r',
             AxisKind::Upcast => 'u',
@@ -332,6 +367,23 @@ pub enum Arg {
         fold: Fold,
         /// Axes, ascending.
         axes: SmallVec<[usize; 2]>,
+    },
+    /// The axis of a `Cat`.
+    Cat {
+        /// The axis that the operands follow each other along.
+        axis: usize,
+    },
+    /// The axis of a `Gather`.
+    Gather {
+        /// The axis that indices are places along.
+        axis: usize,
+    },
+    /// A `Scatter`: how values meet what is at their places, and the axis.
+    Scatter {
+        /// What becomes of the old element and a value.
+        combine: Combine,
+        /// The axis that indices are places along.
+        axis: usize,
     },
     /// The number of a `Leaf`, unique for the life of the process.
     Leaf(u64),

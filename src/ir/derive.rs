@@ -2,7 +2,7 @@
 //! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
 
 use super::intern::Node;
-use super::{Arg, Fold, Group, Op, UOp};
+use super::{Arg, Combine, Fold, Group, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::{Bound, Dims, Extents, ShapeTracker, moved_extents};
 use smallvec::SmallVec;
@@ -243,6 +243,15 @@ fn make_shape(u: &UOp) -> Dims {
             }
             s
         }
+        (Op::Cat, Arg::Cat { axis }) => {
+            let mut s = u.src()[0].shape().clone();
+            if let Some(size) = s.get_mut(*axis) {
+                *size = u.src().iter().map(|p| p.shape().get(*axis).copied().unwrap_or(0)).sum();
+            }
+            s
+        }
+        (Op::Gather, _) => u.src()[1].shape().clone(),
+        (Op::Scatter, _) => u.src()[0].shape().clone(),
         (Op::Sink | Op::Kernel, _) => Dims::new(),
         (Op::Output, Arg::Output(i)) => match u.src()[0].arg() {
             Arg::Kernel(kernel) => kernel.outputs.get(*i).map(|o| o.1.clone()).unwrap_or_default(),
@@ -287,8 +296,9 @@ fn make_extents(u: &UOp) -> Extents {
             });
             tidy(e)
         }
-        (Op::Sink | Op::Kernel | Op::Output | Op::Shards, _) => Extents::default(),
-        (Op::Call, _) => under().into(),
+        (Op::Sink | Op::Kernel | Op::Output | Op::Shards | Op::Cat, _) => Extents::default(),
+        (Op::Gather, _) => u.src()[1].extents().into(),
+        (Op::Call | Op::Scatter, _) => under().into(),
         // Elementwise: what one operand lacks is not there.
         _ => u.src().iter().map(|s| s.extents()).find(|e| !e.is_empty()).map_or(Extents::default(), |first| {
             let lacks = |a: usize| u.src().iter().find_map(|s| s.extent(a).cloned());
@@ -369,7 +379,8 @@ fn make_bounds(u: &UOp) -> Bounds {
             of(0)
         }
         op if op.is(Group::Mark) => of(0),
-        Op::Pad => (of(0).0.min(0), of(0).1.max(0)),
+        // What is outside reads 0.
+        Op::Pad | Op::Gather => (of(0).0.min(0), of(0).1.max(0)),
         Op::Cast if src[0].dtype().is_float() => all,
         Op::Cast if dtype.is_bool() => {
             let (lo, hi) = of(0);
@@ -424,8 +435,12 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => (of(0).0 >> of(1).0, of(0).1 >> of(1).0),
         Op::Where => (of(1).0.min(of(2).0), of(1).1.max(of(2).1)),
-        Op::Vectorize | Op::Shards => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
+        Op::Vectorize | Op::Shards | Op::Cat => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
+        Op::Scatter if matches!(u.arg(), Arg::Scatter { combine: Combine::Set | Combine::Max | Combine::Min, .. }) => {
+            (of(0).0.min(of(2).0), of(0).1.max(of(2).1))
+        }
         Op::Reduce => reduce_bounds(u, of(0), all),
+        Op::Scan => scan_bounds(u, of(0), all),
         _ => all,
     }
 }
@@ -460,6 +475,23 @@ fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
                 body.0.saturating_mul(if body.0 < 0 { most } else { least }),
                 body.1.saturating_mul(if body.1 < 0 { least } else { most }),
             );
+            if sum.0 >= all.0 && sum.1 <= all.1 { sum } else { all }
+        }
+        _ => all,
+    }
+}
+
+/// One element is folded at least, and all along the axis at most.
+fn scan_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
+    let Arg::Reduce { fold, axes } = u.arg() else { return all };
+    let most = match axes.first() {
+        Some(&a) => u.src()[0].shape()[a] as i128,
+        None => u.src().get(1).map_or(i128::MAX, |r| r.src().first().map_or(i128::MAX, |n| n.bounds().1)),
+    };
+    match fold {
+        Fold::Max | Fold::Min => body,
+        Fold::Add if !u.dtype().is_bool() => {
+            let sum = (body.0.min(body.0.saturating_mul(most)), body.1.max(body.1.saturating_mul(most)));
             if sum.0 >= all.0 && sum.1 <= all.1 { sum } else { all }
         }
         _ => all,

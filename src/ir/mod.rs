@@ -18,7 +18,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use arg::{Arg, AxisKind, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage, StorageRef};
+pub use arg::{Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage, StorageRef};
 pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;
@@ -28,6 +28,7 @@ pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
+pub(crate) use uop::{fit_along, fit_cat};
 pub use uop::{Like, ToSrc};
 pub(crate) use walk::with_bounds;
 pub(crate) use walk::{next_range, walk, walk_along};

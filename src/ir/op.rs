@@ -150,6 +150,17 @@ ops! {
 
     /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
     Reduce(x; ranges);
+    /// Running folds with the payload's operation: each element is the fold of all elements up to it, itself included. In the tensor graph along one axis; in a
+    /// kernel along a `range` of the kind `Ordered`, which the store around it closes.
+    Scan(x; range);
+    /// Tensors one after the other along the payload's axis. They have one shape but for that axis.
+    Cat(x; rest);
+    /// The elements of `x` at places along the payload's axis: `x[…, index[…], …]`. Operands have one shape but for that axis, and the result has that of
+    /// the index. A place outside the axis reads 0.
+    Gather(x, index);
+    /// `base` with values written or combined at places along the payload's axis, in ascending order of their position along it:
+    /// `base[…, index[…], …] ⊕= value[…]`. A place outside the axis writes nothing; of several values that are set at one place the last stays.
+    Scatter(base, index, value);
     /// The value stored in row-major order: a border that fusion does not cross.
     Contiguous(x);
     /// The value moved to the device in the payload.

@@ -10,7 +10,7 @@
 //! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
+use super::{Arg, AxisKind, Combine, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Bound, Dims, Movement, moved_extents};
@@ -185,14 +185,28 @@ impl<'a> Line<'a> {
                 moved_extents(&m, src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
                 Arg::Movement(Box::new(m))
             }
-            Op::Reduce => {
+            Op::Reduce | Op::Scan => {
                 let fold = self.one_of("fold", &[Fold::Add, Fold::Mul, Fold::Max, Fold::Min])?;
                 let axes: Dims = if self.sees('}') { Dims::new() } else { self.field("axes").and_then(|()| self.list(Line::number))? };
                 let rank = src[0].shape().len();
                 if axes.iter().any(|a| *a >= rank) || axes.windows(2).any(|w| w[0] >= w[1]) {
                     return Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {rank}"));
                 }
+                if op == Op::Scan && axes.len() > 1 {
+                    return Err(format!("a scan is along one axis, not along {axes:?}"));
+                }
                 Arg::Reduce { fold, axes: axes.into_iter().collect() }
+            }
+            Op::Cat => {
+                let axis = self.number_of("axis")?;
+                super::uop::fit_cat(axis, src)?;
+                Arg::Cat { axis }
+            }
+            Op::Gather | Op::Scatter => {
+                let combine = if op == Op::Scatter { Some(self.one_of("combine", &Combine::ALL)?) } else { None };
+                let axis = self.number_of("axis")?;
+                super::uop::fit_along(axis, src)?;
+                combine.map_or(Arg::Gather { axis }, |combine| Arg::Scatter { combine, axis })
             }
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
@@ -465,6 +479,9 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Shrink => "{shrink [(0,2),(1,3)]}",
         Op::Flip => "{flip [true,false]}",
         Op::Reduce => "{fold=Add axes=[0,1]}",
+        Op::Scan => "{fold=Add axes=[0]}",
+        Op::Gather | Op::Cat => "{axis=0}",
+        Op::Scatter => "{combine=Add axis=0}",
         Op::Contiguous => "{dims [3,4]}",
         Op::Leaf => "{leaf=3}",
         Op::Call => "{gradient=3}",

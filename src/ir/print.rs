@@ -178,6 +178,8 @@ impl fmt::Debug for Arg {
                 write!(f, "fold={fold:?} axes=")?;
                 list(f, axes)?;
             }
+            Arg::Gather { axis } | Arg::Cat { axis } => write!(f, "axis={axis}")?,
+            Arg::Scatter { combine, axis } => write!(f, "combine={combine:?} axis={axis}")?,
             Arg::Leaf(id) => write!(f, "leaf={id}")?,
             Arg::Gradient(g) => write!(f, "gradient={}", g.id())?,
             Arg::Device(d) => write!(f, "device={}", Bare(d.as_str()))?,

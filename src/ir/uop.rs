@@ -229,6 +229,25 @@ impl UOp {
         }
         UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
     }
+    /// Running folds along an axis of the tensor graph: each element is the fold of all up to it.
+    pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
+        UOp::new(Op::Scan, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes: smallvec::smallvec![axis] })
+    }
+    /// Tensors one after the other along an axis. There is one at least, and they have one shape but for the axis.
+    pub fn cat(parts: Src, axis: usize) -> UOp {
+        if parts.len() == 1 {
+            return parts[0].clone();
+        }
+        UOp::new(Op::Cat, parts[0].dtype(), parts, Arg::Cat { axis })
+    }
+    /// The elements at places along an axis; the index has the shape of this tensor but for the axis.
+    pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
+        UOp::new(Op::Gather, self.dtype(), [self.clone(), index.clone()].to_src(), Arg::Gather { axis })
+    }
+    /// This tensor with values combined into it at places along an axis, in order; index and value have its shape but for the axis.
+    pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
+        UOp::new(Op::Scatter, self.dtype(), [self.clone(), index.clone(), value.clone()].to_src(), Arg::Scatter { combine, axis })
+    }
     /// A loop axis of `extent` steps.
     pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
@@ -357,5 +376,37 @@ impl std::ops::Neg for UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
         -&self
+    }
+}
+
+/// Checks the operands of a `Cat`: one shape but for the axis, and no axis that ends at a variable.
+pub(crate) fn fit_cat(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
+    let first = src[0].shape();
+    if axis >= first.len() {
+        return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
+    }
+    let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| a == axis || s.shape()[a] == first[a]);
+    match src.iter().find(|s| !alike(s) || !s.extents().is_empty()) {
+        Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
+        None => Ok(()),
+    }
+}
+
+/// Checks the operands of a `Gather` or `Scatter`: one shape but for the axis, and index and value of one shape.
+pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
+    let (table, index) = (&src[0], &src[1]);
+    let rank = table.shape().len();
+    if axis >= rank {
+        return Err(format!("axis {axis} of a tensor of rank {rank}"));
+    }
+    let alike = |a: usize| a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a));
+    if index.shape().len() != rank || !(0..rank).all(alike) {
+        return Err(format!("an index of {:?} for {:?} along axis {axis}", index.shape(), table.shape()));
+    }
+    match src.get(2) {
+        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {
+            Err(format!("values of {:?} for an index of {:?}", value.shape(), index.shape()))
+        }
+        _ => Ok(()),
     }
 }

@@ -271,6 +271,7 @@ fn vectorize(ast: &UOp, r: &UOp, target: &Target) -> UOp {
                 let src: Src = std::iter::once(splat(old(0))).chain(u.src()[1..].iter().cloned()).collect();
                 UOp::new(Op::Reduce, u.dtype().vec(n), src, u.arg().clone())
             }
+            Op::Scan if wide => UOp::new(Op::Scan, u.dtype().vec(n), [splat(old(0)), old(1).clone()].to_src(), u.arg().clone()),
             op if wide && op.is_alu() => {
                 let src: Src = u.src().iter().map(splat).collect();
                 UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone())

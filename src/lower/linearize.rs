@@ -164,6 +164,10 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
 
+    // Stores in a loop that runs in order.
+    let in_order = |s: &&UOp| s.op() == Op::Store && s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+    let updates: Vec<&UOp> = ast.src().iter().filter(in_order).collect();
+
     // The block of each item.
     let mut block: Vec<Block> = vec![0; order.len()];
     for (i, u) in order.iter().enumerate() {
@@ -188,12 +192,21 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }
+            // What an update reads it reads anew in each iteration, also where the place is always the same.
+            Op::Load => {
+                for r in updates.iter().filter(|s| s.src()[0].src()[0] == u.src()[0].src()[0]).flat_map(|s| closed(s)) {
+                    b = loops.deeper(b, loops.place[&r.range_id()]);
+                }
+            }
             Op::Sink => b = 0,
             _ => {}
         }
         block[i] = b;
     }
     let step_block = |i: usize| -> Block {
+        if order[i].op() == Op::Scan {
+            return block[i];
+        }
         let closing = closed(&order[i]).map(|r| loops.place[&r.range_id()]).max().unwrap_or(0);
         bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
@@ -251,11 +264,13 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             let n = number[&s.id()];
             (Item::Node(n), block[n])
         };
-        if u.op() == Op::Reduce {
+        if matches!(u.op(), Op::Reduce | Op::Scan) {
             let step = step_block(i);
-            items.place(Item::Start(i), block[i]);
+            // The accumulator of a scan is set before its loop.
+            let start = if u.op() == Op::Scan { loops.parent[loops.place[&u.src()[1].range_id()]] } else { block[i] };
+            items.place(Item::Start(i), start);
             items.place(Item::Step(i), step);
-            items.edge(&loops, (Item::Start(i), block[i]), (Item::Step(i), step));
+            items.edge(&loops, (Item::Start(i), start), (Item::Step(i), step));
             if let Some(condition) = inside(step).filter(|c| c.as_const().is_none()) {
                 items.edge(&loops, operand(condition), (Item::Step(i), step));
             }
@@ -563,6 +578,6 @@ impl Emit<'_> {
 pub(super) fn fold_of(u: &UOp) -> Fold {
     match u.arg() {
         Arg::Reduce { fold, .. } => *fold,
-        _ => panic!("a reduce without a payload: {u:?}"),
+        _ => panic!("a reduce or scan without a payload: {u:?}"),
     }
 }

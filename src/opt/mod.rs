@@ -248,6 +248,7 @@ pub fn color(kind: AxisKind) -> &'static str {
         AxisKind::Thread => "\x1b[94m",
         AxisKind::Local => "\x1b[36m",
         AxisKind::Loop => "\x1b[37m",
+        AxisKind::Ordered => "\x1b[95m",
         AxisKind::Group => "\x1b[32m",
         AxisKind::Reduce => "\x1b[31m",
         AxisKind::Upcast => "\x1b[33m",

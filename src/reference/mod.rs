@@ -6,6 +6,7 @@
 //! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats narrower than f32 in f32 with
 //! one more rounding at the end.
 
+mod indexed;
 mod movement;
 mod reduce;
 #[cfg(test)]
@@ -112,6 +113,15 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
                 false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
             }
         }
+        (Op::Gather | Op::Scatter, Arg::Gather { axis } | Arg::Scatter { axis, .. }) => {
+            let there = |k: usize| u.src()[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize);
+            match u.arg() {
+                Arg::Scatter { combine, .. } => indexed::scatter(src, *combine, *axis, there(0), there(1)),
+                _ => indexed::gather(src[0], src[1], *axis, there(0)),
+            }
+        }
+        (Op::Scan, Arg::Reduce { fold, axes }) => reduce::scan(src[0], *fold, axes[0]),
+        (Op::Cat, Arg::Cat { axis }) => movement::joined(src, *axis),
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
         (Op::Shards, Arg::Shards { axis, .. }) => axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis)),
         (op, _) if op.is(Group::Mark) => src[0].clone(),

@@ -1,4 +1,4 @@
-//! A reduce as one pass over the input in row-major order, folding each element into its place.
+//! Reduces and scans. A reduce is one pass over the input in row-major order, folding each element into its place.
 
 use super::Value;
 use super::movement::{flat, step};
@@ -22,4 +22,19 @@ pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     }
     data.iter_mut().for_each(|c| *c = c.cast(wide, x.dtype));
     Value { dtype: x.dtype, shape, data }
+}
+
+/// The fold of all elements up to each along an axis. Floats narrower than f32 are folded in f32, and each result is rounded once.
+pub(super) fn scan(x: &Value, fold: Fold, axis: usize) -> Value {
+    let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
+    let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());
+    let mut data = x.data.clone();
+    for start in (0..data.len()).filter(|i| i / inner.max(1) % n.max(1) == 0) {
+        let mut acc = fold.identity(x.dtype);
+        for i in (0..n).map(|i| start + i * inner) {
+            acc = eval::fold(fold, wide, acc, data[i]);
+            data[i] = acc.cast(wide, x.dtype);
+        }
+    }
+    Value { dtype: x.dtype, shape: x.shape.clone(), data }
 }

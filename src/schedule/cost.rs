@@ -18,6 +18,8 @@ pub const TILE: f64 = 8.0;
 pub const ROW_BYTES: usize = 512 << 10;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
+/// What a value may cost inside a loop that runs in order, on one thread.
+pub const IN_ORDER: f64 = 32.0;
 /// Work worth spreading over threads.
 pub const WORTH_SPREADING: f64 = 131_072.0;
 /// Work on one row that is worth a kernel of its own, when there are few rows.

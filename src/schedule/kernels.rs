@@ -2,8 +2,9 @@
 //! final numbers. Equal kernels of different places in the graph come out as the same interned node.
 
 use super::ranges::{Ranged, Stored};
+use super::scan;
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
+use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
 use crate::rewrite::Rules;
 use crate::rules;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +25,8 @@ pub struct Group {
     pub len: usize,
     /// `(buffer number, flat index, value)`.
     pub stores: Vec<(usize, UOp, UOp)>,
+    /// Where the store happens, for a group of one store that updates what another has written; its loops may have an order.
+    pub update: Option<UOp>,
     /// Buffers that the values load.
     pub reads: BTreeSet<usize>,
     /// Buffers that are loaded inside a reduce.
@@ -49,7 +52,12 @@ impl Group {
     pub fn refresh(&mut self) {
         self.reads.clear();
         self.reduced.clear();
-        let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
+        let mut values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
+        if let Some(inside) = &self.update {
+            // Also where nothing of it is read the rest stays.
+            self.reads.extend(self.stores.iter().map(|s| s.0));
+            values.extend(self.stores.iter().map(|s| &s.1).chain([inside]));
+        }
         for u in crate::ir::toposort(values.iter().copied()) {
             match u.op() {
                 Op::Load => drop(self.reads.insert(loaded(&u))),
@@ -127,7 +135,8 @@ pub fn group(
         match found {
             Some((i, merged)) => {
                 g = merged;
-                producer.extend(g.writes().map(|n| (n, i)));
+                // Others of the group may have been updated since.
+                producer.insert(s.number, i);
                 groups[i] = Some(g);
                 all.remove(&i);
                 // Whoever needed the old group now needs what came with the new store.
@@ -171,7 +180,11 @@ fn single(s: &Stored, device: DeviceName) -> Group {
     let mut g = Group {
         device,
         ranges: s.ranges.clone(),
-        len: s.ranges.iter().map(|r| r.src()[0].vmax() as usize).product(),
+        len: match s.update {
+            Some(_) => s.node.numel(),
+            None => s.ranges.iter().map(|r| r.src()[0].vmax() as usize).product(),
+        },
+        update: s.update.clone(),
         stores: vec![(s.number, s.index.clone(), s.value.clone())],
         reads: BTreeSet::new(),
         reduced: BTreeSet::new(),
@@ -182,9 +195,20 @@ fn single(s: &Stored, device: DeviceName) -> Group {
 
 /// `b` in the loops of `a`, if that is right and worth it.
 fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
+    if a.update.is_some() || b.update.is_some() {
+        return None;
+    }
     let buffers = a.reads.len() + a.stores.len() + b.reads.len() + b.stores.len();
     if buffers > MOST_MERGED_BUFFERS {
         return None;
+    }
+    // What runs in order is merged with what does so along the same axis, or with a little that is computed from it.
+    let ordered = |g: &Group| g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>();
+    if ordered(a) != ordered(b) {
+        let plain = b.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
+        if !(dependent && plain && scan::is_epilogue(b.stores.iter().map(|s| &s.2))) {
+            return None;
+        }
     }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
@@ -222,7 +246,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     let mut stores = a.stores.clone();
     stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group { device, ranges, len: a.len, stores, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    let mut g = Group { device, ranges, len: a.len, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new() };
     g.refresh();
     Some(g)
 }
@@ -230,7 +254,8 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
 /// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and more room for lanes and threads.
 pub fn joined(sink: &UOp) -> UOp {
     let mut ranges: Vec<UOp> = sink.src()[0].src()[2..].to_vec();
-    let mut exprs: Vec<UOp> = sink.src().iter().flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone()]).collect();
+    let mask = |s: &UOp| s.src()[0].src().get(2).cloned().unwrap_or_else(|| UOp::truth(true));
+    let mut exprs: Vec<UOp> = sink.src().iter().flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone(), mask(s)]).collect();
     let mut i = 0;
     while i + 1 < ranges.len() {
         let Some((range, new)) = join(&ranges[i], &ranges[i + 1], &exprs) else {
@@ -240,8 +265,12 @@ pub fn joined(sink: &UOp) -> UOp {
         ranges.splice(i..i + 2, [range]);
         exprs = new;
     }
-    let stores = sink.src().iter().zip(exprs.chunks(2)).map(|(s, e)| {
-        let place = s.src()[0].with_src([s.src()[0].src()[0].clone(), e[0].clone()].to_src());
+    let stores = sink.src().iter().zip(exprs.chunks(3)).map(|(s, e)| {
+        let mut place: Src = [s.src()[0].src()[0].clone(), e[0].clone()].to_src();
+        if !e[2].is_int(1) {
+            place.push(e[2].clone());
+        }
+        let place = s.src()[0].with_src(place);
         s.with_src([place, JOIN_RULES.fixpoint(&e[1], &mut ())].into_iter().chain(ranges.iter().cloned()).collect::<Src>())
     });
     renumbered(&UOp::sink(stores.collect::<Src>()))
@@ -249,6 +278,10 @@ pub fn joined(sink: &UOp) -> UOp {
 
 /// Two ranges as one in all expressions, if no division is left of it.
 fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+    // What runs in order stays apart from what does not.
+    if a.range_kind() != b.range_kind() {
+        return None;
+    }
     let (m, n) = (a.src()[0].as_int()?, b.src()[0].as_int()?);
     let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
     let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
@@ -279,17 +312,15 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
 pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
+    let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = g.len;
-        let place = UOp::new(
-            Op::Index,
-            value.dtype(),
-            [UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") }), index.clone()]
-                .to_src(),
-            Arg::None,
-        );
+        let buffer = UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") });
+        let mask = g.update.iter().filter(|inside| !inside.is_int(1)).cloned();
+        let place = [buffer, index.clone()].into_iter().chain(mask).collect::<Src>();
+        let place = UOp::new(Op::Index, value.dtype(), place, Arg::None);
         let mut src: Src = [place, value.clone()].to_src();
-        src.extend(g.ranges.iter().cloned());
+        src.extend(ranges.iter().cloned());
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     };
     let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());

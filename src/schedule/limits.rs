@@ -5,7 +5,7 @@
 
 use super::kernels::{Group, loaded};
 use super::ranges::{Ranged, Stored, flat, load};
-use super::{BufferInfo, UNPLACED};
+use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -63,7 +63,9 @@ pub fn split(
         let room = room(&device);
         let count = |s: &Stored, buffers: &[Option<BufferInfo>]| {
             let of_variables = values_argument(s.ranges.iter().chain([&s.value]));
-            room.sum(buffers, reads(&s.value).into_iter().chain([s.number])) + of_variables
+            let place = s.update.iter().chain([&s.value, &s.index]);
+            let all: BTreeSet<usize> = place.flat_map(reads).chain([s.number]).collect();
+            room.sum(buffers, all.into_iter()) + of_variables
         };
         while room != Room::ANY && count(&stored, buffers) > room.buffers {
             let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range) else { break };
@@ -129,15 +131,16 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         if reads(&value).len() >= before {
             continue;
         }
+        let in_order = scan::has_scan([&u]);
         let mut range = |r: &UOp| {
             *next += 1;
-            UOp::range(&r.src()[0], *next - 1, AxisKind::Global)
+            UOp::range(&r.src()[0], *next - 1, if in_order { r.range_kind() } else { AxisKind::Global })
         };
         let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
         let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
         buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: UNPLACED }));
         s.value = value;
-        return Some(Stored { node: s.node.clone(), number, index: flat(&new, &shape), ranges: new, value: u.substitute(&map) });
+        return Some(Stored { node: s.node.clone(), number, index: flat(&new, &shape), ranges: new, value: u.substitute(&map), update: None });
     }
     None
 }

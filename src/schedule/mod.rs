@@ -5,6 +5,7 @@
 
 mod cache;
 mod cost;
+mod indexed;
 mod kernels;
 mod limits;
 pub mod memory;
@@ -12,6 +13,8 @@ mod order;
 mod prepare;
 mod ranges;
 mod reuse;
+mod scan;
+mod scatter;
 mod shards;
 mod sums;
 mod values;

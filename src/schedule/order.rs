@@ -33,6 +33,13 @@ impl Unit<'_> {
             Unit::Custom(k) => k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect(),
         }
     }
+    /// Buffers that hold something from here on, and not before.
+    fn makes(&self) -> Vec<usize> {
+        match self {
+            Unit::Group(g) if g.update.is_some() => Vec::new(),
+            _ => self.writes(),
+        }
+    }
     fn writes(&self) -> Vec<usize> {
         match self {
             Unit::Group(g) => g.writes().collect(),
@@ -53,14 +60,20 @@ impl<'a> Graph<'a> {
     fn new(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver]) -> Graph<'a> {
         let copies = ranged.copies.iter().map(|&(to, from, start)| Unit::Copy { to, from, start });
         let units: Vec<Unit> = groups.iter().map(Unit::Group).chain(copies).chain(ranged.customs.iter().map(Unit::Custom)).collect();
+        // Who makes a buffer, and who writes it last: updates come between that and all readers.
+        let mut maker: FxHashMap<usize, usize> = taken.iter().map(|t| (t.input, t.writer)).collect();
         let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
         for (i, u) in units.iter().enumerate() {
+            maker.extend(u.makes().into_iter().map(|n| (n, i)));
+        }
+        writer.extend(&maker);
+        for (i, u) in units.iter().enumerate().filter(|(_, u)| u.makes().is_empty()) {
             writer.extend(u.writes().into_iter().map(|n| (n, i)));
         }
         let reads_old = |i: usize, n: usize| taken.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i));
         let needs = |(i, u): (usize, &Unit)| {
             let new = u.reads().into_iter().filter(|n| !matches!(u, Unit::Group(_)) || !reads_old(i, *n));
-            new.filter_map(|n| writer.get(&n)).copied().collect()
+            new.filter_map(|n| writer.get(&n).filter(|w| **w != i).or_else(|| maker.get(&n))).copied().filter(|w| *w != i).collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
         for t in taken {
@@ -110,7 +123,7 @@ impl<'a> Graph<'a> {
             u.reads().into_iter().filter(|n| bytes(*n) > 0).for_each(|n| readers.entry(n).or_default().push(i));
         }
         let frees = |keys: &mut Vec<i64>, i: usize, n: usize| keys[i] -= bytes(n) as i64;
-        let mut keys: Vec<i64> = self.units.iter().map(|u| u.writes().into_iter().map(|n| bytes(n) as i64).sum()).collect();
+        let mut keys: Vec<i64> = self.units.iter().map(|u| u.makes().into_iter().map(|n| bytes(n) as i64).sum()).collect();
         for (n, list) in &readers {
             if let [only] = list[..] {
                 frees(&mut keys, only, *n);
@@ -140,7 +153,7 @@ impl<'a> Graph<'a> {
         }
         let (mut now, mut most) = (0, 0);
         for (at, &i) in order.iter().enumerate() {
-            now += self.units[i].writes().into_iter().map(bytes).sum::<usize>();
+            now += self.units[i].makes().into_iter().map(bytes).sum::<usize>();
             most = most.max(now);
             let named: BTreeSet<usize> = self.units[i].reads().into_iter().chain(self.units[i].writes()).collect();
             now -= named.into_iter().filter(|n| last[n] == at).map(bytes).sum::<usize>();
@@ -190,5 +203,7 @@ pub fn steps(
             Step::Kernel { ast: kernel.ast.clone(), buffers, device: device_of(&k.node) }
         }
     };
-    units.into_iter().map(step).collect()
+    // What is where it should be already needs no kernel.
+    let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty());
+    units.into_iter().filter(runs).map(step).collect()
 }

@@ -3,6 +3,7 @@
 //! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine. So is a sum of products on a GPU, where a thread
 //! computes a tile of outputs, so that it takes far more of them until all threads have one.
 
+use super::{indexed, scan};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp};
 use crate::rewrite::Rules;
@@ -30,6 +31,13 @@ rules! {
         reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
         reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
         reduce_split:   Reduce(x)                                                       => split(u, x);
+        scan_nothing:   Scan(x) if x.numel() == 0                                       => x;
+        scan_narrow:    Scan(x) if is_narrow(u)                                         => in_f32(u, x);
+        scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1                        => fold(u).of_one(x);
+        scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x);
+        gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, indexed::axis(u));
+        scatter_nothing: Scatter(x, index, _) if index.numel() == 0 || x.numel() == 0   => x;
+        scatter_narrow: Scatter(..) if is_narrow(u)                                     => indexed::in_f32(u);
         reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
@@ -64,7 +72,7 @@ fn axes(u: &UOp) -> &[usize] {
     }
 }
 
-fn fold(u: &UOp) -> Fold {
+pub fn fold(u: &UOp) -> Fold {
     match u.arg() {
         Arg::Reduce { fold, .. } => *fold,
         _ => panic!("not a reduce: {u:?}"),
@@ -82,7 +90,7 @@ fn is_narrow(u: &UOp) -> bool {
 
 /// The fold in f32, rounded once at the end.
 fn in_f32(u: &UOp, x: &UOp) -> UOp {
-    UOp::new(Op::Reduce, DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
+    UOp::new(u.op(), DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
 }
 
 /// Is `d` that the relu of an element is above zero, and so false where `c` is, that the element is below? With both of them in a gradient, the element would have to be

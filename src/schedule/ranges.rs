@@ -5,7 +5,7 @@
 //! that would be computed many times over, is either computed again for each demand or stored by a kernel of its own, whichever the cost
 //! model says is cheaper. Then the expressions are built from inputs to outputs.
 
-use super::cost;
+use super::{cost, scan, scatter};
 use super::sums::shorten;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
@@ -45,22 +45,22 @@ impl IndexExpr for UOp {
     }
 }
 
-type Indices = SmallVec<[UOp; 4]>;
+pub(super) type Indices = SmallVec<[UOp; 4]>;
 
 /// A use of a node: at these indices, where this holds, in this kernel, inside these loops.
 #[derive(Clone)]
-struct Demand {
+pub(super) struct Demand {
     kernel: usize,
-    at: Indices,
+    pub(super) at: Indices,
     valid: UOp,
     /// The loops around the evaluation, outermost first, without those inside which it does not change.
-    loops: SmallVec<[UOp; 6]>,
+    pub(super) loops: SmallVec<[UOp; 6]>,
     /// How often the user is evaluated in all: more than the product of `loops` where the value serves many iterations of an inner loop.
     uses: f64,
     /// Ranges that a reduce opens for this demand.
     opened: SmallVec<[UOp; 4]>,
     /// For each operand, which of its demands this one became.
-    operands: SmallVec<[usize; 3]>,
+    pub(super) operands: SmallVec<[usize; 3]>,
 }
 
 /// A kernel before it is numbered: what it stores, and where.
@@ -75,6 +75,8 @@ pub struct Stored {
     pub value: UOp,
     /// The flat index that it is stored at.
     pub index: UOp,
+    /// Where the store happens, for one that updates what an earlier store of the same buffer has written: the updates of a scatter.
+    pub update: Option<UOp>,
 }
 
 /// What the walk found.
@@ -178,7 +180,7 @@ impl Moves {
     }
 }
 
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     moves: &'a mut Moves,
     demands: FxHashMap<u64, Vec<Demand>>,
     next_range: u32,
@@ -187,7 +189,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// A loop over what is there of an axis of a node.
-    fn range(&mut self, u: &UOp, axis: usize, kind: AxisKind) -> UOp {
+    pub(super) fn range(&mut self, u: &UOp, axis: usize, kind: AxisKind) -> UOp {
         let id = self.next_range;
         self.next_range += 1;
         match u.extent(axis) {
@@ -195,6 +197,26 @@ impl Walk<'_> {
             Some(extent) => UOp::range(simplify(&UOp::of_bound(extent, DType::INDEX)), id, kind),
             None => UOp::range(u.shape()[axis] as i64, id, kind),
         }
+    }
+
+    /// An evaluation over these ranges by a kernel of its own.
+    pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Demand {
+        self.kernels += 1;
+        Demand {
+            kernel: self.kernels - 1,
+            at,
+            valid: UOp::truth(true),
+            uses: uses as f64,
+            loops: ranges.iter().cloned().collect(),
+            opened: SmallVec::new(),
+            operands: SmallVec::new(),
+        }
+    }
+
+    /// Demands a node where another is evaluated, at indices of its own.
+    pub(super) fn demand_at(&mut self, u: &UOp, d: &Demand) -> usize {
+        let at = if u.shape().is_empty() { Indices::new() } else { d.at.clone() };
+        self.demand(u, at, d.valid.clone(), &d.loops, d.uses, d.kernel)
     }
 
     /// Records a demand and returns its number among the node's; equal demands are one.
@@ -229,6 +251,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     for u in &order {
         match u.op() {
             Op::Contiguous if home(u).0 == *u => drop(forced.insert(u.id())),
+            Op::Scan | Op::Scatter => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
                 forced.insert(home(&u.src()[0]).0.id());
@@ -280,8 +303,6 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
         }
         let store = forced.contains(&u.id()) || should_store(u, demands, &totals, &outputs_of_kernel);
         let mut evals = if store {
-            let kernel = walk.kernels;
-            walk.kernels += 1;
             let mut ranges = Vec::new();
             let at: Indices = u
                 .shape()
@@ -291,27 +312,22 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
                     if n == 1 {
                         return UOp::int(0);
                     }
-                    let r = walk.range(u, axis, AxisKind::Global);
+                    let r = walk.range(u, axis, scan::range_kind(u, axis));
                     ranges.push(r.clone());
                     r
                 })
                 .collect();
             outputs_of_kernel.push(u.numel() as f64);
             stored.insert(u.id(), ranges.clone());
-            vec![Demand {
-                kernel,
-                at,
-                valid: UOp::truth(true),
-                uses: u.numel() as f64,
-                loops: ranges.into_iter().collect(),
-                opened: SmallVec::new(),
-                operands: SmallVec::new(),
-            }]
+            vec![walk.own(at, &ranges, u.numel())]
         } else {
             demands.to_vec()
         };
-        for d in &mut evals {
-            propagate(u, d, &mut walk);
+        if u.op() == Op::Scatter {
+            scatter::propagate(u, &mut evals, &mut walk);
+            outputs_of_kernel.push(u.src()[1].numel() as f64);
+        } else {
+            evals.iter_mut().for_each(|d| propagate(u, d, &mut walk));
         }
         evaluated.insert(u.id(), evals);
     }
@@ -369,8 +385,7 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
         }
         _ => {
             for x in u.src() {
-                let at = if x.shape().is_empty() { Indices::new() } else { d.at.clone() };
-                let k = walk.demand(x, at, d.valid.clone(), &d.loops, d.uses, d.kernel);
+                let k = walk.demand_at(x, d);
                 d.operands.push(k);
             }
         }
@@ -384,6 +399,9 @@ fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outpu
     }
     let n = u.numel() as f64;
     let total = totals[&u.id()];
+    if scatter::stores(u, demands, total / n) {
+        return true;
+    }
     if u.op() == Op::Reduce {
         let row_bytes = u.src()[0].numel() / u.numel().max(1) * u.src()[0].dtype().itemsize();
         // The value serves an inner loop: its row is walked again there, which wants the row in a cache.
@@ -493,7 +511,15 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
             }
             _ => {}
         }
-        if let Some(evals) = evaluated.get(&u.id()) {
+        if let (Op::Scatter, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
+            let number = next(&mut out);
+            let buffer = placeholder(u, number);
+            let operand = |i: usize, d: usize, k: usize| values[&(u.src()[i].id(), evals[d].operands[k])].clone();
+            let operands = [operand(0, 0, 0), operand(1, 1, 0), operand(2, 1, 1)];
+            out.stored.extend(scatter::stored(u, number, &buffer, evals, operands));
+            buffers.insert(u.id(), buffer);
+            out.numbers.insert(u.id(), number);
+        } else if let Some(evals) = evaluated.get(&u.id()) {
             for (k, d) in evals.iter().enumerate() {
                 let value = expression(u, d, &values, moves);
                 match stored.get(&u.id()) {
@@ -502,7 +528,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
                         let index = flat(&d.at, u.shape());
-                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: shorten(&value), index });
+                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: shorten(&value), index, update: None });
                     }
                     None => drop(values.insert((u.id(), k), value)),
                 }
@@ -537,6 +563,7 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         Op::Const | Op::Var => u.clone(),
         Op::Iota => d.at[0].cast(u.dtype()),
         Op::Contiguous | Op::Slice => operand(0),
+        Op::Scan => scan::expression(u, operand(0), &d.at),
         Op::Reduce => {
             let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
             if d.opened.is_empty() {

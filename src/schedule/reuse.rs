@@ -4,7 +4,7 @@ use super::kernels::{self, Group};
 use super::order::has_order;
 use super::ranges::Ranged;
 use super::{BufferInfo, Role};
-use crate::ir::{Arg, Op, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Op, UOp, toposort};
 use crate::symbolic::{Linear, as_bound, clauses, simplify};
 use rustc_hash::FxHashMap;
 
@@ -71,9 +71,12 @@ fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
 
 /// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops of the part: what is beside it is neither read nor written.
 pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
-    for (i, g) in groups.iter_mut().enumerate() {
+    for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
         let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
-        if !g.stores.iter().all(|s| in_place(s.0)) {
+        // What is read and written back unchanged need not be.
+        g.stores.retain(|(number, index, value)| !(in_place(*number) && is_old(*number, index, value)));
+        let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
+        if in_order || g.stores.is_empty() || !g.stores.iter().all(|s| in_place(s.0)) {
             continue;
         }
         let parts: Vec<Option<(UOp, Part)>> = g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
@@ -105,9 +108,7 @@ type Part = Vec<(UOp, UOp)>;
 /// The part that a store changes and the new value, where everything else keeps the old one and the part is a box that lies within the ranges.
 fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
     let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
-    // Without a gate, where it would be another value.
-    let is_old =
-        |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == *number && u.src()[0].src().len() == 2 && u.src()[0].src()[1] == *index;
+    let is_old = |u: &UOp| is_old(*number, index, u);
     // The other way around, with a condition of one clause, it holds where the clause does not.
     let (new, negated) = if is_old(no) { (yes, false) } else { (no, true) };
     let inside = conditions(inside);
@@ -149,6 +150,11 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
     Some((new.clone(), part.collect::<Option<_>>()?))
 }
 
+/// Is a value what the buffer has at the index? Without a mask, where it would be another.
+fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
+    u.op() == Op::Load && kernels::loaded(u) == number && u.src()[0].src().len() == 2 && u.src()[0].src()[1] == *index
+}
+
 /// The clauses of a conjunction, in whatever form it came about: `a ? b : false` is `a & b`.
 fn conditions(u: &UOp) -> Vec<UOp> {
     let apart = |c: UOp| match (c.op(), c.src()) {
@@ -172,8 +178,9 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
                 }
                 _ => None,
             };
-            let map: FxHashMap<UOp, UOp> = s.2.toposort().into_iter().filter_map(placeholder).collect();
-            s.2 = s.2.substitute(&map);
+            let map: FxHashMap<UOp, UOp> = toposort([&s.1, &s.2].into_iter().chain(&g.update)).into_iter().filter_map(placeholder).collect();
+            (s.1, s.2) = (s.1.substitute(&map), s.2.substitute(&map));
+            g.update = g.update.take().map(|inside| inside.substitute(&map));
         }
         if g.reads.remove(&from) {
             g.reads.insert(to);

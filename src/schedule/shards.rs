@@ -178,7 +178,13 @@ fn apart(u: &UOp, src: &[&Value]) -> Value {
                 Value::Many(m) if m.devices == devices => m.split.clone(),
                 _ => None,
             };
-            let split = if u.op().is_alu() || u.op() == Op::Contiguous { src.iter().find_map(pieces) } else { None };
+            // A scan or a cat goes piece by piece along other axes than its own.
+            let split = match u.arg() {
+                _ if u.op().is_alu() || u.op() == Op::Contiguous => src.iter().find_map(pieces),
+                Arg::Reduce { axes, .. } => src.iter().find_map(pieces).filter(|s| !axes.contains(&s.axis)),
+                Arg::Cat { axis } => src.iter().find_map(pieces).filter(|s| s.axis != *axis),
+                _ => None,
+            };
             let operands: Vec<Vec<UOp>> = src.iter().map(|v| v.parts(&devices, split.as_ref())).collect();
             let part = |i: usize| u.with_src(operands.iter().map(|o| o[i].clone()).collect::<Src>());
             Value::Many(Many { parts: (0..devices.len()).map(part).collect(), devices, split })

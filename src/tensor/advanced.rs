@@ -1,12 +1,11 @@
 //! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index tensors for some of its axes; out comes what they choose.
 
 use super::broadcast::{broadcast_dims, broadcast_to};
-use super::create::iota;
-use super::gather::{places, select};
-use super::{Axes, Tensor, wrong_shape};
+use super::gather::{along, places, slices_at, write_at};
+use super::{Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::Fold;
+use crate::ir::Combine;
 use crate::shape::{Dims, Movement, checked_numel};
 
 /// Indices of integers, each with its axis: masks become the places where they are true, for which they are computed.
@@ -80,12 +79,20 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
 }
 
 impl Plan {
-    /// The tensor with its indexed axes as one, which is last.
-    fn gathered(&self, x: &Tensor) -> Result<Tensor> {
-        let indexed = (0..x.ndim()).filter(|a| !self.others.contains(a));
-        let dims = x.dims();
-        x.moved(Movement::permute(self.others.iter().copied().chain(indexed)))?
-            .moved(Movement::reshape(self.others.iter().map(|&a| dims[a]).chain([self.count])))
+    /// The order of the tensor's axes in which the indexed ones stand together, where the result has those of the indices.
+    fn order(&self, rank: usize) -> Dims {
+        let indexed = (0..rank).filter(|a| !self.others.contains(a));
+        self.others[..self.before].iter().copied().chain(indexed).chain(self.others[self.before..].iter().copied()).collect()
+    }
+    /// The tensor with its indexed axes as one.
+    fn arranged(&self, x: &Tensor) -> Result<Tensor> {
+        let order = self.order(x.ndim());
+        let moved = if order.is_sorted() { x.clone() } else { x.moved(Movement::Permute(order))? };
+        moved.moved(Movement::Reshape(self.around(&x.dims(), &[self.count])))
+    }
+    /// The places as one list.
+    fn places(&self) -> Result<Tensor> {
+        self.place.moved(Movement::reshape([self.shape.iter().product::<usize>()]))
     }
     /// Sizes of the axes that are not indexed, with others after the first `before` of them.
     fn around(&self, dims: &[usize], middle: &[usize]) -> Dims {
@@ -97,17 +104,8 @@ impl Plan {
 /// The elements at the places.
 pub(super) fn read(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Tensor> {
     let plan = plan(op, x, indices)?;
-    let dims = x.dims();
-    let ones = Dims::from_elem(1, plan.shape.len());
-    let with_last = |mut dims: Dims, last: usize| {
-        dims.push(last);
-        Movement::Reshape(dims)
-    };
-    let source = plan.gathered(x)?.moved(with_last(plan.around(&dims, &ones), plan.count))?;
-    let alone = plan.around(&Dims::from_elem(1, dims.len()), &plan.shape);
-    let place = plan.place.moved(with_last(alone, 1))?;
-    let last = source.ndim() - 1;
-    select(op, &source, &place, last)
+    let read = slices_at(op, &plan.arranged(x)?, &plan.places()?, plan.before)?;
+    read.moved(Movement::Reshape(plan.around(&x.dims(), &plan.shape)))
 }
 
 /// The tensor with a value at the places; the last of several that go to one place stays.
@@ -125,23 +123,16 @@ pub(super) fn written(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)], v
     }
     let plan = plan(op, x, &places_of(op, x, picks)?)?;
     let dims = x.dims();
-    // Values as [others, n]: one for each of n places.
-    let (n, rank, others) = (plan.shape.iter().product::<usize>(), plan.shape.len(), plan.others.len());
+    let n = plan.shape.iter().product::<usize>();
     let value = broadcast_to(op, value, &plan.around(&dims, &plan.shape))?;
-    let after = plan.before + rank..others + rank;
-    let value = value.moved(Movement::permute((0..plan.before).chain(after).chain(plan.before..plan.before + rank)))?;
-    let value = value.moved(Movement::reshape(plan.others.iter().map(|&a| dims[a]).chain([1, n])))?;
-    // For each element of the indexed axes the last place that names it.
-    let counter = iota(plan.count).try_cast(plan.place.dtype())?.try_unsqueeze(1)?;
-    let order = iota(n);
-    let hits = plan.place.moved(Movement::reshape([1, n]))?.try_eq(counter)?;
-    let last = hits.try_where_(&order, order.literal(-1))?.fold(op, Fold::Max, &Axes::from(1))?;
-    let at = last.moved(Movement::reshape(std::iter::repeat_n(1, others).chain([plan.count, 1])))?;
-    let new = select(op, &value, &at, others + 1)?;
-    let all = last.try_ge(0)?.try_where_(new, plan.gathered(x)?)?;
+    let value = value.moved(Movement::Reshape(plan.around(&dims, &[n])))?;
+    let old = plan.arranged(x)?;
+    let all = write_at(op, &old, &along(&old, &plan.places()?, plan.before)?, &value, Combine::Set, plan.before)?;
     // Back to the axes as they were.
-    let indexed: Dims = (0..dims.len()).filter(|a| !plan.others.contains(a)).collect();
-    let order: Dims = plan.others.iter().chain(&indexed).copied().collect();
+    let order = plan.order(dims.len());
     let all = all.moved(Movement::reshape(order.iter().map(|&a| dims[a])))?;
+    if order.is_sorted() {
+        return Ok(all);
+    }
     all.moved(Movement::permute((0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis"))))
 }

@@ -1,18 +1,17 @@
 //! Elements by computed places: reading at indices, and writing at them.
 //!
-//! A read at indices is written as a sum over the axis that is nonzero where the counter of the axis equals the index. The compiler knows this form and makes a
-//! single load of it, so a read costs what it gives, not what it chooses from. A write at indices asks, for each element of the result, which of the
-//! sources point at it; that costs the product of both.
+//! A read at indices is a `Gather` of the graph, which costs what it gives and not what it chooses from. A write at indices is a `Scatter`: a pass over the tensor,
+//! which is left out where the memory of the old one is taken over, and then one over the sources, in order. Each is the other's gradient.
 //!
 //! Indices are integers; negative ones count from the end. An index outside the axis reads 0 and writes nothing: whether there is one is known
 //! only on the device, and finding out would mean to wait for it.
 
-use super::broadcast::{Operand, broadcast_to};
+use super::broadcast::{Operand, broadcast_to, common_device, cut_to};
 use super::create::iota;
-use super::{Axes, Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use super::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
-use crate::ir::Fold;
+use crate::ir::{Combine, DeviceName, UOp, fit_along};
 use crate::shape::{Dims, Movement};
 
 /// What [`Tensor::scatter_reduce`] makes of the elements that meet at one place.
@@ -30,11 +29,6 @@ pub enum Scatter {
     Amin,
 }
 
-/// The counter of an axis, in the dtype of places.
-fn counter(rank: usize, axis: usize, size: usize, dtype: DType) -> Result<Tensor> {
-    iota(size).try_cast(dtype)?.moved(Movement::reshape((0..rank).map(|i| if i == axis { size } else { 1 })))
-}
-
 /// Indices as places from the start of an axis of `size`, in a dtype that holds every place.
 pub(super) fn places(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
     if !index.dtype().is_int() {
@@ -50,11 +44,45 @@ pub(super) fn places(op: &'static str, index: &Tensor, size: usize) -> Result<Te
     from_start.try_lt(0)?.try_where_(from_start.try_minimum(0)? + size, &from_start)
 }
 
-/// The elements of `x` at places along an axis, which `index` has with size 1 and which is gone in the result; the other axes broadcast. A place that is not
-/// there gives 0.
-pub(super) fn select(op: &'static str, x: &Tensor, index: &Tensor, axis: usize) -> Result<Tensor> {
-    let here = index.try_eq(counter(x.ndim(), axis, x.dims()[axis], index.dtype())?)?;
-    here.try_where_(x, x.literal(0))?.fold(op, Fold::Add, &Axes::from(axis))
+/// The operands of a read or write at places, as nodes of one device. What is written has as much of each axis as the tensor has.
+fn nodes(op: &'static str, axis: usize, operands: &[&Tensor]) -> Result<(Vec<UOp>, &'static DeviceName)> {
+    let device = common_device(op, &operands.iter().map(|t| Operand::Tensor((*t).clone())).collect::<Vec<_>>())?;
+    let table = operands[0].uop();
+    let mut nodes = vec![table.clone()];
+    for t in &operands[1..] {
+        let others: Vec<_> = (0..table.shape().len()).map(|a| if a == axis { None } else { table.extent(a).cloned() }).collect();
+        let node = cut_to(t.uop(), &others);
+        // Values are there for each place.
+        let places: Vec<_> = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
+        nodes.push(cut_to(node, &places));
+    }
+    fit_along(axis, &nodes).or_else(|msg| wrong_shape(op, msg))?;
+    Ok((nodes, device))
+}
+
+/// The elements of `x` at places along an axis; places have the shape of `x` but for the axis. A place that is not there gives 0.
+pub(super) fn read_at(op: &'static str, x: &Tensor, places: &Tensor, axis: usize) -> Result<Tensor> {
+    let (nodes, device) = nodes(op, axis, &[x, places])?;
+    Ok(Tensor::new_inner(nodes[0].gathered(&nodes[1], axis), device, None))
+}
+
+/// Slices of `x` along an axis, at a list of places.
+pub(super) fn slices_at(op: &'static str, x: &Tensor, places: &Tensor, axis: usize) -> Result<Tensor> {
+    read_at(op, x, &along(x, places, axis)?, axis)
+}
+
+/// A list of places along an axis of `x`, the same for all of its other axes.
+pub(super) fn along(x: &Tensor, places: &Tensor, axis: usize) -> Result<Tensor> {
+    let (mut dims, count) = (x.dims(), places.dims()[0]);
+    let line = places.moved(Movement::reshape((0..dims.len()).map(|a| if a == axis { count } else { 1 })))?;
+    dims[axis] = count;
+    line.moved(Movement::Expand(dims))
+}
+
+/// `x` with values combined into it at places along an axis; places and values have the shape of `x` but for the axis.
+pub(super) fn write_at(op: &'static str, x: &Tensor, places: &Tensor, value: &Tensor, combine: Combine, axis: usize) -> Result<Tensor> {
+    let (nodes, device) = nodes(op, axis, &[x, places, value])?;
+    Ok(Tensor::new_inner(nodes[0].scattered(&nodes[1], &nodes[2], combine, axis), device, None))
 }
 
 /// Checks that the sizes of an index are within those of a tensor, but for one axis.
@@ -74,11 +102,13 @@ fn cut(x: &Tensor, sizes: &[usize], except: Option<usize>) -> Result<Tensor> {
 
 /// A write at indices, on the part of the tensor that the index spans.
 struct Write {
-    /// `[… count, size …]` in the place of the axis: does the source's element go there?
-    hits: Tensor,
-    /// The sources, `[… count, 1 …]`.
+    /// The part.
+    part: Tensor,
+    /// Where each source goes.
+    places: Tensor,
+    /// The sources.
     src: Tensor,
-    /// The axis of the sources in both.
+    /// The axis of the places.
     axis: usize,
 }
 
@@ -97,13 +127,13 @@ impl Write {
         if src.dtype() != x.dtype() {
             return wrong_dtype(op, format!("a source of {} for a tensor of {}; cast one", src.dtype(), x.dtype()));
         }
-        let place = places(op, index, dims[at])?.try_unsqueeze(at as isize + 1)?;
-        let hits = place.try_eq(counter(dims.len() + 1, at + 1, dims[at], place.dtype())?)?;
-        Ok(Write { hits, src: src.try_unsqueeze(at as isize + 1)?, axis: at })
+        Ok(Write { part: cut(x, &shape, Some(at))?, places: places(op, index, dims[at])?, src, axis: at })
     }
-    /// The sources that meet at each place, folded, with `other` from those that do not go there.
-    fn fold(&self, op: &'static str, fold: Fold, src: &Tensor, other: &Tensor) -> Result<Tensor> {
-        self.hits.try_where_(src, other)?.fold(op, fold, &Axes::from(self.axis))
+    /// A base of the part's shape with values at the places.
+    fn onto(&self, op: &'static str, base: &Tensor, value: &Tensor, combine: Combine) -> Result<Tensor> {
+        let shape = self.places.dims();
+        let value = if value.ndim() == 0 { &value.try_expand(&shape)? } else { value };
+        write_at(op, base, &self.places, value, combine, self.axis)
     }
 }
 
@@ -134,8 +164,7 @@ impl Tensor {
             let at = resolve_axis(OP, axis, &self.dims())?;
             let shape = index.dims();
             within(OP, &shape, &self.dims(), "tensor", Some(at))?;
-            let place = places(OP, index, self.dims()[at])?.try_unsqueeze(at as isize + 1)?;
-            select(OP, &cut(self, &shape, Some(at))?.try_unsqueeze(at as isize)?, &place, at + 1)
+            read_at(OP, &cut(self, &shape, Some(at))?, &places(OP, index, self.dims()[at])?, at)
         }
 
         /// Slices along an axis in the order of a list of indices. Negative indices count from the end; one outside the axis gives zeros.
@@ -148,17 +177,15 @@ impl Tensor {
         /// ```
         pub fn index_select | try_index_select(&self, axis: isize, index: &Tensor) -> Tensor {
             const OP: &str = "index_select";
-            let dims = self.dims();
-            let at = resolve_axis(OP, axis, &dims)?;
-            let [count] = index.dims()[..] else {
+            let at = resolve_axis(OP, axis, &self.dims())?;
+            if index.ndim() != 1 {
                 return wrong_shape(OP, format!("an index has one axis, and this one is {:?}", index.dims()));
-            };
-            let place = places(OP, index, dims[at])?.moved(Movement::reshape((0..=dims.len()).map(|i| if i == at { count } else { 1 })))?;
-            select(OP, &self.try_unsqueeze(at as isize)?, &place, at + 1)
+            }
+            slices_at(OP, self, &places(OP, index, self.dims()[at])?, at)
         }
 
         /// The tensor with elements of a source, or a number, written at indices along an axis: `x[index[i, j], j] = src[i, j]` for axis 0. Where several meet at one place
-        /// the last of them stays. An index outside the axis writes nothing. The cost is that of the tensor times the number of indices along the axis.
+        /// the last of them stays. An index outside the axis writes nothing.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -171,13 +198,7 @@ impl Tensor {
             const OP: &str = "scatter";
             let at = resolve_axis(OP, axis, &self.dims())?;
             let w = Write::new(OP, self, at, index, src.into())?;
-            let count = index.dims()[at];
-            let order = counter(w.src.ndim(), at, count, DType::I32)?;
-            // The last source of each place, or -1; then one read at it.
-            let last = w.fold(OP, Fold::Max, &order, &order.literal(-1))?;
-            let read = select(OP, &w.src, &last.try_unsqueeze(at as isize)?, at)?;
-            let written = last.try_ge(0)?.try_where_(read, cut(self, &index.dims(), Some(at))?)?;
-            joined(self, &index.dims(), at, &written)
+            joined(self, &index.dims(), at, &w.onto(OP, &w.part, &w.src, Combine::Set)?)
         }
 
         /// As [`scatter`](Self::scatter), where the elements that meet at one place are folded, with what was there if `include_self`. A place that no index names stays.
@@ -193,38 +214,30 @@ impl Tensor {
             const OP: &str = "scatter_reduce";
             let at = resolve_axis(OP, axis, &self.dims())?;
             let w = Write::new(OP, self, at, index, src.into())?;
-            let part = cut(self, &index.dims(), Some(at))?;
             // Narrow floats are folded in f32 and rounded once.
             let acc = if self.is_floating_point() { sum_acc(self.dtype()) } else { self.dtype() };
-            let (mut old, mut src) = (part.try_cast(acc)?, w.src.try_cast(acc)?);
+            let (mut old, mut src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
             if matches!(how, Scatter::Amax | Scatter::Amin) && (old.requires_grad() || src.requires_grad()) {
                 // The gradient looks for the elements that were taken.
                 (old, src) = (old.settled(), src.settled());
             }
-            let (fold, neutral) = match how {
-                Scatter::Sum | Scatter::Mean => (Fold::Add, old.literal(0)),
-                Scatter::Prod => (Fold::Mul, old.literal(1)),
-                Scatter::Amax => (Fold::Max, old.literal(acc.min_value())),
-                Scatter::Amin => (Fold::Min, old.literal(acc.max_value())),
+            let (combine, neutral) = match how {
+                Scatter::Sum | Scatter::Mean => (Combine::Add, old.literal(0)),
+                Scatter::Prod => (Combine::Mul, old.literal(1)),
+                Scatter::Amax => (Combine::Max, old.literal(acc.min_value())),
+                Scatter::Amin => (Combine::Min, old.literal(acc.max_value())),
             };
-            let met = w.fold(OP, fold, &src, &neutral)?;
-            let count = w.hits.try_cast(DType::I32)?.fold(OP, Fold::Add, &Axes::from(at))?;
-            let all = match fold {
-                _ if !include_self => met,
-                Fold::Add => met.try_add(&old)?,
-                Fold::Mul => met.try_mul(&old)?,
-                Fold::Max => met.try_maximum(&old)?,
-                Fold::Min => met.try_minimum(&old)?,
-            };
-            let all = if how == Scatter::Mean {
-                // Where nothing arrives nothing is divided, also in the gradient.
-                let n = count.try_add(include_self as i32)?.try_maximum(1)?.try_cast(acc)?;
-                if acc.is_float() { all.try_div(n)? } else { all.try_idiv(n)? }
-            } else {
-                all
-            };
-            let written = count.try_gt(0)?.try_where_(all, old)?.try_cast(self.dtype())?;
-            joined(self, &index.dims(), at, &written)
+            // A place that no index names stays; at the others the fold begins anew, or with what was there.
+            let start = if include_self { old } else { w.onto(OP, &old, &neutral, Combine::Set)? };
+            let mut all = w.onto(OP, &start, &src, combine)?;
+            if how == Scatter::Mean {
+                let none = Tensor::full((), include_self as i32).try_expand(&w.part.dims())?;
+                let count = w.onto(OP, &w.part.as_much_of(none), &Tensor::full((), 1), Combine::Add)?;
+                // Where nothing arrives nothing is divided.
+                let n = count.try_maximum(1)?.try_cast(acc)?;
+                all = if acc.is_float() { all.try_div(n)? } else { all.try_idiv(n)? };
+            }
+            joined(self, &index.dims(), at, &all.try_cast(self.dtype())?)
         }
 
         /// The indices of the elements that are not zero, in row-major order: a row for each, a column for each axis. Without a `size` the tensor is computed
@@ -269,9 +282,8 @@ impl Tensor {
             }
             let shape: Dims = super::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;
             let flat = broadcast_to(OP, mask, &shape)?.set_places(size)?;
-            let x = broadcast_to(OP, self, &shape)?.try_reshape([1, -1])?;
             // A place of -1 is outside, and reads 0.
-            select(OP, &x, &flat.try_unsqueeze(1)?, 1)
+            read_at(OP, &broadcast_to(OP, self, &shape)?.try_reshape([-1])?, &flat, 0)
         }
     }
 
@@ -279,17 +291,19 @@ impl Tensor {
     pub(super) fn set_places(&self, size: Option<usize>) -> Result<Tensor> {
         self.no_variables("nonzero", 0..self.ndim())?;
         let mask = self.truth().try_reshape([self.numel()])?;
-        let (most, size) = match size {
-            Some(size) => (self.numel().min(size), size),
+        let size = match size {
+            Some(size) => size,
             None => {
                 // Computed twice, floats in it may be added up in two orders; so it is computed once.
                 mask.realize()?;
-                let count = mask.try_cast(DType::I64)?.try_sum(0)?.item::<i64>()? as usize;
-                (count, count)
+                mask.try_cast(DType::I64)?.try_sum(0)?.item::<i64>()? as usize
             }
         };
-        // The order is stable: those that are set come first, as they stood.
-        let (set, places) = mask.try_topk(most, 0, true, true)?;
-        set.try_where_(places, -1)?.try_pad_with(&[(0, size - most)], -1)
+        let wide = if i32::try_from(self.numel()).is_ok() { DType::I32 } else { DType::I64 };
+        // Each goes where as many come before it.
+        let before = mask.try_cast(wide)?.try_cumsum(0)?.try_sub(1)?;
+        let at = mask.try_where_(before, -1)?;
+        let none = at.literal(-1).try_expand([size])?;
+        write_at("nonzero", &none, &at, &iota(self.numel()).try_cast(wide)?, Combine::Set, 0)
     }
 }

@@ -280,6 +280,9 @@ impl Tensor {
         } else {
             advanced::written("set", &cut.apply(&whole)?, &cut.places, &value)?
         };
+        if cut.is_all() && taken.is_empty() {
+            return self.assign(part);
+        }
         let inside = Tensor::full((), true).try_expand(&cut.out)?;
         let back = |part: &Tensor| variable::put_back("set", &cut.undo(part)?, &taken);
         self.assign(back(&inside)?.try_where_(back(&part)?, self)?)
@@ -367,6 +370,11 @@ impl Cut {
         let size = self.shape[self.ranges.len()];
         self.push((0, size), false, 1);
         self.out.push(size);
+    }
+    /// Is the view the whole tensor as it is?
+    fn is_all(&self) -> bool {
+        let full = |(i, r): (usize, &(usize, usize))| *r == (0, self.shape[i]) && !self.flips[i] && self.steps[i] == 1;
+        self.out == self.shape && self.ranges.iter().enumerate().all(full)
     }
     /// The view.
     fn apply(&self, t: &Tensor) -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! Other sizes of the same picture. In comes a tensor and sizes for its last axes; out comes one whose elements are read, or mixed from two neighbours, axis by axis.
 
 use super::create::iota;
-use super::gather::select;
+use super::gather::slices_at;
 use super::{Sizes, Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -30,10 +30,7 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
         Interpolate::Linear if align => (i * n.saturating_sub(1), (size - 1).max(1)),
         Interpolate::Linear => (((i * 2 + 1) * n - size).try_maximum(0)?, 2 * size),
     };
-    let at = |place: &Tensor| {
-        let place = place.moved(Movement::reshape((0..=rank).map(|a| if a == axis { size } else { 1 })))?;
-        select("interpolate", &x.try_unsqueeze(axis as isize)?, &place, axis + 1)
-    };
+    let at = |place: &Tensor| slices_at("interpolate", x, place, axis);
     let first = above.try_idiv(below)?.try_minimum(n - 1)?;
     if mode != Interpolate::Linear {
         return at(&first);

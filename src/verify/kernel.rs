@@ -3,7 +3,7 @@
 
 use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable, wmma};
 use crate::dtype::DType;
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
 const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
@@ -78,6 +78,12 @@ fn node(u: &UOp) -> Verdict {
                 "a reduce is over ranges of a reduce kind, and what else it folds at each step has its dtype",
                 u,
             )
+        }
+        Op::Scan => {
+            let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a scan has a fold", u)) };
+            let along = matches!(src, [_, r] if r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+            rule(axes.is_empty() && along, "a scan of a kernel is along one ordered range", u)?;
+            rule(u.dtype() == src[0].dtype() && u.dtype() != DType::VOID, "a scan keeps the dtype", u)
         }
         Op::DefineAcc => {
             rule(matches!(u.arg(), Arg::Acc(_)), "an accumulator has a number", u)?;

@@ -2,7 +2,7 @@
 
 use super::{Verdict, broken, elementwise, literal, rule, storable, variable};
 use crate::dtype::DType;
-use crate::ir::{Arg, Group, Op, UOp};
+use crate::ir::{Arg, Group, Op, UOp, fit_along, fit_cat};
 use crate::shape::{Movement, moved_extents};
 
 /// Checks a tensor graph.
@@ -46,6 +46,13 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             _ => Err(broken("a slice has an axis, a start and a length", u)),
         },
         Op::Reduce => reduce(u),
+        Op::Scan => scan(u),
+        Op::Cat => {
+            let Arg::Cat { axis } = u.arg() else { return Err(broken("a cat has an axis", u)) };
+            rule(u.src().iter().all(|s| s.dtype() == u.dtype()), "the operands of a cat have its dtype", u)?;
+            fit_cat(*axis, u.src()).map_err(|e| broken(&format!("operands of a cat differ along its axis alone ({e})"), u))
+        }
+        Op::Gather | Op::Scatter => indexed(u),
         Op::Contiguous => {
             rule(
                 matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)),
@@ -137,6 +144,23 @@ fn shards(u: &UOp) -> Verdict {
     rule(axis.is_none_or(|a| a < first.len()), "the axis of shards is one of theirs", u)?;
     let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| Some(a) == *axis || s.shape()[a] == first[a]);
     rule(u.src().iter().all(alike), "shards differ along their axis alone", u)
+}
+
+fn indexed(u: &UOp) -> Verdict {
+    let (Arg::Gather { axis } | Arg::Scatter { axis, .. }) = u.arg() else { return Err(broken("a gather or scatter has an axis", u)) };
+    rule(matches!(u.arg(), Arg::Scatter { .. }) == (u.op() == Op::Scatter), "a scatter says how it combines, a gather does not", u)?;
+    rule(u.src()[1].dtype().is_int(), "an index is of integers", u)?;
+    rule(u.src().get(2).is_none_or(|v| v.dtype() == u.dtype()), "scattered values have the dtype of what they are written to", u)?;
+    fit_along(*axis, u.src()).map_err(|e| broken(&format!("operands fit along the axis ({e})"), u))?;
+    same_dtype(u)
+}
+
+fn scan(u: &UOp) -> Verdict {
+    let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a scan has a fold and an axis", u)) };
+    rule(u.src().len() == 1 && axes.len() == 1, "a scan of the tensor graph is along one axis and has no range", u)?;
+    rule(axes[0] < u.src()[0].shape().len(), "the axis of a scan is one of its operand", u)?;
+    rule(u.src()[0].extent(axes[0]).is_none(), "the axis of a scan does not end at a variable", u)?;
+    same_dtype(u)
 }
 
 fn reduce(u: &UOp) -> Verdict {

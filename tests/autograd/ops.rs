@@ -1,6 +1,6 @@
 //! Each op of the tensor graph against central differences in f64, its gradient's gradient too. An op with neither a rule nor a zero derivative fails.
 
-use picograd::ir::{Arg, Fold, Group, Op, ToSrc, UOp};
+use picograd::ir::{Arg, Combine, Fold, Group, Op, ToSrc, UOp};
 use picograd::shape::Movement;
 use picograd::testing::is_spared;
 use picograd::{DType, Device, Tensor, autograd};
@@ -110,6 +110,25 @@ fn check_op(op: Op) -> bool {
                 for axes in [vec![1], vec![0, 2], vec![0, 1, 2]] {
                     let f = |x: &[Tensor]| graph(&x[0], |u| u.reduced(fold, axes.iter().copied())).square();
                     check(&format!("Reduce {fold:?} {axes:?}"), &f, &[(numbers(12, 3), vec![2, 3, 2])]);
+                }
+            }
+        }
+        Op::Gather => {
+            let index = Tensor::new([[2, 0], [2, -1], [1, 3], [0, 2]]);
+            for (axis, index) in [(0, index.clone()), (1, index.t())] {
+                let f = |x: &[Tensor]| graph(&x[0], |u| u.gathered(&index.uop(), axis)).square();
+                let shape = if axis == 0 { vec![3, 2] } else { vec![2, 3] };
+                check(&format!("Gather {axis}"), &f, &[(numbers(6, 1), shape)]);
+            }
+        }
+        Op::Scatter => {
+            // Places that are named twice, not at all, and outside.
+            let index = Tensor::new([[2, 0], [2, -1], [0, 3], [0, 2]]);
+            for combine in Combine::ALL {
+                for (axis, index) in [(0, index.clone()), (1, index.t())] {
+                    let f = |x: &[Tensor]| graph(&x[0], |u| u.scattered(&index.uop(), &x[1].uop(), combine, axis)).square();
+                    let (a, b) = if axis == 0 { (vec![3, 2], vec![4, 2]) } else { (vec![2, 3], vec![2, 4]) };
+                    check(&format!("Scatter {combine:?} {axis}"), &f, &[(numbers(6, 1), a), (numbers(8, 2), b)]);
                 }
             }
         }

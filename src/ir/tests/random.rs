@@ -115,6 +115,22 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let axes = (0..rank).filter(|_| rng.coin()).collect();
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
+        Op::Scan => {
+            let rank = src[0].shape().len();
+            let axes = (0..rank.min(1)).map(|_| rng.below(rank)).filter(|_| rng.coin()).collect();
+            Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
+        }
+        Op::Cat => {
+            let axis = rng.below(src[0].shape().len().max(1));
+            crate::ir::fit_cat(axis, src).ok()?;
+            Arg::Cat { axis }
+        }
+        Op::Gather | Op::Scatter => {
+            let axis = rng.below(src[0].shape().len().max(1));
+            crate::ir::fit_along(axis, src).ok()?;
+            let combine = rng.pick(&crate::ir::Combine::ALL);
+            if op == Op::Gather { Arg::Gather { axis } } else { Arg::Scatter { combine, axis } }
+        }
         Op::Contiguous if rng.coin() => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
         Op::Load if rng.coin() => Arg::Staged(rng.below(200) as u32),
         Op::Output => Arg::Output(rng.below(3)),

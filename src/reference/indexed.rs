@@ -1,0 +1,52 @@
+//! Reads and writes at indices, element by element in row-major order of the indices.
+
+use super::Value;
+use super::movement::{flat, step};
+use crate::dtype::{Const, DType};
+use crate::ir::{Combine, eval};
+use crate::shape::Dims;
+
+/// The place that an element of an index names, if it is within an axis of `size`.
+fn place(index: &Value, i: usize, size: usize) -> Option<usize> {
+    let Const::Int(at) = index.data[i] else { panic!("an index of {}", index.dtype) };
+    // Unsigned integers of 64 bits are kept as their bits, and those that look negative are beyond every axis.
+    usize::try_from(at).ok().filter(|at| *at < size)
+}
+
+/// The elements at places below `size` along an axis; 0 for a place outside.
+pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Value {
+    let mut at: Dims = index.shape.iter().map(|_| 0).collect();
+    let zero = Const::Int(0).cast(DType::I64, x.dtype);
+    let mut data = Vec::with_capacity(index.data.len());
+    for i in 0..index.data.len() {
+        let mut from = at.clone();
+        data.push(place(index, i, size).map_or(zero, |p| {
+            from[axis] = p;
+            x.data[flat(&from, &x.shape)]
+        }));
+        step(&mut at, &index.shape);
+    }
+    Value { dtype: x.dtype, shape: index.shape.clone(), data }
+}
+
+/// The base with values combined into it at places along an axis. Of the axis of the index, `count` are there, and of that of the base `size`. Floats narrower
+/// than f32 are combined in f32 and rounded once.
+pub(super) fn scatter(src: &[&Value], combine: Combine, axis: usize, size: usize, count: usize) -> Value {
+    let [base, index, value] = src else { panic!("a scatter of {} operands", src.len()) };
+    let wide = if base.dtype.is_float() && base.dtype.bits() < 32 { DType::F32 } else { base.dtype };
+    let mut data = base.data.clone();
+    let mut at: Dims = index.shape.iter().map(|_| 0).collect();
+    for i in 0..index.data.len() {
+        if at[axis] < count
+            && let Some(p) = place(index, i, size)
+        {
+            let mut to = at.clone();
+            to[axis] = p;
+            let old = &mut data[flat(&to, &base.shape)];
+            *old = combine.fold().map_or(value.data[i], |fold| eval::fold(fold, wide, *old, value.data[i]));
+        }
+        step(&mut at, &index.shape);
+    }
+    data.iter_mut().for_each(|c| *c = c.cast(wide, base.dtype));
+    Value { dtype: base.dtype, shape: base.shape.clone(), data }
+}

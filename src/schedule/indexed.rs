@@ -1,0 +1,51 @@
+//! What `prepare` makes of reads and writes at indices.
+
+use crate::dtype::DType;
+use crate::ir::{Arg, Combine, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
+use crate::shape::{Bound, Dims, Movement};
+
+/// The axis of a gather or scatter.
+pub fn axis(u: &UOp) -> usize {
+    match u.arg() {
+        Arg::Gather { axis } | Arg::Scatter { axis, .. } => *axis,
+        _ => panic!("neither gather nor scatter: {u:?}"),
+    }
+}
+
+fn with(shape: &Dims, at: usize, size: usize) -> Dims {
+    let mut shape = shape.clone();
+    shape.insert(at, size);
+    shape
+}
+
+/// A gather as the sum over all places of what is at the index: `sums` makes a load of it once there are ranges.
+pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
+    let n = x.shape()[axis];
+    let fits = n as i128 <= dtype_bounds(index.dtype()).1;
+    let index = if fits { index.clone() } else { index.cast(DType::I64) };
+    let both = with(index.shape(), axis + 1, n);
+    let mut extents: Vec<Option<Bound>> = (0..index.shape().len()).map(|a| index.extent(a).cloned()).collect();
+    extents.insert(axis + 1, x.extent(axis).cloned());
+    let seen = |u: &UOp, shape: Dims| {
+        let mut u = u.moved(Movement::Reshape(shape)).moved(Movement::Expand(both.clone()));
+        for (a, extent) in extents.iter().enumerate() {
+            if let (Some(extent), None) = (extent, u.extent(a)) {
+                u = u.sliced(a, Bound::number(0), extent.clone());
+            }
+        }
+        u
+    };
+    let counter = UOp::new(Op::Iota, index.dtype(), Src::new(), Arg::Iota { len: n });
+    let counter = seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
+    let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
+    let choice = here.select(&seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
+    choice.reduced(Fold::Add, [axis + 1]).moved(Movement::Reshape(index.shape().clone()))
+}
+
+/// A scatter that rounds, in f32, and rounded once at the end. What only chooses needs no more digits.
+pub fn in_f32(u: &UOp) -> Option<UOp> {
+    let Arg::Scatter { combine: Combine::Add | Combine::Mul, .. } = u.arg() else { return None };
+    let wide = |x: &UOp| x.cast(DType::F32);
+    let src = [wide(&u.src()[0]), u.src()[1].clone(), wide(&u.src()[2])].to_src();
+    Some(UOp::new(Op::Scatter, DType::F32, src, u.arg().clone()).cast(u.dtype()))
+}

@@ -1,0 +1,103 @@
+//! Scans: running folds along an axis, as stores in a loop that runs in order and carries an accumulator.
+//!
+//! A long axis is cut into blocks of a size that depends on its length alone, so that results are the same for any number of threads:
+//!
+//!     scan(x)  =  fold(carry, scan(x cut into blocks)),   carry = scan of the blocks' totals, one block later
+//!
+//! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in turn. A sum of n floats is then made of
+//! at most `BLOCK` additions for each level.
+
+use super::{cost, prepare};
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, toposort};
+use crate::shape::{Dims, Movement};
+
+/// Elements of a block, about.
+const BLOCK: usize = 256;
+/// An axis is cut where it has as many blocks. A shorter one is folded in one go: that takes less time than two more kernels.
+const BLOCKS: usize = 4;
+
+/// The axis of a scan of the tensor graph.
+pub fn axis(u: &UOp) -> usize {
+    match u.arg() {
+        Arg::Reduce { axes, .. } => axes[0],
+        _ => panic!("not a scan: {u:?}"),
+    }
+}
+
+/// A scan along a long axis, block by block.
+pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
+    let (at, fold) = (axis(u), prepare::fold(u));
+    let n = x.shape()[at];
+    if n < BLOCKS * BLOCK || !x.extents().is_empty() {
+        return None;
+    }
+    // A size that divides the axis needs no mask.
+    let size = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b)).min_by_key(|b| b.abs_diff(BLOCK)).unwrap_or(BLOCK);
+    let blocks = n.div_ceil(size);
+    let cut: Dims = x.shape()[..at].iter().copied().chain([blocks, size]).chain(x.shape()[at + 1..].iter().copied()).collect();
+    let filled = padded(x, at, (0, blocks * size - n), fold);
+    let filled = filled.moved(Movement::Reshape(cut.clone()));
+    let totals = UOp::new(Op::Contiguous, u.dtype(), [filled.reduced(fold, [at + 1])].to_src(), Arg::None);
+    // The totals of all blocks but the last, one place later.
+    let carry = padded(&totals.narrowed(at, 0..blocks - 1).scanned(fold, at), at, (1, 0), fold);
+    let carry = carry.moved(Movement::Expand(cut));
+    let whole = carry.binary(fold.op(), filled.scanned(fold, at + 1));
+    let flat: Dims = x.shape().iter().enumerate().map(|(a, &s)| if a == at { blocks * size } else { s }).collect();
+    let whole = whole.moved(Movement::Reshape(flat));
+    Some(if blocks * size == n { whole } else { whole.narrowed(at, 0..n) })
+}
+
+/// Elements that change nothing before and after an axis.
+fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
+    if sides == (0, 0) {
+        return x.clone();
+    }
+    let pad = |x: &UOp| x.moved(Movement::pad((0..x.shape().len()).map(|a| if a == axis { sides } else { (0, 0) })));
+    let out = pad(x);
+    let identity = fold.identity(x.dtype());
+    if identity.is_zero() {
+        return out;
+    }
+    let n = out.shape()[axis];
+    let along: Dims = (0..out.shape().len()).map(|a| if a == axis { n } else { 1 }).collect();
+    let place = UOp::new(Op::Iota, crate::dtype::DType::I32, Src::new(), Arg::Iota { len: n });
+    let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(out.shape().clone()));
+    let inside = place.lt(sides.0 as i64).not().and(&place.lt((n - sides.1) as i64));
+    let neutral = UOp::new(Op::Const, x.dtype(), Src::new(), Arg::Const(identity));
+    inside.select(&out, &neutral)
+}
+
+/// The kinds of the ranges that a stored node is evaluated over.
+pub fn range_kind(u: &UOp, at: usize) -> AxisKind {
+    if u.op() == Op::Scan && axis(u) == at { AxisKind::Ordered } else { AxisKind::Global }
+}
+
+/// The value of a scan in its kernel, from that of its operand and the ranges that it is evaluated at.
+pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
+    let arg = Arg::Reduce { fold: prepare::fold(u), axes: smallvec::SmallVec::new() };
+    UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
+}
+
+/// Is a scan in one of the values?
+pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
+    toposort(values).iter().any(|u| u.op() == Op::Scan)
+}
+
+/// Work for an element that is done in the loop of a scan, at most: it runs in order, without lanes.
+const EPILOGUE: f64 = 8.0;
+
+/// May what is computed from the values of a scan be computed in its loop?
+pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
+    let work = |u: &UOp| if u.op().is_alu() && u.dtype() != crate::dtype::DType::INDEX { cost::of_op(u) } else { 0.0 };
+    let order = toposort(values);
+    !order.iter().any(|u| u.op() == Op::Reduce) && order.iter().map(work).sum::<f64>() <= EPILOGUE
+}
+
+/// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that its accumulator starts anew for each element of the others.
+pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
+    let mut ranges = ranges.to_vec();
+    if ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered) && has_scan(values) {
+        ranges.sort_by_key(|r| r.range_kind() == AxisKind::Ordered);
+    }
+    ranges
+}
