@@ -1,12 +1,12 @@
 //! Convolutions and their transposes, as layers.
 
-use super::{Layer, Module, init, unfit};
+use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};
 
 /// What an input of so many spatial axes looks like.
 fn shape_of(channels: usize, axes: usize) -> String {
-    format!("[batch, {channels}, {}]", ["length", "height, width"][axes - 1])
+    format!("[batch, {channels}, {}]", ["length", "height, width", "depth, height, width"][axes - 1])
 }
 
 /// Weight and bias, evenly over ±1/√fan, where the fan is the second size of the weight times its window.
@@ -14,6 +14,16 @@ fn weights(first: usize, second: usize, kernel: &[usize], outputs: usize, bias: 
     let fan = second * kernel.iter().product::<usize>();
     let shape: Vec<usize> = [first, second].iter().chain(kernel).copied().collect();
     (init::default_weight(shape, fan).as_param(), bias.then(|| init::default_weight([outputs], fan).as_param()))
+}
+
+/// The axis of a weight that holds the output channels, by what its first axis holds.
+macro_rules! output_axis {
+    (outputs) => {
+        0
+    };
+    (inputs) => {
+        1
+    };
 }
 
 /// Layers of so many spatial axes. The sizes of a weight before its window are those after the name, the second of them divided by the groups.
@@ -105,10 +115,20 @@ macro_rules! convolutions {
 
         impl Layer for $name {
             fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+                self.forward_with(&self.weight, x)
+            }
+        }
+
+        impl Weighted for $name {
+            const OUTPUT_AXIS: usize = output_axis!($first);
+            fn weight(&self) -> &Tensor {
+                &self.weight
+            }
+            fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
                 if x.ndim() != $axes + 2 || x.size(1) != self.inputs {
                     return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
                 }
-                x.$method(&self.weight, self.bias.iter().fold(self.how.clone(), Conv::bias))
+                x.$method(weight, self.bias.iter().fold(self.how.clone(), Conv::bias))
             }
         }
     )* };
@@ -133,6 +153,15 @@ convolutions! {
     /// assert_eq!(wrong.to_string(), "Conv2d: takes [batch, 3, height, width], and was given [8, 1, 32, 32]");
     /// ```
     Conv2d 2 [outputs, inputs] try_conv2d;
+    /// A convolution of `[batch, channels, depth, height, width]`. Weight and bias start evenly over
+    /// ±1/√(inputs / groups · window).
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Conv3d, Layer}};
+    /// let layer = Conv3d::new(2, 4, [3, 3, 1]).padding([1, 1, 0]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([1, 2, 5, 6, 7])).shape(), [1, 4, 5, 6, 7]);
+    /// ```
+    Conv3d 3 [outputs, inputs] try_conv2d;
     /// The transpose of a [`Conv1d`] of `[batch, channels, length]`: what that makes shorter, this makes longer.
     ConvTranspose1d 1 [inputs, outputs] try_conv_transpose2d;
     /// The transpose of a [`Conv2d`] of `[batch, channels, height, width]`: what that makes smaller, this makes larger.
@@ -143,6 +172,14 @@ convolutions! {
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 16, 7, 7])).shape(), [8, 3, 14, 14]);
     /// ```
     ConvTranspose2d 2 [inputs, outputs] try_conv_transpose2d;
+    /// The transpose of a [`Conv3d`] of `[batch, channels, depth, height, width]`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{ConvTranspose3d, Layer}};
+    /// let layer = ConvTranspose3d::new(4, 2, 2).stride(2);
+    /// assert_eq!(layer.forward(&Tensor::zeros([1, 4, 2, 3, 4])).shape(), [1, 2, 4, 6, 8]);
+    /// ```
+    ConvTranspose3d 3 [inputs, outputs] try_conv_transpose2d;
 }
 
 macro_rules! output_padding {
@@ -160,4 +197,4 @@ macro_rules! output_padding {
         }
     )* };
 }
-output_padding! { ConvTranspose1d ConvTranspose2d }
+output_padding! { ConvTranspose1d ConvTranspose2d ConvTranspose3d }

@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use super::{Layer, Module, init, unfit};
+use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -48,10 +48,19 @@ impl Linear {
 
 impl Layer for Linear {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with(&self.weight, x)
+    }
+}
+
+impl Weighted for Linear {
+    fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+    fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
         let inputs = self.weight.size(-1);
         if x.max_shape().last() != Some(&inputs) {
             return unfit("Linear", format_args!("[…, {inputs}]"), x);
         }
-        x.try_linear(&self.weight, self.bias.as_ref())
+        x.try_linear(weight, self.bias.as_ref())
     }
 }

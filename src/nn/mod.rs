@@ -14,7 +14,9 @@
 //! |---|---|
 //! | [`Module`], [`Layer`], [`Sequential`] | what has parameters; what takes one tensor to another; a chain of those |
 //! | [`Linear`], [`Embedding`] | tables that are multiplied and looked up |
-//! | [`Conv1d`], [`Conv2d`], [`ConvTranspose1d`], [`ConvTranspose2d`] | windows with weights |
+//! | [`Conv1d`], [`Conv2d`], [`Conv3d`] and their transposes | windows with weights |
+//! | [`Upsample`] | other sizes of pictures |
+//! | [`WeightNorm`], [`SpectralNorm`] | layers whose weights are normalised |
 //! | [`MaxPool2d`], [`AvgPool2d`] and their kin | windows without |
 //! | [`BatchNorm`], [`LayerNorm`], [`LayerNorm2d`], [`GroupNorm`], [`InstanceNorm`], [`RMSNorm`] | normalisation |
 //! | [`MultiHeadAttention`], [`TransformerBlock`] | attention |
@@ -38,22 +40,26 @@ mod linear;
 mod module;
 mod norm;
 pub mod optim;
+mod parametrize;
 mod pool;
 mod rnn;
 mod sequential;
 pub mod state;
+mod upsample;
 
 pub use activation::*;
 pub use attention::{MultiHeadAttention, TransformerBlock};
-pub use conv::{Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d};
+pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use module::{Mode, Module, Part, Visitor};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNorm};
+pub use parametrize::{SpectralNorm, WeightNorm, Weighted};
 pub use picograd_derive::Module;
 pub use pool::{AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d};
 pub use rnn::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell};
 pub use sequential::{Func, IsFunction, IsLayer, Layer, Sequential, ToLayer};
+pub use upsample::{PerAxis, Upsample};
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -374,7 +374,7 @@ impl Tensor {
     }
 
     /// A target of this tensor's shape, in the dtype that losses are computed in. Another shape would broadcast to a loss that means nothing.
-    fn target(&self, op: &'static str, target: &Tensor) -> Result<Tensor> {
+    pub(super) fn target(&self, op: &'static str, target: &Tensor) -> Result<Tensor> {
         if target.dims() != self.dims() {
             return wrong_shape(
                 op,
@@ -385,7 +385,7 @@ impl Tensor {
     }
 
     /// The losses of the elements brought together, in this tensor's dtype.
-    fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    pub(super) fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let sum = || each.try_sum(..);
         let loss = match reduction {
             Reduction::None => each.clone(),
@@ -400,7 +400,7 @@ impl Tensor {
 }
 
 /// With a factor, if there is one.
-fn times(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
+pub(super) fn times(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
     match factor {
         Some(f) => x.try_mul(f),
         None => Ok(x),

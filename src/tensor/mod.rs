@@ -15,7 +15,7 @@
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
-//! | `loss` | the distance of an output from its target |
+//! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad`, `function` | gradients; graphs with arguments |
 //! | `custom` | kernels of the user's |
@@ -68,6 +68,7 @@ mod cast;
 mod compare;
 mod conv;
 mod create;
+mod ctc;
 mod custom;
 mod display;
 mod einsum;
@@ -80,8 +81,10 @@ mod interpolate;
 mod inverse;
 mod jit;
 mod keccak;
+mod likelihood_loss;
 mod linalg;
 mod loss;
+mod margin_loss;
 mod math;
 mod matmul;
 mod movement;
@@ -103,6 +106,7 @@ pub use attention::Attention;
 pub use broadcast::Operand;
 pub use conv::Conv;
 pub use create::Data;
+pub use ctc::Ctc;
 pub use custom::CustomKernel;
 pub use elementwise::Rounding;
 pub use function::Function;
@@ -113,7 +117,9 @@ pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
 pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
 pub use keccak::Keccak;
+pub use likelihood_loss::{GaussianNll, PoissonNll};
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
+pub use margin_loss::{MultiMargin, TripletMargin};
 pub use pad::PadMode;
 pub use pool::Pool;
 pub(crate) use random::fans;

@@ -1,10 +1,13 @@
 //! Networks: layers, losses, optimizers and schedules against what PyTorch gives, modules and their state, and a network that learns.
 
 mod layers;
+mod layers_more;
 mod learn;
 mod losses;
+mod losses_more;
 mod module;
 mod optim;
+mod optim_more;
 
 use picograd::Tensor;
 use picograd::nn::Module;

@@ -1,7 +1,7 @@
 //! Adam and what came of it: steps by the mean of the gradients over the root of the mean of their squares.
 
 use super::sgd::{decayed, length};
-use super::{Rule, Update};
+use super::{Rule, Update, maximize};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -13,6 +13,7 @@ struct Moments {
     eps: f64,
     weight_decay: f64,
     amsgrad: bool,
+    maximize: bool,
 }
 
 impl Moments {
@@ -98,11 +99,16 @@ macro_rules! amsgrad {
 }
 amsgrad! { Adam AdamW }
 
+maximize! { Adam: 0.maximize; AdamW: 0.maximize; LAMB: 0.maximize; }
+
 /// What all rules on moments answer alike.
 macro_rules! of_moments {
     () => {
         fn lr(&self) -> f64 {
             self.0.lr
+        }
+        fn maximizes(&self) -> bool {
+            self.0.maximize
         }
         fn state(&self) -> &'static [&'static str] {
             if self.0.amsgrad { STATE } else { &STATE[..2] }
@@ -133,7 +139,7 @@ impl Adam {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> Adam {
-        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false })
+        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false, maximize: false })
     }
 }
 
@@ -162,7 +168,7 @@ impl AdamW {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> AdamW {
-        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false })
+        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false, maximize: false })
     }
 }
 
@@ -196,7 +202,7 @@ impl LAMB {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> LAMB {
-        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false })
+        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false, maximize: false })
     }
 }
 

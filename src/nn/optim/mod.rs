@@ -1,7 +1,7 @@
 //! Optimizers: how gradients become new parameters.
 //!
-//! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`], [`LAMB`], [`LARS`], [`Muon`], or one of your own. A step
-//! is lazy until its end, then everything that it changes is computed together, so that parameters of one shape share a kernel.
+//! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RMSprop`],
+//! [`Adagrad`], [`Adadelta`], [`LAMB`], [`LARS`], [`Muon`], or one of your own. A step is lazy until its end, then everything that it changes is computed together, so that parameters of one shape share a kernel.
 //!
 //! ```
 //! use picograd::{Tensor, nn::{Layer, Linear, Module, optim::{Adam, Optimizer}}, tensor::Reduction};
@@ -21,21 +21,52 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `sgd`, `adam`, `muon` | the rules |
+//! | `sgd`, `adam`, `nadam`, `adaptive`, `muon` | the rules |
+//! | `lbfgs` | an optimizer that evaluates the loss itself |
 //! | `clip` | gradients kept small |
 //! | `schedule` | learning rates that change |
 
 mod adam;
+mod adaptive;
 mod clip;
+mod lbfgs;
 mod muon;
+mod nadam;
 mod schedule;
 mod sgd;
 
 pub use adam::{Adam, AdamW, LAMB};
+pub use adaptive::{Adadelta, Adagrad, RMSprop};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use lbfgs::LBFGS;
 pub use muon::Muon;
+pub use nadam::{Adamax, NAdam, RAdam};
 pub use schedule::{Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step, Then};
 pub use sgd::{LARS, SGD};
+
+/// The option to go up the gradient. `$at` is the path of the field.
+macro_rules! maximize {
+    ($($name:ident: $($at:tt).+;)*) => { $(
+        impl $name {
+            /// Steps go up the gradient: what is differentiated grows.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::optim::{Optimizer, ", stringify!($name), "}};")]
+            /// let x = Tensor::new([[1.0f32]]).as_param();
+            #[doc = concat!("let mut optimizer = Optimizer::new([x.clone()], ", stringify!($name), "::new(0.1).maximize())?;")]
+            /// x.square().sum(..).backward();
+            /// optimizer.step()?;
+            /// assert!(x.item::<f32>()? > 1.0);
+            /// # Ok::<(), picograd::Error>(())
+            /// ```
+            pub fn maximize(mut self) -> $name {
+                self.$($at).+ = true;
+                self
+            }
+        }
+    )* };
+}
+use maximize;
 
 use super::state::StateDict;
 use crate::dtype::DType;
@@ -76,12 +107,21 @@ use rustc_hash::FxHashSet;
 pub trait Rule: Send + Sync {
     /// The learning rate to begin with.
     fn lr(&self) -> f64;
-    /// The names of the tensors that are kept for each parameter. They have its shape and start as zeros.
+    /// The names of the tensors that are kept for each parameter. They have its shape and start as zeros, or as
+    /// [`initial`](Self::initial) says.
     fn state(&self) -> &'static [&'static str];
     /// The names of the numbers that depend on how often a parameter was updated, and on nothing else. They start as zeros; parameters of a
     /// group that were updated equally often share them.
     fn numbers(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// The value that a tensor of [`state`](Self::state) starts with, by its place in the list.
+    fn initial(&self, _place: usize) -> f64 {
+        0.0
+    }
+    /// Whether steps go up the gradient: each gradient is negated before the rule sees it.
+    fn maximizes(&self) -> bool {
+        false
     }
     /// An error, where this rule is not made for a parameter.
     fn check(&self, _param: &Tensor) -> Result<()> {
@@ -240,8 +280,10 @@ impl Optimizer {
             rule.check(p)?;
         }
         let device = params.first().map_or_else(Device::default_name, |p| p.device().clone());
-        let with_state =
-            |tensor: Tensor| Ok(Param { state: rule.state().iter().map(|_| zeros(&tensor)).collect::<Result<_>>()?, tensor, updates: 0 });
+        let with_state = |tensor: Tensor| {
+            let state = (0..rule.state().len()).map(|i| filled(&tensor, rule.initial(i))).collect::<Result<_>>()?;
+            Ok(Param { state, tensor, updates: 0 })
+        };
         let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
         let dtype = if params.iter().any(|p| p.tensor.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
         let numbers = vec![Numbers::zeros(&rule, 0, dtype, &device)?];
@@ -267,19 +309,29 @@ impl Optimizer {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn step(&mut self) -> Result<()> {
+        self.step_unless(None)
+    }
+
+    /// A step that changes nothing where `skip`, a bool of rank 0, is true. Which of the two is decided on the device.
+    pub(crate) fn step_unless(&mut self, skip: Option<&Tensor>) -> Result<()> {
+        // Counts of updates stand for the numbers that go with them, and a step that may be skipped moves counts alone.
+        // That is right for parameters that go together; where they do not, the host decides.
+        let apart = |g: &Group| !g.rule.numbers().is_empty() && (g.numbers.len() > 1 || g.params.iter().any(|p| p.tensor.grad().is_none()));
+        if let Some(skip) = skip
+            && self.groups.iter().any(apart)
+        {
+            return if skip.item::<bool>()? { self.skip_step() } else { self.step_unless(None) };
+        }
         let mut changed: Vec<Tensor> = Vec::new();
         no_grad(|| {
-            for group in &mut self.groups {
-                changed.extend(group.advance()?);
-                for p in &group.params {
-                    let Some(grad) = p.tensor.grad() else { continue };
-                    let wide = wide(p.tensor.dtype());
-                    let (param, grad, lr) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
-                    let numbers = group.numbers_of(p).iter().map(|n| n.try_cast(wide)).collect::<Result<Vec<_>>>()?;
-                    let now = Update { param: &param, grad: &grad, lr: &lr, state: &p.state, numbers: &numbers };
-                    p.tensor.assign(group.rule.update(&now)?)?;
-                    changed.push(p.tensor.clone());
-                    changed.extend(p.state.iter().cloned());
+            let before: Vec<(Tensor, Tensor)> = match skip {
+                Some(_) => self.all_tensors().into_iter().map(|t| (t.clone(), t.copy())).collect(),
+                None => Vec::new(),
+            };
+            self.update_all(&mut changed)?;
+            if let Some(skip) = skip {
+                for (now, before) in before.iter().filter(|(now, _)| changed.iter().any(|c| c.id() == now.id())) {
+                    now.assign(skip.try_where_(before, &*now)?)?;
                 }
             }
             Ok::<_, Error>(())
@@ -288,6 +340,37 @@ impl Optimizer {
         self.zero_grad();
         changed.extend(take_step_list());
         Tensor::realize_many(&changed.iter().collect::<Vec<_>>())
+    }
+
+    /// Uses the gradients up and computes what goes with a step, without one.
+    fn skip_step(&mut self) -> Result<()> {
+        self.zero_grad();
+        Tensor::realize_many(&take_step_list().iter().collect::<Vec<_>>())
+    }
+
+    /// Parameters, their state, and the numbers of all groups.
+    fn all_tensors(&self) -> Vec<Tensor> {
+        let numbers = self.groups.iter().flat_map(|g| g.numbers.iter().flat_map(|n| n.tensors.iter()));
+        self.params().flat_map(|p| p.state.iter().chain([&p.tensor])).chain(numbers).cloned().collect()
+    }
+
+    /// Assigns the new values of a step, and lists the tensors that have changed.
+    fn update_all(&mut self, changed: &mut Vec<Tensor>) -> Result<()> {
+        for group in &mut self.groups {
+            changed.extend(group.advance()?);
+            for p in &group.params {
+                let Some(grad) = p.tensor.grad() else { continue };
+                let grad = if group.rule.maximizes() { -grad } else { grad };
+                let wide = wide(p.tensor.dtype());
+                let (param, grad, lr) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
+                let numbers = group.numbers_of(p).iter().map(|n| n.try_cast(wide)).collect::<Result<Vec<_>>>()?;
+                let now = Update { param: &param, grad: &grad, lr: &lr, state: &p.state, numbers: &numbers };
+                p.tensor.assign(group.rule.update(&now)?)?;
+                changed.push(p.tensor.clone());
+                changed.extend(p.state.iter().cloned());
+            }
+        }
+        Ok(())
     }
 
     /// Forgets all gradients.
@@ -473,10 +556,13 @@ fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// Zeros for a parameter, in memory: the first step runs the kernels of all others.
-fn zeros(param: &Tensor) -> Result<Tensor> {
-    let dtype = wide(param.dtype());
-    Tensor::try_from_bytes(&vec![0; param.numel() * dtype.itemsize()], dtype, param.shape())?.try_shard_like(param)
+/// One value for all elements of a parameter, in memory: the first step runs the kernels of all others.
+fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
+    let all = match wide(param.dtype()) {
+        DType::F64 => Tensor::try_from_vec(vec![value; param.numel()], param.shape())?,
+        _ => Tensor::try_from_vec(vec![value as f32; param.numel()], param.shape())?,
+    };
+    all.try_shard_like(param)
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.

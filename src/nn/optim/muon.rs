@@ -1,7 +1,7 @@
 //! Muon: momentum whose matrix is made orthogonal before it is a step.
 
 use super::adam::shrunk;
-use super::{Rule, Update};
+use super::{Rule, Update, maximize};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -17,6 +17,7 @@ pub struct Muon {
     nesterov: bool,
     weight_decay: f64,
     iterations: usize,
+    maximize: bool,
 }
 
 impl Muon {
@@ -32,7 +33,7 @@ impl Muon {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> Muon {
-        Muon { lr, momentum: 0.95, nesterov: true, weight_decay: 0.1, iterations: 5 }
+        Muon { lr, momentum: 0.95, nesterov: true, weight_decay: 0.1, iterations: 5, maximize: false }
     }
     /// How much of the last directions stays.
     ///
@@ -92,9 +93,14 @@ impl Muon {
     }
 }
 
+maximize! { Muon: maximize; }
+
 impl Rule for Muon {
     fn lr(&self) -> f64 {
         self.lr
+    }
+    fn maximizes(&self) -> bool {
+        self.maximize
     }
     fn state(&self) -> &'static [&'static str] {
         &["momentum_buffer"]

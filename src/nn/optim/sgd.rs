@@ -1,6 +1,6 @@
 //! Stochastic gradient descent, and LARS, which scales its steps by layer.
 
-use super::{Rule, Update};
+use super::{Rule, Update, maximize};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -22,6 +22,7 @@ pub struct SGD {
     dampening: f64,
     nesterov: bool,
     weight_decay: f64,
+    maximize: bool,
 }
 
 impl SGD {
@@ -37,7 +38,7 @@ impl SGD {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> SGD {
-        SGD { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 }
+        SGD { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize: false }
     }
     /// How much of the last step's direction stays.
     ///
@@ -101,6 +102,9 @@ impl Rule for SGD {
     fn lr(&self) -> f64 {
         self.lr
     }
+    fn maximizes(&self) -> bool {
+        self.maximize
+    }
     fn state(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }
@@ -128,6 +132,8 @@ impl Rule for SGD {
     }
 }
 
+maximize! { SGD: maximize; LARS: maximize; }
+
 /// A gradient with a part of the parameter added.
 pub(super) fn decayed(grad: &Tensor, param: &Tensor, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 { Ok(grad.clone()) } else { grad.try_add(param * weight_decay) }
@@ -146,6 +152,7 @@ pub struct LARS {
     momentum: f64,
     nesterov: bool,
     weight_decay: f64,
+    maximize: bool,
     trust: f64,
 }
 
@@ -162,7 +169,7 @@ impl LARS {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> LARS {
-        LARS { lr, momentum: 0.9, nesterov: false, weight_decay: 1e-4, trust: 1e-3 }
+        LARS { lr, momentum: 0.9, nesterov: false, weight_decay: 1e-4, maximize: false, trust: 1e-3 }
     }
     /// How much of the last step's direction stays.
     ///
@@ -225,6 +232,9 @@ impl LARS {
 impl Rule for LARS {
     fn lr(&self) -> f64 {
         self.lr
+    }
+    fn maximizes(&self) -> bool {
+        self.maximize
     }
     fn state(&self) -> &'static [&'static str] {
         &["momentum_buffer"]

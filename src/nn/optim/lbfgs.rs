@@ -1,0 +1,480 @@
+//! L-BFGS: a quasi-Newton method that evaluates the loss several times in a step.
+//!
+//! Vectors of the method are kept on the host in `f64`; each evaluation reads the loss and the
+//! gradients. So it is for problems of up to some millions of parameters, and it cannot be captured
+//! by a [`Jit`](crate::Jit): how often the loss is evaluated depends on its values.
+
+use super::super::state::StateDict;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use std::collections::VecDeque;
+
+/// L-BFGS (Liu and Nocedal, 1989), for smooth losses that are evaluated on all data at once. A step
+/// is given a function that computes the loss.
+///
+/// ```
+/// use picograd::{Tensor, nn::optim::LBFGS};
+/// let x = Tensor::new([-1.5f64, 2.0]).as_param();
+/// let mut optimizer = LBFGS::new([x.clone()])?.strong_wolfe();
+/// for _ in 0..4 {
+///     // Rosenbrock's function, which is least at (1, 1).
+///     let loss = optimizer.step(|| {
+///         let (a, b) = (x.i(0), x.i(1));
+///         Ok((1.0 - &a).square() + (b - a.square()).square() * 100.0)
+///     })?;
+///     assert!(loss < 1e3);
+/// }
+/// assert!(x.to_vec::<f64>()?.iter().all(|x| (x - 1.0).abs() < 1e-6));
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub struct LBFGS {
+    params: Vec<Tensor>,
+    lr: f64,
+    max_iter: usize,
+    max_eval: Option<usize>,
+    tolerance_grad: f64,
+    tolerance_change: f64,
+    history_size: usize,
+    strong_wolfe: bool,
+    maximize: bool,
+    state: State,
+}
+
+/// What one step leaves for the next.
+#[derive(Clone, Default)]
+struct State {
+    iterations: u64,
+    evaluations: u64,
+    direction: Vec<f64>,
+    t: f64,
+    /// Differences of gradients and of parameters, the oldest first.
+    history: VecDeque<Pair>,
+    /// The factor of the first guess of the inverse Hessian.
+    scale: f64,
+    last_grad: Vec<f64>,
+    last_loss: f64,
+}
+
+#[derive(Clone)]
+struct Pair {
+    of_grads: Vec<f64>,
+    of_params: Vec<f64>,
+}
+
+/// The loss at a distance along a direction.
+#[derive(Clone)]
+struct Point {
+    t: f64,
+    loss: f64,
+    grad: Vec<f64>,
+    /// The derivative along the direction.
+    slope: f64,
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+fn greatest(a: &[f64]) -> f64 {
+    a.iter().fold(0.0, |m, x| m.max(x.abs()))
+}
+/// `a += c·b`
+fn add(a: &mut [f64], c: f64, b: &[f64]) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += c * b);
+}
+
+macro_rules! settings {
+    ($($(#[$meta:meta])* $name:ident: $ty:ty, $example:literal;)*) => { $(
+        $(#[$meta])*
+        ///
+        /// ```
+        /// use picograd::{Tensor, nn::optim::LBFGS};
+        /// let x = Tensor::new([3.0f32]).as_param();
+        #[doc = concat!("let mut optimizer = LBFGS::new([x.clone()])?.", stringify!($name), "(", $example, ");")]
+        /// optimizer.step(|| Ok(x.square().sum(..)))?;
+        /// assert!(x.item::<f32>()? < 3.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn $name(mut self, $name: $ty) -> LBFGS {
+            self.$name = $name.into();
+            self
+        }
+    )* };
+}
+
+impl LBFGS {
+    /// Learning rate 1, 20 iterations in a step, tolerances 1e-7 for gradients and 1e-9 for changes,
+    /// 100 pairs of history, no line search. A tensor that is no parameter is an error.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::LBFGS};
+    /// assert!(LBFGS::new([Tensor::ones([2])]).is_err());
+    /// ```
+    pub fn new(params: impl IntoIterator<Item = Tensor>) -> Result<LBFGS> {
+        let params: Vec<Tensor> = params.into_iter().collect();
+        if let Some(i) = params.iter().position(|p| !p.is_param()) {
+            let msg = format!("LBFGS: tensor {i} of shape {:?} is no parameter; make it one with as_param()", params[i].shape());
+            return Err(Error::State(msg));
+        }
+        Ok(LBFGS {
+            params,
+            lr: 1.0,
+            max_iter: 20,
+            max_eval: None,
+            tolerance_grad: 1e-7,
+            tolerance_change: 1e-9,
+            history_size: 100,
+            strong_wolfe: false,
+            maximize: false,
+            state: State { scale: 1.0, ..State::default() },
+        })
+    }
+    settings! {
+        /// The length of a step along the direction, or the first that a line search tries.
+        lr: f64, "0.5";
+        /// Iterations in a step.
+        max_iter: usize, "4";
+        /// Evaluations of the loss in a step: 1.25 times the iterations unless set.
+        max_eval: usize, "10";
+        /// A step ends when no gradient is greater.
+        tolerance_grad: f64, "1e-5";
+        /// A step ends when no parameter and not the loss changes by more.
+        tolerance_change: f64, "1e-6";
+        /// Pairs of differences that estimate the curvature.
+        history_size: usize, "10";
+    }
+    /// Searches along each direction for a point that meets the strong Wolfe conditions: the loss is
+    /// less in proportion to the distance, and the slope flatter.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::LBFGS};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let mut optimizer = LBFGS::new([x.clone()])?.strong_wolfe();
+    /// optimizer.step(|| Ok((&x - 1.0).square().sum(..)))?;
+    /// assert!((x.item::<f32>()? - 1.0).abs() < 1e-5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn strong_wolfe(self) -> LBFGS {
+        LBFGS { strong_wolfe: true, ..self }
+    }
+    /// Steps go up the gradient: the loss grows.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::LBFGS};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let mut optimizer = LBFGS::new([x.clone()])?.strong_wolfe().maximize();
+    /// optimizer.step(|| Ok(-(&x - 1.0).square().sum(..)))?;
+    /// assert!((x.item::<f32>()? - 1.0).abs() < 1e-5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn maximize(self) -> LBFGS {
+        LBFGS { maximize: true, ..self }
+    }
+
+    /// Makes a step and returns the loss before it. `closure` computes the loss, one number, from the
+    /// parameters as they are; it is called several times, and `backward` is called here. Gradients
+    /// from before are dropped, and none are left.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::LBFGS};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let mut optimizer = LBFGS::new([x.clone()])?.max_iter(1).lr(0.1);
+    /// assert_eq!(optimizer.step(|| Ok(x.square().sum(..)))?, 9.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<f64> {
+        let first = self.evaluate(&mut closure)?;
+        let reported = if self.maximize { -first.0 } else { first.0 };
+        let (mut loss, mut grad) = first;
+        let (mut evaluations, most) = (1, self.max_eval.unwrap_or(self.max_iter * 5 / 4));
+        if greatest(&grad) <= self.tolerance_grad {
+            return Ok(reported);
+        }
+        for iteration in 1..=self.max_iter {
+            self.state.iterations += 1;
+            self.turn(&grad);
+            self.state.last_grad.clone_from(&grad);
+            self.state.last_loss = loss;
+            let start = if self.state.iterations == 1 { (1.0 / grad.iter().map(|g| g.abs()).sum::<f64>()).min(1.0) } else { 1.0 };
+            self.state.t = start * self.lr;
+            let direction = self.state.direction.clone();
+            let slope = dot(&grad, &direction);
+            if slope > -self.tolerance_change {
+                break;
+            }
+            let from = self.read()?;
+            let mut settled = false;
+            let mut count = 0;
+            if self.strong_wolfe {
+                let here = Point { t: 0.0, loss, grad, slope };
+                let best = self.search(&from, &direction, here, &mut closure, &mut count)?;
+                self.write(&from, best.t, &direction)?;
+                self.state.t = best.t;
+                (loss, grad) = (best.loss, best.grad);
+                settled = greatest(&grad) <= self.tolerance_grad;
+            } else {
+                self.write(&from, self.state.t, &direction)?;
+                if iteration != self.max_iter {
+                    (loss, grad) = self.evaluate(&mut closure)?;
+                    settled = greatest(&grad) <= self.tolerance_grad;
+                    count = 1;
+                }
+            }
+            evaluations += count;
+            let moved = greatest(&direction) * self.state.t.abs();
+            if evaluations >= most || settled || moved <= self.tolerance_change {
+                break;
+            }
+            if (loss - self.state.last_loss).abs() < self.tolerance_change {
+                break;
+            }
+        }
+        Ok(reported)
+    }
+
+    /// The loss and its gradient now.
+    fn evaluate(&mut self, closure: &mut impl FnMut() -> Result<Tensor>) -> Result<(f64, Vec<f64>)> {
+        self.params.iter().for_each(|p| p.set_grad(None));
+        let loss = closure()?;
+        loss.try_backward()?;
+        let grads: Vec<Option<Tensor>> = self.params.iter().map(Tensor::grad).collect();
+        self.params.iter().for_each(|p| p.set_grad(None));
+        let all: Vec<&Tensor> = grads.iter().flatten().chain([&loss]).collect();
+        Tensor::realize_many(&all)?;
+        let sign = if self.maximize { -1.0 } else { 1.0 };
+        let mut flat = Vec::new();
+        for (p, g) in self.params.iter().zip(&grads) {
+            match g {
+                Some(g) => flat.extend(g.try_cast(DType::F64)?.to_vec::<f64>()?.into_iter().map(|x| sign * x)),
+                None => flat.extend(std::iter::repeat_n(0.0, p.numel())),
+            }
+        }
+        self.state.evaluations += 1;
+        Ok((sign * loss.try_cast(DType::F64)?.item::<f64>()?, flat))
+    }
+    /// All parameters as one vector.
+    fn read(&self) -> Result<Vec<f64>> {
+        let parts = self.params.iter().map(|p| p.detach().try_cast(DType::F64)?.to_vec::<f64>());
+        Ok(parts.collect::<Result<Vec<_>>>()?.concat())
+    }
+    /// Puts the parameters at a distance along a direction.
+    fn write(&self, from: &[f64], t: f64, direction: &[f64]) -> Result<()> {
+        let mut at = 0;
+        for p in &self.params {
+            let range = at..at + p.numel();
+            at = range.end;
+            let values: Vec<f64> = from[range.clone()].iter().zip(&direction[range]).map(|(x, d)| x + t * d).collect();
+            p.assign(Tensor::try_from_vec(values, p.shape())?.try_cast(p.dtype())?.try_shard_like(p)?)?;
+        }
+        Tensor::realize_many(&self.params.iter().collect::<Vec<_>>())
+    }
+
+    /// The next direction: the inverse Hessian that the history estimates, times the gradient.
+    fn turn(&mut self, grad: &[f64]) {
+        let s = &mut self.state;
+        let mut d: Vec<f64> = grad.iter().map(|g| -g).collect();
+        if s.iterations == 1 {
+            s.history.clear();
+            s.scale = 1.0;
+            s.direction = d;
+            return;
+        }
+        let of_grads: Vec<f64> = grad.iter().zip(&s.last_grad).map(|(a, b)| a - b).collect();
+        let of_params: Vec<f64> = s.direction.iter().map(|d| d * s.t).collect();
+        let curvature = dot(&of_grads, &of_params);
+        // Where the loss does not curve upward, the pair says nothing about its minimum.
+        if curvature > 1e-10 {
+            if s.history.len() >= self.history_size {
+                s.history.pop_front();
+            }
+            s.scale = curvature / dot(&of_grads, &of_grads);
+            if self.history_size > 0 {
+                s.history.push_back(Pair { of_grads, of_params });
+            }
+        }
+        let mut shares = vec![0.0; s.history.len()];
+        for (pair, share) in s.history.iter().zip(&mut shares).rev() {
+            *share = dot(&pair.of_params, &d) / dot(&pair.of_grads, &pair.of_params);
+            add(&mut d, -*share, &pair.of_grads);
+        }
+        d.iter_mut().for_each(|d| *d *= s.scale);
+        for (pair, share) in s.history.iter().zip(&shares) {
+            let back = dot(&pair.of_grads, &d) / dot(&pair.of_grads, &pair.of_params);
+            add(&mut d, share - back, &pair.of_params);
+        }
+        s.direction = d;
+    }
+
+    /// A point along the direction that meets the strong Wolfe conditions, or the best that was found
+    /// in 25 evaluations.
+    fn search(
+        &mut self,
+        from: &[f64],
+        direction: &[f64],
+        here: Point,
+        closure: &mut impl FnMut() -> Result<Tensor>,
+        count: &mut usize,
+    ) -> Result<Point> {
+        const MOST: usize = 25;
+        let mut at = |this: &mut LBFGS, t: f64| -> Result<Point> {
+            this.write(from, t, direction)?;
+            let (loss, grad) = this.evaluate(closure)?;
+            *count += 1;
+            Ok(Point { t, loss, slope: dot(&grad, direction), grad })
+        };
+        let too_high = |p: &Point| p.loss > here.loss + 1e-4 * p.t * here.slope;
+        let flat = |p: &Point| p.slope.abs() <= -0.9 * here.slope;
+        // Forward, until a minimum lies between two points.
+        let (mut last, mut now) = (here.clone(), at(self, self.state.t)?);
+        let mut tries = 0;
+        let (mut low, mut high) = loop {
+            if tries == MOST {
+                break (here.clone(), now);
+            }
+            if too_high(&now) || (tries > 1 && now.loss >= last.loss) {
+                break (last, now);
+            }
+            if flat(&now) {
+                return Ok(now);
+            }
+            if now.slope >= 0.0 {
+                break (last, now);
+            }
+            let bounds = (now.t + 0.01 * (now.t - last.t), now.t * 10.0);
+            let next = cubic_minimum(&last, &now, bounds);
+            last = std::mem::replace(&mut now, at(self, next)?);
+            tries += 1;
+        };
+        if low.loss > high.loss {
+            std::mem::swap(&mut low, &mut high);
+        }
+        // Inward, by cubic interpolation that keeps a distance from the ends.
+        let size = greatest(direction);
+        let mut stuck = false;
+        while tries < MOST && (high.t - low.t).abs() * size >= self.tolerance_change {
+            let (least, most) = (low.t.min(high.t), low.t.max(high.t));
+            let (first, second) = if low.t <= high.t { (&low, &high) } else { (&high, &low) };
+            let mut t = cubic_minimum(first, second, (least, most));
+            let margin = 0.1 * (most - least);
+            if (most - t).min(t - least) < margin {
+                if stuck || t >= most || t <= least {
+                    t = if (t - most).abs() < (t - least).abs() { most - margin } else { least + margin };
+                    stuck = false;
+                } else {
+                    stuck = true;
+                }
+            } else {
+                stuck = false;
+            }
+            let now = at(self, t)?;
+            tries += 1;
+            if too_high(&now) || now.loss >= low.loss {
+                high = now;
+                if low.loss > high.loss {
+                    std::mem::swap(&mut low, &mut high);
+                }
+                continue;
+            }
+            if flat(&now) {
+                return Ok(now);
+            }
+            if now.slope * (high.t - low.t) >= 0.0 {
+                high = low;
+            }
+            low = now;
+        }
+        Ok(low)
+    }
+
+    /// All that a step depends on beside the parameters and the settings.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::LBFGS};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let mut optimizer = LBFGS::new([x.clone()])?;
+    /// optimizer.step(|| Ok(x.square().sum(..)))?;
+    /// let mut other = LBFGS::new([x.clone()])?;
+    /// other.load_state_dict(&optimizer.state_dict())?;
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn state_dict(&self) -> StateDict {
+        let s = &self.state;
+        let rows = |of: fn(&Pair) -> &Vec<f64>| -> Tensor {
+            let flat: Vec<f64> = s.history.iter().flat_map(|p| of(p).clone()).collect();
+            Tensor::from_vec(flat, [s.history.len(), if s.history.is_empty() { 0 } else { self.numel() }])
+        };
+        let vector = |v: &Vec<f64>| Tensor::from_vec(v.clone(), [v.len()]);
+        StateDict::from_iter([
+            ("counts", Tensor::new([s.iterations, s.evaluations])),
+            ("numbers", Tensor::new([s.t, s.scale, s.last_loss])),
+            ("direction", vector(&s.direction)),
+            ("prev_flat_grad", vector(&s.last_grad)),
+            ("old_dirs", rows(|p| &p.of_grads)),
+            ("old_stps", rows(|p| &p.of_params)),
+        ])
+    }
+    fn numel(&self) -> usize {
+        self.params.iter().map(Tensor::numel).sum()
+    }
+
+    /// Takes up a state of an optimizer for as many parameters. If it does not fit, nothing has
+    /// changed.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{optim::LBFGS, state::StateDict}};
+    /// let mut optimizer = LBFGS::new([Tensor::new([3.0f32]).as_param()])?;
+    /// assert!(optimizer.load_state_dict(&StateDict::new()).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let n = self.numel();
+        let wrong = |name: &str, t: &Tensor| Error::State(format!("LBFGS: {name} is {} {:?} for {n} numbers", t.dtype(), t.shape()));
+        let read = |name: &str, fits: &dyn Fn(&[usize]) -> bool| -> Result<(Vec<f64>, Vec<usize>)> {
+            let t = state.require(name)?;
+            if t.dtype() != DType::F64 || !fits(&t.shape()) {
+                return Err(wrong(name, t));
+            }
+            Ok((t.to_vec::<f64>()?, t.shape()))
+        };
+        let vector = |s: &[usize]| s == [n] || s == [0];
+        let counts = state.require("counts")?;
+        if counts.dtype() != DType::U64 || counts.shape() != [2] {
+            return Err(wrong("counts", counts));
+        }
+        let counts = counts.to_vec::<u64>()?;
+        let numbers = read("numbers", &|s| s == [3])?.0;
+        let (direction, last_grad) = (read("direction", &vector)?.0, read("prev_flat_grad", &vector)?.0);
+        if counts[0] > 0 && n > 0 && (direction.is_empty() || last_grad.is_empty()) {
+            return Err(Error::State("LBFGS: a state after the first iteration has a direction and a gradient".into()));
+        }
+        let (grads, rows) = read("old_dirs", &|s| s.len() == 2 && (s[0] == 0 || s[1] == n))?;
+        let (steps, _) = read("old_stps", &|s| s == rows)?;
+        let row = |v: &[f64], i: usize| v[i * n..(i + 1) * n].to_vec();
+        let history = (0..rows[0]).map(|i| Pair { of_grads: row(&grads, i), of_params: row(&steps, i) }).collect();
+        self.state = State {
+            iterations: counts[0],
+            evaluations: counts[1],
+            direction,
+            t: numbers[0],
+            history,
+            scale: numbers[1],
+            last_grad,
+            last_loss: numbers[2],
+        };
+        Ok(())
+    }
+}
+
+/// Where the cubic through two points with their slopes is least, kept inside bounds.
+fn cubic_minimum(a: &Point, b: &Point, bounds: (f64, f64)) -> f64 {
+    let (a, b) = if a.t <= b.t { (a, b) } else { (b, a) };
+    let d1 = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.t - b.t);
+    let square = d1 * d1 - a.slope * b.slope;
+    // Not a comparison that is false for NaN: such goes to the middle too.
+    if square.is_nan() || square < 0.0 {
+        return (bounds.0 + bounds.1) / 2.0;
+    }
+    let d2 = square.sqrt();
+    let t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2.0 * d2));
+    t.max(bounds.0).min(bounds.1)
+}
