@@ -1,6 +1,10 @@
-//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones.
+//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones. Narrow floats
+//! are computed in `f32` and rounded once; `docs/semantics.md` states the error bounds.
 
 use super::Tensor;
+use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
+use super::inverse::rounded;
+use crate::error::Result;
 
 impl Tensor {
     /// The element, or 0 below it. NaN stays, and so does -0.0. The gradient at 0 is 0.
@@ -33,8 +37,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
-        let x = self.as_float();
-        x.gt(0).where_(&x, &x * slope)
+        rounded(self, |x| x.try_gt(0)?.try_where_(x, times(x, slope)?))
     }
     /// The element, and `alpha`·(eˣ-1) below 0.
     ///
@@ -46,8 +49,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn elu(&self, alpha: f64) -> Tensor {
-        let x = self.as_float();
-        x.gt(0).where_(&x, x.exp_minus_one() * alpha)
+        rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(x)?, alpha)?))
     }
     /// The element, and `alpha`·(e^(x/alpha)-1) below 0.
     ///
@@ -59,8 +61,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn celu(&self, alpha: f64) -> Tensor {
-        let x = self.as_float();
-        x.gt(0).where_(&x, (&x / alpha).exp_minus_one() * alpha)
+        rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(&times(x, 1.0 / alpha)?)?, alpha)?))
     }
     /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants from there.
     ///
@@ -72,7 +73,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn selu(&self) -> Tensor {
-        self.elu(1.6732632423543772) * 1.0507009873554805
+        const SCALE: f64 = 1.0507009873554805;
+        const ALPHA: f64 = 1.6732632423543772;
+        rounded(self, |x| x.try_gt(0)?.try_where_(times(x, SCALE)?, times(&exp_minus_one(x)?, SCALE * ALPHA)?))
     }
     /// x·sigmoid(x).
     ///
@@ -84,7 +87,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn silu(&self) -> Tensor {
-        self * self.sigmoid()
+        rounded(self, |x| gated(x, x, None))
     }
     /// Another name of [`silu`](Self::silu).
     ///
@@ -108,8 +111,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu(&self) -> Tensor {
-        let x = self.as_float();
-        &x * 0.5 * ((&x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0)
+        rounded(self, times_normal_cdf)
     }
     /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel, 2016).
     ///
@@ -121,10 +123,14 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu_tanh(&self) -> Tensor {
-        let x = self.as_float();
-        // √(2/π)
-        let inner = (&x + x.pow(3) * 0.044715) * 0.7978845608028654;
-        &x * 0.5 * (inner.tanh() + 1.0)
+        // (1 + tanh(u))/2 = sigmoid(2u), and 2√(2/π) is the factor of x in 2u.
+        const FACTOR: f64 = 1.5957691216057308;
+        rounded(self, |x| {
+            // Outside, the sigmoid is 0 or 1, and the cube must not overflow.
+            let inside = x.try_gt(25)?.try_where_(25.0, x.try_lt(-25)?.try_where_(-25.0, x)?)?;
+            let (z, low) = odd_cubic(&inside, FACTOR, FACTOR * 0.044715)?;
+            gated(x, &z, Some(&low))
+        })
     }
     /// x·sigmoid(1.702x).
     ///
@@ -136,7 +142,12 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn quick_gelu(&self) -> Tensor {
-        self * (self * 1.702).sigmoid()
+        rounded(self, |x| {
+            // Outside, the sigmoid is 0 or 1; an infinity has no second part.
+            let inside = x.try_gt(1000)?.try_where_(1000.0, x.try_lt(-1000)?.try_where_(-1000.0, x)?)?;
+            let (z, low) = product_by(&inside, 1.702)?;
+            gated(x, &z, Some(&low))
+        })
     }
     /// log(1+e^(beta·x))/beta, without overflow.
     ///
@@ -148,8 +159,20 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softplus(&self, beta: f64) -> Tensor {
-        let x = self.as_float() * beta;
-        (x.maximum(0.0) + (-x.abs()).exp().log_one_plus()) / beta
+        if beta == 1.0 {
+            return rounded(self, |x| x.maximum(0.0).try_add((-x.abs()).exp().log_one_plus()));
+        }
+        rounded(self, |x| {
+            let (z, low) = product_by(x, beta)?;
+            // Scaled as in `gated`, since a quotient by a small beta may be normal where the exponential is not.
+            let far = z.try_lt(-32)?;
+            let e = far.try_where_(&z + 64.0, -z.abs())?.exp();
+            // Of an infinity there is no second part.
+            let low = low.isfinite().try_where_(z.try_gt(0)?.try_where_(-&low, &low)?, 0.0)?;
+            let e = e.try_add(e.try_mul(low)?)?;
+            let tail = &e / beta * (-64f64).exp();
+            far.try_where_(tail, x.maximum(0.0).try_add(e.log_one_plus() / beta)?)
+        })
     }
     /// x·tanh(softplus(x)).
     ///
@@ -161,7 +184,14 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn mish(&self) -> Tensor {
-        self * self.softplus(1.0).tanh()
+        rounded(self, |x| {
+            // tanh(log(1+e)) = n/(n+2) with n = e(e+2). Far below zero that is e, and is scaled as in `gated`.
+            let far = x.try_lt(-32)?;
+            let e = far.try_where_(x + 64.0, x.try_gt(40)?.try_where_(40.0, x)?)?.exp();
+            let n = fma(&e, &e, &(&e * 2.0))?;
+            let tail = x.try_mul(&e)? * (-64f64).exp();
+            far.try_where_(tail, x.try_mul(n.try_div(&n + 2.0)?)?)
+        })
     }
     /// log(sigmoid(x)), without underflow.
     ///
@@ -173,7 +203,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn logsigmoid(&self) -> Tensor {
-        -(-self.as_float()).softplus(1.0)
+        rounded(self, |x| Ok(-(-x).softplus(1.0)))
     }
     /// x/(1+|x|).
     ///
@@ -183,8 +213,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softsign(&self) -> Tensor {
-        let x = self.as_float();
-        &x / (x.abs() + 1.0)
+        rounded(self, |x| x.try_div(x.abs() + 1.0))
     }
     /// Between -1 and 1.
     ///
@@ -204,7 +233,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardsigmoid(&self) -> Tensor {
-        (self.as_float() + 3.0).relu6() / 6.0
+        rounded(self, |x| Ok((x + 3.0).relu6() / 6.0))
     }
     /// x·hardsigmoid(x).
     ///
@@ -214,13 +243,13 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardswish(&self) -> Tensor {
-        self * self.hardsigmoid()
+        rounded(self, |x| x.try_mul(x.hardsigmoid()))
     }
+}
 
-    /// eˣ-1 for x up to 0; above, as at 0. By the hyperbolic tangent, which is exact near zero where a difference is not.
-    fn exp_minus_one(&self) -> Tensor {
-        // A choice and not a minimum, whose gradient at 0 is that of both sides.
-        let t = (self.gt(0).where_(0.0, self) * 0.5).tanh();
-        &t * 2.0 / (1.0 - &t)
-    }
+/// eˣ-1 for x up to 0; above, as at 0. By the hyperbolic tangent, which is exact near zero where a difference is not.
+fn exp_minus_one(x: &Tensor) -> Result<Tensor> {
+    // A choice and not a minimum, whose gradient at 0 is that of both sides.
+    let t = (x.try_gt(0)?.try_where_(0.0, x)? * 0.5).tanh();
+    (&t * 2.0).try_div(1.0 - &t)
 }

@@ -24,7 +24,7 @@ const ATAN_F64: [f64; 11] = [
 ];
 
 /// The result of a function that is computed in wide floats, in the dtype that it is to have.
-fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
+pub(super) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
 }
 

@@ -2,7 +2,10 @@
 
 use super::Tensor;
 use super::broadcast::Operand;
+use super::compensated::times;
+use super::inverse::rounded;
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::ir::Op;
 
 /// Methods that are one op on floats.
@@ -169,9 +172,10 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn cosh(&self) -> Tensor {
-        // Of half the argument, since that of all of it is infinite before the result is.
-        let e = (self.as_wide_float() * 0.5).exp();
-        (&e * 0.5 * &e + 0.5 / &e / &e).cast(self.as_float().dtype())
+        rounded(self, |x| {
+            let (big, e, tail) = half_exponential(x)?;
+            big.try_where_(tail, &e * 0.5 + 0.5 / &e)
+        })
     }
     /// The hyperbolic sine.
     ///
@@ -183,9 +187,19 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn sinh(&self) -> Tensor {
-        // A difference of exponentials would lose everything near zero.
-        let x = self.as_wide_float();
-        (x.tanh() * x.cosh()).cast(self.as_float().dtype())
+        rounded(self, |x| {
+            let (big, e, tail) = half_exponential(x)?;
+            let size = big.try_where_(tail, &e * 0.5 - 0.5 / &e)?;
+            let far = x.try_lt(0)?.try_where_(-&size, size)?;
+            // A difference of exponentials would lose everything near zero; there it is a Taylor polynomial.
+            let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
+            let near = small.try_where_(x, 0.0)?;
+            let square = near.square();
+            let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
+            let step = |p: Tensor, k: i32| p * (&square / f64::from(2 * k * (2 * k + 1))) + 1.0;
+            let p = (1..=terms).rev().fold(x.literal(1.0), step);
+            small.try_where_(near.try_mul(p)?, far)
+        })
     }
     /// The product with itself.
     ///
@@ -404,12 +418,12 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn logaddexp | try_logaddexp(&self, other: impl Into<Operand>) -> Tensor {
-            let other: Operand = other.into();
-            let greater = self.as_float().try_maximum(other.clone())?;
-            let gap = self.as_float().try_sub(other)?.abs();
+            let p = super::elementwise::pair("logaddexp", self.into(), other.into())?;
+            let (x, y) = (p.x.as_wide_float(), p.y.as_wide_float());
+            let gap = x.try_sub(&y)?.abs();
             // Equal infinities have no gap that could be computed.
             let gap = gap.isnan().try_where_(0.0, gap)?;
-            greater.try_add((-gap).exp().log_one_plus())
+            x.try_maximum(&y)?.try_add((-gap).exp().log_one_plus())?.try_cast(p.x.as_float().dtype())
         }
 
         /// Whether the elements are as near as `atol + rtol·|other|`.
@@ -438,7 +452,7 @@ impl Tensor {
         }
     }
 
-    fn try_isfinite_with(&self, other: &Tensor) -> crate::error::Result<Tensor> {
+    fn try_isfinite_with(&self, other: &Tensor) -> Result<Tensor> {
         self.isfinite().try_bitwise_and(other.isfinite())
     }
 
@@ -447,4 +461,13 @@ impl Tensor {
         let u = self + 1.0;
         u.log() + (self - (&u - 1.0)) / &u
     }
+}
+
+/// Whether e^|x|/2 needs scaling, e^|x| without, and e^|x|/2 with scaling: it is finite up to where the hyperbolic functions are.
+fn half_exponential(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let size = x.try_lt(0)?.try_where_(-x, x)?;
+    let big = size.try_gt(80)?;
+    let e = big.try_where_(&size - 64.0, &size)?.exp();
+    let tail = times(&e, 64f64.exp() * 0.5)?;
+    Ok((big, e, tail))
 }

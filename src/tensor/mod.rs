@@ -66,6 +66,7 @@ mod attention;
 mod broadcast;
 mod cast;
 mod compare;
+mod compensated;
 mod conv;
 mod create;
 mod ctc;

@@ -44,7 +44,45 @@ const FUNCTIONS: &[Function] = &[
     function("asinh", Tensor::asinh, f64::asinh, 4.0),
     function("acosh", Tensor::acosh, f64::acosh, 4.0),
     function("atanh", Tensor::atanh, f64::atanh, 4.0),
+    function("exp10", Tensor::exp10, |x| 10f64.powf(x), 4.0),
+    function("silu", Tensor::silu, |x| x * sigmoid(x), 4.0),
+    function("swish", Tensor::swish, |x| x * sigmoid(x), 4.0),
+    function("gelu", Tensor::gelu, |x| x * oracle::normal_cdf(x), 4.0),
+    function("gelu_tanh", Tensor::gelu_tanh, |x| x * sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * x * x)), 4.0),
+    function("quick_gelu", Tensor::quick_gelu, |x| x * sigmoid(1.702 * x), 4.0),
+    function("mish", Tensor::mish, mish, 4.0),
+    function("softplus", |x| x.softplus(1.0), softplus, 4.0),
+    function("softplus(3)", |x| x.softplus(3.0), |x| softplus(3.0 * x) / 3.0, 4.0),
+    function("softplus(0.1)", |x| x.softplus(0.1), |x| softplus(0.1 * x) / 0.1, 4.0),
+    function("logsigmoid", Tensor::logsigmoid, |x| -softplus(-x), 4.0),
+    function("elu", |x| x.elu(1.0), |x| if x > 0.0 { x } else { x.exp_m1() }, 4.0),
+    function("elu(0.3)", |x| x.elu(0.3), |x| if x > 0.0 { x } else { 0.3 * x.exp_m1() }, 4.0),
+    function("celu(1.3)", |x| x.celu(1.3), |x| if x > 0.0 { x } else { 1.3 * (x / 1.3).exp_m1() }, 4.0),
+    function("selu", Tensor::selu, |x| SELU * if x > 0.0 { x } else { 1.6732632423543772 * x.exp_m1() }, 4.0),
+    function("leaky_relu(0.01)", |x| x.leaky_relu(0.01), |x| if x > 0.0 { x } else { 0.01 * x }, 1.0),
+    function("relu", Tensor::relu, |x| if x < 0.0 { 0.0 } else { x }, 0.0),
+    function("relu6", Tensor::relu6, |x| if x.is_nan() { x } else { x.clamp(0.0, 6.0).abs() }, 0.0),
+    function("hardtanh", Tensor::hardtanh, |x| if x == 0.0 { 0.0 } else { x.clamp(-1.0, 1.0) }, 0.0),
+    function("softsign", Tensor::softsign, |x| x / (1.0 + x.abs()), 4.0),
+    function("hardsigmoid", Tensor::hardsigmoid, |x| (x + 3.0).clamp(0.0, 6.0).abs() / 6.0, 4.0),
+    function("hardswish", Tensor::hardswish, |x| x * ((x + 3.0).clamp(0.0, 6.0).abs() / 6.0), 4.0),
 ];
+
+const SELU: f64 = 1.0507009873554805;
+
+fn sigmoid(x: f64) -> f64 {
+    if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+fn softplus(x: f64) -> f64 {
+    if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
+}
+
+fn mish(x: f64) -> f64 {
+    let e = x.min(300.0).exp();
+    let n = e * (e + 2.0);
+    if x.is_nan() { x } else { x * (n / (n + 2.0)) }
+}
 
 /// The device that gets fewer inputs, because it is slow.
 fn inputs_on(device: &str) -> usize {
