@@ -204,7 +204,7 @@ impl UOp {
                 Op::Computed => u.src()[1].requires_grad(),
                 Op::Call => u.src()[1..].iter().any(|s| s.requires_grad()),
                 // Steps: their derivative is zero.
-                Op::Cast if !u.dtype().is_float() => false,
+                Op::Cast | Op::Output if !u.dtype().is_float() => false,
                 op if op.is(Group::Comparison) => false,
                 _ => u.src().iter().any(|s| s.requires_grad()),
             },
@@ -243,9 +243,10 @@ fn make_shape(u: &UOp) -> Dims {
             }
             s
         }
-        (Op::Sink | Op::Kernel, _) => Dims::new(),
+        (Op::Sink | Op::Kernel | Op::Loop, _) => Dims::new(),
         (Op::Output, Arg::Output(i)) => match u.src()[0].arg() {
             Arg::Kernel(kernel) => kernel.outputs.get(*i).map(|o| o.1.clone()).unwrap_or_default(),
+            Arg::Loop(l) => l.output(*i).map(|o| o.1).unwrap_or_default(),
             _ => Dims::new(),
         },
         (Op::Shards, Arg::Shards { axis, .. }) => {
@@ -287,7 +288,7 @@ fn make_extents(u: &UOp) -> Extents {
             });
             tidy(e)
         }
-        (Op::Sink | Op::Kernel | Op::Output | Op::Shards, _) => Extents::default(),
+        (Op::Sink | Op::Kernel | Op::Loop | Op::Output | Op::Shards, _) => Extents::default(),
         (Op::Call, _) => under().into(),
         // Elementwise: what one operand lacks is not there.
         _ => u.src().iter().map(|s| s.extents()).find(|e| !e.is_empty()).map_or(Extents::default(), |first| {

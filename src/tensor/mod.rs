@@ -17,7 +17,7 @@
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
-//! | `grad`, `function` | gradients; graphs with arguments |
+//! | `grad`, `function`, `loops` | gradients; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `jit` | functions that are captured and replayed |
@@ -81,6 +81,7 @@ mod inverse;
 mod jit;
 mod keccak;
 mod linalg;
+mod loops;
 mod loss;
 mod math;
 mod matmul;
@@ -113,6 +114,7 @@ pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
 pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
 pub use keccak::Keccak;
+pub use loops::Scanned;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
 pub use pool::Pool;
