@@ -1,9 +1,10 @@
 //! Loops in the graph: a body that is traced once and run for each element, with values that go from one run to the next.
 
+use super::broadcast::{Operand, common_device, has_data};
 use super::grad::leaf;
 use super::{Tensor, wrong_dtype, wrong_shape};
 use crate::error::{Error, Result};
-use crate::ir::{Body, Op, UOp, param, substitute_all, toposort};
+use crate::ir::{Body, DeviceName, Op, UOp, param, substitute_all, toposort};
 use crate::shape::Dims;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,14 +64,11 @@ impl Tensor {
             }
         }
         let count = first.dims()[0];
-        let device = first.device();
-        if let Some(t) = carry.iter().chain(xs).find(|t| t.device() != device) {
-            return Err(Error::Device(format!("{op}: one tensor is on {device} and another on {}; move them with .to(…)", t.device())));
-        }
+        let device = common_device(op, &carry.iter().chain(xs).map(|t| Operand::from(*t)).collect::<Vec<_>>())?;
         let plain = |t: &&Tensor| t.uop().extents().is_empty();
         // What lies over several devices or has sizes of variables is written out run by run.
         if device.is_several() || !carry.iter().chain(xs).all(plain) {
-            return unrolled(op, reverse, count, carry, xs, body);
+            return unrolled(op, device, (reverse, count), carry, xs, body);
         }
         let argument = |t: &Tensor, shape: Dims| {
             let node = param(NEXT_SLOT.fetch_add(1, Ordering::Relaxed), t.dtype(), &shape, device);
@@ -82,7 +80,7 @@ impl Tensor {
         let elements: Vec<(UOp, UOp)> = xs.iter().map(|t| argument(t, t.dims()[1..].into())).collect();
         let tensors = |list: &[(UOp, UOp)]| list.iter().map(|a| Tensor::new_inner(a.1.clone(), device, None)).collect::<Vec<_>>();
         let (after, kept) = body(&tensors(&carried), &tensors(&elements))?;
-        check(op, carry, &after, &kept)?;
+        check(op, device, carry, &after, &kept)?;
         let nodes: Vec<UOp> = after.iter().chain(&kept).map(Tensor::uop).collect();
         let map: FxHashMap<UOp, UOp> = carried.iter().chain(&elements).map(|(node, marked)| (marked.clone(), node.clone())).collect();
         let nodes = substitute_all(&nodes, &map);
@@ -90,7 +88,7 @@ impl Tensor {
         let odd = |u: &UOp| u.op() == Op::Shards || !u.extents().is_empty();
         let inputs: Vec<UOp> = carry.iter().chain(xs).map(|t| t.uop()).collect();
         if count > 0 && (nodes.iter().chain(&inputs).any(empty) || toposort(&nodes).iter().any(odd)) {
-            return unrolled(op, reverse, count, carry, xs, body);
+            return unrolled(op, device, (reverse, count), carry, xs, body);
         }
         if count == 0 {
             let none = |t: &Tensor| Tensor::zeros(&[&[0], &t.dims()[..]].concat()[..]).try_cast(t.dtype())?.try_to(device.as_str());
@@ -107,7 +105,7 @@ impl Tensor {
 }
 
 /// The body gave carries as they were given to it.
-fn check(op: &'static str, carry: &[&Tensor], after: &[Tensor], kept: &[Tensor]) -> Result<()> {
+fn check(op: &'static str, device: &DeviceName, carry: &[&Tensor], after: &[Tensor], kept: &[Tensor]) -> Result<()> {
     if after.len() != carry.len() {
         return wrong_shape(op, format!("the body returned {} carries for {}", after.len(), carry.len()));
     }
@@ -120,9 +118,8 @@ fn check(op: &'static str, carry: &[&Tensor], after: &[Tensor], kept: &[Tensor])
             return wrong_dtype(op, format!("carry {i} was of {a} and is of {b} after a run; cast it to {a}"));
         }
     }
-    let device = carry.first().map(|t| t.device());
-    match after.iter().chain(kept).find(|t| device.is_some_and(|d| d != t.device())) {
-        Some(t) => Err(Error::Device(format!("{op}: the body returned a tensor on {}", t.device()))),
+    match after.iter().chain(kept).find(|t| t.device() != device && has_data(&t.uop())) {
+        Some(t) => Err(Error::Device(format!("{op}: the loop is on {device}, and the body returned a tensor on {}", t.device()))),
         None => Ok(()),
     }
 }
@@ -130,8 +127,8 @@ fn check(op: &'static str, carry: &[&Tensor], after: &[Tensor], kept: &[Tensor])
 /// The loop written out: a copy of the body for each run.
 fn unrolled(
     op: &'static str,
-    reverse: bool,
-    count: usize,
+    device: &DeviceName,
+    (reverse, count): (bool, usize),
     carry: &[&Tensor],
     xs: &[&Tensor],
     mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
@@ -142,7 +139,7 @@ fn unrolled(
         let t = if reverse { count - 1 - run } else { run };
         let x = xs.iter().map(|x| x.narrow(0, t, t + 1)?.try_squeeze(0)).collect::<Result<Vec<_>>>()?;
         let (after, kept) = body(&now, &x)?;
-        check(op, carry, &after, &kept)?;
+        check(op, device, carry, &after, &kept)?;
         now = after.iter().map(Tensor::contiguous).collect();
         runs.push(kept);
     }
