@@ -8,6 +8,7 @@
 //! no gradient comes to comparisons, which only such ops use.
 
 mod indexed;
+mod loops;
 mod product;
 mod rules;
 mod scan;
@@ -27,10 +28,15 @@ static RULES: LazyLock<Rules<UOp>> = LazyLock::new(|| Rules::new(&[&GRADIENTS]))
 /// The gradients of `root` by each of the targets: for a change of the target, `seed` times the change of the root, summed. `seed` has the
 /// root's shape. `None` for a target that the root does not depend on.
 pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
+    gradients_of(&[(root.clone(), seed)], targets)
+}
+
+/// The same of several roots together, each with its seed.
+fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let wanted: FxHashSet<u64> = targets.iter().map(|t| t.id()).collect();
     // Nodes on a way from the root to a target, operands first.
     let mut all: Vec<UOp> = Vec::new();
-    walk_along([root], followed, |u| all.push(u.clone()));
+    walk_along(roots.iter().map(|r| &r.0), followed, |u| all.push(u.clone()));
     let mut on_way: FxHashSet<u64> = FxHashSet::default();
     for u in &all {
         if wanted.contains(&u.id()) || followed(u).iter().any(|s| on_way.contains(&s.id())) {
@@ -38,27 +44,36 @@ pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UO
         }
     }
     let mut grads: FxHashMap<u64, UOp> = FxHashMap::default();
-    if on_way.contains(&root.id()) {
-        grads.insert(root.id(), seed);
+    for (root, seed) in roots.iter().filter(|r| on_way.contains(&r.0.id())) {
+        add(&mut grads, root, seed.clone());
     }
+    // What comes to the outputs of each loop.
+    let mut of_outputs: FxHashMap<u64, FxHashMap<usize, UOp>> = FxHashMap::default();
     // Where a value has been computed already, the gradient reads it instead of computing it again.
     let mut computed: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in all.iter().rev() {
         if !followed(u).iter().any(|s| on_way.contains(&s.id())) {
             continue;
         }
-        let Some(g) = grads.get(&u.id()).cloned() else { continue };
+        let parts = if let Some(upstream) = of_outputs.remove(&u.id()) {
+            loops::backward(u, &upstream, &|s| on_way.contains(&s.id()))?
+        } else {
+            let Some(g) = grads.get(&u.id()).cloned() else { continue };
+            match (u.arg(), u.src()) {
+                (Arg::Output(i), [of]) if of.op() == Op::Loop => {
+                    of_outputs.entry(of.id()).or_default().insert(*i, g);
+                    continue;
+                }
+                _ => parts(u, g)?,
+            }
+        };
         if u.op() == Op::Computed {
             computed.insert(u.src()[1].clone(), u.clone());
         }
-        for (s, part) in followed(u).iter().zip(parts(u, g)?) {
-            let (true, Some(part)) = (on_way.contains(&s.id()), part) else { continue };
-            let part = fitted(part, s);
-            let sum = match grads.remove(&s.id()) {
-                Some(other) => other.binary(Op::Add, part),
-                None => part,
-            };
-            grads.insert(s.id(), sum);
+        for (s, part) in followed(u).iter().zip(parts) {
+            if let (true, Some(part)) = (on_way.contains(&s.id()), part) {
+                add(&mut grads, s, fitted(part, s));
+            }
         }
     }
     // A target behind nothing but zero derivatives has a gradient, which is zero.
@@ -67,6 +82,15 @@ pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UO
     let flat: Vec<UOp> = found.iter().flatten().cloned().collect();
     let mut flat = substitute_all(&flat, &computed).into_iter();
     Ok(found.into_iter().map(|g| g.and_then(|_| flat.next())).collect())
+}
+
+/// Adds a part to the gradient of a node.
+fn add(grads: &mut FxHashMap<u64, UOp>, u: &UOp, part: UOp) {
+    let sum = match grads.remove(&u.id()) {
+        Some(other) => other.binary(Op::Add, part),
+        None => part,
+    };
+    grads.insert(u.id(), sum);
 }
 
 /// The leaves that a gradient of the node reaches, in the order of the graph.

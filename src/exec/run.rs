@@ -15,7 +15,7 @@ use crate::runtime::device::sees_host;
 use crate::runtime::memory::is_guarded;
 use crate::runtime::usage::Usage;
 use crate::runtime::{Buffer, Device, Memory, Place, profile};
-use crate::schedule::{self, Plan, Request, Role, Room, Step, Values};
+use crate::schedule::{self, Piece, Plan, Request, Role, Room, Step, Values};
 use crate::target::Target;
 use crate::verify;
 use std::fmt;
@@ -351,19 +351,13 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         );
     }
     if config.verify && !hit {
-        for s in &plan.steps {
-            if let Step::Kernel { ast, .. } = s
-                && ast.op() == Op::Sink
-            {
-                verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
-            }
+        for (ast, _) in plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink) {
+            verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
         }
     }
     if config.print_after.as_deref() == Some("schedule") && !hit {
-        for s in &plan.steps {
-            if let Step::Kernel { ast, .. } = s {
-                eprintln!("; after schedule\n{}", ir::print(ast));
-            }
+        for (ast, _) in plan.kernels() {
+            eprintln!("; after schedule\n{}", ir::print(ast));
         }
     }
     let guarded = is_guarded();
@@ -388,23 +382,23 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
     let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
     let values = Arc::new(values);
     let mut written: Vec<(DeviceName, Vec<Arc<str>>, BufferArg)> = Vec::new();
-    let items = plan
-        .steps
-        .iter()
-        .map(|s| match s {
-            Step::Kernel { ast, buffers, device } => {
-                let mut buffers: Vec<BufferArg> = buffers.iter().map(arg).collect();
-                buffers.extend(value_buffer(ast, device, &values, &mut written)?);
-                Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone() })
-            }
-            Step::Copy { to, from, start } => {
-                let (to, mut from) = (arg(to), arg(from));
-                from.buffer = from.buffer.part(*start..*start + to.len);
-                from.len = to.len;
-                Ok(ScheduleItem::Copy { to, from })
-            }
-        })
-        .collect::<Result<_>>()?;
+    let piece = |p: &Piece| -> BufferArg {
+        let whole = arg(&p.buffer);
+        if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
+            return whole;
+        }
+        BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
+    };
+    let item = |launch: schedule::Launch| match (launch.step, &launch.pieces[..]) {
+        (Step::Kernel { ast, device, .. }, pieces) => {
+            let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
+            buffers.extend(value_buffer(ast, device, &values, &mut written)?);
+            Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone() })
+        }
+        (_, [to, from]) => Ok(ScheduleItem::Copy { to: piece(to), from: piece(from) }),
+        (step, _) => panic!("a loop that was not written out: {step:?}"),
+    };
+    let items = plan.launches().into_iter().map(item).collect::<Result<_>>()?;
     let output = |o: &schedule::Output| {
         let whole = arg(&o.buffer).buffer;
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))

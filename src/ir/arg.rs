@@ -1,6 +1,6 @@
 //! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
 
-use super::{Custom, Source, TensorCore, UOp};
+use super::{Custom, Loop, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
 use crate::shape::{Bound, Dims, Movement};
@@ -400,7 +400,9 @@ pub enum Arg {
     },
     /// The kernel of a `Kernel`.
     Kernel(Arc<Custom>),
-    /// The number of an `Output` among those of its kernel.
+    /// The body of a `Loop`, and how often it runs.
+    Loop(Arc<Loop>),
+    /// The number of an `Output` among those of its kernel or loop.
     Output(usize),
     /// The text of a `Source`.
     Source(Arc<Source>),

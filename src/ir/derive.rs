@@ -204,7 +204,7 @@ impl UOp {
                 Op::Computed => u.src()[1].requires_grad(),
                 Op::Call => u.src()[1..].iter().any(|s| s.requires_grad()),
                 // Steps: their derivative is zero.
-                Op::Cast if !u.dtype().is_float() => false,
+                Op::Cast | Op::Output if !u.dtype().is_float() => false,
                 op if op.is(Group::Comparison) => false,
                 _ => u.src().iter().any(|s| s.requires_grad()),
             },
@@ -252,9 +252,10 @@ fn make_shape(u: &UOp) -> Dims {
         }
         (Op::Gather, _) => u.src()[1].shape().clone(),
         (Op::Scatter, _) => u.src()[0].shape().clone(),
-        (Op::Sink | Op::Kernel, _) => Dims::new(),
+        (Op::Sink | Op::Kernel | Op::Loop, _) => Dims::new(),
         (Op::Output, Arg::Output(i)) => match u.src()[0].arg() {
             Arg::Kernel(kernel) => kernel.outputs.get(*i).map(|o| o.1.clone()).unwrap_or_default(),
+            Arg::Loop(l) => l.output(*i).map(|o| o.1).unwrap_or_default(),
             _ => Dims::new(),
         },
         (Op::Shards, Arg::Shards { axis, .. }) => {
@@ -296,7 +297,7 @@ fn make_extents(u: &UOp) -> Extents {
             });
             tidy(e)
         }
-        (Op::Sink | Op::Kernel | Op::Output | Op::Shards | Op::Cat, _) => Extents::default(),
+        (Op::Sink | Op::Kernel | Op::Loop | Op::Output | Op::Shards | Op::Cat, _) => Extents::default(),
         (Op::Gather, _) => u.src()[1].extents().into(),
         (Op::Call | Op::Scatter, _) => under().into(),
         // Elementwise: what one operand lacks is not there.

@@ -169,8 +169,11 @@ ops! {
     Shards(x; rest);
     /// A kernel of the user's, which is the payload, on the inputs. It has no value; its outputs have.
     Kernel(; inputs);
-    /// What a `Kernel` has written: the payload is the number of the output.
-    Output(kernel);
+    /// Runs of one body, which is the payload, one after the other: the operands are the first carries, the stacked elements and the captures. It has no value;
+    /// its outputs have.
+    Loop(; inputs);
+    /// What a `Kernel` or a `Loop` has written: the payload is the number of the output.
+    Output(of);
     /// The value with no gradient behind it.
     Detach(x)                   [Unary Mark];
     /// A parameter: gradients are kept for it and go no further. The payload is its number.

@@ -135,6 +135,9 @@ impl<'a> Line<'a> {
         if matches!(op, Op::Kernel | Op::Source) {
             return Err(format!("a {op:?} is code of the user's and cannot come from text"));
         }
+        if op == Op::Loop {
+            return Err("a Loop has a graph for its payload and cannot come from text".into());
+        }
         let sample = sample(op);
         if !self.eat('{') {
             let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous | Op::Load);
@@ -488,6 +491,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Copy => "{device=CUDA:1}",
         Op::Shards => "{devices=CPU+CPU:1 axis=0}",
         Op::Kernel => "{kernel=00c0ffee00c0ffee outputs=[f32[3x4]]}",
+        Op::Loop => "{body=00c0ffee00c0ffee count=8 reverse=false carries=1 elements=1}",
         Op::Output => "{output=0}",
         Op::Source => "{device=CPU:CLANG entry=twice text=\"…\"}",
         Op::DefineGlobal => "{slot=0 len=12}",

@@ -3,7 +3,7 @@
 //! One node stands on a line, after its operands; literals stand inside the lines that use them. Numbers and order follow from structure
 //! alone, so equal graphs print equal text in every process. Nothing here recurses deeper than a fixed bound.
 
-use super::{Arg, UOp, toposort_until};
+use super::{Arg, Loop, UOp, toposort_until};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::Movement;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -190,6 +190,10 @@ impl fmt::Debug for Arg {
             Arg::Kernel(k) => {
                 write!(f, "kernel={:016x} outputs=", k.ast.key())?;
                 list(f, k.outputs.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")))?;
+            }
+            Arg::Loop(l) => {
+                let Loop { body, count, reverse, carries, elements } = &**l;
+                write!(f, "body={:016x} count={count} reverse={reverse} carries={carries} elements={elements}", body.key())?;
             }
             Arg::Output(i) => write!(f, "output={i}")?,
             Arg::Source(s) => write!(f, "device={} entry={} text={}", Bare(s.device.as_str()), Bare(&s.entry), Quoted(&s.text))?,

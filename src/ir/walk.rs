@@ -104,6 +104,11 @@ pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) ->
             let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
             done.insert(u.id(), new);
         }
+        // A body has marks of its own.
+        if let Arg::Loop(l) = u.arg() {
+            let plain = now(&done, u).with_arg(Arg::Loop(l.unmarked().into()));
+            done.insert(u.id(), plain);
+        }
     });
     roots.iter().map(|r| now(&done, r)).collect()
 }

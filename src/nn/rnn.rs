@@ -1,6 +1,7 @@
 //! Recurrent layers: cells that take one step, and layers that take a whole sequence through stacked cells, in one direction or both.
 
 use super::{Dropout, Layer, Module, Visitor, init, unfit};
+use crate::dtype::promote;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, or_panic};
 
@@ -54,10 +55,26 @@ impl Weights {
     fn of_input(&self, x: &Tensor) -> Result<Tensor> {
         x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
     }
+    /// All steps over a sequence, in either direction: the outputs, and the last state. What the input adds to the gates is one product for all steps.
+    fn run(&self, layer: &'static str, kind: Kind, reverse: bool, x: &Tensor, first: State) -> Result<(Tensor, State)> {
+        let inputs = self.of_input(x)?;
+        // A step may compute in a wider dtype than that of the first state.
+        let first: Vec<Tensor> = std::iter::once(first.0).chain(first.1).collect();
+        let dtype = first.iter().chain([&self.hh]).fold(inputs.dtype(), |dtype, t| promote(dtype, t.dtype()));
+        let first: Vec<Tensor> = first.iter().map(|t| t.try_cast(dtype)).collect::<Result<_>>()?;
+        let (last, mut outputs) = Tensor::scan_in(layer, reverse, &first.iter().collect::<Vec<_>>(), &[&inputs], |state, input| {
+            let (h, c) = self.step(kind, &input[0], &(state[0].clone(), state.get(1).cloned()))?;
+            Ok((std::iter::once(h.clone()).chain(c).collect(), vec![h]))
+        })?;
+        let mut last = last.into_iter();
+        let state = (last.next().expect("a state for each that was given"), last.next());
+        Ok((outputs.remove(0), state))
+    }
     /// One step, from what the input adds to the gates and the state before.
     fn step(&self, kind: Kind, input: &Tensor, state: &State) -> Result<State> {
         let (h, c) = state;
-        let recurrent = h.try_linear(&self.hh, self.bias.as_ref().map(|b| &b.1))?;
+        // Stored: a kernel that computes all gates of an element at once has no tiles.
+        let recurrent = h.try_linear(&self.hh, self.bias.as_ref().map(|b| &b.1))?.contiguous();
         match (kind, c) {
             (Kind::Plain { relu }, _) => {
                 let sum = input.try_add(recurrent)?;
@@ -182,7 +199,6 @@ impl Recurrent {
         let (h0, c0) = start(self.kind, state, &[cells, batch, self.hidden]);
         let pick = |t: &Tensor, i: usize| t.try_shrink(&[(i, i + 1), (0, batch), (0, self.hidden)])?.try_squeeze(0);
         let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
-        let times: Vec<Tensor> = (0..length).map(|t| Tensor::new([t as i64])).collect();
         for (layer, cells) in self.layers.iter().enumerate() {
             if layer > 0 {
                 x = self.dropout.try_forward(&x)?;
@@ -190,24 +206,11 @@ impl Recurrent {
             let mut outputs = Vec::new();
             for (direction, weights) in cells.iter().enumerate() {
                 let i = layer * directions + direction;
-                let mut state = (pick(&h0, i)?, c0.as_ref().map(|c| pick(c, i)).transpose()?);
-                let inputs = weights.of_input(&x)?;
-                let mut output: Option<Tensor> = None;
-                for t in 0..length {
-                    let time = &times[if direction == 1 { length - 1 - t } else { t }];
-                    state = weights.step(self.kind, &inputs.try_index_select(0, time)?.try_squeeze(0)?, &state)?;
-                    // Stored on both ways: every step is then fused like every other.
-                    let stored = |t: Tensor| t.contiguous().contiguous_backward();
-                    state = (stored(state.0), state.1.map(stored));
-                    let there = at(length, time)?.try_where_(state.0.try_unsqueeze(0)?, 0.0)?;
-                    output = Some(match output {
-                        Some(o) => o.try_add(there)?,
-                        None => there,
-                    });
-                }
-                outputs.extend(output);
-                last_h.push(state.0);
-                last_c.extend(state.1);
+                let state = (pick(&h0, i)?, c0.as_ref().map(|c| pick(c, i)).transpose()?);
+                let (output, last) = weights.run(self.name, self.kind, direction == 1, &x, state)?;
+                outputs.push(output);
+                last_h.push(last.0);
+                last_c.extend(last.1);
             }
             x = Tensor::try_cat(&outputs, -1)?;
         }
@@ -215,11 +218,6 @@ impl Recurrent {
         let cell = (self.kind == Kind::Lstm).then(|| Tensor::try_stack(&last_c, 0)).transpose()?;
         Ok((x, (Tensor::try_stack(&last_h, 0)?, cell)))
     }
-}
-
-/// `[length, 1, 1]`: true at one step. Which one is read from memory and is not in the code, so that all steps run the same kernels.
-fn at(length: usize, time: &Tensor) -> Result<Tensor> {
-    Tensor::arange(0, length as i64, 1).try_eq(time)?.try_reshape([length, 1, 1])
 }
 
 impl Module for Recurrent {

@@ -13,7 +13,7 @@ mod reduce;
 mod tests;
 
 use crate::dtype::{Const, DType, Element, read, write};
-use crate::ir::{Arg, Group, Op, StorageRef, UOp, eval, toposort};
+use crate::ir::{Arg, Group, Loop, Op, StorageRef, UOp, eval, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -64,8 +64,15 @@ pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>
         *uses.entry(u.id()).or_default() += 1;
     }
     let mut values: FxHashMap<u64, Value> = FxHashMap::default();
+    // Loops have several values, and are few.
+    let mut loops: FxHashMap<u64, Vec<Value>> = FxHashMap::default();
     for u in &order {
         let value = match u.arg() {
+            Arg::Loop(l) => {
+                loops.insert(u.id(), looped(l, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()));
+                Value { dtype: u.dtype(), shape: Dims::new(), data: vec![] }
+            }
+            Arg::Output(i) => loops.get(&u.src()[0].id()).expect("a kernel of the user's is not evaluated here")[*i].clone(),
             Arg::Storage(s) => leaf(u, &read(s)),
             Arg::Param { slot, .. } => leaf(u, &param(*slot)),
             _ => node(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
@@ -82,6 +89,33 @@ pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>
         }
     }
     roots.iter().map(|r| values[&r.id()].clone()).collect()
+}
+
+/// The outputs of a loop, run by run.
+fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
+    let mut carries: Vec<Value> = src[..l.carries].iter().map(|v| (*v).clone()).collect();
+    let mut outputs: Vec<Value> =
+        l.outputs().into_iter().map(|(dtype, shape)| Value { dtype, data: vec![Const::Int(0); shape.iter().product()], shape }).collect();
+    for run in 0..l.count {
+        let t = if l.reverse { l.count - 1 - run } else { run };
+        let operand = |slot: usize| match slot {
+            slot if slot < l.carries => carries[slot].to_bytes(),
+            slot if l.is_element(slot) => {
+                let bytes = src[slot].to_bytes();
+                let each = bytes.len() / l.count;
+                bytes[t * each..(t + 1) * each].to_vec()
+            }
+            slot => src[slot].to_bytes(),
+        };
+        let mut made = evaluate_with_params(l.body.src(), &|_| panic!("a body reads no storage"), &operand);
+        for (out, value) in outputs[l.carries..].iter_mut().zip(&made[l.carries..]) {
+            out.data[t * value.data.len()..(t + 1) * value.data.len()].copy_from_slice(&value.data);
+        }
+        made.truncate(l.carries);
+        carries = made;
+    }
+    outputs.splice(..l.carries, carries);
+    outputs
 }
 
 fn leaf(u: &UOp, bytes: &[u8]) -> Value {

@@ -8,6 +8,7 @@ mod cost;
 mod indexed;
 mod kernels;
 mod limits;
+mod loops;
 pub mod memory;
 mod order;
 mod prepare;
@@ -22,6 +23,7 @@ mod values;
 pub use cache::{cache_len, clear_cache};
 pub use kernels::JOIN;
 pub use limits::Room;
+pub use loops::{Launch, Piece, Repeat};
 pub use memory::PlannedMemory;
 pub use prepare::PREPARE;
 pub use shards::{Layout, even, layout};
@@ -96,6 +98,8 @@ pub enum Step {
         /// From this element of it on.
         start: usize,
     },
+    /// A plan that is run several times.
+    Loop(Box<Repeat>),
 }
 
 impl Step {
@@ -103,6 +107,7 @@ impl Step {
     fn reads(&self) -> Vec<usize> {
         match self {
             Step::Copy { from, .. } => vec![*from],
+            Step::Loop(repeat) => repeat.reads.clone(),
             Step::Kernel { ast, buffers, .. } => {
                 if let Arg::Source(source) = ast.arg() {
                     return buffers[source.outputs..].to_vec();
@@ -116,6 +121,7 @@ impl Step {
     pub fn writes(&self) -> Vec<usize> {
         match self {
             Step::Copy { to, .. } => vec![*to],
+            Step::Loop(repeat) => repeat.writes.clone(),
             Step::Kernel { ast, buffers, .. } => match ast.arg() {
                 Arg::Source(source) => buffers[..source.outputs].to_vec(),
                 _ => ast.src().iter().map(|s| buffers[slot_of(&s.src()[0].src()[0])]).collect(),
@@ -132,7 +138,7 @@ fn slot_of(u: &UOp) -> usize {
 }
 
 /// What to run for a graph, apart from the buffers that it runs on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Steps in order.
     pub steps: Vec<Step>,
@@ -261,7 +267,16 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         }
     }
     // A kernel of the user's writes also what nobody asks for.
+    let mut loops: FxHashMap<u64, Vec<Step>> = FxHashMap::default();
     for k in &ranged.customs {
+        if let Arg::Loop(l) = k.node.arg() {
+            for (i, &n) in k.writes.iter().enumerate().take(l.carries) {
+                let (dtype, len) = (l.body.src()[i].dtype(), l.body.src()[i].numel());
+                let spare = || BufferInfo { dtype, len, device: device[&k.node.id()].clone(), role: UNPLACED };
+                buffers[n].get_or_insert_with(spare);
+            }
+            continue;
+        }
         let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
         for (&n, (dtype, shape)) in k.writes.iter().zip(&kernel.outputs) {
             let device = device[&k.node.id()].clone();
@@ -287,11 +302,17 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut numbers = numbers;
     let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
     reuse::narrow(&mut groups, &taken);
+    for k in &ranged.customs {
+        if let Arg::Loop(l) = k.node.arg() {
+            let asked = loops::asked(&nodes, &k.node);
+            loops.insert(k.node.id(), loops::repeat(k, l, &asked, &device_of(&k.node), &mut buffers, &room));
+        }
+    }
     let between = |n: usize| match &buffers[n] {
         Some(info) if info.role == UNPLACED => info.len * info.dtype.itemsize(),
         _ => 0,
     };
-    let steps = order::steps(&groups, &ranged, &taken, &between, &device_of);
+    let steps = order::steps(&groups, &ranged, &taken, &between, &device_of, &loops);
     let (buffers, Places { arenas, memory, .. }) = place(&steps, buffers, &|d| room(d).bytes);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
     Plan { steps, buffers, outputs, layouts, arenas, memory, times: [preparing, ranging, grouping, lap()] }

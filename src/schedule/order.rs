@@ -21,7 +21,7 @@ pub enum Unit<'a> {
         /// From this element on.
         start: usize,
     },
-    /// A kernel of the user's.
+    /// A kernel of the user's, or a loop.
     Custom(&'a UserKernel),
 }
 
@@ -179,13 +179,14 @@ fn sequence<'a>(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver], byt
     order.into_iter().filter_map(|i| units[i].take()).collect()
 }
 
-/// The steps of a plan, where `bytes` are those of values between them.
+/// The steps of a plan, where `bytes` are those of values between them. `loops` has those of each loop.
 pub fn steps(
     groups: &[Group],
     ranged: &Ranged,
     taken: &[TakeOver],
     bytes: &dyn Fn(usize) -> usize,
     device_of: &dyn Fn(&UOp) -> DeviceName,
+    loops: &FxHashMap<u64, Vec<Step>>,
 ) -> Vec<Step> {
     let units = sequence(groups, ranged, taken, bytes);
     // The layers of a model are often the same kernels.
@@ -194,16 +195,18 @@ pub fn steps(
         Unit::Group(g) => {
             let (ast, buffers) = kernels::finish(g);
             let ast = joined.entry(ast).or_insert_with_key(kernels::joined).clone();
-            Step::Kernel { ast, buffers, device: g.device.clone() }
+            vec![Step::Kernel { ast, buffers, device: g.device.clone() }]
         }
-        Unit::Copy { to, from, start } => Step::Copy { to, from, start },
-        Unit::Custom(k) => {
-            let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
-            let buffers = k.writes.iter().chain(&k.reads).copied().collect();
-            Step::Kernel { ast: kernel.ast.clone(), buffers, device: device_of(&k.node) }
-        }
+        Unit::Copy { to, from, start } => vec![Step::Copy { to, from, start }],
+        Unit::Custom(k) => match k.node.arg() {
+            Arg::Kernel(kernel) => {
+                let buffers = k.writes.iter().chain(&k.reads).copied().collect();
+                vec![Step::Kernel { ast: kernel.ast.clone(), buffers, device: device_of(&k.node) }]
+            }
+            _ => loops[&k.node.id()].clone(),
+        },
     };
     // What is where it should be already needs no kernel.
     let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty());
-    units.into_iter().filter(runs).map(step).collect()
+    units.into_iter().filter(runs).flat_map(step).collect()
 }

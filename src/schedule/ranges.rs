@@ -85,7 +85,7 @@ pub struct Ranged {
     pub stored: Vec<Stored>,
     /// Copies between devices: the number of the copy, the number of the buffer that it reads, and from which element on.
     pub copies: Vec<(usize, usize, usize)>,
-    /// Kernels of the user's.
+    /// Kernels of the user's, and loops.
     pub customs: Vec<UserKernel>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
@@ -95,7 +95,7 @@ pub struct Ranged {
     pub next_range: u32,
 }
 
-/// A kernel of the user's in a plan.
+/// A kernel of the user's, or a loop, in a plan.
 pub struct UserKernel {
     /// Its node.
     pub node: UOp,
@@ -256,7 +256,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
                 forced.insert(u.id());
                 forced.insert(home(&u.src()[0]).0.id());
             }
-            Op::Kernel => forced.extend(u.src().iter().map(|s| whole(s).id())),
+            Op::Kernel | Op::Loop => forced.extend(u.src().iter().map(|s| whole(s).id())),
             _ => {}
         }
     }
@@ -496,9 +496,13 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                 let (source, part) = home(&u.src()[0]);
                 out.copies.push((number, out.numbers[&source.id()], part.map_or(0, |p| p.start)));
             }
-            Op::Kernel => {
-                let Arg::Kernel(kernel) = u.arg() else { panic!("a kernel without a body: {u:?}") };
-                let writes = kernel.outputs.iter().map(|_| next(&mut out)).collect();
+            Op::Kernel | Op::Loop => {
+                let count = match u.arg() {
+                    Arg::Kernel(kernel) => kernel.outputs.len(),
+                    Arg::Loop(l) => l.body.src().len(),
+                    _ => panic!("a kernel without a body: {u:?}"),
+                };
+                let writes = (0..count).map(|_| next(&mut out)).collect();
                 let reads = u.src().iter().map(|s| out.numbers[&whole(s).id()]).collect();
                 out.customs.push(UserKernel { node: u.clone(), writes, reads });
             }

@@ -17,7 +17,7 @@
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
-//! | `grad`, `function` | gradients; graphs with arguments |
+//! | `grad`, `function`, `loops` | gradients; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `jit` | functions that are captured and replayed |
@@ -84,6 +84,7 @@ mod jit;
 mod keccak;
 mod likelihood_loss;
 mod linalg;
+mod loops;
 mod loss;
 mod margin_loss;
 mod math;
@@ -119,6 +120,7 @@ pub use interpolate::Interpolate;
 pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
 pub use keccak::Keccak;
 pub use likelihood_loss::{GaussianNll, PoissonNll};
+pub use loops::Scanned;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use margin_loss::{MultiMargin, TripletMargin};
 pub use pad::PadMode;

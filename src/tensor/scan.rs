@@ -182,12 +182,12 @@ impl Tensor {
 
     fn running(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
         let dtype: DType = self.dtype();
-        let all = self.try_cast(sum_acc(dtype))?.scan(op, fold, axis)?;
+        let all = self.try_cast(sum_acc(dtype))?.prefix_scan(op, fold, axis)?;
         if dtype.is_float() { all.try_cast(dtype) } else { Ok(all) }
     }
 
     /// The fold of all elements up to each along an axis, in the dtype of this tensor.
-    pub(super) fn scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
+    pub(super) fn prefix_scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
         let at = resolve_axis(op, axis, &self.dims())?;
         self.no_variables(op, [at])?;
         Ok(self.with(self.uop().scanned(fold, at)))
@@ -201,7 +201,7 @@ impl Tensor {
         if n == 0 {
             return Ok(self.same());
         }
-        let before = self.narrow(at, 0, n - 1)?.scan(op, fold, at as isize)?;
+        let before = self.narrow(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
         let sides: Vec<(usize, usize)> = (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
         before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
     }

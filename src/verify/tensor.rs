@@ -74,7 +74,11 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             )?;
             rule(u.src().iter().all(|s| storable(s.dtype())), "a kernel of the user's reads values", u)
         }
+        Op::Loop => looped(u),
         Op::Output => match (u.src()[0].arg(), u.arg()) {
+            (Arg::Loop(l), Arg::Output(i)) => {
+                rule(l.output(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its loop's", u)
+            }
             (Arg::Kernel(k), Arg::Output(i)) => {
                 rule(k.outputs.get(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its kernel's", u)
             }
@@ -134,6 +138,21 @@ fn movement(u: &UOp) -> Verdict {
     moved_extents(m, under.shape(), under.extents())
         .map(|_| ())
         .map_err(|e| broken(&format!("a movement keeps axes of variables ({e})"), u))
+}
+
+fn looped(u: &UOp) -> Verdict {
+    let Arg::Loop(l) = u.arg() else { return Err(broken("a loop has its body for payload", u)) };
+    rule(u.dtype() == DType::VOID && u.src().iter().all(|s| storable(s.dtype())), "a loop reads values and has none", u)?;
+    rule(l.count > 0 && l.carries + l.elements <= u.src().len() && l.carries <= l.body.src().len(), "a loop has runs, and its carries", u)?;
+    let same = |i: usize| (l.body.src()[i].dtype(), l.body.src()[i].shape()) == (u.src()[i].dtype(), u.src()[i].shape());
+    rule((0..l.carries).all(same), "a carry keeps its dtype and shape", u)?;
+    for p in l.body.toposort().iter().filter(|p| p.op() == Op::Param) {
+        let Arg::Param { slot, len, .. } = p.arg() else { return Err(broken("a param has a slot", p)) };
+        let of_one = |s: &UOp| if l.is_element(*slot) { s.numel() / l.count } else { s.numel() };
+        let fits = u.src().get(*slot).is_some_and(|s| s.dtype() == p.dtype() && of_one(s) == *len);
+        rule(fits, "an argument of a body is one of its loop's operands", p)?;
+    }
+    tensor(&l.body)
 }
 
 fn shards(u: &UOp) -> Verdict {

@@ -13,6 +13,7 @@ mod gather;
 mod index;
 mod keccak;
 mod linalg;
+mod loops;
 mod matmul;
 mod movement;
 mod random;

@@ -176,7 +176,7 @@ pub fn nodes(rng: &mut Rng, count: usize) -> Vec<UOp> {
         let op = rng.pick(Op::ALL);
         if op == Op::Const {
             pool.push(literal(rng));
-        } else if !matches!(op, Op::Buffer | Op::Kernel | Op::Source) {
+        } else if !matches!(op, Op::Buffer | Op::Kernel | Op::Loop | Op::Source) {
             let extra = if op.variadic() { rng.below(4) } else { 0 };
             let src: Src = (0..op.arity() + extra).map(|_| rng.pick(&pool)).collect();
             let Some(arg) = arg(rng, op, &src) else { continue };

@@ -10,7 +10,7 @@ use crate::exec::record::Run;
 use crate::exec::{At, Slot, Tape, TapeStep, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values, with_bounds};
 use crate::runtime::{Buffer, Memory};
-use crate::schedule::{Role, Step, Values};
+use crate::schedule::{Launch, Piece, Role, Step, Values};
 use crate::shape::Bound;
 use crate::tensor::realize::storages;
 use crate::tensor::{Inner, Tensor};
@@ -296,13 +296,16 @@ impl<R: JitOut> Captured<R> {
                 slots.by_id.insert(input.id, At { slot, offset: 0 });
             }
             let places = slots.of_run(run)?;
-            let at = |n: &usize| places[*n].expect("a step names buffers that exist");
-            for (step, compiled) in run.plan.steps.iter().zip(&run.compiled) {
-                steps.push(match (step, compiled) {
-                    (Step::Kernel { buffers, device, .. }, Some(compiled)) => {
+            let at = |p: &Piece| {
+                let whole = places[p.buffer].expect("a step names buffers that exist");
+                At { offset: whole.offset + p.offset, ..whole }
+            };
+            for (Launch { step, pieces }, compiled) in run.plan.launches().into_iter().zip(&run.compiled) {
+                steps.push(match (step, compiled, &pieces[..]) {
+                    (Step::Kernel { buffers, device, .. }, Some(compiled), _) => {
                         let written = step.writes();
                         let writes = (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
-                        let mut args: Vec<At> = buffers.iter().map(at).collect();
+                        let mut args: Vec<At> = pieces.iter().map(at).collect();
                         // The values of its variables come after all others.
                         let names = &compiled.program.variables.names;
                         if !names.is_empty() {
@@ -318,13 +321,8 @@ impl<R: JitOut> Captured<R> {
                         }
                         TapeStep::Kernel { compiled: compiled.clone(), device: device.clone(), args, writes }
                     }
-                    (Step::Copy { to, from, start }, _) => {
-                        let info = &run.plan.buffers[*to];
-                        let from = at(from);
-                        let from = At { offset: from.offset + start * info.dtype.itemsize(), ..from };
-                        TapeStep::Copy { to: at(to), from, dtype: info.dtype, len: info.len }
-                    }
-                    (Step::Kernel { .. }, None) => unreachable!("a kernel that ran was compiled"),
+                    (Step::Copy { .. }, _, [to, from]) => TapeStep::Copy { to: at(to), from: at(from), dtype: to.dtype, len: to.len },
+                    _ => unreachable!("a kernel that ran was compiled, and loops were written out"),
                 });
             }
         }

@@ -1,0 +1,190 @@
+//! Loops in the graph against the same computation written out: values, gradients of first and second order, and misuse.
+
+use picograd::ir::{Op, UOp, toposort};
+use picograd::tensor::Scanned;
+use picograd::{DType, Result, Tensor};
+
+fn noise(shape: &[usize], seed: usize) -> Tensor {
+    let n: usize = shape.iter().product();
+    let value = |i: usize| ((i * 7919 + seed * 104_729 + 13) % 1009) as f64 / 504.5 - 1.0;
+    Tensor::from_vec((0..n).map(value).collect::<Vec<f64>>(), shape).realize().unwrap()
+}
+
+#[track_caller]
+fn same(x: &Tensor, y: &Tensor) {
+    assert_eq!((x.shape(), x.dtype()), (y.shape(), y.dtype()));
+    let (x, y): (Vec<f64>, Vec<f64>) = (x.cast(DType::F64).to_vec().unwrap(), y.cast(DType::F64).to_vec().unwrap());
+    for (i, (a, b)) in x.iter().zip(&y).enumerate() {
+        assert!(a == b || (a - b).abs() <= 1e-10 * (1.0 + b.abs()), "element {i}: {a} and {b}");
+    }
+}
+
+/// The loop written out.
+fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned>) -> Scanned {
+    let (mut now, mut runs) = (carry.iter().map(|t| t.copy()).collect::<Vec<_>>(), Vec::new());
+    for t in 0..xs[0].size(0) {
+        let (after, kept) = body(&now, &xs.iter().map(|x| x.i(t)).collect::<Vec<_>>()).unwrap();
+        now = after;
+        runs.push(kept);
+    }
+    let stack = |i: usize| Tensor::stack(&runs.iter().map(|r| r[i].clone()).collect::<Vec<_>>(), 0);
+    (now, (0..runs[0].len()).map(stack).collect())
+}
+
+type Body = dyn Fn(&[Tensor], &[Tensor], &[Tensor]) -> Result<Scanned>;
+
+/// Values and gradients by the first carries, the elements and what is used inside, of the loop and of the same written out.
+#[track_caller]
+fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body) {
+    let make = |shapes: &[&[usize]], from: usize| -> Vec<Tensor> {
+        shapes.iter().enumerate().map(|(i, s)| noise(s, from + i).as_param()).collect()
+    };
+    let (carry, xs, inside) = (make(carry, 0), make(xs, 10), make(inside, 20));
+    let refs = |list: &[Tensor]| -> Vec<Tensor> { list.to_vec() };
+    let (c, x) = (refs(&carry), refs(&xs));
+    let (c, x): (Vec<&Tensor>, Vec<&Tensor>) = (c.iter().collect(), x.iter().collect());
+    let one = |carry: &[Tensor], x: &[Tensor]| body(carry, x, &inside);
+    let (looped, plain) = (Tensor::scan(&c, &x, one).unwrap(), unrolled(&c, &x, &one));
+    for (a, b) in looped.0.iter().chain(&looped.1).zip(plain.0.iter().chain(&plain.1)) {
+        same(a, b);
+    }
+    let loss = |s: &Scanned| {
+        let terms = s.0.iter().chain(&s.1).filter(|t| t.is_floating_point()).enumerate();
+        terms.map(|(i, t)| (t.square() * (i as f64 + 1.0)).sum(..) + t.sin().sum(..)).reduce(|a, b| a + b).unwrap()
+    };
+    let targets: Vec<&Tensor> = carry.iter().chain(&xs).chain(&inside).collect();
+    let (first, expected) = (loss(&looped).gradient(&targets), loss(&plain).gradient(&targets));
+    for (a, b) in first.iter().zip(&expected) {
+        same(a, b);
+    }
+    // Once more: the gradient of a number that is made of all gradients.
+    let again = |g: &[Tensor]| g.iter().enumerate().map(|(i, t)| (t.square() * (0.5 + i as f64)).sum(..)).reduce(|a, b| a + b).unwrap();
+    let (second, expected) = (again(&first).gradient(&targets), again(&expected).gradient(&targets));
+    for (a, b) in second.iter().zip(&expected) {
+        same(a, b);
+    }
+}
+
+#[test]
+fn a_loop_is_what_it_would_be_written_out() {
+    // A recurrent network.
+    agrees(&[&[2, 3]], &[&[4, 2, 3]], &[&[3, 3], &[3]], &|c, x, w| {
+        let h = (c[0].matmul(&w[0]) + &x[0] + &w[1]).tanh();
+        Ok((vec![h.clone()], vec![h]))
+    });
+    // Two carries, of which one is not kept, and an element that is used twice.
+    agrees(&[&[3], &[2]], &[&[5, 3], &[5, 2]], &[&[2, 3]], &|c, x, w| {
+        let a = &c[0] * 0.5 + c[1].matmul(&w[0]) * &x[0];
+        let b = (&c[1] + &x[1]).sin() * a.sum(..);
+        Ok((vec![a, b.clone()], vec![&b * &x[1], x[0].sum(0)]))
+    });
+    // Carries that change places, and one that stays as it is.
+    agrees(&[&[2], &[2], &[2]], &[&[3, 2]], &[], &|c, x, _| Ok((vec![c[1].clone(), &c[0] * &x[0], c[2].clone()], vec![c[2].clone()])));
+    // One run.
+    agrees(&[&[2]], &[&[1, 2]], &[&[2]], &|c, x, w| Ok((vec![&c[0] * &x[0] * &w[0]], vec![c[0].exp()])));
+    // No axes; a carry that nobody needs; what is kept does not depend on the run.
+    agrees(&[&[], &[3]], &[&[4]], &[&[]], &|c, x, w| Ok((vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0], vec![w[0].square(), Tensor::ones([2]).cast(DType::F64)])));
+}
+
+#[test]
+fn a_loop_in_a_loop() {
+    agrees(&[&[2]], &[&[3, 4, 2]], &[&[2, 2]], &|c, x, w| {
+        let (last, all) = Tensor::scan(&[&c[0]], &[&x[0]], |c, x| {
+            let h = (c[0].matmul(&w[0]) + &x[0]).tanh();
+            Ok((vec![h.clone()], vec![h]))
+        })?;
+        Ok((vec![&last[0] * 0.5], vec![all[0].sum(0)]))
+    });
+}
+
+#[test]
+fn gradients_stop_inside_where_they_are_told_to() {
+    let (x, w) = (noise(&[3, 2], 1).as_param(), noise(&[2], 2).as_param());
+    let body = |c: &[Tensor], x: &[Tensor]| {
+        let h = c[0].detach() * &w + &x[0] * c[0].square().detach();
+        Ok((vec![h.clone()], vec![h]))
+    };
+    let first = noise(&[2], 3).as_param();
+    let (a, b) = (Tensor::scan(&[&first], &[&x], body).unwrap(), unrolled(&[&first], &[&x], &body));
+    let gradients = |s: &Scanned| s.1[0].square().sum(..).gradient(&[&x, &w]);
+    for (a, b) in gradients(&a).iter().zip(gradients(&b)) {
+        same(a, &b);
+    }
+    assert!(a.1[0].sum(..).try_gradient(&[&first]).map(|g| g[0].abs().sum(..).item::<f64>().unwrap()).unwrap_or(0.0) == 0.0);
+}
+
+fn nodes(t: &Tensor) -> usize {
+    fn all(roots: &[UOp]) -> usize {
+        let order = toposort(roots);
+        let bodies = order.iter().filter_map(|u| if let picograd::ir::Arg::Loop(l) = u.arg() { Some(all(l.body.src())) } else { None });
+        order.len() + bodies.sum::<usize>()
+    }
+    all(&[t.uop()])
+}
+
+#[test]
+fn the_graph_of_a_loop_does_not_grow_with_its_length() {
+    let of = |n: usize| {
+        let (w, x) = (noise(&[3, 3], 1).as_param(), noise(&[n, 3], 2));
+        let (last, all) = Tensor::scan(&[&noise(&[3], 3)], &[&x], |c, x| {
+            let h = (c[0].matmul(&w) + &x[0]).tanh();
+            Ok((vec![h.clone()], vec![h]))
+        })
+        .unwrap();
+        let loss = last[0].sum(..) + all[0].square().sum(..);
+        let g = loss.gradient(&[&w]).remove(0);
+        assert!(toposort([&g.uop()]).iter().any(|u| u.op() == Op::Loop));
+        (nodes(&loss), nodes(&g))
+    };
+    assert_eq!(of(4), of(1000));
+}
+
+#[test]
+fn integers_and_narrow_floats_are_carried_too() {
+    let x = Tensor::arange(0, 6, 1);
+    let (last, all) = Tensor::scan(&[&Tensor::new(1i32), &Tensor::new([1.0f32, 2.0]).cast(DType::F16)], &[&x], |c, x| {
+        let n = &c[0] * 2 + &x[0];
+        Ok((vec![n.clone(), &c[1] + x[0].cast(DType::F16)], vec![n.gt(20), c[1].sum(0)]))
+    })
+    .unwrap();
+    assert_eq!(last[0].item::<i32>().unwrap(), 121);
+    assert_eq!(last[1].float().to_vec::<f32>().unwrap(), [16.0, 17.0]);
+    assert_eq!(all[0].to_vec::<bool>().unwrap(), [false, false, false, true, true, true]);
+    assert_eq!(all[1].float().to_vec::<f32>().unwrap(), [3.0, 3.0, 5.0, 9.0, 15.0, 23.0]);
+}
+
+#[test]
+fn empty_loops_and_empty_values() {
+    let step = |c: &[Tensor], x: &[Tensor]| Ok((vec![&c[0] + x[0].sum(0)], vec![x[0].clone()]));
+    let first = Tensor::new([5.0f32, 6.0]);
+    let (last, all) = Tensor::scan(&[&first], &[&Tensor::zeros([0, 3, 2])], step).unwrap();
+    assert_eq!((last[0].to_vec::<f32>().unwrap(), all[0].shape()), (vec![5.0, 6.0], vec![0, 3, 2]));
+    let (last, all) = Tensor::scan(&[&first], &[&Tensor::zeros([4, 0, 2])], step).unwrap();
+    assert_eq!((last[0].to_vec::<f32>().unwrap(), all[0].shape()), (vec![5.0, 6.0], vec![4, 0, 2]));
+}
+
+#[test]
+fn misuse_is_an_error_that_says_what_to_do() {
+    let (c, x) = (Tensor::zeros([2]), Tensor::zeros([3, 2]));
+    let e = |r: Result<Scanned>| r.err().unwrap().to_string();
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[], |c, _| Ok((c.to_vec(), vec![])))),
+        "scan: takes a tensor to go along; for n runs without one give it Tensor::arange(0, n, 1)"
+    );
+    assert_eq!(e(Tensor::scan(&[&c], &[&Tensor::zeros(())], |c, _| Ok((c.to_vec(), vec![])))), "scan: element 0 has no axis to go along");
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[&x, &c], |c, _| Ok((c.to_vec(), vec![])))),
+        "scan: goes along the first axis of [3, 2] and of [2], which differ"
+    );
+    assert_eq!(e(Tensor::scan(&[&c], &[&x], |_, _| Ok((vec![], vec![])))), "scan: the body returned 0 carries for 1");
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].sum(0)], vec![])))),
+        "scan: carry 0 was [2] and is [] after a run; its shape is to stay"
+    );
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].cast(DType::I32)], vec![])))),
+        "scan: carry 0 was of f32 and is of i32 after a run; cast it to f32"
+    );
+    let read = Tensor::scan(&[&c], &[&x], |c, _| c[0].sum(..).item::<f32>().map(|_| (c.to_vec(), vec![])));
+    assert!(e(read).contains("has no value"), "what is read inside");
+}
