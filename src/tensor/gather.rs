@@ -199,7 +199,7 @@ impl Tensor {
             let (mut old, mut src) = (part.try_cast(acc)?, w.src.try_cast(acc)?);
             if matches!(how, Scatter::Amax | Scatter::Amin) && (old.requires_grad() || src.requires_grad()) {
                 // The gradient looks for the elements that were taken.
-                (old, src) = (old.settled(), src.settled());
+                (old, src) = (old.materialized(), src.materialized());
             }
             let (fold, neutral) = match how {
                 Scatter::Sum | Scatter::Mean => (Fold::Add, old.literal(0)),

@@ -87,7 +87,7 @@ impl Scan {
 /// A running extreme, and where it stands: the last of equals, as in PyTorch.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let at = resolve_axis(op, axis, &x.dims())?;
-    let x = &x.settled();
+    let x = &x.materialized();
     let values = Scan::Fold(fold).along(op, x, axis)?;
     let places = x.places(at)?;
     // An element that is the extreme so far sets a record; the place is that of the last record.
