@@ -58,7 +58,7 @@ rules! {
         d_max:         Max(x, y)                           => to([wins(x, y, Op::Max, g), wins(y, x, Op::Max, g)]);
         d_min:         Min(x, y)                           => to([wins(x, y, Op::Min, g), wins(y, x, Op::Min, g)]);
         d_pow:         Pow(x, y)                           => to([by_base(x, y, g), by_exponent(u, x, y, g)]);
-        d_where:       Where(c, _, _)                      => to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]);
+        d_where:       Where(c, x, y)                      => { let c = chosen(c, x, y); to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]) };
         d_fma:         Fma(x, y, _)                        => to([&*g * y, &*g * x, g.clone()]);
     }
 }
@@ -145,20 +145,31 @@ pub fn device_of(x: &UOp) -> Option<DeviceName> {
     })
 }
 
-/// Elements that are the greatest (or least) share the gradient evenly.
+/// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the gradient is NaN.
+///
+/// The maximum is taken of the very value that it is compared with. `u` itself may be stored from an earlier plan, and `x` computed again, rounded
+/// differently: then no element would equal `u`.
 fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    let Arg::Reduce { axes, .. } = u.arg() else { panic!("not a reduce: {u:?}") };
-    let is_best = x.equals(spread(u, x.shape()));
+    let Arg::Reduce { fold, axes } = u.arg() else { panic!("not a reduce: {u:?}") };
+    let x = x.materialized();
+    let best = x.reduced(*fold, axes.iter().copied());
+    let is_best = x.equals(spread(&best, x.shape()));
     let one = is_best.select(1.0, &x.const_like(0i64));
-    // At least one: were none equal, the gradient would be lost but for a NaN.
-    let count = one.reduced(Fold::Add, axes.iter().copied()).binary(Op::Max, 1.0);
-    one * spread(&(g / &count), x.shape())
+    let count = one.reduced(Fold::Add, axes.iter().copied());
+    let others = best.binary(Op::Ne, &best).select(f64::NAN, &x.const_like(0i64));
+    is_best.select(spread(&(g / &count), x.shape()), &spread(&others, x.shape()))
 }
 
-/// The gradient if `x` is taken, half of it if both are equal.
+/// The gradient if `x` is taken, half of it if both are equal. The operands are materialized, so that the kernels of both gradients take the same side.
 fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
-    let loses = if op == Op::Max { x.lt(y) } else { y.lt(x) };
-    x.equals(y).select(g * 0.5, &loses.select(0i64, g))
+    let (x, y) = (x.materialized(), y.materialized());
+    let loses = if op == Op::Max { x.lt(&y) } else { y.lt(&x) };
+    x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
+}
+
+/// The condition of a choice. Between two values that both have gradients it is materialized, so that the kernels of both take the same side.
+fn chosen(c: &UOp, x: &UOp, y: &UOp) -> UOp {
+    if x.requires_grad() && y.requires_grad() { c.materialized() } else { c.clone() }
 }
 
 /// y·x^(y-1), which is 0 for y = 0 even where x^-1 is infinite.

@@ -31,6 +31,7 @@ struct TensorFacts {
     extents: OnceLock<Extents>,
     view: OnceLock<(UOp, ShapeTracker)>,
     requires_grad: OnceLock<bool>,
+    rounding: OnceLock<super::Rounding>,
 }
 
 impl Facts {
@@ -209,6 +210,10 @@ impl UOp {
                 _ => u.src().iter().any(|s| s.requires_grad()),
             },
         )
+    }
+    /// Whether two kernels, or two plans, can round the value differently.
+    pub fn rounding(&self) -> super::Rounding {
+        *fill(self, |n| &n.facts.tensor().rounding, super::materialize::make_rounding)
     }
     /// Is the graph known to be a fixpoint of the rule set with this bit?
     #[inline]

@@ -3,6 +3,22 @@
 use super::{Arg, Group, IdSet, Op, UOp};
 use crate::shape::Bound;
 use rustc_hash::FxHashMap;
+use std::cell::Cell;
+
+thread_local! {
+    static VISITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Nodes that walks, rewrites and the scheduler have visited on this thread: what a graph costs, as a number that does not depend on the machine.
+pub fn visits() -> u64 {
+    VISITS.get()
+}
+
+/// Counts visits of nodes.
+#[inline]
+pub(crate) fn visit(nodes: usize) {
+    VISITS.set(VISITS.get() + nodes as u64);
+}
 
 /// Every node under the roots, operands before users, each once. The order depends on structure alone.
 pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
@@ -27,6 +43,7 @@ pub(crate) fn walk_along<'a>(roots: impl IntoIterator<Item = &'a UOp>, along: im
     // (node, operands that are still to visit)
     let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::with_capacity(32);
     let enter = |u: &'a UOp| (u, along(u).iter());
+    let mut visits = 0;
     for root in roots {
         if !seen.insert(root.id()) {
             continue;
@@ -37,12 +54,14 @@ pub(crate) fn walk_along<'a>(roots: impl IntoIterator<Item = &'a UOp>, along: im
                 Some(s) if seen.insert(s.id()) => stack.push(enter(s)),
                 Some(_) => {}
                 None => {
+                    visits += 1;
                     f(u);
                     stack.pop();
                 }
             }
         }
     }
+    visit(visits);
 }
 
 /// The users of each node under the roots, in topological order of the users.

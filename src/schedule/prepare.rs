@@ -5,10 +5,11 @@
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, toposort};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::LazyLock;
 
@@ -61,8 +62,33 @@ static WIDE: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&PRODUCTS]))
 
 /// The outputs after the rules. `wide` is the number of threads that it takes to keep the device busy, where they are many.
 pub fn prepare(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
-    let list = RULES.fixpoint_all(outputs, &mut ());
+    let list = RULES.fixpoint_all(&read_stored(outputs), &mut ());
     if wide == 0 { list } else { WIDE.once(&UOp::sink(list.into_iter().collect::<Src>()), &mut wide).src().to_vec() }
+}
+
+/// The graph in which all users of a value that two kernels could round differently read it where a `Contiguous` stores it, if one does: then there is
+/// one such value in the plan. `f(sum(x)), contiguous(sum(x))` becomes `f(contiguous(sum(x))), contiguous(sum(x))`.
+fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
+    let order = toposort(outputs);
+    let stores = |u: &&UOp| u.op() == Op::Contiguous && *u.arg() == Arg::None && u.src()[0].rounding() == Rounding::Differs;
+    let mut stored: FxHashMap<u64, &UOp> = FxHashMap::default();
+    stored.extend(order.iter().filter(stores).map(|c| (c.src()[0].id(), c)));
+    if stored.is_empty() {
+        return outputs.to_vec();
+    }
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &order {
+        let new = match u.op() {
+            Op::Contiguous if stored.get(&u.src()[0].id()) == Some(&u) => done[&u.src()[0].id()].clone(),
+            _ => u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>()),
+        };
+        let new = match stored.get(&u.id()) {
+            Some(c) => c.with_src([new].to_src()),
+            None => new,
+        };
+        done.insert(u.id(), new);
+    }
+    outputs.iter().map(|o| done[&o.id()].clone()).collect()
 }
 
 fn axes(u: &UOp) -> &[usize] {

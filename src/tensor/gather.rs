@@ -219,7 +219,7 @@ impl Tensor {
             let (mut old, mut src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
             if matches!(how, Scatter::Amax | Scatter::Amin) && (old.requires_grad() || src.requires_grad()) {
                 // The gradient looks for the elements that were taken.
-                (old, src) = (old.settled(), src.settled());
+                (old, src) = (old.materialized(), src.materialized());
             }
             let (combine, neutral) = match how {
                 Scatter::Sum | Scatter::Mean => (Combine::Add, old.literal(0)),

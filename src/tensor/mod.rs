@@ -21,7 +21,7 @@
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `jit` | functions that are captured and replayed |
-//! | `realize` | where a graph becomes values |
+//! | `realize`, `holders` | where a graph becomes values; which tensors hold which nodes |
 //! | `display` | values as text |
 //!
 //! Misuse panics at the caller's line with a message that names the operation, the shapes and the dtypes. Each such method `x` has a `try_x`
@@ -77,6 +77,7 @@ mod elementwise;
 mod function;
 mod gather;
 mod grad;
+mod holders;
 mod index;
 mod interpolate;
 mod inverse;
@@ -167,7 +168,7 @@ impl Tensor {
     fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {
         let (uop, device) = (RwLock::new(uop), RwLock::new(device));
         let tensor = Tensor(Arc::new(Inner { uop, device, home: Mutex::default(), param, grad: Mutex::default() }));
-        realize::register(&tensor);
+        holders::note(&tensor, true);
         tensor
     }
     /// The node that computes it now; in [`no_grad`] without what gradients would follow.
@@ -189,6 +190,7 @@ impl Tensor {
     fn set_uop(&self, uop: UOp) {
         // The old graph goes after the lock: it may hold what the user's code drops.
         let _old = std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
+        holders::note(self, false);
     }
     /// Where it is computed and stored.
     ///

@@ -144,8 +144,7 @@ impl Tensor {
         pub fn max_pool2d | try_max_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
             let Plan { padding, overhang, list } = plan("max_pool2d", self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let x = if self.requires_grad() { self.settled() } else { self.clone() };
-            let padded = x.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             windows("max_pool2d", &padded, &list)?.fold("max_pool2d", Fold::Max, &Axes::from([-1, -2]))
         }
 
@@ -163,7 +162,7 @@ impl Tensor {
             const OP: &str = "max_pool2d_with_indices";
             let Plan { padding, overhang, list } = plan(OP, self, &kernel.into(), &how)?;
             let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.settled().try_pad_with(&both, self.literal(self.dtype().min_value()))?;
+            let padded = self.materialized().try_pad_with(&both, self.literal(self.dtype().min_value()))?;
             let seen = windows(OP, &padded, &list)?;
             let values = seen.fold(OP, Fold::Max, &keepdim([-1, -2]))?;
             let dims = self.dims();

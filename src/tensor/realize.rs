@@ -1,49 +1,29 @@
 //! Where a graph becomes values. In comes a tensor; out come its elements, or the tensor itself with a buffer in place of its graph.
 //!
-//! Every live tensor is registered. When some are realized, the graphs of all others that contain them are changed to read the buffers, so
-//! nothing is computed twice. The register also tells whether anyone still reads the old content of a buffer: only if nobody does may an
+//! `holders` knows which live tensors contain which nodes. When some are realized, the graphs of all others that contain them are changed to read the
+//! buffers, so nothing is computed twice. It also tells whether anyone still reads the old content of a buffer: only if nobody does may an
 //! assignment write it in place. A tensor that was made from another before an assignment keeps the old value, always.
+//!
+//! What a later plan may compare with a result of this one (`retained`) is kept too: computed again it could be rounded differently.
 
 use super::broadcast::{Operand, has_data, unify};
-use super::{Inner, Tensor, wrong_dtype, wrong_shape};
+use super::{Inner, Tensor, holders, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element, from_bytes};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
-use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, ToSrc, UOp, substitute_all, toposort, walk_values};
+use crate::ir::{Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, walk_values};
 use crate::runtime::{Buffer, Device, device::canonical};
-use crate::schedule::Request;
+use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Bound, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The live tensors. Dead entries are swept when the list has doubled.
-struct Register {
-    tensors: Vec<Weak<Inner>>,
-    sweep_at: usize,
-}
-
-static REGISTER: Mutex<Register> = Mutex::new(Register { tensors: Vec::new(), sweep_at: 1024 });
 /// One realization at a time: which buffers may be written in place is decided and done under it.
 pub(super) static RUNNING: Mutex<()> = Mutex::new(());
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-pub(super) fn register(t: &Tensor) {
-    let mut r = lock(&REGISTER);
-    if r.tensors.len() >= r.sweep_at {
-        r.tensors.retain(|w| w.strong_count() > 0);
-        r.sweep_at = (r.tensors.len() * 2).max(1024);
-    }
-    r.tensors.push(Arc::downgrade(&t.0));
-}
-
-/// All live tensors. The handles must be dropped outside the register's lock.
-pub(super) fn live() -> Vec<Tensor> {
-    let weak: Vec<Weak<Inner>> = lock(&REGISTER).tensors.clone();
-    weak.iter().filter_map(Weak::upgrade).map(Tensor).collect()
 }
 
 /// The device of tensors that name none.
@@ -127,21 +107,62 @@ fn read_by(nodes: &[UOp]) -> Result<Vec<StorageRef>> {
     }
 }
 
+/// A content of a memory.
+fn content(s: &StorageRef) -> (u64, u64) {
+    (s.storage.memory_id(), s.version)
+}
+
+/// The nodes under a node that have the same elements: itself, and what is under reshapes and marks. Under a reshape parts would not be cut where they are.
+fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
+    let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
+    std::iter::successors(Some(node), move |&u| if is_mark(u) { Some(&u.src()[0]) } else { None }).filter(|u| !matches!(u.op(), Op::Const | Op::Var))
+}
+
+/// Values that this run computes and that a later plan may compare with its results: what is stored for that purpose, and the arguments of maxima that have
+/// a gradient. Computed again they could be rounded differently, so they are kept if anyone who gets a result of this run holds them besides.
+fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
+    let mut candidates: FxHashSet<UOp> = FxHashSet::default();
+    let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
+    walk_values(nodes, |u| {
+        let here = match u.arg() {
+            Arg::Storage(s) => Some(s.storage.device().clone()),
+            Arg::Device(device) | Arg::Shards { devices: device, .. } => Some(device.clone()),
+            _ => u.src().iter().find_map(|s| on.get(&s.id()).cloned()),
+        };
+        on.extend(here.map(|d| (u.id(), d)));
+        match (u.op(), u.arg()) {
+            (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => drop(candidates.insert(u.clone())),
+            (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => candidates.extend(u.src()[0].to_materialize()),
+            _ => {}
+        }
+    });
+    let keys: FxHashSet<&UOp> = nodes.iter().flat_map(|u| alike(u, device.is_several())).collect();
+    candidates.retain(|u| !keys.contains(u) && !is_stored(u) && on.get(&u.id()).is_none_or(|d| d == device));
+    if candidates.is_empty() || device.is_several() {
+        return vec![];
+    }
+    let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
+    let others = holders::region(keys.iter().copied());
+    let others = others.tensors.iter().filter(|(t, _)| !wanted.contains(&Arc::as_ptr(&t.0))).map(|(_, u)| u);
+    let kept = nodes.iter().filter(|u| u.requires_grad() && u.op() != Op::Leaf).flat_map(|u| u.src());
+    let region = holders::region(&candidates);
+    let mut found = Vec::new();
+    region.walk(others.chain(kept), |u| keys.contains(u), |u| found.extend(candidates.contains(u).then(|| u.clone())));
+    found
+}
+
 /// Requests for tensors, with memory to take over where nobody else reads it.
-fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Result<Vec<Request>> {
+fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
     let inputs_of = read_by(nodes)?;
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
-    let any_home = tensors.iter().any(|t| !lock(&t.0.home).is_empty());
+    let homes: Vec<(u64, u64)> = tensors.iter().flat_map(|t| lock(&t.0.home).iter().map(content).collect::<Vec<_>>()).collect();
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
-    if any_home {
-        let others: Vec<UOp> = all.iter().filter(|t| !wanted.contains(&Arc::as_ptr(&t.0))).map(|t| t.raw()).collect();
+    if !homes.is_empty() {
+        let readers = holders::readers(homes.into_iter());
         // A result that keeps what its gradient follows reads on after this run.
-        let kept = tensors.iter().map(|t| t.raw()).filter(|u| u.requires_grad() && u.op() != Op::Leaf);
-        for u in toposort(&others.into_iter().chain(kept).collect::<Vec<_>>()) {
-            if let Arg::Storage(s) = u.arg() {
-                read.insert((s.storage.memory_id(), s.version));
-            }
-        }
+        let reads_on = |t: &Tensor, u: &UOp| !wanted.contains(&Arc::as_ptr(&t.0)) || (u.requires_grad() && u.op() != Op::Leaf);
+        let roots = readers.tensors.iter().filter(|(t, u)| reads_on(t, u)).map(|(_, u)| u);
+        readers.walk(roots, |_| false, |u| read.extend(u.arg().storage().map(content)));
     }
     // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
     let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
@@ -151,7 +172,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp], all: &[Tensor]) -> Result<Vec<Re
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     let of = tensors.iter().zip(nodes).map(|(t, node)| {
         let free = |s: &StorageRef| {
-            !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&(s.storage.memory_id(), s.version)) && alone(s)
+            !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&content(s)) && alone(s)
         };
         let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
         Request { node: node.clone(), device: t.device().clone(), reuse }
@@ -181,14 +202,52 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     if todo.is_empty() {
         return Ok(());
     }
-    let all = live();
     let old: Vec<UOp> = todo.iter().map(|t| t.raw()).collect();
-    let requests = requests(&todo, &old, &all)?;
+    let mut requests = requests(&todo, &old)?;
+    let kept = retained(device, &todo, &old);
+    requests.extend(kept.iter().map(|node| Request { node: node.clone(), device: device.clone(), reuse: vec![] }));
     let (buffers, plan) = exec::realize(&requests)?;
-    let mut buffers = buffers.into_iter();
-    // What stands for each computed node, and whether the node can only be on this device.
+    let values = outputs(&requests, buffers, &plan)?;
+    let mut computed: FxHashMap<UOp, &UOp> = kept.iter().cloned().zip(&values[old.len()..]).collect();
+    for ((old, layout), value) in old.iter().zip(&plan.layouts).zip(&values) {
+        computed.extend(alike(old, layout.is_some()).map(|u| (u.clone(), value)));
+    }
+    // What stands for each computed node. Behind one that gradients follow, others stand too.
+    let region = holders::region(computed.keys());
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for (((t, old), r), layout) in todo.iter().zip(&old).zip(&requests).zip(&plan.layouts) {
+    let stand_ins = region.rebuilt(computed.keys(), |u, new| computed.get(u).map(|value| stand_in(&new, value)));
+    map.extend(computed.keys().map(|u| (u.clone(), stand_ins[&u.id()].clone())));
+    for ((t, old), value) in todo.iter().zip(&old).zip(&values) {
+        // A literal is one node wherever it stands, and only here it is in memory.
+        let new = map.get(old).cloned().unwrap_or_else(|| stand_in(old, value));
+        if t.exchange(old, new) {
+            lock(&t.0.home).clear();
+        }
+    }
+    // Whoever else contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
+    let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
+    let others = region.tensors.iter().filter(|(t, _)| !done.contains(&Arc::as_ptr(&t.0)));
+    let (here, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(t, _)| t.device() == device);
+    let exchange = |tensors: &[&(Tensor, UOp)], map: &FxHashMap<UOp, UOp>| {
+        let old: Vec<UOp> = tensors.iter().map(|(_, u)| u.clone()).collect();
+        for (((t, _), old), new) in tensors.iter().zip(&old).zip(region.substitute(&old, map)) {
+            if new != *old {
+                t.exchange(old, new);
+            }
+        }
+    };
+    exchange(&here, &map);
+    if !elsewhere.is_empty() {
+        map.retain(|u, _| has_data(u));
+        exchange(&elsewhere, &map);
+    }
+    Ok(())
+}
+
+/// The value of each request, over its buffers.
+fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> Result<Vec<UOp>> {
+    let mut buffers = buffers.into_iter();
+    let value = |(r, layout): (&Request, &Option<Layout>)| {
         let mut parts = Src::new();
         for (i, device) in r.device.each().iter().enumerate() {
             let b = match buffers.next().flatten() {
@@ -201,43 +260,12 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
             let shape = layout.as_ref().map(|l| Movement::Reshape(l.shapes[i].clone()));
             parts.push(shape.map_or_else(|| b.node(), |shape| b.node().moved(shape)));
         }
-        let value = match layout {
+        Ok(match layout {
             Some(layout) => UOp::shards(parts, &layout.devices, layout.axis),
             None => parts.remove(0),
-        };
-        // What is under reshapes and marks has the same elements. Under a reshape parts would not be cut where they are.
-        let mut inner = old;
-        loop {
-            if !matches!(inner.op(), Op::Const | Op::Var) {
-                map.insert(inner.clone(), stand_in(inner, &value));
-            }
-            if !(inner.op().is(Group::Mark) || (inner.op() == Op::Reshape && layout.is_none())) {
-                break;
-            }
-            inner = &inner.src()[0];
-        }
-        let new = stand_in(old, &value);
-        if t.exchange(old, new) {
-            lock(&t.0.home).clear();
-        }
-    }
-    // What has been computed may still hold the node in what its gradient follows.
-    let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
-    let lazy = |t: &&Tensor| !is_stored(&t.raw()) || (t.raw().requires_grad() && !done.contains(&Arc::as_ptr(&t.0)));
-    let (here, elsewhere): (Vec<&Tensor>, Vec<&Tensor>) = all.iter().filter(lazy).partition(|t| t.device() == device);
-    let exchange = |tensors: &[&Tensor], map: &FxHashMap<UOp, UOp>| {
-        let old: Vec<UOp> = tensors.iter().map(|t| t.raw()).collect();
-        for ((t, old), new) in tensors.iter().zip(&old).zip(substitute_all(&old, map)) {
-            t.exchange(old, new);
-        }
+        })
     };
-    // Whoever contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
-    exchange(&here, &map);
-    if !elsewhere.is_empty() {
-        map.retain(|u, _| has_data(u));
-        exchange(&elsewhere, &map);
-    }
-    Ok(())
+    requests.iter().zip(&plan.layouts).map(value).collect()
 }
 
 impl Tensor {
@@ -258,8 +286,10 @@ impl Tensor {
     pub(super) fn exchange(&self, expected: &UOp, new: UOp) -> bool {
         let mut slot = self.0.uop.write().unwrap_or_else(|e| e.into_inner());
         let there = *slot == *expected;
+        let _old = if there { std::mem::replace(&mut *slot, new) } else { new };
+        drop(slot);
         if there {
-            *slot = new;
+            holders::note(self, false);
         }
         there
     }

@@ -4,9 +4,8 @@ use super::broadcast::Operand;
 use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
-use crate::ir::{Arg, Fold, Op};
+use crate::ir::Fold;
 use crate::shape::{Bound, Dims, Movement};
-use rustc_hash::FxHashSet;
 
 /// Several tensors combined from left to right.
 fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
@@ -222,24 +221,12 @@ impl Tensor {
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
             return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
         }
-        if self.requires_grad() { self.settled().fold(op, fold, axes) } else { self.fold(op, fold, axes) }
+        self.fold(op, fold, axes)
     }
 
-    /// The value, stored if it is made of sums or products of floats. Computed in two places these may be added up in two orders, and then an element is not
-    /// equal to itself: whoever looks for the element that is the greatest would find none.
-    pub(super) fn settled(&self) -> Tensor {
-        let mut seen = FxHashSet::default();
-        let mut open = vec![self.uop()];
-        while let Some(u) = open.pop() {
-            if matches!(u.op(), Op::Buffer | Op::Contiguous | Op::Copy) || !seen.insert(u.clone()) {
-                continue;
-            }
-            if matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) && u.dtype().is_float() {
-                return self.contiguous();
-            }
-            open.extend(u.src().iter().cloned());
-        }
-        self.same()
+    /// The value, to be compared with what is made of it: an element with the greatest, say. It is stored once where two kernels could round it differently.
+    pub(super) fn materialized(&self) -> Tensor {
+        self.with(self.uop().materialized())
     }
 
     /// The mean, in a dtype that sums can be made in.
@@ -278,7 +265,7 @@ impl Tensor {
             return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
         }
         let at = axes[0];
-        let x = self.settled();
+        let x = self.materialized();
         let best = x.extreme(op, fold, &keepdim(at))?;
         // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
         let is_best = x.try_eq(&best)?;
