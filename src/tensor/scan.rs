@@ -60,11 +60,11 @@ impl Scan {
         let cut = filled.moved(Movement::reshape([rows, blocks, BLOCK]))?;
         // What comes before each block: nothing before the first.
         // Stored, so that a sum of blocks is not one long sum over all that is before.
-        let before = self.rows(op, &self.total(op, &cut)?.narrow(1, 0, blocks - 1)?.contiguous())?;
+        let before = self.rows(op, &self.total(op, &cut)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
         let inside = self.prefixes(op, &cut)?;
-        let later = self.combine(&inside.narrow(1, 1, blocks)?, &before.try_unsqueeze(-1)?)?;
-        let all = Tensor::try_cat(&[inside.narrow(1, 0, 1)?, later], 1)?;
-        all.moved(Movement::reshape([rows, blocks * BLOCK]))?.narrow(1, 0, n)
+        let later = self.combine(&inside.slice_axis(1, 1, blocks)?, &before.try_unsqueeze(-1)?)?;
+        let all = Tensor::try_cat(&[inside.slice_axis(1, 0, 1)?, later], 1)?;
+        all.moved(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
     }
     /// The fold of what comes up to each element of the last axis, each by itself.
     fn prefixes(self, op: &'static str, x: &Tensor) -> Result<Tensor> {
