@@ -72,7 +72,8 @@ fn erfinv(x: &Tensor) -> Result<Tensor> {
         central.try_where_(piece(&near, 0.0, 5.0, &ERFINV_F32), piece(&root, 5f64.sqrt(), 4.2, &ERFINV_ROOT_F32))?
     };
     // At 1 and -1 it is infinite, beyond and for NaN it is NaN.
-    let end = x.abs().try_eq(1.0)?.try_where_(x.try_mul(f64::INFINITY)?, f64::NAN)?;
+    let side = x.try_lt(0.0)?.try_where_(x.literal(f64::NEG_INFINITY), f64::INFINITY)?;
+    let end = x.abs().try_eq(1.0)?.try_where_(side, f64::NAN)?;
     inside.try_where_(safe.try_mul(factor)?, end)
 }
 
