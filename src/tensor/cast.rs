@@ -1,8 +1,50 @@
 //! Elements as another dtype.
 
 use super::broadcast::cast_uop;
-use super::{Tensor, wrong_dtype};
+use super::create::iota;
+use super::{Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::{Dims, Movement};
+
+/// The unsigned integer of a dtype's width.
+fn unsigned(dtype: DType) -> DType {
+    match dtype.bits() {
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
+/// Each element of unsigned `bits` as several of a narrower dtype, the least significant first.
+fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<Tensor> {
+    let count = bits.dtype().itemsize() / dtype.itemsize();
+    let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
+    let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
+    let parts = bits.moved(Movement::Reshape(with(&[last, 1])))?.try_rshift(shifts)?.try_cast(unsigned(dtype))?;
+    let parts = parts.moved(Movement::Reshape(with(&[last * count])))?;
+    Ok(parts.with(parts.uop().bitcast(dtype)))
+}
+
+/// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of a
+/// wider dtype.
+fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
+    let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
+    let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
+    let parts = bits.moved(Movement::Reshape(with(&[size, count])))?;
+    let mut all: Option<Tensor> = None;
+    for i in 0..count {
+        let part = parts.slice_axis(lead.len() + 1, i, i + 1)?.moved(Movement::Reshape(with(&[size])))?;
+        let part = part.try_cast(unsigned(dtype))?.try_lshift(i * width)?;
+        all = Some(match all {
+            None => part,
+            Some(low) => low.try_bitwise_or(part)?,
+        });
+    }
+    let all = all.expect("two parts or more");
+    Ok(all.with(all.uop().bitcast(dtype)))
+}
 
 impl Tensor {
     fallible! {
@@ -20,23 +62,50 @@ impl Tensor {
             Ok(if dtype == self.dtype() { self.same() } else { self.with(cast_uop(&self.uop(), dtype)) })
         }
 
-        /// The same bits as another dtype of the same width.
+        /// The same bits as another dtype. Between dtypes of different width the last axis grows or
+        /// shrinks: a `u32` becomes four `u8`, its least significant byte first, and four `u8` become a
+        /// `u32`. The last axis has to divide into whole elements. There is no gradient, and no bits of
+        /// bools. Both directions are shifts of integers, which fuse with what comes before and after.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
         /// assert_eq!(Tensor::new([1.0f32]).bitcast(DType::U32).to_vec::<u32>()?, [0x3f800000]);
+        /// let bytes = Tensor::new([[1.0f32, -2.0]]).bitcast(DType::U8);
+        /// assert_eq!(bytes.to_vec::<u8>()?, [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
+        /// assert_eq!(bytes.bitcast(DType::F32).shape(), [1, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
+            const OP: &str = "bitcast";
             let from = self.dtype();
-            if !DType::ALL.contains(&dtype) || dtype.bits() != from.bits() {
-                let msg = format!("{from} has {} bits and {dtype} has {}: only dtypes of one width share their bits", from.bits(), dtype.bits());
-                return wrong_dtype("bitcast", msg);
+            if !DType::ALL.contains(&dtype) {
+                return wrong_dtype(OP, format!("a tensor cannot hold {dtype}"));
             }
             if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype("bitcast", format!("{from} to {dtype}: a bool has no bits of its own; cast it"));
+                return wrong_dtype(OP, format!("{from} to {dtype}: a bool has no bits of its own; cast it"));
             }
-            Ok(self.with(self.uop().bitcast(dtype)))
+            if from.bits() == dtype.bits() {
+                return Ok(self.with(self.uop().bitcast(dtype)));
+            }
+            let dims = self.dims();
+            let Some(&last) = dims.last() else {
+                let msg = format!("{from} to {dtype} changes the size of the last axis, and a tensor of shape [] has none; reshape it to [1]");
+                return wrong_shape(OP, msg);
+            };
+            self.no_variables(OP, [dims.len() - 1])?;
+            // Without the gradient, which bits do not have.
+            let bits = self.detach();
+            let bits = bits.with(bits.uop().bitcast(unsigned(from)));
+            let lead = &dims[..dims.len() - 1];
+            if from.bits() > dtype.bits() {
+                return narrower(&bits, lead, last, dtype);
+            }
+            let count = dtype.itemsize() / from.itemsize();
+            if !last.is_multiple_of(count) {
+                let msg = format!("{from} to {dtype} takes {count} elements for each, and the last axis of {dims:?} does not divide by {count}");
+                return wrong_shape(OP, msg);
+            }
+            wider(&bits, lead, last / count, dtype)
         }
     }
 

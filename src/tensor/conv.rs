@@ -57,11 +57,11 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
     let with = |sizes: &[usize]| -> Dims { dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect() };
     if kernel == 1 {
         let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
-        return every(&x.narrow(axis, 0, (count - 1) * stride + 1)?, &steps)?.moved(Movement::Reshape(with(&[count, 1])));
+        return every(&x.slice_axis(axis, 0, (count - 1) * stride + 1)?, &steps)?.moved(Movement::Reshape(with(&[count, 1])));
     }
     if kernel <= stride && dilation == 1 {
         // Windows that do not overlap are a reshape, with what lies between them cut off.
-        return resized(x, axis, count * stride)?.moved(Movement::Reshape(with(&[count, stride])))?.narrow(axis + 1, 0, kernel);
+        return resized(x, axis, count * stride)?.moved(Movement::Reshape(with(&[count, stride])))?.slice_axis(axis + 1, 0, kernel);
     }
     // Windows that overlap: the axis is laid end to end several times, then cut into rows that are `dilation` longer than it, so that each row starts `dilation`
     // further on. Row k, column c is element k·dilation + c, for as long as that is inside; and all that are kept are.
@@ -73,11 +73,11 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         .moved(Movement::Reshape(with(&[1, size])))?
         .moved(Movement::Expand(with(&[copies, size])))?
         .moved(Movement::Reshape(with(&[copies * size])))?
-        .narrow(axis, 0, kernel * row)?
+        .slice_axis(axis, 0, kernel * row)?
         .moved(Movement::Reshape(with(&[kernel, row])))?
-        .narrow(axis + 1, 0, count * stride)?
+        .slice_axis(axis + 1, 0, count * stride)?
         .moved(Movement::Reshape(with(&[kernel, count, stride])))?
-        .narrow(axis + 2, 0, 1)?
+        .slice_axis(axis + 2, 0, 1)?
         .moved(Movement::Reshape(with(&[kernel, count])))?
         .try_transpose(axis as isize, axis as isize + 1)
 }
@@ -86,7 +86,7 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
 pub(super) fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
     let old = x.dims()[axis];
     if size <= old {
-        return x.narrow(axis, 0, size);
+        return x.slice_axis(axis, 0, size);
     }
     x.moved(Movement::pad((0..x.ndim()).map(|a| if a == axis { (0, size - old) } else { (0, 0) })))
 }
@@ -196,6 +196,11 @@ impl Conv {
     pub fn bias(self, bias: &Tensor) -> Conv {
         Conv { bias: Some(bias.clone()), ..self }
     }
+
+    /// Stride, dilation and padding of each of `n` axes.
+    pub(super) fn window(&self, op: &'static str, n: usize) -> Result<(Dims, Dims, Vec<(usize, usize)>)> {
+        Ok((self.stride.positive(op, "stride", n)?, self.dilation.positive(op, "dilation", n)?, self.padding.resolve(op, n)?))
+    }
 }
 
 impl Tensor {
@@ -269,7 +274,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         let apart = t
             .moved(with(&[size, 1]))?
             .moved(Movement::pad((0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) })))?;
-        let apart = apart.moved(with(&[size * stride[i]]))?.narrow(axis, 0, (size - 1) * stride[i] + 1)?;
+        let apart = apart.moved(with(&[size * stride[i]]))?.slice_axis(axis, 0, (size - 1) * stride[i] + 1)?;
         // Zeros around, or less of what is there where the padding is more than the reach of the window.
         let around = (reach, reach + extra[i]);
         let all = apart.moved(Movement::pad((0..dims.len()).map(|a| if a == axis { around } else { (0, 0) })))?;
@@ -278,7 +283,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         if before + after + reach >= length {
             return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}", padding[i]));
         }
-        t = all.narrow(axis, before, length - after)?;
+        t = all.slice_axis(axis, before, length - after)?;
     }
     // [groups, channels, outputs, …] becomes [groups · outputs, channels, …], each window from its end.
     let (channels, outputs) = (ws[0] / groups, ws[1]);

@@ -114,7 +114,7 @@ fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor>
     let first = iota(states).try_eq(0)?;
     let mut now = first.try_where_(0.0, IMPOSSIBLE)?.try_cast(emitted.dtype())?.try_expand([batch, states])?;
     let before = |t: &Tensor, by: usize| {
-        let kept = t.narrow(1, 0, states - by.min(states))?;
+        let kept = t.slice_axis(1, 0, states - by.min(states))?;
         kept.try_pad_with(&[(0, 0), (by.min(states), 0)], IMPOSSIBLE)
     };
     for frame in 0..frames {
@@ -122,7 +122,7 @@ fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor>
         if states > 2 {
             ways.push(skips.try_where_(before(&now, 2)?, IMPOSSIBLE)?);
         }
-        let here = emitted.narrow(0, frame, frame + 1)?.moved(Movement::reshape([batch, states]))?;
+        let here = emitted.slice_axis(0, frame, frame + 1)?.moved(Movement::reshape([batch, states]))?;
         let next = log_add(&ways)?.try_add(here)?;
         // Stored, so that a state is computed once and not for each of the three that follow it.
         now = lengths.try_gt(frame)?.try_unsqueeze(-1)?.try_where_(next, now)?.contiguous();
@@ -203,7 +203,7 @@ impl Tensor {
             let pairs = targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
             let path = pairs.moved(Movement::reshape([batch, 2 * count]))?.try_pad_with(&[(0, 0), (0, 1)], blank)?;
             let past = if count > 0 {
-                path.narrow(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
+                path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
             } else {
                 path.clone()
             };

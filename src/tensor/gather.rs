@@ -253,7 +253,7 @@ impl Tensor {
         pub fn nonzero | try_nonzero(&self, size: Option<usize>) -> Tensor {
             let (flat, dims) = (self.set_places(size)?, self.dims());
             if dims.is_empty() {
-                return flat.try_unsqueeze(1)?.narrow(1, 0, 0);
+                return flat.try_unsqueeze(1)?.slice_axis(1, 0, 0);
             }
             let mut rest = flat.try_maximum(0)?;
             let mut columns = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::create::iota;
 use super::gather::slices_at;
-use super::{Sizes, Tensor, wrong_shape};
+use super::{Sizes, Tensor, resample, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::Movement;
@@ -16,11 +16,32 @@ pub enum Interpolate {
     NearestExact,
     /// A mix of the two neighbours along each axis: linear, bilinear, trilinear.
     Linear,
+    /// A cubic through four neighbours along each axis, with the coefficient -0.75: bicubic.
+    Cubic,
+    /// As [`Interpolate::Linear`], with the filter widened when the size shrinks, so that every element
+    /// counts.
+    LinearAntialias,
+    /// As [`Interpolate::Cubic`] with the coefficient -0.5 and a filter that is widened when the size
+    /// shrinks.
+    CubicAntialias,
+}
+
+impl Interpolate {
+    /// Whether elements are mixed, which makes floats of integers.
+    fn mixes(self) -> bool {
+        !matches!(self, Interpolate::Nearest | Interpolate::NearestExact)
+    }
 }
 
 /// `size` elements of one axis of `x`.
 fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool) -> Result<Tensor> {
     let (n, rank) = (x.dims()[axis], x.ndim());
+    match mode {
+        Interpolate::Cubic => return resample::cubic(x, axis, size, align),
+        Interpolate::LinearAntialias => return resample::antialiased(x, axis, size, align, resample::Filter::Triangle),
+        Interpolate::CubicAntialias => return resample::antialiased(x, axis, size, align, resample::Filter::Cubic),
+        Interpolate::Nearest | Interpolate::NearestExact | Interpolate::Linear => {}
+    }
     // Places are fractions of whole numbers, so that no rounding can choose the wrong neighbour.
     let wide = i32::try_from(2 * (n + 1) as i128 * (size + 1) as i128).is_err();
     let i = iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })?;
@@ -28,7 +49,7 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
         Interpolate::Nearest => (i * n, size),
         Interpolate::NearestExact => ((i * 2 + 1) * n, 2 * size),
         Interpolate::Linear if align => (i * n.saturating_sub(1), (size - 1).max(1)),
-        Interpolate::Linear => (((i * 2 + 1) * n - size).try_maximum(0)?, 2 * size),
+        _ => (((i * 2 + 1) * n - size).try_maximum(0)?, 2 * size),
     };
     let at = |place: &Tensor| slices_at("interpolate", x, place, axis);
     let first = above.try_idiv(below)?.try_minimum(n - 1)?;
@@ -44,7 +65,7 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
 impl Tensor {
     fallible! {
         /// The last axes at other sizes, one for each size that is given. With `align_corners` the first and last elements stay at the ends; otherwise elements are
-        /// squares whose borders stay. [`Interpolate::Linear`] makes floats of integers.
+        /// squares whose borders stay. All modes but the nearest ones make floats of integers.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Interpolate};
@@ -59,18 +80,18 @@ impl Tensor {
             if size.len() > dims.len() {
                 return wrong_shape(OP, format!("sizes {size:?} for the last axes of {dims:?}, which has fewer"));
             }
-            if align_corners && mode != Interpolate::Linear {
-                return wrong_shape(OP, format!("corners are aligned in linear mode alone, and this is {mode:?}"));
+            if align_corners && !mode.mixes() {
+                return wrong_shape(OP, format!("corners are aligned in linear and cubic modes alone, and this is {mode:?}"));
             }
             let first = dims.len() - size.len();
             if dims[first..].contains(&0) || size.contains(&0) {
                 return wrong_shape(OP, format!("from {dims:?} to {size:?}: there is nothing to choose from, or nothing to make"));
             }
-            let mut x = if mode == Interpolate::Linear { self.as_wide_float() } else { self.same() };
+            let mut x = if mode.mixes() { self.as_wide_float() } else { self.same() };
             for (i, &n) in size.iter().enumerate() {
                 x = resized(&x, first + i, n, mode, align_corners)?;
             }
-            if mode == Interpolate::Linear { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
+            if mode.mixes() { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
         }
     }
 }

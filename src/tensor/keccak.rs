@@ -73,7 +73,7 @@ fn permuted(mut state: Tensor) -> Result<Tensor> {
     let (turns, sources) = (Tensor::new(turns).try_to(&device)?.try_reshape([5, 5])?, Tensor::new(sources).try_to(&device)?);
     let messages = state.dims()[0];
     for constant in constants() {
-        let row = |y: usize| state.narrow(1, y, y + 1);
+        let row = |y: usize| state.slice_axis(1, y, y + 1);
         let columns = (1..5).try_fold(row(0)?, |sum, y| sum.try_bitwise_xor(row(y)?))?;
         let beside = columns.try_roll(1, 2)?.try_bitwise_xor(turned(&columns.try_roll(-1, 2)?, &columns.literal(1))?)?;
         let moved = turned(&state.try_bitwise_xor(beside)?, &turns)?.try_reshape([messages, 25])?;
@@ -161,12 +161,12 @@ impl Tensor {
             let lanes = lanes.moved(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
-                let next = lanes.narrow(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
+                let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
                 state = permuted(state.try_bitwise_xor(next)?)?;
             }
             let out = state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
             let shape: Dims = lead.iter().copied().chain([digest]).collect();
-            out.try_reshape([messages, 200])?.narrow(1, 0, digest)?.moved(Movement::Reshape(shape))
+            out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?.moved(Movement::Reshape(shape))
         }
     }
 }

@@ -33,12 +33,12 @@ fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (mut q, mut r) = (unit(a, &lead, m)?, a.clone());
     let row = iota(m).try_unsqueeze(-1)?;
     for j in 0..k.min(m.saturating_sub(1)) {
-        let column = r.narrow(lead.len() + 1, j, j + 1)?;
+        let column = r.slice_axis(lead.len() + 1, j, j + 1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
         let rest = sum(op, &below.square(), -2)?;
         // A column that is zero there already stays as it is, and so does the sign of its diagonal, as in LAPACK.
         let some = rest.try_gt(0)?;
-        let head = column.narrow(lead.len(), j, j + 1)?;
+        let head = column.slice_axis(lead.len(), j, j + 1)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;
         let v = row.try_eq(j)?.try_where_(&top, below)?;
@@ -49,12 +49,12 @@ fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
         let along = sum(op, &q.try_mul(&across)?, -1)?;
         q = q.try_sub(along.try_mul(across)?.try_mul(scale)?)?.contiguous();
     }
-    Ok((q.narrow(lead.len() + 1, 0, k)?, r.narrow(lead.len(), 0, k)?.try_triu(0)?))
+    Ok((q.slice_axis(lead.len() + 1, 0, k)?, r.slice_axis(lead.len(), 0, k)?.try_triu(0)?))
 }
 
 /// Columns in two halves, each of which meets the one opposite to it; one step of a tournament in which all but the first move on by one.
 fn next_round(x: &Tensor, axis: usize, half: usize) -> Result<Tensor> {
-    let part = |from: usize, to: usize| x.narrow(axis, from, to);
+    let part = |from: usize, to: usize| x.slice_axis(axis, from, to);
     let h = half;
     let parts = [part(0, 1)?, part(h, h + 1)?, part(1, h - 1)?, part(h + 1, 2 * h)?, part(h - 1, h)?];
     Tensor::try_cat(&parts, axis as isize)
@@ -72,7 +72,7 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of the size.
     let sweeps = wide.ilog2() as usize + if a.dtype() == DType::F64 { 7 } else { 5 };
     for _ in 0..if n > 1 { sweeps * (wide - 1) } else { 0 } {
-        let halves = |x: &Tensor| Ok::<_, crate::Error>((x.narrow(last, 0, half)?, x.narrow(last, half, wide)?));
+        let halves = |x: &Tensor| Ok::<_, crate::Error>((x.slice_axis(last, 0, half)?, x.slice_axis(last, half, wide)?));
         let (x, y) = halves(&b)?;
         let (xx, yy, xy) = (sum(op, &x.square(), -2)?, sum(op, &y.square(), -2)?, sum(op, &(&x * &y), -2)?);
         let meet = xy.try_ne(0)?;
@@ -91,11 +91,11 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     }
     // The greatest first; the column that was added, if any, is the one that still has a share in its own row.
     let norms = b.square().fold(op, Fold::Add, &Axes::from(-2))?;
-    let norms = if wide > n { v.narrow(last - 1, n, wide)?.try_squeeze(-2)?.try_gt(0.5)?.try_where_(-1.0, norms)? } else { norms };
-    let order = norms.try_argsort(-1, true)?.narrow(last - 1, 0, n)?.try_unsqueeze(-2)?;
+    let norms = if wide > n { v.slice_axis(last - 1, n, wide)?.try_squeeze(-2)?.try_gt(0.5)?.try_where_(-1.0, norms)? } else { norms };
+    let order = norms.try_argsort(-1, true)?.slice_axis(last - 1, 0, n)?.try_unsqueeze(-2)?;
     let sorted = |x: &Tensor, rows: usize| {
         let shape: Dims = lead.iter().copied().chain([rows, n]).collect();
-        x.narrow(last - 1, 0, rows)?.try_gather(-1, &order.try_expand(&shape)?)
+        x.slice_axis(last - 1, 0, rows)?.try_gather(-1, &order.try_expand(&shape)?)
     };
     let (b, v) = (sorted(&b, m)?.contiguous(), sorted(&v, n)?);
     // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also where a column is zero.

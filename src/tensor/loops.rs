@@ -137,7 +137,7 @@ fn unrolled(
     let mut runs: Vec<Vec<Tensor>> = Vec::new();
     for run in 0..count {
         let t = if reverse { count - 1 - run } else { run };
-        let x = xs.iter().map(|x| x.narrow(0, t, t + 1)?.try_squeeze(0)).collect::<Result<Vec<_>>>()?;
+        let x = xs.iter().map(|x| x.slice_axis(0, t, t + 1)?.try_squeeze(0)).collect::<Result<Vec<_>>>()?;
         let (after, kept) = body(&now, &x)?;
         check(op, device, carry, &after, &kept)?;
         now = after.iter().map(Tensor::contiguous).collect();

@@ -7,15 +7,18 @@
 //! |---|---|
 //! | `args` | what methods take: sizes, axes, operands |
 //! | `broadcast` | operands brought to one shape, dtype and device |
-//! | `create`, `random` | tensors from numbers, rules and the counter-based generator |
+//! | `create`, `random`, `distribution` | tensors from numbers, rules and the counter-based generator |
 //! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
 //! | `variable` | axes whose size is a variable |
-//! | `gather`, `advanced` | elements by places that are computed |
-//! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation` | one element from the matching elements |
+//! | `gather`, `advanced`, `put` | elements by places that are computed |
+//! | `histogram` | distinct elements, counts, search in sorted elements |
+//! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation`, `shrinkage`, `special` | one element from the matching elements |
+//! | `statistics` | norms, order statistics, extremes with their indices |
 //! | `reduce`, `norm` | folds over axes, and what is made of them |
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
+//! | `vector`, `grid`, `resample` | products and distances of vectors; pixels, blocks and sampling of pictures |
 //! | `linalg`, `keccak` | factors of matrices; hashes |
 //! | `grad`, `function`, `loops` | gradients; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
@@ -72,12 +75,15 @@ mod create;
 mod ctc;
 mod custom;
 mod display;
+mod distribution;
 mod einsum;
 mod elementwise;
 mod function;
 mod gather;
 mod grad;
 mod holders;
+mod grid;
+mod histogram;
 mod index;
 mod interpolate;
 mod inverse;
@@ -95,13 +101,19 @@ mod norm;
 mod operators;
 mod pad;
 mod pool;
+mod put;
 mod random;
 mod realize;
 mod reduce;
+mod resample;
 mod scan;
 mod shard;
+mod shrinkage;
 mod sort;
+mod special;
+mod statistics;
 mod variable;
+mod vector;
 mod winograd;
 
 pub use args::{Axes, Int, Shape, Sides, Size, Sizes, Spatial, keepdim};
@@ -115,6 +127,7 @@ pub use elementwise::Rounding;
 pub use function::Function;
 pub use gather::Scatter;
 pub use grad::no_grad;
+pub use grid::{GridSample, GridMode, GridPadding};
 pub(crate) use grad::{realize_with_step, take_step_list};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
@@ -126,6 +139,8 @@ pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use margin_loss::{MultiMargin, TripletMargin};
 pub use pad::PadMode;
 pub use pool::Pool;
+pub use statistics::Quantile;
+pub use vector::DotAxes;
 pub(crate) use random::fans;
 pub use random::threefry2x32;
 
@@ -407,6 +422,16 @@ fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize>
         format!("axis {axis} is outside {shape:?}, whose axes are {}..={}", -rank, rank - 1)
     };
     Err(Error::Index { op, msg })
+}
+
+/// A result whose error names the operation that the user called, and not the one it is made of.
+fn named<T>(op: &'static str, result: Result<T>) -> Result<T> {
+    result.map_err(|e| match e {
+        Error::Shape { msg, .. } => Error::Shape { op, msg },
+        Error::Index { msg, .. } => Error::Index { op, msg },
+        Error::DType { msg, .. } => Error::DType { op, msg },
+        other => other,
+    })
 }
 
 fn wrong_shape<T>(op: &'static str, msg: impl Into<String>) -> Result<T> {

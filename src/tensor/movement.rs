@@ -319,7 +319,7 @@ impl Tensor {
             let mut start = 0;
             let mut piece = |size: usize| {
                 start += size;
-                self.narrow(at, start - size, start)
+                self.slice_axis(at, start - size, start)
             };
             sizes.into_iter().map(&mut piece).collect()
         }
@@ -339,26 +339,31 @@ impl Tensor {
             self.try_split(size.div_ceil(chunks).max(1), axis)
         }
 
-        /// The elements moved along an axis by `shift` places; what leaves at one end comes back at the other.
+        /// The elements moved along axes, those pushed over the end coming back at the front: a shift for
+        /// each axis. Without axes, `()`, the tensor is rolled as if it had one.
         ///
         /// ```
         /// use picograd::Tensor;
         /// assert_eq!(Tensor::new([1, 2, 3]).roll(1, 0).to_vec::<i32>()?, [3, 1, 2]);
+        /// let x = Tensor::new([[1, 2], [3, 4]]);
+        /// assert_eq!(x.roll([1, 1], [0, 1]).to_vec::<i32>()?, [4, 3, 2, 1]);
+        /// assert_eq!(x.roll(1, ()).to_vec::<i32>()?, [4, 1, 2, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn roll | try_roll(&self, shift: isize, axis: isize) -> Tensor {
-            let dims = self.dims();
-            let at = resolve_axis("roll", axis, &dims)?;
-            let size = dims[at];
-            if size == 0 {
-                return Ok(self.same());
+        pub fn roll | try_roll(&self, shifts: impl Into<Sizes>, axes: impl Into<Sizes>) -> Tensor {
+            let (shifts, axes, dims) = (shifts.into().0, axes.into().0, self.dims());
+            if axes.is_empty() && shifts.len() == 1 {
+                let flat = self.moved(Movement::reshape([self.max_numel()]))?;
+                return flat.try_roll(shifts[0], 0)?.moved(Movement::Reshape(dims));
             }
-            // A window of the tensor laid twice end to end.
-            let start = (-shift).rem_euclid(size as isize) as usize;
-            let twice = self.moved(Movement::reshape(dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied())))?;
-            let twice = twice.moved(Movement::expand(dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied())))?;
-            let twice = twice.try_flatten(at as isize, at as isize + 1)?;
-            twice.narrow(at, start, start + size)
+            if shifts.len() != axes.len() {
+                return wrong_shape("roll", format!("shifts {shifts:?} for axes {axes:?} of {dims:?}: there is one for each"));
+            }
+            let mut x = self.same();
+            for (&shift, &axis) in shifts.iter().zip(&axes) {
+                x = x.rolled(shift, resolve_axis("roll", axis, &dims)?)?;
+            }
+            Ok(x)
         }
 
         /// The diagonal of two axes, as the last axis of the result. It begins `offset` to the right of the first element, or below it if that is negative.
@@ -382,13 +387,13 @@ impl Tensor {
             let n = (dims[a] - down).min(dims[b] - right);
             let last = |sizes: &[usize]| Movement::reshape(rest.iter().chain(sizes).copied());
             let mut square = self.moved(Movement::permute(others.chain([a, b])))?;
-            square = square.narrow(rest.len(), down, down + n)?.narrow(rest.len() + 1, right, right + n)?;
+            square = square.slice_axis(rest.len(), down, down + n)?.slice_axis(rest.len() + 1, right, right + n)?;
             if n == 0 {
                 return square.moved(last(&[0]));
             }
             // Laid out in rows of one element more, the diagonal of a square is the first column; the last row is filled up.
             let flat = square.moved(last(&[n * n]))?.moved(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
-            flat.moved(last(&[n, n + 1]))?.narrow(rest.len() + 1, 0, 1)?.moved(last(&[n]))
+            flat.moved(last(&[n, n + 1]))?.slice_axis(rest.len() + 1, 0, 1)?.moved(last(&[n]))
         }
 
         /// A matrix with these elements on its diagonal; of a matrix its diagonal.
@@ -458,6 +463,22 @@ impl Tensor {
         }
     }
 
+    /// One axis moved on by a shift.
+    fn rolled(&self, shift: isize, at: usize) -> Result<Tensor> {
+        let dims = self.dims();
+        let size = dims[at];
+        self.no_variables("roll", [at])?;
+        if size == 0 {
+            return Ok(self.same());
+        }
+        // A window of the tensor laid twice end to end.
+        let start = (size - shift.rem_euclid(size as isize) as usize) % size;
+        let twice = self.moved(Movement::reshape(dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied())))?;
+        let twice = twice.moved(Movement::expand(dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied())))?;
+        let twice = twice.try_flatten(at as isize, at as isize + 1)?;
+        twice.slice_axis(at, start, start + size)
+    }
+
     /// A size for each axis, with -1 for that of the axis itself.
     fn sizes_to(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
         let dims = self.dims();
@@ -468,7 +489,7 @@ impl Tensor {
     }
 
     /// `start..end` of one axis, the others whole.
-    pub(super) fn narrow(&self, axis: usize, start: usize, end: usize) -> Result<Tensor> {
+    pub(super) fn slice_axis(&self, axis: usize, start: usize, end: usize) -> Result<Tensor> {
         let ranges: Ranges = self.dims().iter().enumerate().map(|(i, &n)| if i == axis { (start, end) } else { (0, n) }).collect();
         self.moved(Movement::Shrink(ranges))
     }

@@ -183,7 +183,7 @@ impl Tensor {
             if !n.is_multiple_of(2) {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
-            self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())
+            self.slice_axis(at, 0, n / 2)?.try_mul(self.slice_axis(at, n / 2, n)?.sigmoid())
         }
     }
 

@@ -26,10 +26,10 @@ impl PadMode {
         };
         Ok(match self {
             PadMode::Reflect => {
-                [x.narrow(axis, 1, before + 1)?.try_flip(axis as isize)?, x.narrow(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?]
+                [x.slice_axis(axis, 1, before + 1)?.try_flip(axis as isize)?, x.slice_axis(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?]
             }
-            PadMode::Replicate => [repeated(x.narrow(axis, 0, 1)?, before)?, repeated(x.narrow(axis, n - 1, n)?, after)?],
-            PadMode::Circular => [x.narrow(axis, n - before, n)?, x.narrow(axis, 0, after)?],
+            PadMode::Replicate => [repeated(x.slice_axis(axis, 0, 1)?, before)?, repeated(x.slice_axis(axis, n - 1, n)?, after)?],
+            PadMode::Circular => [x.slice_axis(axis, n - before, n)?, x.slice_axis(axis, 0, after)?],
         })
     }
     /// The most that can be put on one side of an axis.

@@ -56,7 +56,7 @@ fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let start = buffer(as_bytes(&halves).to_vec(), DType::U32, device);
     record::note_draw(|| storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(), numel as u64);
     let start = Tensor::from_uop(start, device.clone());
-    let word = |i: usize| start.narrow(0, i, i + 1)?.moved(Movement::expand([numel]));
+    let word = |i: usize| start.slice_axis(0, i, i + 1)?.moved(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
     // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them is added.
     let place = iota(numel);
@@ -75,7 +75,7 @@ fn unit(word: &Tensor) -> Result<Tensor> {
     word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
 }
 
-fn uniform(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+pub(super) fn uniform(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
     let greatest = shape.sizes.shape(op)?;
     let [word, _] = words(checked_numel(op, &greatest)?, device)?;
     shape.cut(op, unit(&word)?.moved(Movement::Reshape(greatest))?, |_| true)
@@ -224,7 +224,7 @@ impl Tensor {
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
-            let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.narrow(dims.len() - 1, n - 1, n)?)?;
+            let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
             // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
             let passed = sums.try_unsqueeze(-2)?.try_le(drawn.try_unsqueeze(-1)?)?.try_cast(DType::I32)?.try_sum(-1)?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;

@@ -27,11 +27,11 @@ fn log_sums(x: &Tensor) -> Result<Tensor> {
     let cut = filled.moved(Movement::reshape([rows, blocks, BLOCK]))?;
     // What comes before each block: nothing before the first.
     // Stored, so that a sum of blocks is not one long sum over all that is before.
-    let before = log_sums(&cut.try_logsumexp(-1)?.narrow(1, 0, blocks - 1)?.contiguous())?;
+    let before = log_sums(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
     let inside = log_prefixes(&cut)?.contiguous();
     let before = before.try_pad_with(&[(0, 0), (1, 0)], f64::NEG_INFINITY)?;
     let all = inside.try_logaddexp(before.try_unsqueeze(-1)?)?;
-    all.moved(Movement::reshape([rows, blocks * BLOCK]))?.narrow(1, 0, n)
+    all.moved(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
 }
 
 /// The same, each by itself.
@@ -201,7 +201,7 @@ impl Tensor {
         if n == 0 {
             return Ok(self.same());
         }
-        let before = self.narrow(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
+        let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
         let sides: Vec<(usize, usize)> = (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
         before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
     }

@@ -99,7 +99,7 @@ impl Rows {
     fn first_of_two(self, run: usize) -> Result<Rows> {
         let (rows, pairs, size) = (self.values.dims()[0], 1 << (self.bits - run - 1), 1 << run);
         let half = |t: &Tensor, i: usize| {
-            let part = t.moved(Movement::reshape([rows, pairs, 2, size]))?.narrow(2, i, i + 1)?;
+            let part = t.moved(Movement::reshape([rows, pairs, 2, size]))?.slice_axis(2, i, i + 1)?;
             part.moved(Movement::reshape([rows, pairs * size]))
         };
         // The second run backwards: the best of one meets the worst of the other.
@@ -111,7 +111,7 @@ impl Rows {
     }
 
     fn shortened(&self, size: usize) -> Result<(Tensor, Tensor)> {
-        Ok((self.values.narrow(1, 0, size)?, self.places.narrow(1, 0, size)?))
+        Ok((self.values.slice_axis(1, 0, size)?, self.places.slice_axis(1, 0, size)?))
     }
 }
 

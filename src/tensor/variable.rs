@@ -79,7 +79,7 @@ impl Tensor {
         let part = Slice { axis, start: settled(start), len: settled(len) };
         part.check(uop.shape(), uop.extents()).map_err(|e| renamed(op, e))?;
         if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
-            return self.narrow(axis, start as usize, (start + len) as usize);
+            return self.slice_axis(axis, start as usize, (start + len) as usize);
         }
         Ok(self.with(uop.sliced(axis, part.start, part.len)))
     }

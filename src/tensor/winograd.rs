@@ -63,8 +63,8 @@ pub(super) fn winograd(op: &'static str, x: &Tensor, weight: &Tensor, groups: us
     both_sides(&products, &OUTPUT, 1.0)?
         .moved(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
         .moved(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
-        .narrow(2, 0, rows)?
-        .narrow(3, 0, columns)?
+        .slice_axis(2, 0, rows)?
+        .slice_axis(3, 0, columns)?
         .try_cast(dtype)
 }
 

@@ -95,7 +95,7 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
 fn gradients_are_slopes_and_their_gradients_too() {
     let all = blocks();
     let mut wrong = Vec::new();
-    for case in GROUPS.into_iter().flatten() {
+    for case in GROUPS.iter().copied().flatten() {
         for block in all.iter().filter(|b| b.name == case.name && !b.grads.is_empty() && !b.rough) {
             check(case, block, &mut wrong);
         }

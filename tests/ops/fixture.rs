@@ -67,7 +67,8 @@ fn array(text: &str) -> (String, Array) {
 
 pub fn blocks() -> Vec<Block> {
     let mut all: Vec<Block> = Vec::new();
-    for line in include_str!("../fixtures/ops.txt").lines().filter(|l| !l.starts_with('#')) {
+    let files = [include_str!("../fixtures/ops.txt"), include_str!("../fixtures/ops_api.txt")];
+    for line in files.iter().flat_map(|f| f.lines()).filter(|l| !l.starts_with('#')) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         if !matches!(word, "in" | "out" | "grad" | "rough") {
             let kind = match rest {

@@ -1,6 +1,7 @@
 //! Every public operation against PyTorch: forward and gradient, in every dtype, on every device; and each gradient against difference quotients.
 //! `tests/fixtures/make_ops.py` makes the numbers.
 
+mod api;
 mod cases;
 mod check;
 #[path = "../common/mod.rs"]
@@ -38,4 +39,9 @@ fn products_and_windows_are_as_in_pytorch() {
 #[test]
 fn losses_are_as_in_pytorch() {
     check::check(losses::CASES, false);
+}
+
+#[test]
+fn statistics_special_functions_and_pictures_are_as_in_pytorch() {
+    check::check(api::CASES, false);
 }
