@@ -16,7 +16,7 @@
 //! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss` | the distance of an output from its target |
-//! | `linalg`, `keccak` | factors of matrices; hashes |
+//! | `linalg`, `solve`, `keccak` | factors of matrices; linear systems; hashes |
 //! | `grad`, `function` | gradients; graphs with arguments |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
@@ -94,6 +94,7 @@ mod realize;
 mod reduce;
 mod scan;
 mod shard;
+mod solve;
 mod sort;
 mod variable;
 mod winograd;

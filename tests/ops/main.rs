@@ -13,6 +13,7 @@ mod folds;
 mod losses;
 mod movement;
 mod products;
+mod systems;
 mod table;
 
 #[test]
@@ -38,4 +39,9 @@ fn products_and_windows_are_as_in_pytorch() {
 #[test]
 fn losses_are_as_in_pytorch() {
     check::check(losses::CASES, false);
+}
+
+#[test]
+fn linear_systems_are_as_in_pytorch() {
+    check::check(systems::CASES, false);
 }

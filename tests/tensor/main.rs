@@ -19,6 +19,7 @@ mod random;
 mod realize;
 mod reduce;
 mod scan;
+mod solve;
 mod sort;
 mod windows;
 
