@@ -9,7 +9,7 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 
 /// Rows and columns, and the axes before them.
-fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
+pub(super) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
         [lead @ .., rows, cols] => Ok((lead.into(), *rows, *cols)),
         other => wrong_shape(op, format!("takes two axes or more, and was given {other:?}")),
@@ -17,7 +17,7 @@ fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
 }
 
 /// The unit matrix, once for each of a batch, in the dtype and on the device of a tensor.
-fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
+pub(super) fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
     like.with(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }

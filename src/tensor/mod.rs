@@ -19,7 +19,7 @@
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
 //! | `vector`, `grid`, `resample` | products and distances of vectors; pixels, blocks and sampling of pictures |
-//! | `linalg`, `keccak` | factors of matrices; hashes |
+//! | `linalg`, `solve`, `keccak` | factors of matrices; linear systems; hashes |
 //! | `grad`, `function`, `loops` | gradients; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
@@ -109,6 +109,7 @@ mod resample;
 mod scan;
 mod shard;
 mod shrinkage;
+mod solve;
 mod sort;
 mod special;
 mod statistics;

@@ -71,4 +71,5 @@ pub const GROUPS: &[&[Case]] = &[
     crate::products::CASES,
     crate::losses::CASES,
     crate::api::CASES,
+    crate::systems::CASES,
 ];

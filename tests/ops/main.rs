@@ -14,6 +14,7 @@ mod folds;
 mod losses;
 mod movement;
 mod products;
+mod systems;
 mod table;
 
 #[test]
@@ -44,4 +45,9 @@ fn losses_are_as_in_pytorch() {
 #[test]
 fn statistics_special_functions_and_pictures_are_as_in_pytorch() {
     check::check(api::CASES, false);
+}
+
+#[test]
+fn linear_systems_are_as_in_pytorch() {
+    check::check(systems::CASES, false);
 }

@@ -20,6 +20,7 @@ mod random;
 mod realize;
 mod reduce;
 mod scan;
+mod solve;
 mod sort;
 mod windows;
 
