@@ -62,7 +62,15 @@ fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor>
 /// The sum of elements times weights of `[size, count]`.
 fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<Tensor> {
     let w = weights.dims();
-    let sizes = (0..=x.ndim()).map(|i| if i == axis { w[0] } else if i == axis + 1 { w[1] } else { 1 });
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            w[0]
+        } else if i == axis + 1 {
+            w[1]
+        } else {
+            1
+        }
+    });
     taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold("interpolate", Fold::Add, &Axes::from(axis + 1))
 }
 
@@ -117,7 +125,15 @@ pub(super) fn antialiased(x: &Tensor, axis: usize, size: usize, align: bool, fil
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
     let total = weights.fold("interpolate", Fold::Add, &super::keepdim(1))?;
     let weights = weights.try_div(total)?;
-    let sizes = (0..=x.ndim()).map(|i| if i == axis { size } else if i == axis + 1 { count } else { 1 });
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            size
+        } else if i == axis + 1 {
+            count
+        } else {
+            1
+        }
+    });
     let inside = inside.moved(Movement::reshape(sizes))?;
     // What is outside takes no part, also if it is infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;

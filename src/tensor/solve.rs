@@ -1,7 +1,7 @@
 //! Linear systems over the last two axes; the axes before them are batches: `solve`, `inverse`, `det`,
 //! `slogdet`, `cholesky`, `eigh`, `lstsq` and `pinv`. Narrow floats are computed in `f32`.
 //!
-//! Eliminations run over columns, one step for each, and a step works on whole matrices. Gradients are
+//! Eliminations are loops of the graph over columns ([`Tensor::scan`]); a step works on whole matrices. Gradients are
 //! the analytic ones, so they do not go back through the steps. Whether a matrix is singular is known
 //! only on the device: the result then holds infinities or NaN, and nothing is raised.
 
@@ -34,17 +34,17 @@ fn counters(n: usize) -> Result<(Tensor, Tensor)> {
 
 /// Runs `body` for each of `0..count`, or backwards: the index, and the values of the step before.
 fn for_each(
-    count: usize,
-    reverse: bool,
-    first: Vec<Tensor>,
+    op: &'static str,
+    (count, reverse): (usize, bool),
+    first: &[Tensor],
     body: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<Tensor>> {
-    let mut carry = first;
-    for step in 0..count {
-        let k = Tensor::from(if reverse { count - 1 - step } else { step } as i32);
-        carry = body(&k, &carry)?.iter().map(Tensor::contiguous).collect();
+    if count == 0 {
+        return Ok(first.to_vec());
     }
-    Ok(carry)
+    let carry: Vec<&Tensor> = first.iter().collect();
+    let step = |carry: &[Tensor], k: &[Tensor]| Ok((body(&k[0], carry)?, vec![]));
+    Ok(Tensor::scan_in(op, reverse, &carry, &[&iota(count)], step)?.0)
 }
 
 /// The row (axis -2) or column (axis -1) of number `k`, with size 1.
@@ -60,8 +60,8 @@ fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)>
     let (row, _) = counters(m)?;
     let one: Dims = lead.iter().copied().chain([1, 1]).collect();
     let shape: Dims = lead.iter().copied().chain([m, width]).collect();
-    let first = vec![a.contiguous(), a.literal(1.0).try_expand(&one)?.contiguous()];
-    let done = for_each(n, false, first, |k, carry| {
+    let first = [a.contiguous(), a.literal(1.0).try_expand(&one)?.contiguous()];
+    let done = for_each(op, (n, false), &first, |k, carry| {
         let (a, sign) = (&carry[0], &carry[1]);
         let sizes = row.try_ge(k)?.try_where_(line(a, -1, k)?.abs(), -1.0)?;
         let pivot_row = sizes.try_argmax(keepdim(-2))?;
@@ -82,8 +82,8 @@ fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)>
 fn back_substitute(op: &'static str, u: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, u)?;
     let (row, column) = counters(n)?;
-    let first = vec![b.literal(0.0).try_expand(&b.dims())?.contiguous()];
-    let done = for_each(n, true, first, |k, carry| {
+    let first = [b.literal(0.0).try_expand(&b.dims())?.contiguous()];
+    let done = for_each(op, (n, true), &first, |k, carry| {
         let x = &carry[0];
         let of_u = line(u, -2, k)?;
         let after = column.try_gt(k)?.try_where_(&of_u, 0.0)?;
@@ -198,8 +198,8 @@ fn cholesky(op: &'static str, a: &Tensor) -> Result<Tensor> {
         |x| {
             let (row, column) = counters(n)?;
             let zeros = x[0].literal(0.0).try_expand(&x[0].dims())?;
-            let first = vec![from_lower(&x[0])?.contiguous(), zeros.contiguous()];
-            let done = for_each(n, false, first, |k, carry| {
+            let first = [from_lower(&x[0])?.contiguous(), zeros.contiguous()];
+            let done = for_each(op, (n, false), &first, |k, carry| {
                 let (rest, factor) = (&carry[0], &carry[1]);
                 let of_rest = line(rest, -1, k)?;
                 let diagonal = line(&of_rest, -2, k)?.sqrt();

@@ -83,7 +83,9 @@ fn a_loop_is_what_it_would_be_written_out() {
     // One run.
     agrees(&[&[2]], &[&[1, 2]], &[&[2]], &|c, x, w| Ok((vec![&c[0] * &x[0] * &w[0]], vec![c[0].exp()])));
     // No axes; a carry that nobody needs; what is kept does not depend on the run.
-    agrees(&[&[], &[3]], &[&[4]], &[&[]], &|c, x, w| Ok((vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0], vec![w[0].square(), Tensor::ones([2]).cast(DType::F64)])));
+    agrees(&[&[], &[3]], &[&[4]], &[&[]], &|c, x, w| {
+        Ok((vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0], vec![w[0].square(), Tensor::ones([2]).cast(DType::F64)]))
+    });
 }
 
 #[test]
