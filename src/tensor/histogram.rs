@@ -46,7 +46,10 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
         return Ok((sorted.moved(Movement::reshape([1, n]))?, flat, v));
     }
     let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
-        return wrong_shape(op, format!("sequences {s:?} and values {v:?} differ before the last axis; one sequence of one axis serves all values"));
+        return wrong_shape(
+            op,
+            format!("sequences {s:?} and values {v:?} differ before the last axis; one sequence of one axis serves all values"),
+        );
     };
     let count = other.iter().product();
     Ok((sorted.moved(Movement::reshape([count, n]))?, values.moved(Movement::reshape([count, m]))?, v))

@@ -120,8 +120,8 @@ pub use elementwise::Rounding;
 pub use function::Function;
 pub use gather::Scatter;
 pub use grad::no_grad;
-pub use grid::{GridSample, GridMode, GridPadding};
 pub(crate) use grad::{realize_with_step, take_step_list};
+pub use grid::{GridMode, GridPadding, GridSample};
 pub use index::{Indices, NewAxis, Pick, ToPick, step};
 pub use interpolate::Interpolate;
 pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
@@ -129,10 +129,10 @@ pub use keccak::Keccak;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use pad::PadMode;
 pub use pool::Pool;
-pub use statistics::Quantile;
-pub use vector::DotAxes;
 pub(crate) use random::fans;
 pub use random::threefry2x32;
+pub use statistics::Quantile;
+pub use vector::DotAxes;
 
 /// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
 ///

@@ -25,9 +25,10 @@ impl PadMode {
             t.moved(Movement::Expand(dims))
         };
         Ok(match self {
-            PadMode::Reflect => {
-                [x.slice_axis(axis, 1, before + 1)?.try_flip(axis as isize)?, x.slice_axis(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?]
-            }
+            PadMode::Reflect => [
+                x.slice_axis(axis, 1, before + 1)?.try_flip(axis as isize)?,
+                x.slice_axis(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?,
+            ],
             PadMode::Replicate => [repeated(x.slice_axis(axis, 0, 1)?, before)?, repeated(x.slice_axis(axis, n - 1, n)?, after)?],
             PadMode::Circular => [x.slice_axis(axis, n - before, n)?, x.slice_axis(axis, 0, after)?],
         })

@@ -11,7 +11,7 @@ use super::{Axes, Tensor};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::Movement;
+use crate::shape::{Dims, Movement, checked_numel};
 
 /// The weight of an element by its distance.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,19 @@ fn far(t: &Tensor, a: f64) -> Tensor {
 /// begins. The result has the two axes `size` and `count` in the place of the axis. Indices beyond the ends
 /// read the outermost element.
 fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
-    let (n, rank, size) = (x.dims()[axis], x.ndim(), first.dims()[0]);
+    let (dims, rank, size) = (x.dims(), x.ndim(), first.dims()[0]);
+    let n = dims[axis];
+    checked_numel("interpolate", &dims.iter().copied().chain([size, count]).collect::<Dims>())?;
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?.try_maximum(0)?.try_minimum(n - 1)?;
-    let sizes = (0..rank + 2).map(|i| if i == axis { size } else if i == axis + 1 { count } else { 1 });
+    let sizes = (0..rank + 2).map(|i| {
+        if i == axis {
+            size
+        } else if i == axis + 1 {
+            count
+        } else {
+            1
+        }
+    });
     let index = index.moved(Movement::reshape(sizes))?;
     let source = x.try_unsqueeze(axis as isize)?.try_unsqueeze(axis as isize)?;
     select("interpolate", &source, &index, axis + 2)
@@ -63,7 +73,15 @@ fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor>
 /// The sum of elements times weights of `[size, count]`.
 fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<Tensor> {
     let w = weights.dims();
-    let sizes = (0..=x.ndim()).map(|i| if i == axis { w[0] } else if i == axis + 1 { w[1] } else { 1 });
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            w[0]
+        } else if i == axis + 1 {
+            w[1]
+        } else {
+            1
+        }
+    });
     taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold("interpolate", Fold::Add, &Axes::from(axis + 1))
 }
 
@@ -118,7 +136,15 @@ pub(super) fn antialiased(x: &Tensor, axis: usize, size: usize, align: bool, fil
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
     let total = weights.fold("interpolate", Fold::Add, &super::keepdim(1))?;
     let weights = weights.try_div(total)?;
-    let sizes = (0..=x.ndim()).map(|i| if i == axis { size } else if i == axis + 1 { count } else { 1 });
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            size
+        } else if i == axis + 1 {
+            count
+        } else {
+            1
+        }
+    });
     let inside = inside.moved(Movement::reshape(sizes))?;
     // What is outside takes no part, also if it is infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
