@@ -11,7 +11,7 @@ use super::{Axes, Tensor};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::Movement;
+use crate::shape::{Dims, Movement, checked_numel};
 
 /// The weight of an element by its distance.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,9 @@ fn far(t: &Tensor, a: f64) -> Tensor {
 /// begins. The result has the two axes `size` and `count` in the place of the axis. Indices beyond the ends
 /// read the outermost element.
 fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
-    let (n, size) = (x.dims()[axis], first.dims()[0]);
+    let (dims, size) = (x.dims(), first.dims()[0]);
+    let n = dims[axis];
+    checked_numel("interpolate", &dims.iter().copied().chain([size, count]).collect::<Dims>())?;
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
     let index = index.try_maximum(0)?.try_minimum(n - 1)?.try_reshape([size * count])?;
     let taken = slices_at("interpolate", x, &index, axis)?;

@@ -6,7 +6,7 @@ use super::statistics::p_norm;
 use super::{Axes, Sizes, Tensor, named, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::sum_acc;
 use crate::error::Result;
-use crate::shape::{Dims, Movement};
+use crate::shape::{Dims, Movement, checked_numel};
 
 /// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n` of the
 /// other, or a list for each.
@@ -121,7 +121,7 @@ impl Tensor {
             let full = |t: &Tensor| std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>();
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
-            crate::shape::checked_numel(OP, &sizes)?;
+            checked_numel(OP, &sizes)?;
             let x = self.moved(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
             let y = other.moved(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
             named(OP, x.try_mul(y))?.moved(Movement::Reshape(sizes))
@@ -173,6 +173,7 @@ impl Tensor {
             let dtype = promoted(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
             let shape: Dims = lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
+            checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
             let out = self.with(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
             if a.last() == Some(&0) {
                 return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);

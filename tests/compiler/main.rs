@@ -5,6 +5,7 @@
 mod assign;
 mod bad_input;
 mod beam;
+mod bitcast;
 mod cl;
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,6 +23,7 @@ mod regressions;
 mod render_code;
 mod render_text;
 mod shuffle;
+mod special;
 mod stage;
 mod store;
 mod tidy;

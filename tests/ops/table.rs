@@ -25,7 +25,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
     ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
-        "random numbers, whose values are known answers in tests/tensor/random.rs",
+        "random numbers: known answers in tests/tensor/random.rs, their distribution there and in tests/tensor/api.rs",
         "manual_seed random_bits threefry randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
          kaiming_normal dropout rand_like randn_like bernoulli poisson rng_state set_rng_state",
     ),
@@ -94,20 +94,24 @@ fn every_block_of_the_fixture_has_a_case() {
 /// The table of docs/ops.md: for each operation how it was tested in each dtype.
 fn table() -> String {
     let mut rows: BTreeMap<&str, BTreeMap<DType, bool>> = BTreeMap::new();
+    let mut sloped: BTreeSet<&str> = BTreeSet::new();
     let all = blocks();
     for case in GROUPS.iter().copied().flatten() {
         for block in all.iter().filter(|b| b.name == case.name) {
+            if !block.grads.is_empty() && !block.rough {
+                sloped.insert(case.op());
+            }
             for (dtype, backward) in runs(case, block) {
                 *rows.entry(case.op()).or_default().entry(dtype).or_default() |= backward;
             }
         }
     }
-    let mut text = String::from("| operation |");
+    let mut text = String::from("| operation | oracle |");
     DType::ALL.iter().for_each(|d| text += &format!(" {d} |"));
-    text += "\n|---|";
+    text += "\n|---|---|";
     DType::ALL.iter().for_each(|_| text += ":-:|");
     for (op, row) in &rows {
-        text += &format!("\n| `{op}` |");
+        text += &format!("\n| `{op}` | {} |", if sloped.contains(op) { "PyTorch, slopes" } else { "PyTorch" });
         for d in DType::ALL {
             text += match row.get(d) {
                 None => "  |",
@@ -115,6 +119,11 @@ fn table() -> String {
                 Some(true) => " ✓∂ |",
             };
         }
+    }
+    text += "\n\n| other methods | oracle |\n|---|---|";
+    for (why, names) in ELSEWHERE {
+        let names: Vec<String> = names.split_whitespace().map(|n| format!("`{n}`")).collect();
+        text += &format!("\n| {} | {why} |", names.join(", "));
     }
     text + "\n"
 }

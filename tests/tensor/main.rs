@@ -1,5 +1,6 @@
 //! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
 
+mod api;
 mod broadcast;
 mod callify;
 mod conv;
