@@ -2,6 +2,7 @@
 
 mod broadcast;
 mod callify;
+mod cat;
 mod conv;
 mod create;
 mod display;
