@@ -14,6 +14,9 @@ use std::sync::LazyLock;
 /// Kernels with more buffers than this are not merged further. Devices that take fewer say so.
 const MOST_MERGED_BUFFERS: usize = 31;
 
+/// Groups that are tried for a store, the latest first: many would make the time to plan grow with their square.
+const TRIED: usize = 64;
+
 /// Stores that share a loop nest.
 #[derive(Clone)]
 pub struct Group {
@@ -21,8 +24,6 @@ pub struct Group {
     pub device: DeviceName,
     /// The shared ranges.
     pub ranges: Vec<UOp>,
-    /// Elements of each buffer that it writes: one for each turn of the ranges, unless it writes only a part.
-    pub len: usize,
     /// `(buffer number, flat index, value)`.
     pub stores: Vec<(usize, UOp, UOp)>,
     /// Where the store happens, for a group of one store that updates what another has written; its loops may have an order.
@@ -88,7 +89,8 @@ pub fn group(
     fits: &dyn Fn(&Group, &Group) -> bool,
 ) -> Vec<Group> {
     let mut groups: Vec<Option<Group>> = Vec::new();
-    let mut producer: FxHashMap<usize, usize> = FxHashMap::default();
+    // Several groups may write parts of one buffer.
+    let mut producer: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     // For each group the groups that it needs, directly or not. Copies and kernels of the user's stand between their ends like groups.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
@@ -104,8 +106,8 @@ pub fn group(
         }
         found
     };
-    let producers = |n: &usize, producer: &FxHashMap<usize, usize>| -> Vec<usize> {
-        sources(n).iter().filter_map(|n| producer.get(n).copied()).collect()
+    let producers = |n: &usize, producer: &FxHashMap<usize, Vec<usize>>| -> Vec<usize> {
+        sources(n).iter().filter_map(|n| producer.get(n)).flatten().copied().collect()
     };
     let mut by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
@@ -120,7 +122,7 @@ pub fn group(
         let key = (g.extents(), g.device.clone());
         let candidates = by_extents.entry(key).or_default();
         // The latest candidate is tried first: it is the likeliest to share inputs.
-        let found = candidates.iter().rev().copied().find_map(|i| {
+        let found = candidates.iter().rev().take(TRIED).copied().find_map(|i| {
             // A group that reaches this one through another cannot take it in.
             if copied.contains(&i) || first.iter().any(|d| *d != i && needs[*d].contains(&i)) {
                 return None;
@@ -136,7 +138,7 @@ pub fn group(
             Some((i, merged)) => {
                 g = merged;
                 // Others of the group may have been updated since.
-                producer.insert(s.number, i);
+                producer.entry(s.number).or_default().push(i);
                 groups[i] = Some(g);
                 all.remove(&i);
                 // Whoever needed the old group now needs what came with the new store.
@@ -148,7 +150,7 @@ pub fn group(
             }
             None => {
                 let i = groups.len();
-                producer.extend(g.writes().map(|n| (n, i)));
+                producer.entry(s.number).or_default().push(i);
                 candidates.push(i);
                 groups.push(Some(g));
                 needs.push(all);
@@ -180,10 +182,6 @@ fn single(s: &Stored, device: DeviceName) -> Group {
     let mut g = Group {
         device,
         ranges: s.ranges.clone(),
-        len: match s.update {
-            Some(_) => s.node.numel(),
-            None => s.ranges.iter().map(|r| r.src()[0].vmax() as usize).product(),
-        },
         update: s.update.clone(),
         stores: vec![(s.number, s.index.clone(), s.value.clone())],
         reads: BTreeSet::new(),
@@ -198,8 +196,8 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     if a.update.is_some() || b.update.is_some() {
         return None;
     }
-    let buffers = a.reads.len() + a.stores.len() + b.reads.len() + b.stores.len();
-    if buffers > MOST_MERGED_BUFFERS {
+    let written: BTreeSet<usize> = a.writes().chain(b.writes()).collect();
+    if a.reads.len() + b.reads.len() + written.len() > MOST_MERGED_BUFFERS {
         return None;
     }
     // What runs in order is merged with what does so along the same axis, or with a little that is computed from it.
@@ -232,10 +230,9 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
             if u.op() != Op::Load {
                 continue;
             }
-            if let Some((_, index, value)) = a.stores.iter().find(|s| s.0 == loaded(&u)) {
-                if u.src()[0].src()[1] != *index || u.src()[0].src().len() > 2 {
-                    return None;
-                }
+            if a.writes().any(|n| n == loaded(&u)) {
+                let same = |s: &&(usize, UOp, UOp)| s.0 == loaded(&u) && u.src()[0].src()[1] == s.1;
+                let (_, _, value) = a.stores.iter().find(same).filter(|_| u.src()[0].src().len() == 2)?;
                 inline.insert(u.clone(), value.clone());
             }
         }
@@ -246,7 +243,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     let mut stores = a.stores.clone();
     stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group { device, ranges, len: a.len, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    let mut g = Group { device, ranges, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new() };
     g.refresh();
     Some(g)
 }
@@ -310,11 +307,11 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
     })
 }
 
-/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
-pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
+/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot. `len` says how many elements a buffer has.
+pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
-        let len = g.len;
+        let len = len(*number);
         let buffer = UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") });
         let mask = g.update.iter().filter(|inside| !inside.is_int(1)).cloned();
         let place = [buffer, index.clone()].into_iter().chain(mask).collect::<Src>();
@@ -326,7 +323,8 @@ pub fn finish(g: &Group) -> (UOp, Vec<usize>) {
     let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());
     let order = sink.toposort();
     // Slots: what is written, then what is only read, in the order of use.
-    let mut slots: Vec<usize> = g.writes().collect();
+    let mut slots: Vec<usize> = Vec::new();
+    g.writes().for_each(|n| if !slots.contains(&n) { slots.push(n) });
     let mut map = numbers(&sink, &order);
     for u in order.iter().filter(|u| u.op() == Op::Param) {
         let Arg::Param { slot: number, len, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };

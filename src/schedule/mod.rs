@@ -4,6 +4,7 @@
 //! the first serves all others from a cache.
 
 mod cache;
+mod cat;
 mod cost;
 mod indexed;
 mod kernels;
@@ -240,7 +241,7 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
     let wide = devices.iter().map(|d| room(d).wide).max().unwrap_or(0);
-    let outputs = bridged(prepare::prepare(&parts, wide), &devices);
+    let outputs = bridged(cat::decide(prepare::prepare(&parts, wide)), &devices);
     let preparing = lap();
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, &devices);
@@ -312,7 +313,8 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         Some(info) if info.role == UNPLACED => info.len * info.dtype.itemsize(),
         _ => 0,
     };
-    let steps = order::steps(&groups, &ranged, &taken, &between, &device_of, &loops);
+    let len_of = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len);
+    let steps = order::steps(&groups, &ranged, &taken, &order::Sizes { bytes: &between, len: &len_of }, &device_of, &loops);
     let (buffers, Places { arenas, memory, .. }) = place(&steps, buffers, &|d| room(d).bytes);
     let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
     Plan { steps, buffers, outputs, layouts, arenas, memory, times: [preparing, ranging, grouping, lap()] }

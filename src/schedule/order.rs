@@ -61,19 +61,31 @@ impl<'a> Graph<'a> {
         let copies = ranged.copies.iter().map(|&(to, from, start)| Unit::Copy { to, from, start });
         let units: Vec<Unit> = groups.iter().map(Unit::Group).chain(copies).chain(ranged.customs.iter().map(Unit::Custom)).collect();
         // Who makes a buffer, and who writes it last: updates come between that and all readers.
-        let mut maker: FxHashMap<usize, usize> = taken.iter().map(|t| (t.input, t.writer)).collect();
-        let mut writer: FxHashMap<usize, usize> = FxHashMap::default();
+        // Several may make parts of one.
+        let mut maker: FxHashMap<usize, Vec<usize>> = taken.iter().map(|t| (t.input, vec![t.writer])).collect();
         for (i, u) in units.iter().enumerate() {
-            maker.extend(u.makes().into_iter().map(|n| (n, i)));
+            let made: BTreeSet<usize> = u.makes().into_iter().collect();
+            made.into_iter().for_each(|n| {
+                let all = maker.entry(n).or_default();
+                if !all.contains(&i) {
+                    all.push(i);
+                }
+            });
         }
-        writer.extend(&maker);
+        let mut updater: FxHashMap<usize, usize> = FxHashMap::default();
         for (i, u) in units.iter().enumerate().filter(|(_, u)| u.makes().is_empty()) {
-            writer.extend(u.writes().into_iter().map(|n| (n, i)));
+            updater.extend(u.writes().into_iter().map(|n| (n, i)));
         }
+        let writers = |i: usize, n: usize| -> Vec<usize> {
+            match updater.get(&n) {
+                Some(&w) if w != i => vec![w],
+                _ => maker.get(&n).into_iter().flatten().copied().filter(|w| *w != i).collect(),
+            }
+        };
         let reads_old = |i: usize, n: usize| taken.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i));
         let needs = |(i, u): (usize, &Unit)| {
             let new = u.reads().into_iter().filter(|n| !matches!(u, Unit::Group(_)) || !reads_old(i, *n));
-            new.filter_map(|n| writer.get(&n).filter(|w| **w != i).or_else(|| maker.get(&n))).copied().filter(|w| *w != i).collect()
+            new.flat_map(|n| writers(i, n)).collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
         for t in taken {
@@ -179,21 +191,29 @@ fn sequence<'a>(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver], byt
     order.into_iter().filter_map(|i| units[i].take()).collect()
 }
 
-/// The steps of a plan, where `bytes` are those of values between them. `loops` has those of each loop.
+/// How large buffers are, by number.
+pub struct Sizes<'a> {
+    /// Bytes of an intermediate; 0 of all else.
+    pub bytes: &'a dyn Fn(usize) -> usize,
+    /// Elements.
+    pub len: &'a dyn Fn(usize) -> usize,
+}
+
+/// The steps of a plan. `loops` has those of each loop.
 pub fn steps(
     groups: &[Group],
     ranged: &Ranged,
     taken: &[TakeOver],
-    bytes: &dyn Fn(usize) -> usize,
+    sizes: &Sizes,
     device_of: &dyn Fn(&UOp) -> DeviceName,
     loops: &FxHashMap<u64, Vec<Step>>,
 ) -> Vec<Step> {
-    let units = sequence(groups, ranged, taken, bytes);
+    let units = sequence(groups, ranged, taken, sizes.bytes);
     // The layers of a model are often the same kernels.
     let mut joined: FxHashMap<UOp, UOp> = FxHashMap::default();
     let step = |u: Unit| match u {
         Unit::Group(g) => {
-            let (ast, buffers) = kernels::finish(g);
+            let (ast, buffers) = kernels::finish(g, sizes.len);
             let ast = joined.entry(ast).or_insert_with_key(kernels::joined).clone();
             vec![Step::Kernel { ast, buffers, device: g.device.clone() }]
         }

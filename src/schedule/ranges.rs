@@ -6,7 +6,7 @@
 //! model says is cheaper. Then the expressions are built from inputs to outputs.
 
 use super::sums::shorten;
-use super::{cost, scan, scatter};
+use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{IndexExpr, movement_index};
@@ -251,7 +251,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     for u in &order {
         match u.op() {
             Op::Contiguous if home(u).0 == *u => drop(forced.insert(u.id())),
-            Op::Scan | Op::Scatter => drop(forced.insert(u.id())),
+            Op::Scan | Op::Scatter | Op::Cat => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
                 forced.insert(home(&u.src()[0]).0.id());
@@ -323,7 +323,10 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
         } else {
             demands.to_vec()
         };
-        if u.op() == Op::Scatter {
+        if u.op() == Op::Cat {
+            evals = cat::propagate(u, &mut walk);
+            outputs_of_kernel.extend(u.src().iter().map(|s| s.numel() as f64));
+        } else if u.op() == Op::Scatter {
             scatter::propagate(u, &mut evals, &mut walk);
             outputs_of_kernel.push(u.src()[1].numel() as f64);
         } else {
@@ -522,6 +525,12 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
             let operands = [operand(0, 0, 0), operand(1, 1, 0), operand(2, 1, 1)];
             out.stored.extend(scatter::stored(u, number, &buffer, evals, operands));
             buffers.insert(u.id(), buffer);
+            out.numbers.insert(u.id(), number);
+        } else if let (Op::Cat, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
+            let number = next(&mut out);
+            let operand = |i: usize, d: &Demand| values[&(u.src()[i].id(), d.operands[0])].clone();
+            out.stored.extend(cat::stored(u, number, evals, operand));
+            buffers.insert(u.id(), placeholder(u, number));
             out.numbers.insert(u.id(), number);
         } else if let Some(evals) = evaluated.get(&u.id()) {
             for (k, d) in evals.iter().enumerate() {

@@ -33,10 +33,11 @@ pub fn take_over(
         let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b))
             if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
         let Some(writer) = groups.iter().position(|g| g.writes().any(|n| n == number)) else { continue };
+        let in_parts = groups.iter().flat_map(|g| g.stores.iter().filter(|_| g.update.is_none())).filter(|s| s.0 == number).count() > 1;
         // An input that is itself an output keeps its content, and so does one that a copy or a kernel of the user's reads.
         let wanted = numbers.contains(&Some(input)) || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
         let twice = taken.iter().any(|t| t.input == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1;
-        if !fits || wanted || twice || !reads_in_step(&groups[writer], number, input) {
+        if !fits || wanted || twice || in_parts || !reads_in_step(&groups[writer], number, input) {
             continue;
         }
         // A group that reads both the old and the new content would find them in one place.

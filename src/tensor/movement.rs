@@ -1,11 +1,18 @@
-//! Other shapes of the same elements. Every method becomes some of the six movement ops; `cat` alone adds arithmetic, to choose between inputs.
+//! Other shapes of the same elements. Every method becomes some of the six movement ops, and `cat` an op of its own.
 
-use super::broadcast::{Operand, promoted};
+use super::broadcast::{Operand, common_device, promoted};
 use super::conv::{Window, windows};
 use super::create::iota;
 use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
+use crate::ir::UOp;
 use crate::shape::{Dims, Movement, Ranges};
+
+/// Tensors of one dtype, one after the other along an axis.
+fn along(parts: &[Tensor], axis: usize) -> Result<Tensor> {
+    let device = common_device("cat", &parts.iter().map(Operand::from).collect::<Vec<_>>())?;
+    Ok(Tensor::new_inner(UOp::cat(parts.iter().map(Tensor::uop).collect(), axis), device, None))
+}
 
 impl Tensor {
     fallible! {
@@ -225,6 +232,11 @@ impl Tensor {
                 }
             }
             let dtype = promoted(&tensors.iter().map(Operand::from).collect::<Vec<_>>());
+            let parts = tensors.iter().map(|t| t.try_cast(dtype)).collect::<Result<Vec<_>>>()?;
+            if parts.iter().all(|t| t.uop().extents().is_empty()) {
+                return along(&parts, at);
+            }
+            // Beside an axis that ends at a variable each element is chosen from the operands.
             let total: usize = tensors.iter().map(|t| t.dims()[at]).sum();
             let place = iota(total).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
             let mut joined: Option<Tensor> = None;

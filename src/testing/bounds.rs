@@ -80,7 +80,8 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
         (Op::Gather, _) => super::indexed::gather(u, src),
         (Op::Scatter, _) => super::indexed::scatter(u, src),
         (Op::Contiguous | Op::Copy, _) | (Op::Shards, Arg::Shards { axis: None, .. }) => src[0].bounds.clone(),
-        (Op::Shards, _) => joined(u, src),
+        (Op::Scan, Arg::Reduce { fold, axes }) => scan(src[0], *fold, axes[0], value.dtype),
+        (Op::Shards | Op::Cat, _) => joined(u, src),
         (op, _) if op.is(Group::Mark) => src[0].bounds.clone(),
         (_, Arg::Movement(_)) => moved(u, src[0]),
         _ => elementwise(u, src, &value),
@@ -93,6 +94,7 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
     let rounded_product = match u.op() {
         Op::Mul => is_rounded(src, &value),
         Op::Contiguous | Op::Copy => src[0].rounded_product,
+        Op::Cat => src.iter().any(|s| s.rounded_product),
         op => (op.is(Group::Mark) || op.is(Group::Movement)) && src[0].rounded_product,
     };
     let narrow = match u.op() {
@@ -337,6 +339,16 @@ fn reduce(x: &Traced, fold: Fold, axes: &[usize], value: &Value) -> Vec<Bound> {
         rows[place].push(i);
     }
     rows.iter().map(|row| reduced(x, fold, row, value.dtype)).collect()
+}
+
+/// Each element is a fold of all up to it.
+fn scan(x: &Traced, fold: Fold, axis: usize, dtype: DType) -> Vec<Bound> {
+    let (n, inner) = (x.value.shape[axis], x.value.shape[axis + 1..].iter().product::<usize>());
+    let row = |i: usize| {
+        let place = i / inner % n;
+        (0..=place).map(|k| i - (place - k) * inner).collect::<Vec<usize>>()
+    };
+    (0..x.value.data.len()).map(|i| reduced(x, fold, &row(i), dtype)).collect()
 }
 
 fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {

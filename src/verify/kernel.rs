@@ -34,6 +34,14 @@ fn check(root: &UOp) -> Verdict {
         };
         rule(first, "a number belongs to one range, one slot or one local memory", &u)?;
     }
+    // Checked here, because a node does not know what closes its ranges.
+    for s in root.src().iter().filter(|s| s.op() == Op::Store) {
+        let last = s.src()[2..].iter().rfind(|r| r.op() == Op::Range);
+        let in_order = s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+        let order = if in_order { s.src()[1].toposort() } else { Vec::new() };
+        let inner = order.iter().filter(|u| u.op() == Op::Scan).all(|u| Some(&u.src()[1]) == last);
+        rule(inner, "the range of a scan is the innermost that its store closes", s)?;
+    }
     for s in root.src() {
         if let Some(id) = s.ranges().iter().next() {
             return Err(broken(&format!("every range is closed by a store or a reduce above its users (range {id} is not)"), s));

@@ -113,6 +113,23 @@ fn check_op(op: Op) -> bool {
                 }
             }
         }
+        Op::Scan => {
+            for fold in [Fold::Add, Fold::Mul, Fold::Max, Fold::Min] {
+                // Rows of one block of the gradient, and of several with a rest.
+                for (axis, shape) in [(1, vec![2, 3, 2]), (0, vec![5, 2]), (1, vec![1, 35])] {
+                    let f = |x: &[Tensor]| graph(&x[0], |u| u.scanned(fold, axis)).square();
+                    check(&format!("Scan {fold:?} {axis} {shape:?}"), &f, &[(numbers(shape.iter().product(), 3), shape)]);
+                }
+            }
+            // Zeros in a running product.
+            let mut holes = numbers(6, 2);
+            (holes[1], holes[4]) = (0.0, 0.0);
+            check("Scan Mul of zeros", &|x| graph(&x[0], |u| u.scanned(Fold::Mul, 0)).square(), &[(holes, vec![6])]);
+        }
+        Op::Cat => {
+            let f = |x: &[Tensor]| graph(&x[0], |u| UOp::cat([u.clone(), x[1].uop(), u.clone()].to_src(), 1)).square();
+            check(&name, &f, &[six(1), (numbers(4, 2), vec![2, 2])]);
+        }
         Op::Gather => {
             let index = Tensor::new([[2, 0], [2, -1], [1, 3], [0, 2]]);
             for (axis, index) in [(0, index.clone()), (1, index.t())] {

@@ -3,6 +3,7 @@
 mod api;
 mod broadcast;
 mod callify;
+mod cat;
 mod conv;
 mod create;
 mod display;

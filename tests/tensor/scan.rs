@@ -111,3 +111,161 @@ fn gradients_of_scans() {
     let sum: f64 = noise(200).iter().map(|&v| (v as f64).exp()).sum();
     close(&g, &noise(200).iter().map(|&v| (v as f64).exp() / sum).collect::<Vec<_>>(), 1e-5);
 }
+
+/// A plain running extreme with the place of it: the last of equals, and NaN wins.
+fn best(x: &[f32], least: bool) -> (Vec<f32>, Vec<i32>) {
+    let (mut value, mut place) = (if least { f32::INFINITY } else { f32::NEG_INFINITY }, 0);
+    let step = |(i, &v): (usize, &f32)| {
+        let wins = if least { v <= value } else { v >= value };
+        if v.is_nan() || (!value.is_nan() && wins) {
+            (value, place) = (v, i as i32);
+        }
+        (value, place)
+    };
+    x.iter().enumerate().map(step).unzip()
+}
+
+#[test]
+fn extremes_of_every_dtype() {
+    // Ties, both zeros, infinities and NaN; a length of several blocks, with a rest.
+    for n in [1usize, 7, 300, 2100] {
+        let special = [0.0, -0.0, 1.5, -2.0, f32::INFINITY, f32::NEG_INFINITY];
+        let mut x: Vec<f32> = (0..n).map(|i| special[(i * 31 + i / 7) % if i < n / 2 { 4 } else { 6 }]).collect();
+        if n == 300 {
+            (x[120], x[200]) = (f32::NAN, f32::NAN);
+        }
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+            let t = Tensor::from_vec(x.clone(), [n]).cast(dtype);
+            for least in [false, true] {
+                let (values, places) = if least { t.cummin(0) } else { t.cummax(0) };
+                let (v, p) = best(&x, least);
+                assert_eq!(values.dtype(), dtype);
+                close(&values.float(), &v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>(), 0.0);
+                check(&places, &[n], &p);
+            }
+        }
+    }
+    // The ends of integers.
+    let t = Tensor::new([0i64, i64::MIN, i64::MAX, i64::MAX, 5]);
+    check(&t.cummax(0).0, &[5], &[0i64, 0, i64::MAX, i64::MAX, i64::MAX]);
+    check(&t.cummin(0).1, &[5], &[0, 1, 1, 1, 1]);
+    let t = Tensor::new([0i32, i32::MIN, i32::MAX, i32::MIN]);
+    check(&t.cummin(0).0, &[4], &[0i32, i32::MIN, i32::MIN, i32::MIN]);
+    check(&t.cummax(0).1, &[4], &[0, 0, 2, 2]);
+    check(&Tensor::new([3u8, 255, 0]).cummin(0).0, &[3], &[3u8, 3, 0]);
+    check(&Tensor::new([-3i8, -128, 127]).cummax(0).0, &[3], &[-3i8, -3, 127]);
+}
+
+#[test]
+fn long_axes_in_every_place() {
+    // An odd length, so that the last block is filled; along each axis of three, and backwards.
+    let shape = [2usize, 2053, 3];
+    let x: Vec<i32> = (0..shape.iter().product::<usize>()).map(|i| (i * 7919 % 23) as i32 - 11).collect();
+    let t = Tensor::from_vec(x.clone(), shape);
+    for axis in 0..3usize {
+        let inner: usize = shape[axis + 1..].iter().product();
+        let mut expected = x.clone();
+        for i in 0..x.len() {
+            if i / inner % shape[axis] > 0 {
+                expected[i] = expected[i].wrapping_add(expected[i - inner]);
+            }
+        }
+        check(&t.cumsum(axis as isize), &shape, &expected);
+        check(&t.flip(axis as isize).flip(axis as isize).cumsum(axis as isize), &shape, &expected);
+    }
+}
+
+#[test]
+fn scans_do_work_in_proportion() {
+    // Steps of the programs, by their estimates, at ten times the length: about ten times as many.
+    let kernels = |n: usize, f: &dyn Fn(&Tensor) -> Tensor| f(&Tensor::from_vec(noise(n), [n])).schedule().unwrap().len();
+    let sum = |x: &Tensor| x.cumsum(0);
+    assert_eq!((kernels(1000, &sum), kernels(100_000, &sum)), (1, 3));
+    let best = |x: &Tensor| x.cummax(0).1;
+    assert_eq!((kernels(1000, &best), kernels(100_000, &best)), (1, 3));
+    // Rows beside each other need no blocks: one kernel, with lanes across.
+    assert_eq!(Tensor::from_vec(noise(64_000), [1000, 64]).cumsum(0).schedule().unwrap().len(), 1);
+    // A cast and a scale are made in the loop of the scan; what costs more has a kernel of its own, with lanes.
+    let x = Tensor::from_vec(noise(1000), [1000]);
+    assert_eq!((x.cumsum(0) * 2.0).schedule().unwrap().len(), 1);
+    assert_eq!(x.cumsum(0).sin().schedule().unwrap().len(), 2);
+}
+
+#[test]
+fn exact_sums_have_the_same_bits_for_any_blocks() {
+    let x: Vec<f32> = (0..5000).map(|i| (i % 13) as f32).collect();
+    let mut sum = 0.0;
+    let expected: Vec<f32> = x.iter().map(|v| { sum += v; sum }).collect();
+    check(&Tensor::from_vec(x, [5000]).cumsum(0), &[5000], &expected);
+}
+
+#[test]
+fn gradients_go_where_the_places_say() {
+    let x = Tensor::new([1f32, 3.0, 3.0, 2.0, 5.0]).as_param();
+    let (values, places) = x.cummax(0);
+    check(&places, &[5], &[0, 1, 2, 2, 4]);
+    let w = Tensor::new([1f32, 10.0, 100.0, 1000.0, 10000.0]);
+    let g = (&values * &w).sum(..).gradient(&[&x]).remove(0);
+    check(&g, &[5], &[1f32, 10.0, 1100.0, 0.0, 10000.0]);
+    // The same after values and places have been realized, apart and together, also of an argument that is computed.
+    for which in 0..4 {
+        let a = Tensor::from_vec(noise(40 * 40), [40, 40]).as_param();
+        let y = a.matmul(&a.t());
+        let (values, places) = y.cummax(1);
+        match which {
+            1 => drop(values.realize().unwrap()),
+            2 => drop(places.realize().unwrap()),
+            3 => Tensor::realize_many(&[&values, &y]).unwrap(),
+            _ => {}
+        }
+        let g = values.sum(..).gradient(&[&y]).remove(0);
+        let total = g.sum(..).item::<f32>().unwrap();
+        assert!((total - 1600.0).abs() < 0.5, "{which}: {total} of 1600 arrive");
+        let counts = g.to_vec::<f32>().unwrap();
+        let at = places.to_vec::<i32>().unwrap();
+        for (i, c) in counts.iter().enumerate() {
+            let expected = at[i / 40 * 40..(i / 40 + 1) * 40].iter().filter(|&&p| p as usize == i % 40).count();
+            assert_eq!(*c, expected as f32, "{which}: element {i}");
+        }
+    }
+    // An infinite gradient stays in its segment.
+    let w = Tensor::new([1f32, f32::INFINITY, 1.0, 1.0, 1.0]);
+    let g = (x.cummax(0).0 * w).sum(..).gradient(&[&x]).remove(0);
+    check(&g, &[5], &[1f32, f32::INFINITY, 2.0, 0.0, 1.0]);
+}
+
+#[test]
+fn gradients_of_products_beside_zeros() {
+    let n = 50;
+    let mut x = noise(n);
+    x.iter_mut().for_each(|v| *v += 1.2);
+    for zeros in [vec![], vec![20], vec![20, 31]] {
+        zeros.iter().for_each(|&z| x[z] = 0.0);
+        let t = Tensor::from_vec(x.clone(), [n]).as_param();
+        let g = t.cumprod(0).sum(..).gradient(&[&t]).remove(0).to_vec::<f32>().unwrap();
+        for (i, g) in g.iter().enumerate() {
+            // Of all products that the element is in, what it is multiplied by.
+            let mut p: f64 = x[..i].iter().map(|&v| f64::from(v)).product();
+            let mut slope = p;
+            x[i + 1..].iter().for_each(|&v| {
+                p *= f64::from(v);
+                slope += p;
+            });
+            assert!((f64::from(*g) - slope).abs() <= 1e-5 * (1.0 + slope.abs()), "{zeros:?} {i}: {g} {slope}");
+        }
+    }
+}
+
+#[test]
+fn scans_of_nothing() {
+    let none = Tensor::zeros([3, 0]);
+    for axis in [0, 1] {
+        assert_eq!(none.cumsum(axis).to_vec::<f32>().unwrap(), []);
+        assert_eq!(none.cumprod(axis).shape(), [3, 0]);
+        assert_eq!(none.cummin(axis).0.to_vec::<f32>().unwrap(), []);
+        assert_eq!(none.logcumsumexp(axis).to_vec::<f32>().unwrap(), []);
+    }
+    let p = Tensor::zeros([0]).as_param();
+    let all = p.cumsum(0) + p.cumprod(0) + p.cummax(0).0;
+    assert_eq!(all.sum(..).gradient(&[&p]).remove(0).shape(), [0]);
+}

@@ -10,7 +10,7 @@ impl Builder {
     /// Adds one op, or a few that belong together. Whatever turns out unhealthy is dropped.
     pub(super) fn grow(&mut self) {
         for _ in 0..6 {
-            let made = match self.rng.below(34) {
+            let made = match self.rng.below(36) {
                 0..=3 => self.grow_unary(),
                 4..=10 => self.grow_binary(),
                 11..=12 => self.grow_select(),
@@ -24,6 +24,8 @@ impl Builder {
                 29 => self.grow_border(),
                 30 => self.grow_fma(),
                 31..=32 => self.grow_indexed(),
+                33 => self.grow_scan(),
+                34 => self.grow_cat(),
                 _ => self.grow_bits(),
             };
             if let Some(m) = made
@@ -142,6 +144,29 @@ impl Builder {
         let (x, y) = if self.rng.once_in(2) { (x, y) } else { (y, x) };
         let uop = UOp::new(Op::Where, x.dtype(), [c.uop.clone(), x.uop.clone(), y.uop.clone()].to_src(), Arg::None);
         self.evaluate(uop, &[&c, &x, &y])
+    }
+
+    fn grow_scan(&mut self) -> Option<Made> {
+        let x = self.some(|m| !m.shape().is_empty())?;
+        let (axis, fold) = (self.rng.below(x.shape().len()), self.rng.pick(&FOLDS));
+        self.evaluate(x.uop.scanned(fold, axis), &[&x])
+    }
+
+    /// A few tensors along an axis, now and then so many that they are put together in groups.
+    fn grow_cat(&mut self) -> Option<Made> {
+        let x = self.some(|m| !m.shape().is_empty())?;
+        let axis = self.rng.below(x.shape().len());
+        let most = if self.rng.once_in(6) { 60 } else { 10 };
+        let mut parts = vec![x.clone()];
+        for _ in 0..1 + self.rng.below(most) {
+            let y = self.partner(&x)?;
+            let y = self.conform(&y, &x.shape().clone())?;
+            let start = self.rng.below(x.shape()[axis] + 1);
+            let range = |(a, &n): (usize, &usize)| if a == axis { (start, n) } else { (0, n) };
+            parts.push(self.moved(&y, Movement::shrink(x.shape().iter().enumerate().map(range)))?);
+        }
+        let uop = UOp::cat(parts.iter().map(|p| p.uop.clone()).collect(), axis);
+        self.evaluate(uop, &parts.iter().collect::<Vec<_>>())
     }
 
     fn grow_fma(&mut self) -> Option<Made> {

@@ -37,6 +37,21 @@ fn good() {
 }
 
 #[test]
+fn scans() {
+    let (out, x) = (global(0, 12, DType::F32), global(1, 12, DType::F32));
+    let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Ordered));
+    let at = &(&r * 3i64) + &k;
+    let arg = || Arg::Reduce { fold: Fold::Add, axes: Default::default() };
+    let scan = |along: &UOp| node(Op::Scan, DType::F32, [load(&index(&x, &at)), along.clone()].to_src(), arg());
+    kernel(&sink(store(&index(&out, &at), &scan(&k), &[r.clone(), k.clone()]))).unwrap();
+    // Its accumulator starts anew where its loop does, so that no other may be inside.
+    refused(kernel(&sink(store(&index(&out, &at), &scan(&k), &[k.clone(), r.clone()]))), "the innermost");
+    refused(kernel(&sink(store(&index(&out, &at), &scan(&r), &[k.clone(), r.clone()]))), "along one ordered range");
+    let bare = node(Op::Scan, DType::F32, [load(&index(&x, &at))].to_src(), arg());
+    refused(kernel(&sink(store(&index(&out, &at), &bare, &[r, k]))), "along one ordered range");
+}
+
+#[test]
 fn ranges() {
     let (out, x) = (global(0, 4, DType::F32), global(1, 12, DType::F32));
     let r = loops(4);

@@ -70,6 +70,10 @@ fn shapes() {
     refused(tensor(&reduce(&square, &[1, 0])), "ascend");
     refused(tensor(&reduce(&square, &[0, 0])), "ascend");
     refused(tensor(&raw(Op::Reduce, DType::F32, &[&x])), "a fold and axes");
+    refused(tensor(&raw(Op::Scan, DType::F32, &[&x])), "a fold and an axis");
+    refused(tensor(&x.scanned(Fold::Add, 7)), "one of its operand");
+    refused(tensor(&raw(Op::Cat, DType::F32, &[&x, &x])), "a cat has an axis");
+    refused(tensor(&UOp::cat([x.clone(), x.cast(DType::F16)].to_src(), 0)), "have its dtype");
 }
 
 #[test]

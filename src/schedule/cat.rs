@@ -1,0 +1,140 @@
+//! Concatenation. In comes a `Cat` of n tensors; out come n stores into slices of one buffer, O(output) in all, or a choice for each element, which
+//! fuses into its user and is O(n · output).
+//!
+//! Before: `Cat(a[2, m], b[3, m]) {axis=0}`. After, as stores:
+//!
+//! ```text
+//! for i in 2, j in m:  out[i, j]     = a[i, j]
+//! for i in 3, j in m:  out[i + 2, j] = b[i, j]
+//! ```
+//!
+//! Stores with equal loops share kernels (`kernels`). Many tensors are first put together in groups of as many as fit in a kernel: the kernels of
+//! the groups are the same, so that they are compiled once, where n stores at n places would be as many kernels as there are groups.
+
+use super::ranges::{Demand, Indices, Stored, Walk, flat, home};
+use super::sums::shorten;
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
+use crate::shape::{Dims, Movement};
+use crate::symbolic::simplify;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Operands up to which a choice is cheaper than a trip through memory (`cost::STORE`), where one user reads the result.
+const FUSED: usize = 8;
+/// Operands up to which every user chooses.
+const FEW: usize = 3;
+/// Elements below which a launch takes longer than the choices between a few operands.
+const SMALL: usize = 1 << 14;
+/// Operands that are put together by one kernel.
+const GROUP: usize = 28;
+/// Bytes from which on a second copy costs more than compiling kernels that differ in where they write.
+const LARGE: usize = 1 << 20;
+
+/// The axis of a cat.
+fn axis(u: &UOp) -> usize {
+    match u.arg() {
+        Arg::Cat { axis } => *axis,
+        _ => panic!("not a cat: {u:?}"),
+    }
+}
+
+/// Decides for every cat how it is made: what is still a `Cat` after this is stored.
+pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
+    let order = toposort(&outputs);
+    if !order.iter().any(|u| u.op() == Op::Cat) {
+        return outputs;
+    }
+    let mut users: FxHashMap<u64, usize> = FxHashMap::default();
+    order.iter().flat_map(|u| u.src()).for_each(|s| *users.entry(s.id()).or_default() += 1);
+    let in_memory = |u: &&UOp| matches!(u.op(), Op::Contiguous | Op::Copy | Op::Kernel | Op::Cat | Op::Scan | Op::Scatter);
+    let stored: FxHashSet<u64> =
+        outputs.iter().chain(order.iter().filter(in_memory).flat_map(|u| u.src())).map(|u| home(u).0.id()).collect();
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &order {
+        let mut new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
+        if u.op() == Op::Cat && u.numel() > 0 {
+            let parts: Src = new.src().iter().filter(|s| s.numel() > 0).cloned().collect();
+            let few = if stored.contains(&u.id()) && u.numel() >= SMALL { 1 } else { FEW };
+            let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
+            new = match parts.len() {
+                n if n <= few || (n <= FUSED && once) => choice(&parts, axis(u)),
+                n if n > GROUP && u.numel() * u.dtype().itemsize() < LARGE => in_groups(parts, axis(u)),
+                _ => UOp::cat(parts, axis(u)),
+            };
+        }
+        // A cat is in memory, in row-major order.
+        if let (Op::Contiguous, Arg::None) = (u.op(), u.arg()) {
+            let x = &new.src()[0];
+            let base = x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
+            if base.is_some_and(|b| b.op() == Op::Cat) {
+                new = x.clone();
+            }
+        }
+        done.insert(u.id(), new);
+    }
+    outputs.iter().map(|o| done[&o.id()].clone()).collect()
+}
+
+/// Each element chosen from the operands, by its place along the axis. A choice keeps every bit, where a sum with zeros would turn -0 into 0.
+fn choice(parts: &[UOp], axis: usize) -> UOp {
+    let total: usize = parts.iter().map(|p| p.shape()[axis]).sum();
+    let shape: Dims = parts[0].shape().iter().enumerate().map(|(a, &n)| if a == axis { total } else { n }).collect();
+    let along: Dims = (0..shape.len()).map(|a| if a == axis { total } else { 1 }).collect();
+    let dtype = if i32::try_from(total).is_ok() { DType::I32 } else { DType::I64 };
+    let place = UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: total });
+    let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(shape));
+    let (mut joined, mut end): (Option<UOp>, usize) = (None, 0);
+    for p in parts {
+        let (before, after) = (end, total - end - p.shape()[axis]);
+        end += p.shape()[axis];
+        let padded = p.moved(Movement::pad((0..p.shape().len()).map(|a| if a == axis { (before, after) } else { (0, 0) })));
+        joined = Some(match joined {
+            None => padded,
+            Some(left) => place.lt(before as i64).select(&left, &padded),
+        });
+    }
+    joined.expect("a cat has an operand")
+}
+
+/// A cat of cats of as many operands as fit in a kernel.
+fn in_groups(mut parts: Src, axis: usize) -> UOp {
+    while parts.len() > GROUP {
+        parts = parts.chunks(GROUP).map(|group| UOp::cat(group.iter().cloned().collect(), axis)).collect();
+    }
+    UOp::cat(parts, axis)
+}
+
+/// An evaluation of each operand, over its own axes, by a kernel of its own. One without elements has no use.
+pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Demand> {
+    let part = |x: &UOp| {
+        let mut ranges = Vec::new();
+        let at: Indices = (0..x.shape().len())
+            .map(|axis| {
+                if x.shape()[axis] == 1 {
+                    return UOp::int(0);
+                }
+                ranges.push(walk.range(x, axis, AxisKind::Global));
+                ranges[ranges.len() - 1].clone()
+            })
+            .collect();
+        let mut d = walk.own(at, &ranges, x.numel());
+        let k = walk.demand_at(x, &d);
+        d.operands.push(k);
+        d
+    };
+    u.src().iter().map(part).collect()
+}
+
+/// The stores into slices. `operand` gives the value of an operand at an evaluation.
+pub(super) fn stored(u: &UOp, number: usize, evals: &[Demand], operand: impl Fn(usize, &Demand) -> UOp) -> Vec<Stored> {
+    let (axis, mut start) = (axis(u), 0);
+    let mut list = Vec::with_capacity(evals.len());
+    for (i, d) in evals.iter().enumerate() {
+        let mut at = d.at.clone();
+        at[axis] = simplify(&(&at[axis] + start));
+        start += u.src()[i].shape()[axis] as i64;
+        let (value, index) = (shorten(&operand(i, d)), flat(&at, u.shape()));
+        list.push(Stored { node: u.clone(), number, ranges: d.loops.to_vec(), value, index, update: None });
+    }
+    list
+}
