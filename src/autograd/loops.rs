@@ -10,7 +10,7 @@
 use super::{gradients_of, spread, zeros};
 use crate::error::Result;
 use crate::ir::{
-    Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, param_of, substitute_all, toposort, toposort_until,
+    Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, substitute_all, toposort, toposort_until, unshaped,
 };
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -59,7 +59,7 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for j in l.carries..l.body.src().len() {
         let value = &l.body.src()[j];
-        if !map.contains_key(value) && param_of(value).op() != Op::Param {
+        if !map.contains_key(value) && unshaped(value).op() != Op::Param {
             let inner = argument(value, value.shape(), &device);
             map.insert(value.clone(), inner.clone());
             stacks.push(Stacked { inner, outer: output(u, j) });
@@ -72,10 +72,10 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
         let flat: Dims = smallvec::smallvec![p.numel()];
         if i < l.carries || l.is_element(i) {
             let inner = argument(p, &flat, &device);
-            map.insert(p.clone(), param_of(&inner).clone());
+            map.insert(p.clone(), unshaped(&inner).clone());
             let outer = if i < l.carries { before(u, i) } else { u.src()[i].clone() };
             let outer = outer.moved(Movement::Reshape(smallvec::smallvec![l.count, p.numel()]));
-            stacks.push(Stacked { inner: param_of(&inner).clone(), outer });
+            stacks.push(Stacked { inner: unshaped(&inner).clone(), outer });
         } else {
             let capture = u.src()[i].moved(Movement::Reshape(flat));
             map.insert(p.clone(), capture.clone());
@@ -93,16 +93,16 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
     };
     let carries: Vec<(UOp, UOp, UOp)> = carried.iter().zip(&cotangents).map(carry).collect();
     let sums: Vec<usize> = targets.iter().copied().filter(|i| *i >= l.carries).collect();
-    let known: FxHashSet<u64> = stacks.iter().map(|s| param_of(&s.inner).id()).chain(fixed.iter().map(|f| f.0.id())).collect();
+    let known: FxHashSet<u64> = stacks.iter().map(|s| unshaped(&s.inner).id()).chain(fixed.iter().map(|f| f.0.id())).collect();
     let used = |i: usize| if l.is_element(i) { Use::Stack } else { Use::Sum };
     let kept = cut(&cotangents, &known, sums.iter().map(|&i| (of[&i].clone(), used(i))).collect());
     // Of what the runs could read, they read what they need.
     let needed: FxHashSet<u64> = toposort(carries.iter().map(|c| &c.2).chain(&kept)).iter().map(UOp::id).collect();
     let elements: Vec<(UOp, UOp)> =
-        stacks.iter().filter(|s| needed.contains(&param_of(&s.inner).id())).map(|s| (s.inner.clone(), s.outer.clone())).collect();
+        stacks.iter().filter(|s| needed.contains(&unshaped(&s.inner).id())).map(|s| (s.inner.clone(), s.outer.clone())).collect();
     let made =
         Body { carries: &carries, elements: &elements, stacked: &kept, count: l.count, reverse: !l.reverse, device: &device }.build();
-    let mut all: Vec<(UOp, UOp)> = stacks.iter().map(|s| (param_of(&s.inner).clone(), flat_stack(&s.outer, l.count))).collect();
+    let mut all: Vec<(UOp, UOp)> = stacks.iter().map(|s| (unshaped(&s.inner).clone(), flat_stack(&s.outer, l.count))).collect();
     all.extend(kept.iter().zip(&made.stacked).map(|(k, &i)| (k.clone(), made.output(i))));
     let mut batch = Batch::new(l.count, &all, &fixed);
     let part = |i: usize| {
@@ -147,7 +147,7 @@ enum Use {
 /// product only its factors.
 fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> Vec<UOp> {
     let order = toposort_until(values.iter().map(|v| &v.0), |u| known.contains(&u.id()));
-    let carried: FxHashSet<u64> = cotangents.iter().map(|c| param_of(c).id()).collect();
+    let carried: FxHashSet<u64> = cotangents.iter().map(|c| unshaped(c).id()).collect();
     let mut inside: FxHashSet<u64> = FxHashSet::default();
     for u in order.iter().filter(|u| !known.contains(&u.id())) {
         if carried.contains(&u.id()) || u.src().iter().any(|s| inside.contains(&s.id())) {

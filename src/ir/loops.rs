@@ -93,9 +93,9 @@ pub(crate) fn output(node: &UOp, i: usize) -> UOp {
     UOp::new(Op::Output, dtype, [node.clone()].to_src(), Arg::Output(i))
 }
 
-/// The `Param` of an argument under reshapes.
-pub(crate) fn param_of(argument: &UOp) -> &UOp {
-    let mut u = argument;
+/// The node under reshapes: of an argument its `Param`.
+pub(crate) fn unshaped(u: &UOp) -> &UOp {
+    let mut u = u;
     while u.op() == Op::Reshape {
         u = &u.src()[0];
     }
@@ -135,7 +135,7 @@ impl Body<'_> {
             add(after, &mut outputs);
         }
         let arguments: FxHashSet<u64> =
-            self.carries.iter().map(|c| &c.0).chain(self.elements.iter().map(|e| &e.0)).map(|a| param_of(a).id()).collect();
+            self.carries.iter().map(|c| &c.0).chain(self.elements.iter().map(|e| &e.0)).map(|a| unshaped(a).id()).collect();
         let order = toposort(&outputs);
         let mut inside: FxHashSet<u64> = FxHashSet::default();
         for u in &order {
@@ -152,8 +152,8 @@ impl Body<'_> {
         src.extend(self.elements.iter().map(|e| placed(&e.1, self.device)));
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (slot, a) in self.carries.iter().map(|c| &c.0).chain(self.elements.iter().map(|e| &e.0)).enumerate() {
-            let p = param_of(a);
-            map.insert(p.clone(), param_of(&param(slot, p.dtype(), &smallvec::smallvec![p.numel()], self.device)).clone());
+            let p = unshaped(a);
+            map.insert(p.clone(), unshaped(&param(slot, p.dtype(), &smallvec::smallvec![p.numel()], self.device)).clone());
         }
         for c in captures {
             map.insert(c.clone(), param(src.len(), c.dtype(), c.shape(), self.device));
@@ -206,7 +206,9 @@ pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
     let at = if l.reverse { n as i64 - 1 } else { 0 };
     let column: Dims = (0..stack.len()).map(|a| if a == 0 { n } else { 1 }).collect();
     let is_first = place.equals(at).moved(Movement::Reshape(column)).moved(Movement::Expand(stack));
-    is_first.select(spread, &shifted)
+    // Stored, so that a product that reads it has no mask.
+    let before = is_first.select(spread, &shifted);
+    UOp::new(Op::Contiguous, before.dtype(), [before].to_src(), Arg::None)
 }
 
 /// A graph for one run as a graph for all of them: every value has one more axis, the first, with a step for each run.
@@ -285,7 +287,9 @@ impl Batch {
 
     /// The sum of a node over all runs.
     pub(crate) fn sum(&mut self, root: &UOp) -> UOp {
-        let shape = root.shape().clone();
-        self.stack(root).reduced(Fold::Add, [0]).moved(Movement::Reshape(shape))
+        // In the shape that it was computed in, whose axes have loops of their own.
+        let base = unshaped(root);
+        let sum = self.stack(base).reduced(Fold::Add, [0]);
+        sum.moved(Movement::Reshape(root.shape().clone()))
     }
 }

@@ -27,7 +27,7 @@ pub use doc::doc_table;
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
 pub use loops::Loop;
-pub(crate) use loops::{Batch, Body, before, output, param, param_of};
+pub(crate) use loops::{Batch, Body, before, output, param, unshaped};
 pub use materialize::Rounding;
 pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};

@@ -324,7 +324,11 @@ pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let order = sink.toposort();
     // Slots: what is written, then what is only read, in the order of use.
     let mut slots: Vec<usize> = Vec::new();
-    g.writes().for_each(|n| if !slots.contains(&n) { slots.push(n) });
+    g.writes().for_each(|n| {
+        if !slots.contains(&n) {
+            slots.push(n)
+        }
+    });
     let mut map = numbers(&sink, &order);
     for u in order.iter().filter(|u| u.op() == Op::Param) {
         let Arg::Param { slot: number, len, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };

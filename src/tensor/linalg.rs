@@ -1,12 +1,12 @@
-//! Factors of matrices over the last two axes; the axes before them are batches. The loops run over columns while the graph is built, so these are for matrices of
-//! dozens of columns, not thousands. Narrow floats are computed in `f32`.
+//! Factors of matrices over the last two axes; the axes before them are batches. Each is a loop over columns in the graph, with kernels over the whole matrix, so these
+//! are for matrices of dozens or hundreds of columns, not thousands. Narrow floats are computed in `f32`.
 
 use super::create::iota;
 use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 
 /// Rows and columns, and the axes before them.
 pub(super) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
@@ -26,83 +26,128 @@ fn sum(op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {
     x.fold(op, Fold::Add, &keepdim(axis))
 }
 
-/// Householder's reflections, each of which makes one column zero below the diagonal.
+/// Householder's reflections, each of which makes one column zero below the diagonal: a loop over the columns. The reflections of the matrix and of a unit matrix beside
+/// it are one.
 fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
-    let (mut q, mut r) = (unit(a, &lead, m)?, a.clone());
+    let (rows, last) = (lead.len(), lead.len() + 1);
+    let both = Tensor::try_cat(&[a.clone(), unit(a, &lead, m)?], -1)?;
     let row = iota(m).try_unsqueeze(-1)?;
-    for j in 0..k.min(m.saturating_sub(1)) {
-        let column = r.slice_axis(lead.len() + 1, j, j + 1)?;
+    let columns = iota(k.min(m.saturating_sub(1)));
+    let (mut last_carry, _) = Tensor::scan_in(op, false, &[&both], &[&columns], |carry, j| {
+        let (x, j) = (&carry[0], &j[0]);
+        let column = sum(op, &iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
         let rest = sum(op, &below.square(), -2)?;
         // A column that is zero there already stays as it is, and so does the sign of its diagonal, as in LAPACK.
         let some = rest.try_gt(0)?;
-        let head = column.slice_axis(lead.len(), j, j + 1)?;
+        let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;
         let v = row.try_eq(j)?.try_where_(&top, below)?;
         let scale = some.try_where_(2.0 / some.try_where_(top.square().try_add(&rest)?, 1.0)?, 0.0)?;
-        let down = sum(op, &v.try_mul(&r)?, -2)?;
-        r = r.try_sub(v.try_mul(down.try_mul(&scale)?)?)?.contiguous();
-        let across = v.try_transpose(-1, -2)?;
-        let along = sum(op, &q.try_mul(&across)?, -1)?;
-        q = q.try_sub(along.try_mul(across)?.try_mul(scale)?)?.contiguous();
+        let v = v.contiguous();
+        let down = sum(op, &v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
+        Ok((vec![x.try_sub(v.try_mul(down)?)?], vec![]))
+    })?;
+    let both = last_carry.remove(0);
+    let (r, q) = (both.slice_axis(last, 0, n)?, both.slice_axis(last, n, n + m)?);
+    Ok((q.try_transpose(-1, -2)?.slice_axis(last, 0, k)?, r.slice_axis(rows, 0, k)?.try_triu(0)?))
+}
+
+/// The rounds of tournaments among n columns in which everyone meets everyone once: who meets whom in each round.
+struct Rounds {
+    /// For each pair of a round its two columns; in a round without a partner for someone it is the same column twice.
+    pairs: [Tensor; 2],
+    /// For each column its partner, its pair, and whether it is the second of the pair.
+    partner: Tensor,
+    pair: Tensor,
+    second: Tensor,
+}
+
+impl Rounds {
+    /// As when people sit around a table, one of them in the middle, and the table is turned (Berger, 1895).
+    fn new(n: usize, tournaments: usize) -> Result<Rounds> {
+        let (half, seats) = (n.div_ceil(2), (2 * n.div_ceil(2) - 1) as i64);
+        let turn = Tensor::arange(0, tournaments as i64 * seats, 1).try_modulo(seats)?.try_unsqueeze(-1)?;
+        let number = |n: usize| Tensor::arange(0, n as i64, 1);
+        let (k, column) = (number(half), number(n));
+        // In the middle, and where it is nobody's seat, the pair is one column.
+        let first = turn.try_add(&k)?.try_modulo(seats)?;
+        let other = turn.try_sub(&k)?.try_add(seats)?.try_modulo(seats)?;
+        let middle = if n % 2 == 0 { turn.literal(seats) } else { turn.clone() };
+        let other = k.try_eq(0)?.try_where_(&middle, other)?;
+        let after = column.try_sub(&turn)?.try_add(seats)?.try_modulo(seats)?;
+        let ahead = turn.try_sub(&column)?.try_add(seats)?.try_modulo(seats)?;
+        let is_middle = column.try_eq(seats)?;
+        let is_first = after.try_lt(half as i64)?.try_bitwise_and(&is_middle.logical_not())?;
+        let pair = is_middle.try_where_(0, is_first.try_where_(&after, &ahead)?)?;
+        let met = turn.try_add(&ahead)?.try_modulo(seats)?;
+        let met = after.try_eq(0)?.try_where_(&middle, met)?;
+        let partner = is_middle.try_where_(&turn, met)?;
+        Ok(Rounds { pairs: [first, other], partner, pair, second: is_first.logical_not() })
     }
-    Ok((q.slice_axis(lead.len() + 1, 0, k)?, r.slice_axis(lead.len(), 0, k)?.try_triu(0)?))
 }
 
-/// Columns in two halves, each of which meets the one opposite to it; one step of a tournament in which all but the first move on by one.
-fn next_round(x: &Tensor, axis: usize, half: usize) -> Result<Tensor> {
-    let part = |from: usize, to: usize| x.slice_axis(axis, from, to);
-    let h = half;
-    let parts = [part(0, 1)?, part(h, h + 1)?, part(1, h - 1)?, part(h + 1, 2 * h)?, part(h - 1, h)?];
-    Tensor::try_cat(&parts, axis as isize)
+/// Columns by their numbers.
+fn columns(op: &'static str, x: &Tensor, of: &Tensor, n: usize) -> Result<Tensor> {
+    let is = iota(n).try_eq(of.try_unsqueeze(-1)?)?;
+    x.try_unsqueeze(-2).and_then(|x| is.try_where_(x, 0.0)).and_then(|x| x.fold(op, Fold::Add, &Axes::from(-1)))
 }
 
-/// Jacobi's rotations from the right (Hestenes, 1958): columns are turned in pairs until all are orthogonal. Rows are not fewer than columns.
+/// Jacobi's rotations from the right (Hestenes, 1958): columns are turned in pairs until all are orthogonal, in a loop over rounds of pairs. Rows are not fewer than
+/// columns. What is turned is the triangle of a QR decomposition, transposed, whose columns are nearly in order, so that few rounds are enough (Drmač and
+/// Veselić, 2008).
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
-    let (lead, m, n) = matrix(op, a)?;
-    // An even number of columns, so that everyone has a partner; a column of zeros is turned by nobody.
-    let half = n.div_ceil(2);
-    let wide = 2 * half;
-    let last = lead.len() + 1;
-    let mut b = a.moved(Movement::pad((0..=last).map(|i| if i == last { (0, wide - n) } else { (0, 0) })))?;
-    let mut v = unit(a, &lead, wide)?;
-    // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of the size.
-    let sweeps = wide.ilog2() as usize + if a.dtype() == DType::F64 { 7 } else { 5 };
-    for _ in 0..if n > 1 { sweeps * (wide - 1) } else { 0 } {
-        let halves = |x: &Tensor| Ok::<_, crate::Error>((x.slice_axis(last, 0, half)?, x.slice_axis(last, half, wide)?));
-        let (x, y) = halves(&b)?;
-        let (xx, yy, xy) = (sum(op, &x.square(), -2)?, sum(op, &y.square(), -2)?, sum(op, &(&x * &y), -2)?);
-        let meet = xy.try_ne(0)?;
-        let zeta = (yy - xx).try_div(meet.try_where_(&xy * 2.0, 1.0)?)?;
-        let size = zeta.abs().try_add((zeta.square() + 1.0).sqrt())?;
-        let tangent = meet.try_where_(zeta.try_lt(0)?.try_where_(zeta.literal(-1.0), zeta.literal(1.0))?.try_div(size)?, 0.0)?;
-        let cosine = (tangent.square() + 1.0).rsqrt().contiguous();
-        let sine = (&cosine * &tangent).contiguous();
-        let turned = |m: &Tensor| {
-            let (x, y) = halves(m)?;
-            let both = [&x * &cosine - &y * &sine, &x * &sine + &y * &cosine];
-            let all = Tensor::try_cat(&both, last as isize)?;
-            Ok::<_, crate::Error>(if half > 1 { next_round(&all, last, half)? } else { all }.contiguous())
-        };
-        (b, v) = (turned(&b)?, turned(&v)?);
-    }
-    // The greatest first; the column that was added, if any, is the one that still has a share in its own row.
-    let norms = b.square().fold(op, Fold::Add, &Axes::from(-2))?;
-    let norms = if wide > n { v.slice_axis(last - 1, n, wide)?.try_squeeze(-2)?.try_gt(0.5)?.try_where_(-1.0, norms)? } else { norms };
-    let order = norms.try_argsort(-1, true)?.slice_axis(last - 1, 0, n)?.try_unsqueeze(-2)?;
-    let sorted = |x: &Tensor, rows: usize| {
-        let shape: Dims = lead.iter().copied().chain([rows, n]).collect();
-        x.slice_axis(last - 1, 0, rows)?.try_gather(-1, &order.try_expand(&shape)?)
+    let (lead, _, n) = matrix(op, a)?;
+    let (rows, last) = (lead.len(), lead.len() + 1);
+    let by_norm = |x: &Tensor| x.square().fold(op, Fold::Add, &Axes::from(-2))?.try_argsort(-1, true);
+    let pick = |x: &Tensor, order: &Tensor| {
+        let shape: Dims = x.dims();
+        x.try_gather(-1, &order.try_unsqueeze(-2)?.try_expand(&shape)?)
     };
-    let (b, v) = (sorted(&b, m)?.contiguous(), sorted(&v, n)?);
+    let order = by_norm(a)?.contiguous();
+    let (q, r) = qr(op, &pick(a, &order)?.contiguous())?;
+    let mut both = Tensor::try_cat(&[r.try_transpose(-1, -2)?, unit(a, &lead, n)?], rows as isize)?.contiguous();
+    if n > 1 {
+        // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of the size.
+        let tournaments = n.next_power_of_two().ilog2() as usize + if a.dtype() == DType::F64 { 6 } else { 4 };
+        let Rounds { pairs: [x, y], partner, pair, second } = Rounds::new(n, tournaments)?;
+        let (mut turned, _) = Tensor::scan_in(op, false, &[&both], &[&x, &y, &partner, &pair, &second], |carry, round| {
+            let [x, y, partner, pair, second] = round else { unreachable!("as many elements as were given") };
+            let all = &carry[0];
+            let top = all.slice_axis(rows, 0, n)?;
+            let apart = x.try_ne(y)?;
+            let (x, y) = (columns(op, &top, x, n)?, columns(op, &top, y, n)?);
+            let (xx, yy, xy) = (sum(op, &x.square(), -2)?, sum(op, &y.square(), -2)?, sum(op, &(&x * &y), -2)?);
+            let meet = xy.try_ne(0)?.try_bitwise_and(&apart)?;
+            let zeta = (yy - xx).try_div(meet.try_where_(&xy * 2.0, 1.0)?)?;
+            let size = zeta.abs().try_add((zeta.square() + 1.0).sqrt())?;
+            let tangent = meet.try_where_(zeta.try_lt(0)?.try_where_(zeta.literal(-1.0), zeta.literal(1.0))?.try_div(size)?, 0.0)?;
+            let cosine = (tangent.square() + 1.0).rsqrt().contiguous();
+            let sine = (&cosine * &tangent).contiguous();
+            let half = n.div_ceil(2);
+            let (c, s) = (columns(op, &cosine, pair, half)?, columns(op, &sine, pair, half)?);
+            let s = second.try_where_(&s, -&s)?;
+            let other = columns(op, all, partner, n)?;
+            Ok((vec![all.try_mul(c)?.try_add(other.try_mul(s)?)?], vec![]))
+        })?;
+        both = turned.remove(0);
+    }
+    let (b, v) = (both.slice_axis(rows, 0, n)?, both.slice_axis(rows, n, 2 * n)?);
+    let sorted = by_norm(&b)?.contiguous();
+    let (b, v) = (pick(&b, &sorted)?.contiguous(), pick(&v, &sorted)?);
     // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also where a column is zero.
-    let (q, r) = qr(op, &b)?;
-    let values = r.try_diagonal(0, -2, -1)?;
+    let (w, diagonal) = qr(op, &b)?;
+    let values = diagonal.try_diagonal(0, -2, -1)?;
     let signs = values.try_lt(0)?.try_where_(values.literal(-1.0), values.literal(1.0))?;
-    Ok((q.try_mul(signs.try_unsqueeze(-2)?)?, values.try_mul(signs)?, v.try_transpose(-1, -2)?))
+    let w = w.try_mul(signs.try_unsqueeze(-2)?)?;
+    // The columns where they were before they were put in order.
+    let place = order.try_argsort(-1, false)?.contiguous();
+    let w = pick(&w.try_transpose(-1, -2)?, &place)?;
+    debug_assert_eq!(w.dims()[last], n);
+    Ok((q.try_matmul(&v)?, values.try_mul(signs)?, w))
 }
 
 impl Tensor {

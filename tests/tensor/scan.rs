@@ -195,7 +195,13 @@ fn scans_do_work_in_proportion() {
 fn exact_sums_have_the_same_bits_for_any_blocks() {
     let x: Vec<f32> = (0..5000).map(|i| (i % 13) as f32).collect();
     let mut sum = 0.0;
-    let expected: Vec<f32> = x.iter().map(|v| { sum += v; sum }).collect();
+    let expected: Vec<f32> = x
+        .iter()
+        .map(|v| {
+            sum += v;
+            sum
+        })
+        .collect();
     check(&Tensor::from_vec(x, [5000]).cumsum(0), &[5000], &expected);
 }
 
