@@ -63,6 +63,12 @@ impl<'a> Graph<'a> {
             new.filter_map(|n| writer.get(&n)).copied().collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
+        for (i, u) in units.iter().enumerate() {
+            if let Unit::Copy { to, .. } = u {
+                let after = ranged.waits.get(to).into_iter().flatten();
+                waits[i].extend(after.filter_map(|n| writer.get(n)).copied());
+            }
+        }
         for t in taken {
             waits[t.writer].extend(t.readers.iter().copied());
         }

@@ -1,6 +1,6 @@
 //! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones.
 
-use super::Tensor;
+use super::{Tensor, autocast};
 
 impl Tensor {
     /// The element, or 0 below it. NaN stays, and so does -0.0. The gradient at 0 is 0.
@@ -148,6 +148,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softplus(&self, beta: f64) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.softplus(beta);
+        }
         let x = self.as_float() * beta;
         (x.maximum(0.0) + (-x.abs()).exp().log_one_plus()) / beta
     }

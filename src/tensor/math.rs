@@ -1,7 +1,7 @@
 //! Functions of one tensor, element by element. A function of the reals takes integers and bools as `f32`; rounding leaves integers as they are.
 
-use super::Tensor;
 use super::broadcast::Operand;
+use super::{Tensor, autocast};
 use crate::dtype::DType;
 use crate::ir::Op;
 
@@ -11,6 +11,9 @@ macro_rules! unary {
         impl Tensor { $(
             $(#[$meta])*
             pub fn $name(&self) -> Tensor {
+                if let Some(x) = autocast::unary_wide(self, Op::$op) {
+                    return x.$name();
+                }
                 let x = self.as_float();
                 x.with(x.uop().unary(Op::$op))
             }
@@ -157,6 +160,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn log10(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.log10();
+        }
         (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
     }
     /// The hyperbolic cosine.
@@ -169,6 +175,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn cosh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.cosh();
+        }
         // Of half the argument, since that of all of it is infinite before the result is.
         let e = (self.as_wide_float() * 0.5).exp();
         (&e * 0.5 * &e + 0.5 / &e / &e).cast(self.as_float().dtype())
@@ -183,6 +192,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn sinh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.sinh();
+        }
         // A difference of exponentials would lose everything near zero.
         let x = self.as_wide_float();
         (x.tanh() * x.cosh()).cast(self.as_float().dtype())
@@ -205,6 +217,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn reciprocal(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.reciprocal();
+        }
         let x = self.as_float();
         x.literal(1.0) / x
     }

@@ -5,7 +5,7 @@
 //! number of levels, not with n.
 
 use super::create::iota;
-use super::{Axes, Tensor, resolve_axis};
+use super::{Axes, Tensor, autocast, resolve_axis};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
@@ -107,6 +107,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumsum(axis);
+            }
             self.running("cumsum", Fold::Add, axis)
         }
 
@@ -118,6 +121,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumprod | try_cumprod(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumprod(axis);
+            }
             self.running("cumprod", Fold::Mul, axis)
         }
 
