@@ -56,7 +56,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use runtime::{Device, profile};
 pub use shape::{Bound, Variable};
-pub use tensor::{Jit, Tensor, no_grad};
+pub use tensor::{Jit, Tensor, autocast, checkpoint, no_autocast, no_grad};
 
 /// The examples of the quickstart, run as tests.
 #[cfg(doctest)]

@@ -104,6 +104,7 @@ fn followed(u: &UOp) -> &[UOp] {
     match u.op() {
         Op::Detach | Op::Leaf => &[],
         Op::Computed | Op::Call => &u.src()[1..],
+        Op::Copy => &u.src()[..1],
         _ => u.src(),
     }
 }

@@ -163,8 +163,8 @@ ops! {
     Scatter(base, index, value);
     /// The value stored in row-major order: a border that fusion does not cross.
     Contiguous(x);
-    /// The value moved to the device in the payload.
-    Copy(x);
+    /// The value moved to the device in the payload, once the values in `after` are computed, if there are any.
+    Copy(x; after);
     /// One value over several devices: its parts along an axis, or a copy of it on each. The payload names the devices, in the order of the operands.
     Shards(x; rest);
     /// A kernel of the user's, which is the payload, on the inputs. It has no value; its outputs have.

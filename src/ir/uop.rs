@@ -188,6 +188,10 @@ impl UOp {
     pub fn copied(&self, device: &super::DeviceName) -> UOp {
         UOp::new(Op::Copy, self.dtype(), [self.clone()].to_src(), Arg::Device(device.clone()))
     }
+    /// A copy of the value on a device, made once another value is computed.
+    pub fn copied_after(&self, device: &super::DeviceName, after: &UOp) -> UOp {
+        UOp::new(Op::Copy, self.dtype(), [self.clone(), after.clone()].to_src(), Arg::Device(device.clone()))
+    }
     /// One value over several devices: parts along an axis, or a copy on each.
     pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
         let parts = parts.into();

@@ -22,6 +22,7 @@
 //! | [`MultiHeadAttention`], [`TransformerBlock`] | attention |
 //! | [`RNN`], [`GRU`], [`LSTM`] and their cells | recurrence |
 //! | [`ReLU`], [`GELU`], [`Dropout`], [`Flatten`] and their kin | functions as layers |
+//! | [`Ema`] | running means of parameters |
 //! | [`init`] | what weights start with |
 //! | [`optim`] | optimizers, clipping, schedules of the learning rate |
 //! | [`state`] | names with tensors, and files of them |
@@ -34,6 +35,7 @@ mod activation;
 mod attention;
 mod conv;
 pub mod data;
+mod ema;
 mod embedding;
 pub mod init;
 mod linear;
@@ -45,11 +47,13 @@ mod pool;
 mod rnn;
 mod sequential;
 pub mod state;
+mod summary;
 mod upsample;
 
 pub use activation::*;
 pub use attention::{MultiHeadAttention, TransformerBlock};
 pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
+pub use ema::Ema;
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use module::{Mode, Module, Part, Visitor};
@@ -59,6 +63,7 @@ pub use picograd_derive::Module;
 pub use pool::{AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d};
 pub use rnn::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell};
 pub use sequential::{Func, IsFunction, IsLayer, Layer, Sequential, ToLayer};
+pub use summary::Summary;
 pub use upsample::{PerAxis, Upsample};
 
 use crate::error::{Error, Result};

@@ -2,8 +2,9 @@
 //! switch between training and evaluation.
 
 use super::state::StateDict;
+use super::summary::{Summary, short};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Sides, Spatial, Tensor};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -98,6 +99,73 @@ pub trait Module {
     fn eval(&self) {
         set_mode(self, false);
     }
+
+    /// Converts all parameters and buffers of floats to a dtype, in place, and their gradients. Integers
+    /// stay. Optimizers are made after it: what they keep has the dtype from before.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor, nn::{BatchNorm, Layer, Module}};
+    /// let norm = BatchNorm::new(3);
+    /// norm.cast(DType::F64)?;
+    /// assert_eq!(norm.forward(&Tensor::zeros([2, 3]).double()).dtype(), DType::F64);
+    /// assert_eq!(norm.num_batches_tracked.as_ref().unwrap().dtype(), DType::I64);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    fn cast(&self, dtype: DType) -> Result<()> {
+        if !dtype.is_float() {
+            let msg = format!("parameters are of floats, and {dtype} is no float");
+            return Err(Error::DType { op: "Module::cast", msg });
+        }
+        let mut seen = FxHashSet::default();
+        let all: Vec<Tensor> = named(self, |t| t.is_floating_point() && t.dtype() != dtype).into_iter().map(|(_, t)| t).collect();
+        all.iter().filter(|t| seen.insert(t.id())).try_for_each(|t| t.cast_in_place(dtype))?;
+        Tensor::realize_many(&all.iter().collect::<Vec<_>>())
+    }
+
+    /// Has no gradient go to the parameters in what is computed from now on, so that optimizers leave
+    /// them as they are. They stay parameters in [`parameters`](Self::parameters) and in state dicts. What a
+    /// [`Jit`](crate::Jit) has captured stays as it is.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+    /// let (body, head) = (Linear::new(2, 3), Linear::new(3, 1));
+    /// body.freeze();
+    /// head.forward(&body.forward(&Tensor::ones([1, 2]))).sum(..).backward();
+    /// assert!(body.weight.grad().is_none() && head.weight.grad().is_some());
+    /// ```
+    fn freeze(&self) {
+        self.named_parameters().iter().for_each(|(_, t)| t.set_frozen(true));
+    }
+
+    /// Has gradients go to the parameters again.
+    ///
+    /// ```
+    /// use picograd::nn::{Linear, Module};
+    /// let layer = Linear::new(2, 3);
+    /// layer.freeze();
+    /// assert!(!layer.weight.requires_grad());
+    /// layer.unfreeze();
+    /// assert!(layer.weight.requires_grad());
+    /// ```
+    fn unfreeze(&self) {
+        self.named_parameters().iter().for_each(|(_, t)| t.set_frozen(false));
+    }
+
+    /// The tree of parts, with shapes and counts of parameters, for printing.
+    ///
+    /// ```
+    /// use picograd::nn::{Linear, Module};
+    /// let text = Linear::new(2, 3).summary().to_string();
+    /// assert_eq!(text, "Linear(weight: [3, 2], bias: [3]) 9 parameters");
+    /// ```
+    fn summary(&self) -> Summary {
+        Summary::of(self)
+    }
+
+    /// The name of the type in a [`summary`](Self::summary); empty for what is no part of the tree.
+    fn module_name(&self) -> String {
+        short(std::any::type_name::<Self>())
+    }
 }
 
 fn named<M: Module + ?Sized>(module: &M, wanted: impl Fn(&Tensor) -> bool) -> Vec<(String, Tensor)> {
@@ -129,11 +197,14 @@ pub enum Part<'a> {
     Tensor(&'a Tensor),
     /// The switch of a layer that does something else in training.
     Mode(&'a Mode),
+    /// A module whose parts come next, by the name of its type. A visitor of [`Visitor::new`] is not shown these.
+    Module(&'a str),
 }
 
 /// Goes through the parts of a module and knows the dotted name of the place where it is.
 pub struct Visitor<'a> {
     path: String,
+    modules: bool,
     see: &'a mut dyn FnMut(&str, Part<'_>),
 }
 
@@ -147,7 +218,11 @@ impl<'a> Visitor<'a> {
     /// assert_eq!(names, ["weight", "bias"]);
     /// ```
     pub fn new(see: &'a mut dyn FnMut(&str, Part<'_>)) -> Visitor<'a> {
-        Visitor { path: String::new(), see }
+        Visitor { path: String::new(), modules: false, see }
+    }
+    /// A visitor that is shown modules too.
+    pub(super) fn of_modules(see: &'a mut dyn FnMut(&str, Part<'_>)) -> Visitor<'a> {
+        Visitor { path: String::new(), modules: true, see }
     }
     /// Goes into a part of this name and comes back.
     ///
@@ -163,6 +238,12 @@ impl<'a> Visitor<'a> {
             self.path.push('.');
         }
         self.path.push_str(name);
+        if self.modules {
+            let name = part.module_name();
+            if !name.is_empty() {
+                self.show(Part::Module(&name));
+            }
+        }
         part.visit(self);
         self.path.truncate(before);
     }
@@ -214,55 +295,90 @@ impl Mode {
 }
 
 impl Module for Mode {
+    fn module_name(&self) -> String {
+        String::new()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.show(Part::Mode(self));
     }
 }
 
 impl Module for Tensor {
+    fn module_name(&self) -> String {
+        String::new()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.show(Part::Tensor(self));
     }
 }
 
+/// The name of a list of parts.
+fn list_name(has_parts: bool) -> String {
+    if has_parts { "ModuleList".into() } else { String::new() }
+}
+
 /// Parts under their numbers.
 impl<M: Module> Module for [M] {
+    fn module_name(&self) -> String {
+        list_name(!self.is_empty())
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, m)| visitor.field(&i.to_string(), m));
     }
 }
 impl<M: Module> Module for Vec<M> {
+    fn module_name(&self) -> String {
+        list_name(!self.is_empty())
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
     }
 }
 impl<M: Module, const N: usize> Module for [M; N] {
+    fn module_name(&self) -> String {
+        list_name(N > 0)
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
     }
 }
 /// Parts under their keys.
 impl<K: fmt::Display, M: Module> Module for BTreeMap<K, M> {
+    fn module_name(&self) -> String {
+        if self.is_empty() { String::new() } else { "ModuleDict".into() }
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().for_each(|(key, m)| visitor.field(&key.to_string(), m));
     }
 }
 impl<M: Module> Module for Option<M> {
+    fn module_name(&self) -> String {
+        self.as_ref().map(M::module_name).unwrap_or_default()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().for_each(|m| m.visit(visitor));
     }
 }
 impl<M: Module + ?Sized> Module for Box<M> {
+    fn module_name(&self) -> String {
+        (**self).module_name()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (**self).visit(visitor);
     }
 }
 impl<M: Module + ?Sized> Module for Arc<M> {
+    fn module_name(&self) -> String {
+        (**self).module_name()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (**self).visit(visitor);
     }
 }
 impl<M: Module + ?Sized> Module for &M {
+    fn module_name(&self) -> String {
+        (**self).module_name()
+    }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         (**self).visit(visitor);
     }
@@ -270,11 +386,17 @@ impl<M: Module + ?Sized> Module for &M {
 
 /// Settings, which have nothing to show.
 macro_rules! settings {
-    ($($t:ty)*) => { $(impl Module for $t { fn visit(&self, _: &mut Visitor<'_>) {} })* };
+    ($($t:ty)*) => { $(impl Module for $t {
+        fn module_name(&self) -> String { String::new() }
+        fn visit(&self, _: &mut Visitor<'_>) {}
+    })* };
 }
 settings! { () bool char i8 i16 i32 i64 isize u8 u16 u32 u64 usize f32 f64 String str DType Spatial Sides fn(&Tensor) -> Tensor }
 
 impl<T: ?Sized> Module for PhantomData<T> {
+    fn module_name(&self) -> String {
+        String::new()
+    }
     fn visit(&self, _: &mut Visitor<'_>) {}
 }
 
@@ -282,6 +404,7 @@ macro_rules! tuples {
     ($($($m:ident $i:tt)*;)*) => { $(
         /// Parts under their numbers.
         impl<$($m: Module),*> Module for ($($m,)*) {
+            fn module_name(&self) -> String { list_name(true) }
             fn visit(&self, visitor: &mut Visitor<'_>) { $(visitor.field(stringify!($i), &self.$i);)* }
         }
     )* };

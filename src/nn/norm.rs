@@ -2,7 +2,7 @@
 
 use super::{Layer, Mode, Module, unfit};
 use crate::error::{Error, Result};
-use crate::tensor::{Sizes, Tensor, no_grad, or_panic, realize_with_step};
+use crate::tensor::{Sizes, Tensor, autocast, no_grad, or_panic, realize_with_step};
 
 fn ones(n: usize) -> Option<Tensor> {
     Some(Tensor::ones([n]).as_param())
@@ -176,7 +176,8 @@ impl Layer for BatchNorm {
                 (mean, var)
             }
         };
-        x.try_batchnorm(self.weight.as_ref(), self.bias.as_ref(), &mean, &(var + self.eps).rsqrt())
+        let y = x.try_batchnorm(self.weight.as_ref(), self.bias.as_ref(), &mean, &(var + self.eps).rsqrt())?;
+        if autocast::is_on() { y.try_cast(x.dtype()) } else { Ok(y) }
     }
 }
 

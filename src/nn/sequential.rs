@@ -42,6 +42,11 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
 pub struct Func<F>(pub F);
 
 impl<F> Module for Func<F> {
+    /// The last part of the function's path.
+    fn module_name(&self) -> String {
+        let name = std::any::type_name::<F>();
+        name.rsplit("::").next().unwrap_or(name).trim_matches(['{', '}']).into()
+    }
     fn visit(&self, _: &mut Visitor<'_>) {}
 }
 

@@ -88,6 +88,12 @@ impl<'a> Graph<'a> {
             new.flat_map(|n| writers(i, n)).collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
+        for (i, u) in units.iter().enumerate() {
+            if let Unit::Copy { to, .. } = u {
+                let after = ranged.waits.get(to).into_iter().flatten();
+                waits[i].extend(after.flat_map(|&n| writers(i, n)));
+            }
+        }
         for t in taken {
             waits[t.writer].extend(t.readers.iter().copied());
         }

@@ -85,6 +85,8 @@ pub struct Ranged {
     pub stored: Vec<Stored>,
     /// Copies between devices: the number of the copy, the number of the buffer that it reads, and from which element on.
     pub copies: Vec<(usize, usize, usize)>,
+    /// For a copy that waits for others, the buffer that it reads and those that it waits for.
+    pub waits: FxHashMap<usize, Vec<usize>>,
     /// Kernels of the user's, and loops.
     pub customs: Vec<UserKernel>,
     /// The buffer numbers of nodes that have one.
@@ -108,7 +110,7 @@ pub struct UserKernel {
 impl Ranged {
     /// What is made without a kernel of the scheduler's: each buffer with those that it is made of.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
-        let copies = self.copies.iter().map(|(to, from, _)| (*to, std::slice::from_ref(from)));
+        let copies = self.copies.iter().map(|(to, from, _)| (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w)));
         copies.chain(self.customs.iter().flat_map(|c| c.writes.iter().map(|w| (*w, &c.reads[..]))))
     }
 }
@@ -467,12 +469,35 @@ pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
     }
 }
 
+/// The buffers that are nearest under nodes, in ascending order.
+fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
+    let mut found: Vec<usize> = Vec::new();
+    let mut seen: FxHashSet<u64> = FxHashSet::default();
+    let mut open: Vec<&UOp> = nodes.iter().collect();
+    while let Some(u) = open.pop() {
+        match numbers.get(&u.id()) {
+            Some(n) => found.push(*n),
+            None => open.extend(u.src().iter().filter(|s| seen.insert(s.id()))),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// Builds expressions from inputs to outputs.
 fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> Ranged {
     let Decided { demands, next_range, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out =
-        Ranged { stored: Vec::new(), copies: Vec::new(), customs: Vec::new(), numbers: FxHashMap::default(), count: inputs, next_range };
+    let mut out = Ranged {
+        stored: Vec::new(),
+        copies: Vec::new(),
+        waits: FxHashMap::default(),
+        customs: Vec::new(),
+        numbers: FxHashMap::default(),
+        count: inputs,
+        next_range,
+    };
     let next = |out: &mut Ranged| {
         out.count += 1;
         out.count - 1
@@ -497,7 +522,14 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                 buffers.insert(u.id(), placeholder(u, number));
                 out.numbers.insert(u.id(), number);
                 let (source, part) = home(&u.src()[0]);
-                out.copies.push((number, out.numbers[&source.id()], part.map_or(0, |p| p.start)));
+                let from = out.numbers[&source.id()];
+                out.copies.push((number, from, part.map_or(0, |p| p.start)));
+                if let [_, after @ ..] = u.src()
+                    && !after.is_empty()
+                {
+                    let waits = std::iter::once(from).chain(computed_under(after, &out.numbers)).collect();
+                    out.waits.insert(number, waits);
+                }
             }
             Op::Kernel | Op::Loop => {
                 let count = match u.arg() {

@@ -1,9 +1,9 @@
 //! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones. Narrow floats
 //! are computed in `f32` and rounded once; `docs/semantics.md` states the error bounds.
 
-use super::Tensor;
 use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
 use super::inverse::rounded;
+use super::{Tensor, autocast};
 use crate::error::Result;
 
 impl Tensor {
@@ -159,6 +159,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softplus(&self, beta: f64) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.softplus(beta);
+        }
         if beta == 1.0 {
             return rounded(self, |x| x.maximum(0.0).try_add((-x.abs()).exp().log_one_plus()));
         }

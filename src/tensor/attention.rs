@@ -1,6 +1,6 @@
 //! Scaled dot-product attention, as two products and a softmax between them.
 
-use super::{Tensor, wrong_shape};
+use super::{Tensor, autocast, wrong_shape};
 
 /// How attention runs: `Attention::new().causal()`.
 #[derive(Clone, Default)]
@@ -100,6 +100,9 @@ impl Tensor {
         /// ```
         pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(&self, key: &Tensor, value: &Tensor, how: Attention) -> Tensor {
             const OP: &str = "scaled_dot_product_attention";
+            if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
+                return q.try_scaled_dot_product_attention(&k, &v, how);
+            }
             let (q, k, v) = (self.dims(), key.dims(), value.dims());
             let fits = |q: &[usize], k: &[usize], v: &[usize]| match (q, k, v) {
                 ([.., _, e], [.., s, f], [.., t, _]) => e == f && s == t,

@@ -4,7 +4,7 @@ use super::broadcast::broadcast_to;
 use super::index::every;
 use super::matmul::sum_of_products;
 use super::winograd::{fits, winograd};
-use super::{Sides, Spatial, Tensor, wrong_shape};
+use super::{Sides, Spatial, Tensor, autocast, wrong_shape};
 use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
@@ -185,6 +185,10 @@ impl Conv {
     pub fn winograd(self, on: bool) -> Conv {
         Conv { winograd: Some(on), ..self }
     }
+    /// The same with another bias, where there is one.
+    fn with_bias(&self, bias: Tensor) -> Conv {
+        Conv { bias: self.bias.as_ref().map(|_| bias), ..self.clone() }
+    }
     /// A number per output channel, added.
     ///
     /// ```
@@ -218,7 +222,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
-            conv(self, weight, &how)
+            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv(&x, &w, &how.with_bias(b)),
+                None => conv(self, weight, &how),
+            }
         }
 
         /// The transpose of a convolution: what [`conv2d`](Self::conv2d) with this stride, padding and dilation takes to a smaller size comes back to the larger one. The
@@ -233,7 +240,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv_transpose2d | try_conv_transpose2d(&self, weight: &Tensor, how: Conv) -> Tensor {
-            conv_transpose(self, weight, &how)
+            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv_transpose(&x, &w, &how.with_bias(b)),
+                None => conv_transpose(self, weight, &how),
+            }
         }
     }
 }

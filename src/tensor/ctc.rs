@@ -7,7 +7,7 @@
 //! -∞, so that no gradient meets ∞ - ∞.
 
 use super::create::iota;
-use super::{Axes, Reduction, Tensor, wrong_dtype, wrong_shape};
+use super::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -161,6 +161,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn ctc_loss | try_ctc_loss(&self, targets: &Tensor, input_lengths: &Tensor, target_lengths: &Tensor, how: impl Into<Ctc>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_ctc_loss(targets, input_lengths, target_lengths, how);
+            }
             const OP: &str = "ctc_loss";
             let (how, dims) = (how.into(), self.dims());
             let single = dims.len() == 2;

@@ -1,7 +1,7 @@
 //! Axes by name: products and sums in Einstein's notation, and rearrangements. In comes a formula as text; out come permutes, reshapes and a sum of products.
 
 use super::matmul::sum_of_products;
-use super::{Tensor, wrong_shape};
+use super::{Tensor, autocast, wrong_shape};
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 
@@ -255,7 +255,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn einsum | try_einsum(formula: &str, operands: &[&Tensor]) -> Tensor {
-            einsum(formula, operands)
+            match autocast::narrow_all(operands) {
+                Some(cast) => einsum(formula, &cast.iter().collect::<Vec<_>>()),
+                None => einsum(formula, operands),
+            }
         }
 
         /// Axes in another order, joined and cut, by name. Names in parentheses make up one axis; the sizes of all but one of them are given as pairs. `...` stands for

@@ -1,7 +1,7 @@
 //! Arithmetic and bits of two tensors, element by element. Operands broadcast and promote first.
 
 use super::broadcast::{Operand, Unified, cast_uop, unify};
-use super::{Tensor, wrong_dtype, wrong_shape};
+use super::{Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, promote_weak};
 use crate::error::Result;
 use crate::ir::{Arg, Group, Op, UOp};
@@ -334,6 +334,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pow | try_pow(&self, other: impl Into<Operand>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_pow(autocast::wide_operand(other.into()));
+            }
             binary::pow(self.into(), other.into())
         }
 

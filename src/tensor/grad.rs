@@ -174,6 +174,11 @@ impl Tensor {
     /// assert!(Tensor::ones([1]).try_gradient(&[&x]).is_err());
     /// ```
     pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.gradient_with(&self.one_weight()?, targets)
+    }
+
+    /// The weight of a tensor of one element.
+    fn one_weight(&self) -> Result<Tensor> {
         if self.numel() != 1 {
             let msg = format!(
                 "starts at one number, and this tensor has shape {:?}; reduce it first, or give gradient_with a weight per element",
@@ -181,8 +186,36 @@ impl Tensor {
             );
             return wrong_shape("gradient", msg);
         }
-        let ones = self.with(ones(&self.raw()));
-        self.gradient_with(&ones, targets)
+        Ok(self.with(ones(&self.raw())))
+    }
+
+    /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on, as
+    /// PyTorch's `allow_unused` gives it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let (x, y) = (Tensor::new([3.0f32]).as_param(), Tensor::new([1.0f32]).as_param());
+    /// let found = x.square().sum(..).gradient_allow_unused(&[&x, &y]);
+    /// assert_eq!(found[0].as_ref().unwrap().item::<f32>()?, 6.0);
+    /// assert!(found[1].is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn gradient_allow_unused(&self, targets: &[&Tensor]) -> Vec<Option<Tensor>> {
+        super::or_panic(self.try_gradient_allow_unused(targets))
+    }
+
+    /// [`gradient_allow_unused`](Self::gradient_allow_unused), with misuse as an error: more than one
+    /// element, or a target that is no parameter and depends on none.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// assert!(x.try_gradient_allow_unused(&[&x]).is_err());
+    /// assert!(x.sum(..).try_gradient_allow_unused(&[&Tensor::ones([2])]).is_err());
+    /// ```
+    pub fn try_gradient_allow_unused(&self, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.gradients_with(&self.one_weight()?, targets)
     }
 
     /// The gradients of the sum of this tensor's elements, each times its `weight`: a vector-Jacobian product.
@@ -195,6 +228,12 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gradient_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let found = self.gradients_with(weight, targets)?.into_iter().enumerate();
+        found.map(|(i, g)| g.ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))).collect()
+    }
+
+    /// As [`gradient_with`](Self::gradient_with), with none for a target that this tensor does not depend on.
+    fn gradients_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
         if !self.dtype().is_float() {
             return wrong_dtype("gradient", format!("of a tensor of {}, and only floats have gradients", self.dtype()));
         }
@@ -209,6 +248,9 @@ impl Tensor {
         let leaves = leaves(&root);
         for (i, t) in targets.iter().enumerate() {
             let before = nodes.len();
+            if t.is_frozen() {
+                return Err(Error::Gradient(format!("target {i} is frozen; unfreeze() it before it is used")));
+            }
             match t.0.param {
                 Some(number) => nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned()),
                 // Of such a tensor a value that was read has forgotten that it came from here, so a part of the gradient would be missing.
@@ -225,12 +267,10 @@ impl Tensor {
         targets
             .iter()
             .zip(counts)
-            .enumerate()
-            .map(|(i, (t, count))| {
+            .map(|(t, count)| {
                 let parts = found.by_ref().take(count).flatten();
                 let sum = parts.reduce(|a, b| a.binary(Op::Add, b));
-                let sum = sum.ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))?;
-                t.grad_of(sum)
+                sum.map(|sum| t.grad_of(sum)).transpose()
             })
             .collect()
     }
@@ -338,7 +378,15 @@ impl Tensor {
     /// assert!(!w.int().requires_grad());
     /// ```
     pub fn requires_grad(&self) -> bool {
-        self.raw().requires_grad()
+        !self.is_frozen() && self.raw().requires_grad()
+    }
+    /// Whether a parameter counts as a plain value for now.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.0.frozen.load(Ordering::Relaxed)
+    }
+    /// Has a parameter count as a plain value in what is made of it from now on, or as a parameter again.
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.0.frozen.store(frozen && self.is_param(), Ordering::Relaxed);
     }
     /// The same value, with no gradient behind it.
     ///

@@ -1,7 +1,7 @@
 //! Inverse trigonometric and hyperbolic functions, and the logarithm near 1: compositions that are exact near zero and at the ends of their range, and have
 //! finite gradients wherever the true gradient is finite. Narrow floats are computed in `f32` and rounded once.
 
-use super::{Tensor, or_panic};
+use super::{Tensor, autocast, or_panic};
 use crate::dtype::DType;
 use crate::error::Result;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
@@ -73,6 +73,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn log1p(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.log1p();
+        }
         rounded(self, log1p)
     }
     /// The angle of a tangent, in radians from -π/2 to π/2.
@@ -94,6 +97,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn asin(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.asin();
+        }
         // The tangent of half the angle. (1-x)(1+x) keeps what 1-x² would lose near 1.
         rounded(self, |x| Ok(atan(&(x / (((1.0 - x) * (x + 1.0)).sqrt() + 1.0)))? * 2.0))
     }
@@ -105,6 +111,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acos(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.acos();
+        }
         rounded(self, |x| Ok(atan(&((1.0 - x) / (x + 1.0)).sqrt())? * 2.0))
     }
     /// The inverse of the hyperbolic sine.

@@ -1,7 +1,7 @@
 //! Negative logarithms of likelihoods: Poisson's and Gauss's distributions. Narrow floats are
 //! computed in `f32` and rounded once. Options and defaults are PyTorch's.
 
-use super::{Reduction, Tensor, wrong_shape};
+use super::{Reduction, Tensor, autocast, wrong_shape};
 use std::f64::consts::PI;
 
 /// Options of [`Tensor::poisson_nll_loss`]. A [`Reduction`] stands for one with nothing else set.
@@ -182,6 +182,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn poisson_nll_loss | try_poisson_nll_loss(&self, target: &Tensor, how: impl Into<PoissonNll>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_poisson_nll_loss(target, how);
+            }
             let (how, x, t) = (how.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
             let mut each = match how.log_input {
                 true => x.exp().try_sub(t.try_mul(&x)?)?,
@@ -210,6 +213,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn gaussian_nll_loss | try_gaussian_nll_loss(&self, target: &Tensor, var: &Tensor, how: impl Into<GaussianNll>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_gaussian_nll_loss(target, var, how);
+            }
             const OP: &str = "gaussian_nll_loss";
             let (how, x, t) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
             if how.eps.is_nan() || how.eps <= 0.0 {

@@ -1,7 +1,7 @@
 //! Losses: how far an output is from its target, as one number or one per element. Narrow floats are computed in `f32` and rounded once.
 
 use super::create::iota;
-use super::{Axes, Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use super::{Axes, Tensor, autocast, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
@@ -182,6 +182,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cross_entropy | try_cross_entropy(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cross_entropy(target, how);
+            }
             let axis = class_axis("cross_entropy", self)?;
             classes("cross_entropy", &self.as_wide_float().try_log_softmax(axis as isize)?, target, axis, &how.into())?.try_cast(self.as_float().dtype())
         }
@@ -197,6 +200,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nll_loss | try_nll_loss(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_nll_loss(target, how);
+            }
             let axis = class_axis("nll_loss", self)?;
             classes("nll_loss", &self.as_wide_float(), target, axis, &how.into())?.try_cast(self.as_float().dtype())
         }
@@ -211,6 +217,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn sparse_categorical_crossentropy | try_sparse_categorical_crossentropy(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_sparse_categorical_crossentropy(target, how);
+            }
             const OP: &str = "sparse_categorical_crossentropy";
             if !target.dtype().is_int() {
                 return wrong_dtype(OP, format!("targets are indices of classes, and were given as {}", target.dtype()));
@@ -231,6 +240,7 @@ impl Tensor {
         /// ```
         pub fn binary_crossentropy | try_binary_crossentropy(&self, target: &Tensor, how: impl Into<BinaryCrossEntropy>) -> Tensor {
             const OP: &str = "binary_crossentropy";
+            autocast::banned(OP, "binary_crossentropy_logits")?;
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
             let yes = times(y.try_mul(x.log().try_maximum(-100.0)?)?, &how.pos_weight)?;
             let no = (1.0 - &y).try_mul((1.0 - &x).log().try_maximum(-100.0)?)?;
@@ -247,6 +257,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(&self, target: &Tensor, how: impl Into<BinaryCrossEntropy>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_binary_crossentropy_logits(target, how);
+            }
             const OP: &str = "binary_crossentropy_logits";
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
             // -log(sigmoid(x)) = softplus(-x), and softplus(-x) = softplus(x) - x.
@@ -264,6 +277,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn mse_loss | try_mse_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_mse_loss(target, reduction);
+            }
             let apart = self.as_wide_float().try_sub(self.target("mse_loss", target)?)?;
             self.reduced(&apart.square(), reduction)
         }
@@ -277,6 +293,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn l1_loss | try_l1_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_l1_loss(target, reduction);
+            }
             let apart = self.as_wide_float().try_sub(self.target("l1_loss", target)?)?;
             self.reduced(&apart.abs(), reduction)
         }
@@ -290,6 +309,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn huber_loss | try_huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_huber_loss(target, delta, reduction);
+            }
             if delta.is_nan() || delta <= 0.0 {
                 return wrong_shape("huber_loss", format!("delta is {delta}, and it must be above 0"));
             }
@@ -307,6 +329,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn smooth_l1_loss | try_smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_smooth_l1_loss(target, beta, reduction);
+            }
             if beta.is_nan() || beta < 0.0 {
                 return wrong_shape("smooth_l1_loss", format!("beta is {beta}, and it must not be below 0"));
             }
@@ -329,6 +354,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kl_div | try_kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_kl_div(target, log_target, reduction);
+            }
             let (x, t) = (self.as_wide_float(), self.target("kl_div", target)?);
             let each = if log_target {
                 t.exp().try_mul(t.try_sub(x)?)?
@@ -350,6 +378,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cosine_similarity | try_cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cosine_similarity(other, axis, eps);
+            }
             cosine("cosine_similarity", self, other, axis, |squares| squares.try_maximum(eps * eps))?.try_cast(self.as_float().dtype())
         }
 
@@ -364,6 +395,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cosine_embedding_loss | try_cosine_embedding_loss(&self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cosine_embedding_loss(other, target, margin, reduction);
+            }
             const OP: &str = "cosine_embedding_loss";
             // A small number under the roots keeps their gradient finite at zero.
             let cos = cosine(OP, self, other, -1, |squares| Ok(squares + 1e-12))?;

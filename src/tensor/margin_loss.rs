@@ -3,7 +3,7 @@
 
 use super::create::iota;
 use super::loss::times;
-use super::{Axes, Reduction, Tensor, wrong_dtype, wrong_shape};
+use super::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -233,6 +233,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn triplet_margin_loss | try_triplet_margin_loss(&self, positive_example: &Tensor, negative_example: &Tensor, how: impl Into<TripletMargin>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_triplet_margin_loss(positive_example, negative_example, how);
+            }
             const OP: &str = "triplet_margin_loss";
             let how = how.into();
             if self.ndim() == 0 {
@@ -261,6 +264,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn margin_ranking_loss | try_margin_ranking_loss(&self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_margin_ranking_loss(other, target, margin, reduction);
+            }
             const OP: &str = "margin_ranking_loss";
             let (x, y, t) = (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
             self.reduced(&positive(&(t.try_mul(y.try_sub(x)?)? + margin))?, reduction)
@@ -277,6 +283,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn hinge_embedding_loss | try_hinge_embedding_loss(&self, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_hinge_embedding_loss(target, margin, reduction);
+            }
             let (x, t) = (self.as_wide_float(), self.target("hinge_embedding_loss", target)?);
             let apart = t.try_ne(1.0)?.try_where_(positive(&(margin - &x))?, 0.0)?;
             let alike = t.try_ne(-1.0)?.try_where_(x, 0.0)?;
@@ -293,6 +302,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn soft_margin_loss | try_soft_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_soft_margin_loss(target, reduction);
+            }
             let (x, t) = (self.as_wide_float(), self.target("soft_margin_loss", target)?);
             self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
         }
@@ -309,6 +321,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn multi_margin_loss | try_multi_margin_loss(&self, target: &Tensor, how: impl Into<MultiMargin>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_multi_margin_loss(target, how);
+            }
             const OP: &str = "multi_margin_loss";
             let (how, dims) = (how.into(), self.dims());
             if !matches!(how.p, 1 | 2) {

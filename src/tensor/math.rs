@@ -1,9 +1,9 @@
 //! Functions of one tensor, element by element. A function of the reals takes integers and bools as `f32`; rounding leaves integers as they are.
 
-use super::Tensor;
 use super::broadcast::Operand;
 use super::compensated::times;
 use super::inverse::rounded;
+use super::{Tensor, autocast};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Op;
@@ -14,6 +14,9 @@ macro_rules! unary {
         impl Tensor { $(
             $(#[$meta])*
             pub fn $name(&self) -> Tensor {
+                if let Some(x) = autocast::unary_wide(self, Op::$op) {
+                    return x.$name();
+                }
                 let x = self.as_float();
                 x.with(x.uop().unary(Op::$op))
             }
@@ -160,6 +163,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn log10(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.log10();
+        }
         (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
     }
     /// The hyperbolic cosine.
@@ -172,6 +178,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn cosh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.cosh();
+        }
         rounded(self, |x| {
             let (big, e, tail) = half_exponential(x)?;
             big.try_where_(tail, &e * 0.5 + 0.5 / &e)
@@ -187,6 +196,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn sinh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.sinh();
+        }
         rounded(self, |x| {
             let (big, e, tail) = half_exponential(x)?;
             let size = big.try_where_(tail, &e * 0.5 - 0.5 / &e)?;
@@ -219,6 +231,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn reciprocal(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.reciprocal();
+        }
         let x = self.as_float();
         x.literal(1.0) / x
     }

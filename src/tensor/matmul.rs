@@ -2,7 +2,7 @@
 //! result is ever stored.
 
 use super::broadcast::{Operand, broadcast_dims, broadcast_to, promoted};
-use super::{Tensor, wrong_shape};
+use super::{Tensor, autocast, wrong_shape};
 use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -33,6 +33,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn matmul | try_matmul(&self, other: &Tensor) -> Tensor {
+            if let Some([x, y]) = autocast::narrow([self, other]) {
+                return x.try_matmul(&y);
+            }
             let (a, b) = (self.dims(), other.dims());
             if a.is_empty() || b.is_empty() {
                 return wrong_shape("matmul", format!("{a:?} and {b:?}: a tensor without axes is no matrix; multiply with `*`"));
@@ -70,7 +73,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn dot | try_dot(&self, other: &Tensor) -> Tensor {
-            self.try_matmul(other)
+            match autocast::narrow([self, other]) {
+                Some([x, y]) => x.try_matmul(&y),
+                None => self.try_matmul(other),
+            }
         }
 
         /// `x·Wᵀ + b` with a weight of shape `[out, in]`, over the last axis.
@@ -82,6 +88,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn linear | try_linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+            if let Some([x, w, b]) = autocast::narrow([self, weight, bias.unwrap_or(weight)]) {
+                return x.try_linear(&w, bias.map(|_| &b));
+            }
             let (x, w) = (self.dims(), weight.dims());
             if w.len() != 2 || x.last() != Some(&w[1]) {
                 return wrong_shape("linear", format!("a weight of {w:?} does not take {x:?}; it is [out, in], and `in` is the last size"));

@@ -20,7 +20,7 @@
 //! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
 //! | `vector`, `grid`, `resample` | products and distances of vectors; pixels, blocks and sampling of pictures |
 //! | `linalg`, `solve`, `keccak` | factors of matrices; linear systems; hashes |
-//! | `grad`, `function`, `loops` | gradients; graphs with arguments; a body that is run for each element |
+//! | `grad`, `checkpoint`, `autocast`, `function`, `loops` | gradients; recomputation; mixed precision; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `jit` | functions that are captured and replayed |
@@ -43,6 +43,7 @@ use crate::dtype::{Const, DType};
 use crate::error::{Error, Result};
 use crate::ir::{DeviceName, Op, StorageRef, UOp};
 use crate::shape::{Dims, Movement, moved_extents};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose body is a `Result<T>`, come `try_x` with that
@@ -58,7 +59,10 @@ macro_rules! fallible {
             $crate::tensor::or_panic(Self::$try_name($($self,)? $($arg),*))
         }
         #[doc = concat!("[`", stringify!($name), "`](Self::", stringify!($name), "), with misuse as an error in place of a panic.")]
-        pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> $body
+        pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> {
+            let _operation = $crate::tensor::autocast::enter();
+            $body
+        }
     )* };
 }
 
@@ -66,8 +70,10 @@ mod activation;
 mod advanced;
 mod args;
 mod attention;
+pub(crate) mod autocast;
 mod broadcast;
 mod cast;
+mod checkpoint;
 mod compare;
 mod compensated;
 mod conv;
@@ -119,7 +125,9 @@ mod winograd;
 
 pub use args::{Axes, Int, Shape, Sides, Size, Sizes, Spatial, keepdim};
 pub use attention::Attention;
+pub use autocast::{autocast, no_autocast};
 pub use broadcast::Operand;
+pub use checkpoint::checkpoint;
 pub use conv::Conv;
 pub use create::Data;
 pub use ctc::Ctc;
@@ -165,6 +173,8 @@ struct Inner {
     home: Mutex<Vec<StorageRef>>,
     /// For a parameter, its number; its node is then a `Leaf` of that number.
     param: Option<u64>,
+    /// Whether a parameter counts as a plain value for now.
+    frozen: AtomicBool,
     /// What `backward` has added up.
     grad: Mutex<Option<Tensor>>,
 }
@@ -183,7 +193,8 @@ impl Tensor {
     }
     fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {
         let (uop, device) = (RwLock::new(uop), RwLock::new(device));
-        let tensor = Tensor(Arc::new(Inner { uop, device, home: Mutex::default(), param, grad: Mutex::default() }));
+        let tensor =
+            Tensor(Arc::new(Inner { uop, device, home: Mutex::default(), param, frozen: AtomicBool::new(false), grad: Mutex::default() }));
         holders::note(&tensor, true);
         tensor
     }
@@ -195,7 +206,7 @@ impl Tensor {
     /// ```
     pub fn uop(&self) -> UOp {
         let uop = self.raw();
-        if grad::is_off() && uop.requires_grad() { uop.unary(Op::Detach) } else { uop }
+        if uop.requires_grad() && (grad::is_off() || self.is_frozen()) { uop.unary(Op::Detach) } else { uop }
     }
     /// The node as it is kept.
     fn raw(&self) -> UOp {

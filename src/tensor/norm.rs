@@ -1,6 +1,6 @@
 //! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow floats are computed in `f32` and rounded once.
 
-use super::{Axes, Tensor, keepdim};
+use super::{Axes, Tensor, autocast, keepdim};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Movement;
@@ -15,6 +15,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_softmax(axis);
+            }
             let exp = self.below_max("softmax", axis)?.exp();
             let sum = exp.fold("softmax", Fold::Add, &keepdim(axis))?;
             // One division for each sum, not for each element.
@@ -29,6 +32,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn softmin | try_softmin(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_softmin(axis);
+            }
             self.as_float().try_neg()?.try_softmax(axis)
         }
 
@@ -42,6 +48,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_log_softmax(axis);
+            }
             let x = self.below_max("log_softmax", axis)?;
             let sum = x.exp().fold("log_softmax", Fold::Add, &keepdim(axis))?;
             x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
@@ -75,6 +84,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn layernorm | try_layernorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_layernorm(axes, eps);
+            }
             let axes = keepdim(axes);
             let x = self.as_wide_float();
             let centred = x.try_sub(x.wide_mean("layernorm", &axes)?)?;

@@ -530,6 +530,11 @@ impl Tensor {
     pub fn to_(&self, device: &str) -> Result<()> {
         self.move_(|t| t.try_to(device))
     }
+    /// Converts this tensor to another dtype, for every handle on it. A parameter stays one, and its gradient is
+    /// converted too.
+    pub(crate) fn cast_in_place(&self, dtype: DType) -> Result<()> {
+        self.move_(|t| t.try_cast(dtype))
+    }
     /// Exchanges the value, and the gradient of a parameter, for what a function makes of it elsewhere.
     pub(super) fn move_(&self, to: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
         let grad = self.grad().map(|g| to(&g)).transpose()?;

@@ -1,7 +1,7 @@
 //! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several, `x.sum(keepdim(-1))` to keep them with size 1.
 
 use super::broadcast::Operand;
-use super::{Axes, Tensor, keepdim, wrong_shape};
+use super::{Axes, Tensor, autocast, keepdim, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
@@ -26,6 +26,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn sum | try_sum(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_sum(axes);
+            }
             self.accumulate("sum", Fold::Add, &axes.into())
         }
 
@@ -37,6 +40,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_prod(axes);
+            }
             self.accumulate("prod", Fold::Mul, &axes.into())
         }
 

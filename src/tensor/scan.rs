@@ -5,7 +5,7 @@
 //! into blocks, whose totals are scanned in turn.
 
 use super::create::iota;
-use super::{Tensor, resolve_axis};
+use super::{Tensor, autocast, resolve_axis};
 use crate::autograd::routed;
 use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
@@ -118,6 +118,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumsum(axis);
+            }
             self.running("cumsum", Fold::Add, axis)
         }
 
@@ -129,6 +132,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumprod | try_cumprod(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumprod(axis);
+            }
             self.running("cumprod", Fold::Mul, axis)
         }
 

@@ -6,8 +6,11 @@ mod learn;
 mod losses;
 mod losses_more;
 mod module;
+mod module_more;
 mod optim;
 mod optim_more;
+mod precision;
+mod recompute;
 
 use picograd::Tensor;
 use picograd::nn::Module;

@@ -24,23 +24,28 @@
 //! | `sgd`, `adam`, `nadam`, `adaptive`, `muon` | the rules |
 //! | `lbfgs` | an optimizer that evaluates the loss itself |
 //! | `clip` | gradients kept small |
+//! | `accumulate`, `scaler` | gradients of several batches; losses scaled for narrow floats |
 //! | `schedule` | learning rates that change |
 
+mod accumulate;
 mod adam;
 mod adaptive;
 mod clip;
 mod lbfgs;
 mod muon;
 mod nadam;
+mod scaler;
 mod schedule;
 mod sgd;
 
+pub use accumulate::Accumulate;
 pub use adam::{Adam, AdamW, LAMB};
 pub use adaptive::{Adadelta, Adagrad, RMSprop};
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use lbfgs::LBFGS;
 pub use muon::Muon;
 pub use nadam::{Adamax, NAdam, RAdam};
+pub use scaler::GradScaler;
 pub use schedule::{Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step, Then};
 pub use sgd::{LARS, SGD};
 
@@ -331,7 +336,7 @@ impl Optimizer {
             self.update_all(&mut changed)?;
             if let Some(skip) = skip {
                 for (now, before) in before.iter().filter(|(now, _)| changed.iter().any(|c| c.id() == now.id())) {
-                    now.assign(skip.try_where_(before, &*now)?)?;
+                    now.assign(skip.try_to(now.device().as_str())?.try_where_(before, now)?)?;
                 }
             }
             Ok::<_, Error>(())

@@ -1,0 +1,301 @@
+//! Losses scaled up, so that small gradients are not lost in `f16`.
+
+use super::super::state::StateDict;
+use super::{Optimizer, exact, number};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::runtime::Device;
+use crate::tensor::{Tensor, no_grad, realize_with_step};
+
+/// Scales a loss, so that gradients in narrow floats do not vanish, and undoes it before the step. A
+/// step whose gradients are not all finite is skipped, and the scale goes down; after enough steps
+/// without that, it goes up. Which of the two happens is decided on the device, and nothing is read.
+///
+/// ```
+/// use picograd::{DType, Tensor, autocast, nn::{Layer, Linear, Module, optim::{GradScaler, Optimizer, SGD}}, tensor::Reduction};
+/// let net = Linear::new(3, 2);
+/// let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1))?;
+/// let mut scaler = GradScaler::new();
+/// let (x, y) = (Tensor::ones([4, 3]), Tensor::zeros([4, 2]));
+/// for _ in 0..2 {
+///     let loss = autocast(DType::F16, || net.forward(&x).mse_loss(&y, Reduction::Mean));
+///     scaler.scale(&loss)?.backward();
+///     scaler.step(&mut optimizer)?;
+///     scaler.update()?;
+/// }
+/// assert_eq!(scaler.get_scale()?, 65536.0);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+///
+/// Where parameters of a group have been updated unequally often, and the rule counts its updates, the
+/// decision is made on the host; inside a [`Jit`](crate::Jit) that is an error.
+pub struct GradScaler {
+    scale: Tensor,
+    tracker: Tensor,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: u64,
+    enabled: bool,
+    /// What was found since the last update.
+    found: Vec<Found>,
+}
+
+/// Whether a gradient of an optimizer is infinite or NaN.
+struct Found {
+    optimizer: usize,
+    any: Tensor,
+    stepped: bool,
+}
+
+impl Default for GradScaler {
+    fn default() -> GradScaler {
+        GradScaler::new()
+    }
+}
+
+impl GradScaler {
+    /// A scale of 65536, which doubles after 2000 steps and is halved after a step that is skipped.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().get_scale()?, 65536.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> GradScaler {
+        let tensors = |scale: f32| (Tensor::new([scale]).reshape(()), Tensor::new([0i32]).reshape(()));
+        let (scale, tracker) = tensors(65536.0);
+        let (growth_factor, backoff_factor, growth_interval) = (2.0, 0.5, 2000);
+        GradScaler { scale, tracker, growth_factor, backoff_factor, growth_interval, enabled: true, found: Vec::new() }
+    }
+    /// The scale to begin with.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().init_scale(8.0).get_scale()?, 8.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn init_scale(self, scale: f64) -> GradScaler {
+        GradScaler { scale: Tensor::new([scale as f32]).reshape(()), ..self }
+    }
+    /// The factor by which the scale grows.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().growth_factor(4.0).state_dict().require("growth_factor")?.item::<f64>()?, 4.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn growth_factor(self, factor: f64) -> GradScaler {
+        GradScaler { growth_factor: factor, ..self }
+    }
+    /// The factor of the scale after a step that was skipped.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().backoff_factor(0.25).state_dict().require("backoff_factor")?.item::<f64>()?, 0.25);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn backoff_factor(self, factor: f64) -> GradScaler {
+        GradScaler { backoff_factor: factor, ..self }
+    }
+    /// Steps without a skipped one after which the scale grows.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().growth_interval(100).state_dict().require("growth_interval")?.item::<u64>()?, 100);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn growth_interval(self, steps: u64) -> GradScaler {
+        GradScaler { growth_interval: steps, ..self }
+    }
+    /// With or without effect: without, losses stay as they are and every step is made.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::GradScaler};
+    /// let scaler = GradScaler::new().enabled(false);
+    /// assert_eq!(scaler.scale(&Tensor::new([2.0f32]))?.item::<f32>()?, 2.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn enabled(self, enabled: bool) -> GradScaler {
+        GradScaler { enabled, ..self }
+    }
+
+    /// The loss times the scale, in `f32` at least.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::GradScaler};
+    /// let loss = GradScaler::new().init_scale(4.0).scale(&Tensor::new([2.0f32]))?;
+    /// assert_eq!(loss.item::<f32>()?, 8.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
+        if !self.enabled {
+            return Ok(loss.clone());
+        }
+        loss.try_mul(self.scale.detach().try_to(loss.device().as_str())?)
+    }
+
+    /// Divides the gradients of an optimizer by the scale, so that they can be looked at or clipped
+    /// before [`step`](Self::step), which does it otherwise. A second time before an update is an error.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{GradScaler, Optimizer, SGD}};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
+    /// let mut scaler = GradScaler::new();
+    /// scaler.scale(&x.square().sum(..))?.backward();
+    /// scaler.unscale_(&optimizer)?;
+    /// assert_eq!(x.grad().unwrap().item::<f32>()?, 6.0);
+    /// assert!(scaler.unscale_(&optimizer).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn unscale_(&mut self, optimizer: &Optimizer) -> Result<()> {
+        if !self.enabled {
+            return Ok(());
+        }
+        let key = key(optimizer);
+        if self.found.iter().any(|f| f.optimizer == key) {
+            return state("unscale_ a second time for one optimizer since the last update()");
+        }
+        let any = no_grad(|| {
+            let mut finite: Option<Tensor> = None;
+            for p in optimizer.parameters() {
+                let Some(grad) = p.grad() else { continue };
+                let inverse = self.scale.try_to(grad.device().as_str())?.reciprocal();
+                let wide = grad.try_cast(super::wide(grad.dtype()))?.try_mul(inverse)?;
+                let ok = wide.isfinite().try_all(..)?.try_to(self.scale.device().as_str())?;
+                finite = Some(match finite {
+                    Some(f) => f.try_bitwise_and(ok)?,
+                    None => ok,
+                });
+                p.set_grad(Some(wide.try_cast(grad.dtype())?));
+            }
+            match finite {
+                Some(f) => Ok(f.logical_not()),
+                None => Tensor::new([false]).try_reshape(()),
+            }
+        })?;
+        self.found.push(Found { optimizer: key, any, stepped: false });
+        Ok(())
+    }
+
+    /// The optimizer's step, unless a gradient is infinite or NaN: then nothing changes but that the
+    /// gradients are gone.
+    ///
+    /// ```
+    /// use picograd::{Tensor, nn::optim::{GradScaler, Optimizer, SGD}};
+    /// let x = Tensor::new([3.0f32]).as_param();
+    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
+    /// let mut scaler = GradScaler::new();
+    /// scaler.scale(&(x.square() * f32::INFINITY).sum(..))?.backward();
+    /// scaler.step(&mut optimizer)?;
+    /// scaler.update()?;
+    /// assert_eq!((x.item::<f32>()?, scaler.get_scale()?), (3.0, 32768.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<()> {
+        if !self.enabled {
+            return optimizer.step();
+        }
+        let key = key(optimizer);
+        if self.found.iter().all(|f| f.optimizer != key) {
+            self.unscale_(optimizer)?;
+        }
+        let Some(found) = self.found.iter_mut().find(|f| f.optimizer == key) else { unreachable!("it was unscaled") };
+        if found.stepped {
+            return state("a second step of one optimizer since the last update()");
+        }
+        found.stepped = true;
+        realize_with_step(&found.any);
+        optimizer.step_unless(Some(&found.any))
+    }
+
+    /// Moves the scale on, after the steps of all optimizers. Without any it is an error.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert!(GradScaler::new().update().is_err());
+    /// ```
+    pub fn update(&mut self) -> Result<()> {
+        if !self.enabled {
+            return Ok(());
+        }
+        let mut all = self.found.iter().map(|f| f.any.clone());
+        let Some(first) = all.next() else { return state("update() without a step since the last one") };
+        no_grad(|| {
+            let found = all.try_fold(first, |a, b| a.try_bitwise_or(b))?;
+            let count = self.tracker.copy() + 1;
+            let due = count.try_eq(self.growth_interval)?;
+            let grown = &self.scale * self.growth_factor;
+            let may_grow = due.try_bitwise_and(grown.isfinite())?;
+            let kept = may_grow.try_where_(grown, &self.scale)?;
+            self.tracker.assign(found.try_bitwise_or(due)?.try_where_(0, count)?)?;
+            self.scale.assign(found.try_where_(&self.scale * self.backoff_factor, kept)?)
+        })?;
+        self.found.clear();
+        Tensor::realize_many(&[&self.scale, &self.tracker])
+    }
+
+    /// The scale, read from the device.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// assert_eq!(GradScaler::new().enabled(false).get_scale()?, 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn get_scale(&self) -> Result<f64> {
+        if self.enabled { Ok(self.scale.item::<f32>()? as f64) } else { Ok(1.0) }
+    }
+
+    /// The scale, what it moves by, and how many steps it has stood, under PyTorch's names.
+    ///
+    /// ```
+    /// use picograd::nn::optim::GradScaler;
+    /// let mut other = GradScaler::new();
+    /// other.load_state_dict(&GradScaler::new().init_scale(8.0).state_dict())?;
+    /// assert_eq!(other.get_scale()?, 8.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn state_dict(&self) -> StateDict {
+        StateDict::from_iter([
+            ("scale", self.scale.detach()),
+            ("growth_factor", exact(self.growth_factor)),
+            ("backoff_factor", exact(self.backoff_factor)),
+            ("growth_interval", Tensor::new([self.growth_interval]).reshape(())),
+            ("_growth_tracker", self.tracker.detach()),
+        ])
+    }
+
+    /// Takes up a state. If it does not fit, nothing has changed.
+    ///
+    /// ```
+    /// use picograd::nn::{optim::GradScaler, state::StateDict};
+    /// assert!(GradScaler::new().load_state_dict(&StateDict::new()).is_err());
+    /// ```
+    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+        let (growth, backoff) = (exact(0.0), exact(0.0));
+        let interval = Tensor::new([0u64]).reshape(());
+        let (scale, tracker) = (number(0.0, DType::F32, &Device::default_name())?, Tensor::new([0i32]).reshape(()));
+        let targets = [
+            ("scale".to_string(), scale.clone()),
+            ("growth_factor".into(), growth.clone()),
+            ("backoff_factor".into(), backoff.clone()),
+            ("growth_interval".into(), interval.clone()),
+            ("_growth_tracker".into(), tracker.clone()),
+        ];
+        state.load_into(&targets, true)?;
+        let (growth, backoff, interval) = (growth.item()?, backoff.item()?, interval.item()?);
+        self.scale.assign(scale.try_to(self.scale.device().as_str())?)?;
+        self.tracker.assign(tracker.try_to(self.tracker.device().as_str())?)?;
+        (self.growth_factor, self.backoff_factor, self.growth_interval) = (growth, backoff, interval);
+        Tensor::realize_many(&[&self.scale, &self.tracker])
+    }
+}
+
+/// What tells one optimizer from another: its first parameter, which belongs to no other.
+fn key(optimizer: &Optimizer) -> usize {
+    optimizer.parameters().first().map_or(0, Tensor::id)
+}
+
+fn state<T>(msg: &str) -> Result<T> {
+    Err(Error::State(format!("GradScaler: {msg}")))
+}
