@@ -60,6 +60,7 @@ macro_rules! fallible {
 }
 
 mod activation;
+mod adaptive;
 mod advanced;
 mod args;
 mod attention;

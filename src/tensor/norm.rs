@@ -187,6 +187,19 @@ impl Tensor {
         }
     }
 
+    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are -inf, with a gradient of zero there.
+    pub(super) fn softmax_of_masked(&self, op: &'static str) -> Result<Tensor> {
+        let x = self.as_wide_float();
+        if x.max_numel() == 0 {
+            return Ok(x);
+        }
+        let max = x.fold(op, Fold::Max, &keepdim(-1))?.detach();
+        let none = max.try_eq(f64::NEG_INFINITY)?;
+        let exp = x.try_sub(none.try_where_(0.0, max)?)?.exp();
+        let sum = exp.fold(op, Fold::Add, &keepdim(-1))?;
+        exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
+    }
+
     /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.
     fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();
