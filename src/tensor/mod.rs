@@ -55,7 +55,11 @@ macro_rules! fallible {
             $crate::tensor::or_panic(Self::$try_name($($self,)? $($arg),*))
         }
         #[doc = concat!("[`", stringify!($name), "`](Self::", stringify!($name), "), with misuse as an error in place of a panic.")]
-        pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> $body
+        pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> {
+            // Other methods that it is made of would name themselves.
+            let checked = move || -> $crate::error::Result<$ret> { $body };
+            checked().map_err(|e| e.of_op(stringify!($name).trim_end_matches('_')))
+        }
     )* };
 }
 

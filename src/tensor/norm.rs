@@ -58,7 +58,8 @@ impl Tensor {
         /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
             let (axes, x) = (axes.into(), self.as_wide_float());
-            let max = x.try_max(keepdim(axes.clone()))?.detach();
+            // Over no element it is -inf, and so is the result.
+            let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
             // An infinite maximum must not meet itself in a difference.
             let max = max.isfinite().try_where_(&max, 0.0)?;
             let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
@@ -183,7 +184,8 @@ impl Tensor {
             if !n.is_multiple_of(2) {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
-            self.narrow(at, 0, n / 2)?.try_mul(self.narrow(at, n / 2, n)?.sigmoid())
+            let x = self.as_wide_float();
+            x.narrow(at, 0, n / 2)?.try_mul(x.narrow(at, n / 2, n)?.sigmoid())?.try_cast(self.as_float().dtype())
         }
     }
 

@@ -87,14 +87,19 @@ impl Scan {
 /// A running extreme, and where it stands: the last of equals, as in PyTorch.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let at = resolve_axis(op, axis, &x.dims())?;
-    let x = &x.settled();
+    // Computed once, so that all that follows sees the same numbers.
+    let source = if x.requires_grad() { x.contiguous() } else { x.same() };
+    let x = &source.detach();
     let values = Scan::Fold(fold).along(op, x, axis)?;
     let places = x.places(at)?;
     // An element that is the extreme so far sets a record; the place is that of the last record.
     let record = x.try_eq(&values)?;
     let record = if x.is_floating_point() { record.try_bitwise_or(x.isnan())? } else { record };
     let records = record.try_where_(places, 0)?;
-    Ok((values, Scan::Fold(Fold::Max).along(op, &records, axis)?))
+    let place = Scan::Fold(Fold::Max).along(op, &records, axis)?;
+    // With a gradient the values are read at their places, so that it goes there and nowhere else.
+    let values = if source.requires_grad() { source.try_gather(axis, &place)? } else { values };
+    Ok((values, place))
 }
 
 impl Tensor {
