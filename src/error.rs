@@ -104,6 +104,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// The same error, said of the operation that the user called.
+    pub(crate) fn of_op(self, op: &'static str) -> Error {
+        match self {
+            Error::Shape { msg, .. } => Error::Shape { op, msg },
+            Error::Index { msg, .. } => Error::Index { op, msg },
+            Error::DType { msg, .. } => Error::DType { op, msg },
+            other => other,
+        }
+    }
+}
+
 /// The message itself: a `main` that returns an error shows it by `Debug`.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

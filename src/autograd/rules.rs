@@ -55,6 +55,7 @@ rules! {
         d_add:         Add(_, _)                           => to([g.clone(), g.clone()]);
         d_mul:         Mul(x, y)                           => to([&*g * y, &*g * x]);
         d_div:         Div(_, y)                           => to([&*g / y, -(&*g * u / y)]);
+        d_mod:         Mod(x, y)                           => to([g.clone(), -(&*g * floor(&(x / y)))]);
         d_max:         Max(x, y)                           => to([wins(x, y, Op::Max, g), wins(y, x, Op::Max, g)]);
         d_min:         Min(x, y)                           => to([wins(x, y, Op::Min, g), wins(y, x, Op::Min, g)]);
         d_pow:         Pow(x, y)                           => to([by_base(x, y, g), by_exponent(u, x, y, g)]);
@@ -170,6 +171,12 @@ fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
 /// The condition of a choice. Between two values that both have gradients it is materialized, so that the kernels of both take the same side.
 fn chosen(c: &UOp, x: &UOp, y: &UOp) -> UOp {
     if x.requires_grad() && y.requires_grad() { c.materialized() } else { c.clone() }
+}
+
+/// The greatest whole number that is not above.
+fn floor(x: &UOp) -> UOp {
+    let t = x.unary(Op::Trunc);
+    x.lt(&t).select(&t + -1.0, &t)
 }
 
 /// y·x^(y-1), which is 0 for y = 0 even where x^-1 is infinite.

@@ -191,6 +191,7 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Fma if wide => a.mul_add(b, get(2)),
         Op::Fma => narrow((a as f32).mul_add(b as f32, get(2) as f32)),
         Op::Trunc => a.trunc(),
+        Op::Mod => remainder(a, b, scalar),
         // NaN wins. Adding +0 makes a zero result +0, so the answer does not depend on the order of operands.
         Op::Max => (if a > b || a.is_nan() { a } else { b }) + 0.0,
         Op::Min => (if a < b || a.is_nan() { a } else { b }) + 0.0,
@@ -209,6 +210,20 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         _ => panic!("{op:?} is not a float op"),
     };
     crate::dtype::round_f64(exact, scalar)
+}
+
+/// The remainder of the division toward minus infinity: exact, but for one rounding where the divisor is added to a remainder of the other sign.
+/// A zero has the divisor's sign.
+fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
+    let rest = a % b;
+    if rest == 0.0 {
+        return 0f64.copysign(b);
+    }
+    if (rest < 0.0) == (b < 0.0) || rest.is_nan() {
+        return rest;
+    }
+    // In f64 the sum of narrower numbers may round once more; `f32` is what narrow floats are computed in.
+    if scalar == Scalar::F64 { rest + b } else { (rest as f32 + b as f32) as f64 }
 }
 
 /// The value of an expression without memory, given values for its leaves (ranges, variables, specials). Scalars only.

@@ -224,7 +224,7 @@ ops! {
     Div(x, y)                   [Binary];
     /// Integer division rounded toward minus infinity; by zero it is zero.
     IDiv(x, y)                  [Binary];
-    /// Remainder of `IDiv`, with the divisor's sign; by zero it is zero.
+    /// Remainder of the quotient rounded down, with the divisor's sign; of integers by zero it is zero, of floats NaN.
     Mod(x, y)                   [Binary];
     /// Machine division toward zero, of operands proven safe. Only after lowering.
     CDiv(x, y)                  [Binary];

@@ -1,6 +1,7 @@
 //! Ops that a target lacks, in terms of ops that it has. After this pass there is no IDiv, Mod or unguarded shift, no arithmetic on floats
 //! narrower than f32, none on bools but logic, and no transcendental op that the target does not have.
 
+use super::remainder::remainder;
 use super::transcendental::{integer_power, write_out};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, Group, Op, Src, ToSrc, UOp};
@@ -32,7 +33,8 @@ rules! {
         math_unary:      {Unary}(..) if u.op().is(Group::Transcendental) && !target.has(u.op(), u.dtype()) => write_out(u);
         math_pow:        Pow(..) if u.dtype().is_float() && !target.has(u.op(), u.dtype()) => write_out(u);
         idiv_machine:    IDiv(x, y)                                              => divide(x, y, true);
-        mod_machine:     Mod(x, y)                                               => divide(x, y, false);
+        mod_float:       Mod(x, y) if u.dtype().is_float()                       => remainder(x, y);
+        mod_machine:     Mod(x, y) if !u.dtype().is_float()                      => divide(x, y, false);
         shl_guard:       Shl(x, y) if !in_width(y)                               => shift(u, x, y);
         shr_guard:       Shr(x, y) if !in_width(y)                               => shift(u, x, y);
     }

@@ -9,6 +9,7 @@ mod guard;
 mod linearize;
 mod loads;
 mod locals;
+mod remainder;
 mod specials;
 mod stage;
 mod tensor_core;

@@ -60,7 +60,10 @@ pub use module::{Mode, Module, Part, Visitor};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNorm};
 pub use parametrize::{SpectralNorm, WeightNorm, Weighted};
 pub use picograd_derive::Module;
-pub use pool::{AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d};
+pub use pool::{
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool1d, AvgPool2d,
+    AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d,
+};
 pub use rnn::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell};
 pub use sequential::{Func, IsFunction, IsLayer, Layer, Sequential, ToLayer};
 pub use summary::Summary;

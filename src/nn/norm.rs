@@ -1,6 +1,7 @@
 //! Normalisation layers: statistics over some axes, then a scale and a shift that are learned.
 
 use super::{Layer, Mode, Module, unfit};
+use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
 use crate::tensor::{Sizes, Tensor, autocast, no_grad, or_panic, realize_with_step};
 
@@ -15,6 +16,17 @@ fn zeros(n: usize) -> Option<Tensor> {
 fn per_channel(t: &Tensor, axes: usize) -> Result<Tensor> {
     let shape: Vec<usize> = t.shape().into_iter().chain(std::iter::repeat_n(1, axes.saturating_sub(2))).collect();
     t.try_reshape(shape)
+}
+
+/// Runs a normalisation, and the scale and shift after it, in `f32` for narrower floats. The result is rounded once, to the dtype that the input and the
+/// parameters make.
+fn rounded_once(x: &Tensor, params: [&Option<Tensor>; 2], f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let dtype = x.dtype();
+    if !dtype.is_float() || dtype.bits() >= 32 {
+        return f(x);
+    }
+    let out = params.into_iter().flatten().fold(dtype, |d, p| promote(d, p.dtype()));
+    f(&x.try_cast(DType::F32)?)?.try_cast(out)
 }
 
 /// Scaled and shifted per channel, where there is a scale and a shift.
@@ -254,14 +266,17 @@ fn last_axes(layer: &'static str, x: &Tensor, shape: &[usize]) -> Result<Vec<isi
 
 impl Layer for LayerNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut y = x.try_layernorm(last_axes("LayerNorm", x, &self.shape)?, self.eps)?;
-        if let Some(w) = &self.weight {
-            y = y.try_mul(w)?;
-        }
-        match &self.bias {
-            Some(b) => y.try_add(b),
-            None => Ok(y),
-        }
+        let axes = last_axes("LayerNorm", x, &self.shape)?;
+        rounded_once(x, [&self.weight, &self.bias], |x| {
+            let mut y = x.try_layernorm(axes, self.eps)?;
+            if let Some(w) = &self.weight {
+                y = y.try_mul(w)?;
+            }
+            match &self.bias {
+                Some(b) => y.try_add(b),
+                None => Ok(y),
+            }
+        })
     }
 }
 
@@ -318,7 +333,7 @@ impl Layer for LayerNorm2d {
         if x.ndim() != 4 || x.size(1) != self.channels {
             return unfit("LayerNorm2d", format_args!("[batch, {}, height, width]", self.channels), x);
         }
-        affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias)
+        rounded_once(x, [&self.weight, &self.bias], |x| affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias))
     }
 }
 
@@ -385,7 +400,7 @@ impl Layer for GroupNorm {
         if x.ndim() < 2 || x.size(1) != self.channels {
             return unfit("GroupNorm", format_args!("[batch, {}, …]", self.channels), x);
         }
-        affine(&by_groups(x, self.groups, self.eps)?, &self.weight, &self.bias)
+        rounded_once(x, [&self.weight, &self.bias], |x| affine(&by_groups(x, self.groups, self.eps)?, &self.weight, &self.bias))
     }
 }
 
@@ -451,7 +466,7 @@ impl Layer for InstanceNorm {
                 msg: format!("{:?} has one place per channel, which is its own mean", x.shape()),
             });
         }
-        affine(&by_groups(x, self.channels, self.eps)?, &self.weight, &self.bias)
+        rounded_once(x, [&self.weight, &self.bias], |x| affine(&by_groups(x, self.channels, self.eps)?, &self.weight, &self.bias))
     }
 }
 
@@ -505,10 +520,13 @@ impl RMSNorm {
 
 impl Layer for RMSNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.try_rmsnorm(last_axes("RMSNorm", x, &[self.size])?, self.eps)?;
-        match &self.weight {
-            Some(w) => y.try_mul(w),
-            None => Ok(y),
-        }
+        let axes = last_axes("RMSNorm", x, &[self.size])?;
+        rounded_once(x, [&self.weight, &None], |x| {
+            let y = x.try_rmsnorm(axes, self.eps)?;
+            match &self.weight {
+                Some(w) => y.try_mul(w),
+                None => Ok(y),
+            }
+        })
     }
 }

@@ -54,6 +54,7 @@ pub fn keep(ast: &UOp, target: &Target) -> Option<Keeps> {
 fn weight(u: &UOp) -> usize {
     match u.op() {
         Op::Pow => 40,
+        Op::Mod if u.dtype().is_float() => 100,
         op if op.is(Group::Transcendental) => 16,
         Op::Div | Op::Mod | Op::Sqrt => 4,
         op if op.is_alu() && u.dtype() != DType::INDEX => 1,

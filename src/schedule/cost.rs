@@ -33,6 +33,7 @@ pub fn of_op(u: &UOp) -> f64 {
         Op::Sin | Op::Cos | Op::Tan => 60.0,
         Op::Pow => 60.0,
         Op::Div | Op::Sqrt => 4.0,
+        Op::Mod if u.dtype().is_float() => 120.0,
         Op::IDiv | Op::Mod => 10.0,
         Op::Const | Op::Var | Op::Iota | Op::Slice => 0.0,
         Op::Buffer | Op::Param | Op::Copy | Op::Output => 1.0,

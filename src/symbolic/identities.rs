@@ -15,8 +15,8 @@ rules! {
         div_one_float:    Div(x, %c) if is_float(c, 1.0)                    => x;
         idiv_one:         IDiv(x, 1)                                        => x;
         idiv_zero:        IDiv(_, 0)                                        => 0;
-        mod_one:          Mod(_, 1)                                         => 0;
-        mod_zero:         Mod(_, 0)                                         => 0;
+        mod_one:          Mod(_, 1) if u.dtype().is_int()                   => 0;
+        mod_zero:         Mod(_, 0) if u.dtype().is_int()                   => 0;
         add_const_const:  Add(Add(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Add, a.wrapping_add(b));
         mul_const_const:  Mul(Mul(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Mul, a.wrapping_mul(b));
         const_to_right:   {Commutative}(%_c, x) if x.op() != Op::Const      => x.binary(u.op(), &u.src()[0]);

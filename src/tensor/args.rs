@@ -24,6 +24,9 @@ pub struct Sizes(pub SmallVec<[isize; 4]>);
 /// Lets whatever can be a list of integers become a struct, by way of a list of `isize`.
 macro_rules! from_lists {
     ($name:ident, $make:expr) => {
+        from_lists!($name, $make, $make);
+    };
+    ($name:ident, $make:expr, $one:expr) => {
         impl From<()> for $name {
             fn from(_: ()) -> $name {
                 ($make)(SmallVec::new())
@@ -31,7 +34,7 @@ macro_rules! from_lists {
         }
         impl<T: Int> From<T> for $name {
             fn from(one: T) -> $name {
-                ($make)(smallvec::smallvec![one.int()])
+                ($one)(smallvec::smallvec![one.int()])
             }
         }
         impl<T: Int> From<&[T]> for $name {
@@ -262,14 +265,22 @@ impl Axes {
 
 /// A number per spatial axis, or one for all of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spatial(Sizes);
+pub struct Spatial {
+    list: Sizes,
+    /// Given as one number and not as a list.
+    bare: bool,
+}
 
-from_lists! { Spatial, |list| Spatial(Sizes(list)) }
+from_lists! { Spatial, |list| Spatial { list: Sizes(list), bare: false }, |one| Spatial { list: Sizes(one), bare: true } }
 
 impl Spatial {
+    /// The length of the list; `None` for a bare number, which stands for any.
+    pub(crate) fn rank(&self) -> Option<usize> {
+        (!self.bare).then_some(self.list.0.len())
+    }
     /// One number for each of `n` axes.
     pub(crate) fn resolve(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
-        let list = self.0.shape(op)?;
+        let list = self.list.shape(op)?;
         match list.len() {
             1 => Ok(Dims::from_elem(list[0], n)),
             len if len == n => Ok(list),

@@ -89,7 +89,7 @@ impl Attention {
 impl Tensor {
     fallible! {
         /// softmax(Q·Kᵀ·scale)·V, where this is Q of `[…, queries, size]`, the key is `[…, keys, size]` and the value `[…, keys, out]`. Scores and
-        /// softmax are in `f32` for narrower floats.
+        /// softmax are in `f32` for narrower floats. A query that the mask leaves no key gives 0, and has a gradient of 0.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Attention};
@@ -132,7 +132,9 @@ impl Tensor {
             if let Some(mask) = &how.mask {
                 scores = if mask.dtype().is_bool() { mask.try_where_(scores, f64::NEG_INFINITY)? } else { scores.try_add(mask)? };
             }
-            let weights = scores.try_softmax(-1)?.try_cast(self.as_float().dtype())?;
+            // Only a mask can leave a query without a key.
+            let weights = if how.mask.is_some() { scores.softmax_of_masked(OP)? } else { scores.try_softmax(-1)? };
+            let weights = weights.try_cast(self.as_float().dtype())?;
             weights.try_dropout(how.dropout)?.try_matmul(&value)
         }
     }

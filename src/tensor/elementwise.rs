@@ -78,14 +78,7 @@ pub(super) mod binary {
     pub(crate) fn modulo(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("modulo", x, y)?;
         only("modulo", &p, !p.dtype.is_bool(), "numbers")?;
-        if !p.dtype.is_float() {
-            return Ok(p.node(Op::Mod));
-        }
-        let (x, y) = (&p.x, &p.y);
-        let rest = sub(x.into(), mul(p.node(Op::Div).floor().into(), y.into())?.into())?;
-        // An infinite divisor has no multiple to take off: what is left is the number itself, or the divisor if the signs differ.
-        let apart = x.try_lt(0)?.try_ne(y.try_lt(0)?)?.try_bitwise_and(x.try_ne(0)?)?;
-        y.isinf().try_bitwise_and(x.isfinite())?.try_where_(apart.try_where_(y, x)?, rest)
+        Ok(p.node(Op::Mod))
     }
     pub(crate) fn trunc_div(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("div_rounded", x, y)?;
@@ -107,12 +100,10 @@ pub(super) mod binary {
             let other = rest.try_ne(0)?.try_bitwise_and(rest.try_lt(0)?.try_ne(x.try_lt(0)?)?)?;
             return other.try_where_(rest.try_sub(y)?, rest);
         }
-        let rest = x.try_sub(p.node(Op::Div).trunc().try_mul(y)?)?;
-        // A quotient that was rounded up to a whole number took off one divisor too many.
-        let past = rest.try_mul(x)?.try_lt(0)?;
-        let back = y.abs().try_mul(x.try_lt(0)?.try_where_(x.literal(-1.0), x.literal(1.0))?)?;
-        let rest = past.try_where_(rest.try_add(back)?, &rest)?;
-        y.isinf().try_bitwise_and(x.isfinite())?.try_where_(x, rest)
+        // Of the sizes, whose remainder toward zero is that toward minus infinity; then with the sign of the number.
+        let size = |t: &Tensor| t.signbit().try_where_(-t, t);
+        let rest = Pair { x: size(x)?, y: size(y)?, dtype: p.dtype }.node(Op::Mod);
+        x.signbit().try_where_(-&rest, &rest)
     }
     pub(crate) fn pow(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("pow", x, y)?;
@@ -286,7 +277,8 @@ impl Tensor {
             binary::idiv(self.into(), other.into())
         }
 
-        /// The remainder of [`idiv`](Self::idiv), with the divisor's sign. An integer modulo zero is zero.
+        /// The remainder of the quotient rounded down, with the divisor's sign. An integer modulo zero is zero. Of floats it is exact, whatever the size of the
+        /// quotient, and NaN for a divisor of zero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -313,8 +305,8 @@ impl Tensor {
             }
         }
 
-        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has none. Of floats it is exact for quotients that the dtype can tell
-        /// apart.
+        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has none. Of floats it is exact, whatever the size of the
+        /// quotient.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -59,7 +59,9 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
     let share = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
     let share = share.moved(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
     let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
-    a.try_mul(1.0 - &share)?.try_add(b.try_mul(share)?)
+    // At a share of 0 there is one element alone: the other may be infinite.
+    let both = a.try_mul(1.0 - &share)?.try_add(b.try_mul(&share)?)?;
+    share.try_eq(0)?.try_where_(a, both)
 }
 
 impl Tensor {

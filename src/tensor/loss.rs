@@ -169,8 +169,8 @@ impl Tensor {
     fallible! {
         /// The cross entropy of logits and a target, along axis 1 (axis 0 of a tensor with one axis). The target is either the index of a class,
         /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. Targets of -100 are left out, or
-        /// those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index outside the classes costs nothing, but counts in the mean,
-        /// and is not reported: values are not read here.
+        /// those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index outside the classes is an error where the targets are in the host's memory
+        /// already; elsewhere values are not read, and it costs nothing, but counts in the mean.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
@@ -242,8 +242,13 @@ impl Tensor {
             const OP: &str = "binary_crossentropy";
             autocast::banned(OP, "binary_crossentropy_logits")?;
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
-            let yes = times(y.try_mul(x.log().try_maximum(-100.0)?)?, &how.pos_weight)?;
-            let no = (1.0 - &y).try_mul((1.0 - &x).log().try_maximum(-100.0)?)?;
+            // At 0 the logarithm is -100 at once: that of 1 in its place keeps the gradient finite.
+            let log = |p: Tensor| {
+                let none = p.try_eq(0)?;
+                none.try_where_(-100.0, none.try_where_(1.0, p)?.log().try_maximum(-100.0)?)
+            };
+            let yes = times(y.try_mul(log(x.same())?)?, &how.pos_weight)?;
+            let no = (1.0 - &y).try_mul(log(1.0 - &x)?)?;
             self.reduced(&times(-yes.try_add(no)?, &how.weight)?, how.reduction)
         }
 
@@ -459,6 +464,17 @@ fn cosine(op: &'static str, x: &Tensor, y: &Tensor, axis: isize, floor: impl Fn(
     product.fold(op, Fold::Add, &axis.into())?.try_div(length(&x)?.try_mul(length(&y)?)?)
 }
 
+/// Refuses indices outside the classes, where they are at hand.
+fn check_classes(op: &'static str, target: &Tensor, classes: usize, ignored: Option<i64>) -> Result<()> {
+    let inside = |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
+    match target.at_hand().and_then(|values| values.into_iter().enumerate().find(|(_, t)| !inside(*t))) {
+        Some((i, t)) => {
+            Err(Error::Index { op, msg: format!("the target at {i} is {t}, and there are {classes} classes: 0 to {}", classes as i64 - 1) })
+        }
+        None => Ok(()),
+    }
+}
+
 /// The loss of logarithms of probabilities along an axis of classes.
 fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
     let dims = logp.dims();
@@ -508,6 +524,7 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
         Some(c) => c.try_where_(t, 0.0),
         None => Ok(t),
     };
+    check_classes(op, target, count, ignored)?;
     let weighted = times(logp.clone(), &weight)?;
     let mut each = keep(-sum(&picked.try_where_(&weighted, 0.0)?)?)?;
     if how.smoothing > 0.0 {

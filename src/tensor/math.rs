@@ -408,7 +408,17 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn lerp | try_lerp(&self, end: &Tensor, weight: impl Into<Operand>) -> Tensor {
-            end.try_sub(self)?.try_mul(weight)?.try_add(self)
+            let weight: Operand = weight.into();
+            let between = |x: &Tensor, end: &Tensor, weight: Operand| end.try_sub(x)?.try_mul(weight)?.try_add(x);
+            let plain = between(self, end, weight.clone())?;
+            if !plain.is_floating_point() || plain.dtype().bits() >= 32 {
+                return Ok(plain);
+            }
+            let weight = match weight {
+                Operand::Tensor(t) => t.as_wide_float().into(),
+                scalar => scalar,
+            };
+            between(&self.as_wide_float(), &end.as_wide_float(), weight)?.try_cast(plain.dtype())
         }
 
         /// The size of this with the sign of the other.

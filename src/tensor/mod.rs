@@ -61,12 +61,15 @@ macro_rules! fallible {
         #[doc = concat!("[`", stringify!($name), "`](Self::", stringify!($name), "), with misuse as an error in place of a panic.")]
         pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> {
             let _operation = $crate::tensor::autocast::enter();
-            $body
+            // Other methods that it is made of would name themselves.
+            let checked = move || -> $crate::error::Result<$ret> { $body };
+            checked().map_err(|e| e.of_op(stringify!($name).trim_end_matches('_')))
         }
     )* };
 }
 
 mod activation;
+mod adaptive;
 mod advanced;
 mod args;
 mod attention;

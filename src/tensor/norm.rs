@@ -67,7 +67,8 @@ impl Tensor {
         /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
             let (axes, x) = (axes.into(), self.as_wide_float());
-            let max = x.try_max(keepdim(axes.clone()))?.detach();
+            // Over no element it is -inf, and so is the result.
+            let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
             // An infinite maximum must not meet itself in a difference.
             let max = max.isfinite().try_where_(&max, 0.0)?;
             let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
@@ -195,8 +196,22 @@ impl Tensor {
             if !n.is_multiple_of(2) {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
-            self.slice_axis(at, 0, n / 2)?.try_mul(self.slice_axis(at, n / 2, n)?.sigmoid())
+            let x = self.as_wide_float();
+            x.slice_axis(at, 0, n / 2)?.try_mul(x.slice_axis(at, n / 2, n)?.sigmoid())?.try_cast(self.as_float().dtype())
         }
+    }
+
+    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are -inf, with a gradient of zero there.
+    pub(super) fn softmax_of_masked(&self, op: &'static str) -> Result<Tensor> {
+        let x = self.as_wide_float();
+        if x.max_numel() == 0 {
+            return Ok(x);
+        }
+        let max = x.fold(op, Fold::Max, &keepdim(-1))?.detach();
+        let none = max.try_eq(f64::NEG_INFINITY)?;
+        let exp = x.try_sub(none.try_where_(0.0, max)?)?.exp();
+        let sum = exp.fold(op, Fold::Add, &keepdim(-1))?;
+        exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
     }
 
     /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.

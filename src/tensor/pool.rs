@@ -95,19 +95,33 @@ impl Pool {
     }
 }
 
-/// Where the windows lie: padding as asked for, what hangs over the end beyond it, and the windows.
+/// Where the windows of the last axes lie: padding as asked for, what hangs over the end beyond it, and the windows.
 struct Plan {
     padding: Vec<(usize, usize)>,
     overhang: Vec<(usize, usize)>,
     list: Vec<Window>,
 }
 
+/// The number of pooled axes: that of the values of a list, or two for a bare number, which says nothing about them and so takes
+/// `[N, C, H, W]` alone.
+pub(super) fn pooled_axes(op: &'static str, what: &str, sizes: &Spatial, dims: &[usize]) -> Result<usize> {
+    match sizes.rank() {
+        None if dims.len() == 4 => Ok(2),
+        None => wrong_shape(
+            op,
+            format!(
+                "{dims:?} is no [N, C, H, W]; a {what} with a value for each pooled axis says which they are: [k], [k, k] or [k, k, k]"
+            ),
+        ),
+        Some(n @ 1..=3) if dims.len() >= n => Ok(n),
+        Some(n @ 1..=3) => wrong_shape(op, format!("a {what} of {n} values pools {n} axes, and {dims:?} has fewer")),
+        Some(n) => wrong_shape(op, format!("a {what} has 1, 2 or 3 values, and this one has {n}")),
+    }
+}
+
 fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Plan> {
     let dims = x.dims();
-    let n = 2;
-    if dims.len() < n {
-        return wrong_shape(op, format!("takes {n} axes or more, and was given {dims:?}"));
-    }
+    let n = pooled_axes(op, "kernel", kernel, &dims)?;
     let kernel = kernel.positive(op, "kernel", n)?;
     let stride = match &how.stride {
         Some(s) => s.positive(op, "stride", n)?,
@@ -120,36 +134,96 @@ fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Pl
     for (i, w) in list.iter().enumerate() {
         let (before, after) = padding[i];
         let inside = before + dims[dims.len() - n + i];
-        let whole = w.count(op, inside + after)?;
-        // One window more, if it starts on something that is there.
-        if how.ceil && whole * w.stride < inside {
-            overhang[i].1 = (whole * w.stride + w.span()).saturating_sub(inside + after);
+        let all = inside + after;
+        // What is left over after the last whole window, or what the first one lacks.
+        let whole = if how.ceil && all > 0 && all < w.span() { 0 } else { w.count(op, all)? };
+        let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
+        // One window more for what is left over, if it starts on something that is there.
+        if how.ceil && covered < all && whole * w.stride < inside {
+            overhang[i].1 = whole * w.stride + w.span() - all;
+        } else if whole == 0 {
+            w.count(op, all)?;
         }
     }
     let full = |tail: Vec<(usize, usize)>| std::iter::repeat_n((0, 0), dims.len() - n).chain(tail).collect();
     Ok(Plan { padding: full(padding), overhang: full(overhang), list })
 }
 
+/// Windows over the last axes of a tensor as `[…, outputs, kernel]`, and the place of each of their elements in the pooled axes, counted in row-major order;
+/// for what is no element of the tensor, the number of places.
+pub(super) struct Seen {
+    pub(super) values: Tensor,
+    pub(super) places: Tensor,
+    pub(super) axes: usize,
+    pub(super) count: usize,
+}
+
+impl Seen {
+    /// Windows over a tensor with padding.
+    fn new(op: &'static str, x: &Tensor, plan: &Plan) -> Result<Seen> {
+        let both: Vec<_> = plan.padding.iter().zip(&plan.overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
+        let (dims, axes) = (x.dims(), plan.list.len());
+        let padded = x.try_pad_with(&both, x.literal(x.dtype().min_value()))?;
+        let lead = dims.len() - axes;
+        let count = dims[lead..].iter().product();
+        let places = iota(count).moved(Movement::reshape(dims[lead..].iter().copied()))?.try_pad_with(&both[lead..], count as i64)?;
+        Ok(Seen { values: windows(op, &padded, &plan.list)?, places: windows(op, &places, &plan.list)?, axes, count })
+    }
+    fn kernel_axes(&self) -> Vec<isize> {
+        (1..=self.axes as isize).map(|i| -i).collect()
+    }
+    /// The greatest of each window.
+    fn max(&self, op: &'static str) -> Result<Tensor> {
+        self.values.fold(op, Fold::Max, &Axes::from(self.kernel_axes()))
+    }
+    /// The place of the greatest of each window: the first of equals, and of NaNs, which win.
+    fn first(&self, op: &'static str) -> Result<Tensor> {
+        let values = self.values.detach();
+        let best = values.fold(op, Fold::Max, &keepdim(self.kernel_axes()))?;
+        let is_best = values.try_eq(&best)?;
+        let is_best = if values.is_floating_point() { is_best.try_bitwise_or(values.isnan())? } else { is_best };
+        is_best.try_where_(&self.places, self.count as i64)?.fold(op, Fold::Min, &Axes::from(self.kernel_axes()))
+    }
+    /// The greatest of each window and its place. With a gradient the value is read at the place, so that the gradient goes there and nowhere else.
+    pub(super) fn best(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
+        let first = self.first(op)?;
+        if !self.values.requires_grad() {
+            return Ok((self.max(op)?, first));
+        }
+        let kept = first.dims().iter().copied().chain(std::iter::repeat_n(1, self.axes)).collect::<Vec<usize>>();
+        let here = self.places.try_eq(first.moved(Movement::reshape(kept))?)?;
+        // Without an element, as in a window that lies in the padding, the value is that of no element.
+        let none = first.try_eq(self.count as i64)?;
+        let read = here.try_where_(&self.values, self.values.literal(0))?.fold(op, Fold::Add, &Axes::from(self.kernel_axes()))?;
+        Ok((none.try_where_(self.values.literal(self.values.dtype().min_value()), read)?, first))
+    }
+    /// The greatest of each window.
+    pub(super) fn greatest(&self, op: &'static str) -> Result<Tensor> {
+        if self.values.requires_grad() { Ok(self.best(op)?.0) } else { self.max(op) }
+    }
+}
+
 impl Tensor {
     fallible! {
-        /// The greatest element of each window of the last two axes.
+        /// The greatest element of each window of the last axes: as many as the kernel has values. A kernel of one number is for `[N, C, H, W]` and pools the last two.
+        /// The gradient goes to the element that [`max_pool2d_with_indices`](Self::max_pool2d_with_indices) names.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
         /// let x = Tensor::arange(0, 16, 1).reshape([1, 1, 4, 4]);
         /// assert_eq!(x.max_pool2d(2, Pool::new()).to_vec::<i32>()?, [5, 7, 13, 15]);
         /// assert_eq!(x.max_pool2d([3, 3], Pool::new().stride(1)).to_vec::<i32>()?, [10, 11, 14, 15]);
+        /// assert_eq!(x.reshape([1, 2, 8]).max_pool2d([4], Pool::new()).to_vec::<i32>()?, [3, 7, 11, 15]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_pool2d | try_max_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
-            let Plan { padding, overhang, list } = plan("max_pool2d", self, &kernel.into(), &how)?;
-            let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.try_pad_with(&both, self.literal(self.dtype().min_value()))?;
-            windows("max_pool2d", &padded, &list)?.fold("max_pool2d", Fold::Max, &Axes::from([-1, -2]))
+            const OP: &str = "max_pool2d";
+            let plan = plan(OP, self, &kernel.into(), &how)?;
+            Seen::new(OP, &self.materialized(), &plan)?.greatest(OP)
         }
 
-        /// The greatest element of each window of the last two axes, as [`max_pool2d`](Self::max_pool2d) gives it, and its place in the plane, counted in row-major
-        /// order: the first of equals.
+        /// The greatest element of each window, as [`max_pool2d`](Self::max_pool2d) gives it, and its place in the pooled axes, counted in row-major
+        /// order: the first of equals, and the first NaN where there is one.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
@@ -160,20 +234,8 @@ impl Tensor {
         /// ```
         pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(&self, kernel: impl Into<Spatial>, how: Pool) -> (Tensor, Tensor) {
             const OP: &str = "max_pool2d_with_indices";
-            let Plan { padding, overhang, list } = plan(OP, self, &kernel.into(), &how)?;
-            let both: Vec<_> = padding.iter().zip(&overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
-            let padded = self.materialized().try_pad_with(&both, self.literal(self.dtype().min_value()))?;
-            let seen = windows(OP, &padded, &list)?;
-            let values = seen.fold(OP, Fold::Max, &keepdim([-1, -2]))?;
-            let dims = self.dims();
-            let (rows, cols) = (dims[dims.len() - 2], dims[dims.len() - 1]);
-            // A place in the padding is past all others, so it is never the first.
-            let places = iota(rows * cols).try_reshape([rows, cols])?.try_pad_with(&both[dims.len() - 2..], (rows * cols) as i64)?;
-            let is_best = seen.try_eq(&values)?;
-            let is_best = if self.is_floating_point() { is_best.try_bitwise_or(seen.isnan())? } else { is_best };
-            let first = is_best.try_where_(windows(OP, &places, &list)?, (rows * cols) as i64)?.fold(OP, Fold::Min, &Axes::from([-1, -2]))?;
-            let n = values.ndim() - 2;
-            Ok((values.moved(Movement::reshape(values.dims()[..n].iter().copied()))?, first))
+            let plan = plan(OP, self, &kernel.into(), &how)?;
+            Seen::new(OP, &self.materialized(), &plan)?.best(OP)
         }
 
         /// The inverse of [`max_pool2d_with_indices`](Self::max_pool2d_with_indices): each element at its place in a plane, and zeros elsewhere. The size of the plane is
@@ -217,17 +279,20 @@ impl Tensor {
             all.moved(Movement::reshape(lead.iter().copied().chain(size)))
         }
 
-        /// The mean of each window of the last two axes. Integers have a mean in `f32`.
+        /// The mean of each window of the last axes: as many as the kernel has values. A kernel of one number is for `[N, C, H, W]` and pools the last two. Integers
+        /// have a mean in `f32`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
         /// let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]]);
         /// assert_eq!(x.avg_pool2d(2, Pool::new()).to_vec::<f32>()?, [3.0]);
+        /// assert_eq!(x.avg_pool2d([2], Pool::new()).to_vec::<f32>()?, [1.5, 4.5]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn avg_pool2d | try_avg_pool2d(&self, kernel: impl Into<Spatial>, how: Pool) -> Tensor {
             let Plan { padding, overhang, list } = plan("avg_pool2d", self, &kernel.into(), &how)?;
-            let sums = |t: &Tensor| windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from([-1, -2]));
+            let axes: Vec<isize> = (1..=list.len() as isize).map(|i| -i).collect();
+            let sums = |t: &Tensor| windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from(&axes));
             let pad = |t: &Tensor, by: &[(usize, usize)]| t.moved(Movement::pad(by.iter().copied()));
             let x = self.as_wide_float();
             let sum = sums(&pad(&pad(&x, &padding)?, &overhang)?)?;

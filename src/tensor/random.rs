@@ -213,6 +213,7 @@ impl Tensor {
             if !replacement && samples > n {
                 return wrong_shape(OP, format!("{samples} different places of {n}; with replacement a place can come again"));
             }
+            check_weights(OP, self, n, if replacement { 1 } else { samples })?;
             let weights = self.as_wide_float();
             if !replacement {
                 // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006). 1-u is never 0.
@@ -359,8 +360,9 @@ impl Tensor {
                 return Ok(self.same());
             }
             let kept = self.as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?).try_ge(p)?;
-            let scaled = if p < 1.0 { self.as_float() * (1.0 / (1.0 - p)) } else { self.as_float() };
-            kept.try_where_(scaled, 0.0)
+            let x = self.as_wide_float();
+            let scaled = if p < 1.0 { x * (1.0 / (1.0 - p)) } else { x };
+            kept.try_where_(scaled, 0.0)?.try_cast(self.as_float().dtype())
         }
     }
 
@@ -384,6 +386,21 @@ impl Tensor {
     pub fn randn_like(&self) -> Tensor {
         self.as_much_of(super::or_panic(normal("randn_like", &Shape::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
     }
+}
+
+/// Refuses weights that are no distribution, where they are at hand: negative or not finite ones, and rows with too few above zero.
+fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
+    let Some(values) = weights.at_hand() else { return Ok(()) };
+    if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
+        return wrong_shape(op, format!("the weight at {i} is {w}; weights are finite and not negative"));
+    }
+    for (row, weights) in values.chunks_exact(n).enumerate() {
+        let some = weights.iter().filter(|w| **w > 0.0).count();
+        if some < needed.max(1) {
+            return wrong_shape(op, format!("row {row} has {some} weights above zero, and {} are drawn", needed.max(1)));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

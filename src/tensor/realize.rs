@@ -388,6 +388,33 @@ impl Tensor {
         }
     }
 
+    /// The elements, where looking at them costs little: they lie in the memory of the host, or are all one literal, and are not too many. Not inside a captured
+    /// function, which is for other values too.
+    pub(super) fn at_hand(&self) -> Option<Vec<f64>> {
+        /// Reading so many takes less than a millisecond.
+        const MOST: usize = 1 << 18;
+        let uop = self.uop();
+        let mut node = base(&uop);
+        while node.op() == Op::Expand {
+            node = base(&node.src()[0]);
+        }
+        if let Some(c) = node.as_const() {
+            return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);
+        }
+        let host = |name: &str| name == "INTERP" || name.split(':').next() == Some("CPU");
+        let stored = is_stored(&uop) && uop.extents().is_empty() && !self.device().is_several() && host(self.device().as_str());
+        if exec::record::is_on() || !stored || self.numel() > MOST || self.dtype().lanes != 1 {
+            return None;
+        }
+        let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());
+        let element = |raw: &[u8]| {
+            let mut bits = [0; 8];
+            bits[..raw.len()].copy_from_slice(raw);
+            crate::dtype::Const::from_bits(u64::from_le_bytes(bits), dtype).as_f64(dtype)
+        };
+        Some(bytes.chunks_exact(dtype.itemsize()).map(element).collect())
+    }
+
     /// Another name of [`to_bytes`](Self::to_bytes).
     ///
     /// ```

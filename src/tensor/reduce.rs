@@ -13,6 +13,12 @@ fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) ->
     rest.iter().try_fold(first.same(), |x, y| f(&x, y))
 }
 
+/// The square root of a variance. At zero the gradient is zero and not that of the root, which is infinite.
+fn root(var: &Tensor) -> Result<Tensor> {
+    let none = var.try_eq(0)?;
+    none.try_where_(0.0, none.try_where_(1.0, var)?.sqrt())
+}
+
 impl Tensor {
     fallible! {
         /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`, rounded once at the end.
@@ -92,7 +98,7 @@ impl Tensor {
             self.wide_var("var", &axes.into(), correction)?.try_cast(self.as_float().dtype())
         }
 
-        /// The square root of the variance.
+        /// The square root of the variance. Where that is 0, so is the gradient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -100,7 +106,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
-            self.wide_var("std", &axes.into(), correction)?.sqrt().try_cast(self.as_float().dtype())
+            root(&self.wide_var("std", &axes.into(), correction)?)?.try_cast(self.as_float().dtype())
         }
 
         /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give them.

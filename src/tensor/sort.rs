@@ -55,7 +55,7 @@ impl Rows {
             (true, _) => x.dtype().min_value(),
         };
         let values = x.try_pad_with(&[(0, 0), (0, (1 << bits) - n)], x.literal(last))?;
-        let places = x.with(iota(1 << bits).uop()).try_expand([rows, 1 << bits])?;
+        let places = x.as_much_of(x.with(iota(1 << bits).uop()).try_expand([rows, 1 << bits])?);
         Ok(Rows { values, places, bits, descending })
     }
 

@@ -44,12 +44,7 @@ fn storable(dtype: DType) -> bool {
 const FLOAT_ONLY: OpSet =
     OpSet::of(Op::Sqrt).or(OpSet::of(Op::Trunc)).or(OpSet::of(Op::Div)).or(OpSet::of(Op::Fma)).or(Group::Transcendental.set());
 /// Ops that only integers have.
-const INT_ONLY: OpSet = OpSet::of(Op::IDiv)
-    .or(OpSet::of(Op::Mod))
-    .or(OpSet::of(Op::CDiv))
-    .or(OpSet::of(Op::CMod))
-    .or(OpSet::of(Op::Shl))
-    .or(OpSet::of(Op::Shr));
+const INT_ONLY: OpSet = OpSet::of(Op::IDiv).or(OpSet::of(Op::CDiv)).or(OpSet::of(Op::CMod)).or(OpSet::of(Op::Shl)).or(OpSet::of(Op::Shr));
 /// Ops on bits, which floats do not have.
 const BITS_ONLY: OpSet = OpSet::of(Op::And).or(OpSet::of(Op::Or)).or(OpSet::of(Op::Xor));
 
@@ -88,6 +83,9 @@ pub(crate) fn refuses(op: Op, on: DType) -> Option<&'static str> {
     }
     if INT_ONLY.has(op) && !on.is_int() {
         return Some("integers");
+    }
+    if op == Op::Mod && on.is_bool() {
+        return Some("numbers");
     }
     (BITS_ONLY.has(op) && on.is_float()).then_some("integers and bools")
 }

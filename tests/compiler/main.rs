@@ -20,6 +20,7 @@ mod lacking;
 mod math;
 mod oracle;
 mod regressions;
+mod remainder;
 mod render_code;
 mod render_text;
 mod shuffle;

@@ -90,7 +90,7 @@ fn maximum_pools() {
     check(&x.max_pool2d(2, Pool::new().padding(1)), &[1, 1, 3, 3], &[-100f32, -98.0, -97.0, -92.0, -90.0, -89.0, -88.0, -86.0, -85.0]);
     check(&x.max_pool2d([1, 2], Pool::new().stride([3, 1]).dilation([1, 3])), &[1, 1, 2, 1], &[-97f32, -85.0]);
     let ints = Tensor::new([[i32::MIN, 1], [2, 3]]);
-    check(&ints.max_pool2d(2, Pool::new().padding([(1, 0), (0, 1)]).stride(1)), &[2, 2], &[1, 1, 3, 3]);
+    check(&ints.max_pool2d([2, 2], Pool::new().padding([(1, 0), (0, 1)]).stride(1)), &[2, 2], &[1, 1, 3, 3]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn mean_pools() {
     let ones = Tensor::ones([1, 1, 2, 2]);
     check(&ones.avg_pool2d(2, Pool::new().padding(1)), &[1, 1, 2, 2], &[0.25f32; 4]);
     check(&ones.avg_pool2d(2, Pool::new().padding(1).exclude_padding()), &[1, 1, 2, 2], &[1f32; 4]);
-    check(&Tensor::new([[1, 2], [3, 5]]).avg_pool2d(2, Pool::new()), &[1, 1], &[2.75f32]);
+    check(&Tensor::new([[1, 2], [3, 5]]).avg_pool2d([2, 2], Pool::new()), &[1, 1], &[2.75f32]);
 }
 
 /// Numbers between -2 and 2 that lie in no order. The generator of tensors is one for the process, and another test needs it in a known state.

@@ -275,7 +275,7 @@ fn gradients_go_where_elements_came_from() {
     let (values, _) = x.cummax(0);
     check(&of(values * &weight, &x), &[4], &[1111f32, 0.0, 0.0, 0.0]);
     let pooled = ramp(&[1, 4, 4]).as_param();
-    let (v, p) = pooled.max_pool2d_with_indices(2, picograd::tensor::Pool::new());
+    let (v, p) = pooled.max_pool2d_with_indices([2, 2], picograd::tensor::Pool::new());
     let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled).to_vec::<f32>().unwrap();
     assert_eq!(g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(), [5, 7, 13, 15]);
 }

@@ -92,7 +92,7 @@ fn greatest_elements_and_their_places() {
     check(&p, &[1, 1, 2, 2], &[5, 6, 8, 10]);
     // Where all is as low as the padding, the place is still one of the tensor.
     let low = Tensor::full([1, 2, 2], f32::NEG_INFINITY);
-    check(&low.max_pool2d_with_indices(2, Pool::new().padding(1)).1, &[1, 2, 2], &[0, 1, 2, 3]);
+    check(&low.max_pool2d_with_indices([2, 2], Pool::new().padding(1)).1, &[1, 2, 2], &[0, 1, 2, 3]);
     let (v, p) = go(2, Pool::new());
     check(&v.max_unpool2d(&p, 2, Pool::new(), Some([3, 4])), &[1, 1, 3, 4], &[0f32, 0., 0., 0., 0., 9., 9., 0., 0., 0., 0., 0.]);
     assert_eq!(v.max_unpool2d(&p, 2, Pool::new(), None).shape(), [1, 1, 2, 4]);
