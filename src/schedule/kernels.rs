@@ -13,6 +13,9 @@ use std::sync::LazyLock;
 /// Kernels with more buffers than this are not merged further. Devices that take fewer say so.
 const MOST_MERGED_BUFFERS: usize = 31;
 
+/// Kernels with more nodes than this are not merged: what the ranges have cut stays cut.
+const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
+
 /// Stores that share a loop nest.
 #[derive(Clone)]
 pub struct Group {
@@ -28,6 +31,8 @@ pub struct Group {
     pub reads: BTreeSet<usize>,
     /// Buffers that are loaded inside a reduce.
     reduced: BTreeSet<usize>,
+    /// Nodes of its values.
+    size: usize,
 }
 
 impl Group {
@@ -50,7 +55,9 @@ impl Group {
         self.reads.clear();
         self.reduced.clear();
         let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
-        for u in crate::ir::toposort(values.iter().copied()) {
+        let order = crate::ir::toposort(values.iter().copied());
+        self.size = order.len();
+        for u in order {
             match u.op() {
                 Op::Load => drop(self.reads.insert(loaded(&u))),
                 Op::Reduce => {
@@ -175,6 +182,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
         stores: vec![(s.number, s.index.clone(), s.value.clone())],
         reads: BTreeSet::new(),
         reduced: BTreeSet::new(),
+        size: 0,
     };
     g.refresh();
     g
@@ -183,7 +191,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
 /// `b` in the loops of `a`, if that is right and worth it.
 fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     let buffers = a.reads.len() + a.stores.len() + b.reads.len() + b.stores.len();
-    if buffers > MOST_MERGED_BUFFERS {
+    if buffers > MOST_MERGED_BUFFERS || a.size + b.size > MOST_MERGED_NODES {
         return None;
     }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
@@ -222,7 +230,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     let mut stores = a.stores.clone();
     stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group { device, ranges, len: a.len, stores, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    let mut g = Group { device, ranges, len: a.len, stores, reads: BTreeSet::new(), reduced: BTreeSet::new(), size: 0 };
     g.refresh();
     Some(g)
 }
