@@ -1,7 +1,7 @@
 //! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single walk.
 
 use super::Rule;
-use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, walk};
+use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, visit, walk};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -46,6 +46,7 @@ impl<C> Rules<C> {
         if rules.is_empty() {
             return None;
         }
+        visit(1);
         let kids = u.src().iter().fold(OpSet::NONE, |s, k| s.or(OpSet::of(k.op())));
         for Entry { needs, rule } in rules {
             if kids.superset(*needs)

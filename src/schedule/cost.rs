@@ -25,6 +25,11 @@ pub const WORTH_SPREADING: f64 = 131_072.0;
 /// Work on one row that is worth a kernel of its own, when there are few rows.
 pub const LONG_ROW: f64 = 1_048_576.0;
 
+/// Different indices that one node is computed at. A node that is wanted at more is stored: past this, expressions grow from level to level of a graph.
+pub const MOST_DEMANDS: usize = 32;
+/// Nodes that one kernel evaluates. Compilers take more than linear time over a function; kernels of models stay far below.
+pub const MOST_EVALUATIONS: usize = 2048;
+
 /// What one evaluation of the op costs, apart from its operands.
 pub fn of_op(u: &UOp) -> f64 {
     match u.op() {

@@ -17,6 +17,9 @@ const MOST_MERGED_BUFFERS: usize = 31;
 /// Groups that are tried for a store, the latest first: many would make the time to plan grow with their square.
 const TRIED: usize = 64;
 
+/// Kernels with more nodes than this are not merged: what the ranges have cut stays cut.
+const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
+
 /// Stores that share a loop nest.
 #[derive(Clone)]
 pub struct Group {
@@ -32,6 +35,8 @@ pub struct Group {
     pub reads: BTreeSet<usize>,
     /// Buffers that are loaded inside a reduce.
     reduced: BTreeSet<usize>,
+    /// Nodes of its values.
+    size: usize,
 }
 
 impl Group {
@@ -59,7 +64,9 @@ impl Group {
             self.reads.extend(self.stores.iter().map(|s| s.0));
             values.extend(self.stores.iter().map(|s| &s.1).chain([inside]));
         }
-        for u in crate::ir::toposort(values.iter().copied()) {
+        let order = crate::ir::toposort(values.iter().copied());
+        self.size = order.len();
+        for u in order {
             match u.op() {
                 Op::Load => drop(self.reads.insert(loaded(&u))),
                 Op::Reduce => {
@@ -186,6 +193,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
         stores: vec![(s.number, s.index.clone(), s.value.clone())],
         reads: BTreeSet::new(),
         reduced: BTreeSet::new(),
+        size: 0,
     };
     g.refresh();
     g
@@ -193,7 +201,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
 
 /// `b` in the loops of `a`, if that is right and worth it.
 fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
-    if a.update.is_some() || b.update.is_some() {
+    if a.update.is_some() || b.update.is_some() || a.size + b.size > MOST_MERGED_NODES {
         return None;
     }
     let written: BTreeSet<usize> = a.writes().chain(b.writes()).collect();
@@ -243,7 +251,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     let mut stores = a.stores.clone();
     stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group { device, ranges, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new() };
+    let mut g = Group { device, ranges, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new(), size: 0 };
     g.refresh();
     Some(g)
 }

@@ -8,7 +8,7 @@
 use super::sums::shorten;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, visit};
 use crate::shape::{IndexExpr, movement_index};
 use crate::symbolic::{simplify, simplify_mask, simplify_under};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -185,6 +185,10 @@ impl Moves {
 pub(super) struct Walk<'a> {
     moves: &'a mut Moves,
     demands: FxHashMap<u64, Vec<Demand>>,
+    /// The number of each demand among the node's: by the node, the kernel, the indices and the mask.
+    known: FxHashMap<(u64, usize, Indices, UOp), usize>,
+    /// Evaluations in each kernel.
+    sizes: Vec<usize>,
     next_range: u32,
     kernels: usize,
 }
@@ -204,6 +208,7 @@ impl Walk<'_> {
     /// An evaluation over these ranges by a kernel of its own.
     pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Demand {
         self.kernels += 1;
+        self.sizes.push(0);
         Demand {
             kernel: self.kernels - 1,
             at,
@@ -229,8 +234,10 @@ impl Walk<'_> {
         while loops.last().is_some_and(|r| !open.has(r.range_id())) {
             loops.pop();
         }
+        visit(1);
         let list = self.demands.entry(u.id()).or_default();
-        if let Some(i) = list.iter().position(|d| d.kernel == kernel && d.at == at && d.valid == valid) {
+        let i = *self.known.entry((u.id(), kernel, at.clone(), valid.clone())).or_insert(list.len());
+        if i < list.len() {
             list[i].uses += uses;
             if loops.len() < list[i].loops.len() {
                 list[i].loops = loops;
@@ -292,7 +299,7 @@ struct Decided {
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
 fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, moves: &mut Moves) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
-    let mut walk = Walk { moves, demands: FxHashMap::default(), next_range: 0, kernels: 0 };
+    let mut walk = Walk { moves, demands: FxHashMap::default(), known: FxHashMap::default(), sizes: Vec::new(), next_range: 0, kernels: 0 };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
@@ -303,7 +310,8 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
         }
-        let store = forced.contains(&u.id()) || should_store(u, demands, &totals, &outputs_of_kernel);
+        let store =
+            forced.contains(&u.id()) || is_too_much(u, demands, &walk.sizes) || should_store(u, demands, &totals, &outputs_of_kernel);
         let mut evals = if store {
             let mut ranges = Vec::new();
             let at: Indices = u
@@ -334,6 +342,7 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
         } else {
             evals.iter_mut().for_each(|d| propagate(u, d, &mut walk));
         }
+        evals.iter().for_each(|d| walk.sizes[d.kernel] += 1);
         evaluated.insert(u.id(), evals);
     }
     Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
@@ -395,6 +404,13 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
             }
         }
     }
+}
+
+/// Is a node stored whatever it costs, because computing it wherever it is used would make the work of the compiler grow faster than the graph? Demands double
+/// from level to level of a tree, and a long chain would be one kernel.
+fn is_too_much(u: &UOp, demands: &[Demand], sizes: &[usize]) -> bool {
+    let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
+    can_be_stored && (demands.len() > cost::MOST_DEMANDS || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
 }
 
 /// The decision that `cost.rs` explains.

@@ -120,7 +120,8 @@ fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
 }
 
 /// Values that this run computes and that a later plan may compare with its results: what is stored for that purpose, and the arguments of maxima that have
-/// a gradient. Computed again they could be rounded differently, so they are kept if anyone who gets a result of this run holds them besides.
+/// a gradient. Computed again they could be rounded differently, so they are kept if anyone who gets a result of this run holds them besides. So is the
+/// value of a live parameter that has not been computed before: the next run needs it too.
 fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
     let mut candidates: FxHashSet<UOp> = FxHashSet::default();
     let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
@@ -132,6 +133,9 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
         };
         on.extend(here.map(|d| (u.id(), d)));
         match (u.op(), u.arg()) {
+            (Op::Leaf, _) if base(u).op() != Op::Expand || base(u).view().is_none_or(|v| v.0.op() != Op::Const) => {
+                drop(candidates.insert(u.clone()))
+            }
             (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => drop(candidates.insert(u.clone())),
             (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => {
                 candidates.extend(u.src()[0].to_materialize())
@@ -149,8 +153,11 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     let others = others.tensors.iter().filter(|(t, _)| !wanted.contains(&Arc::as_ptr(&t.0))).map(|(_, u)| u);
     let kept = nodes.iter().filter(|u| u.requires_grad() && u.op() != Op::Leaf).flat_map(|u| u.src());
     let region = holders::region(&candidates);
-    let mut found = Vec::new();
+    let (leaves, candidates): (FxHashSet<UOp>, FxHashSet<UOp>) = candidates.into_iter().partition(|u| u.op() == Op::Leaf);
+    let params = region.tensors.iter().filter(|(t, u)| leaves.contains(u) && !wanted.contains(&Arc::as_ptr(&t.0)));
+    let mut found: Vec<UOp> = params.map(|(_, u)| u.clone()).collect();
     region.walk(others.chain(kept), |u| keys.contains(u), |u| found.extend(candidates.contains(u).then(|| u.clone())));
+    found.sort_by_key(UOp::id);
     found
 }
 

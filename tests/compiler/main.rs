@@ -29,5 +29,6 @@ mod stage;
 mod store;
 mod tidy;
 mod ulp;
+mod visits;
 mod webgpu;
 mod wide_index;
