@@ -165,7 +165,8 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
 
     // Stores in a loop that runs in order.
-    let in_order = |s: &&UOp| s.op() == Op::Store && s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+    let in_order =
+        |s: &&UOp| s.op() == Op::Store && s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
     let updates: Vec<&UOp> = ast.src().iter().filter(in_order).collect();
 
     // The block of each item.

@@ -140,7 +140,14 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
         buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: UNPLACED }));
         s.value = value;
-        return Some(Stored { node: s.node.clone(), number, index: flat(&new, &shape), ranges: new, value: u.substitute(&map), update: None });
+        return Some(Stored {
+            node: s.node.clone(),
+            number,
+            index: flat(&new, &shape),
+            ranges: new,
+            value: u.substitute(&map),
+            update: None,
+        });
     }
     None
 }

@@ -200,13 +200,7 @@ pub struct Sizes<'a> {
 }
 
 /// The steps of a plan.
-pub fn steps(
-    groups: &[Group],
-    ranged: &Ranged,
-    taken: &[TakeOver],
-    sizes: &Sizes,
-    device_of: &dyn Fn(&UOp) -> DeviceName,
-) -> Vec<Step> {
+pub fn steps(groups: &[Group], ranged: &Ranged, taken: &[TakeOver], sizes: &Sizes, device_of: &dyn Fn(&UOp) -> DeviceName) -> Vec<Step> {
     let units = sequence(groups, ranged, taken, sizes.bytes);
     // The layers of a model are often the same kernels.
     let mut joined: FxHashMap<UOp, UOp> = FxHashMap::default();

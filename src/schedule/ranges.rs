@@ -5,8 +5,8 @@
 //! that would be computed many times over, is either computed again for each demand or stored by a kernel of its own, whichever the cost
 //! model says is cheaper. Then the expressions are built from inputs to outputs.
 
-use super::{cat, cost, scan, scatter};
 use super::sums::shorten;
+use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{IndexExpr, movement_index};
@@ -537,7 +537,14 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
                         let index = flat(&d.at, u.shape());
-                        out.stored.push(Stored { node: u.clone(), number, ranges: ranges.clone(), value: shorten(&value), index, update: None });
+                        out.stored.push(Stored {
+                            node: u.clone(),
+                            number,
+                            ranges: ranges.clone(),
+                            value: shorten(&value),
+                            index,
+                            update: None,
+                        });
                     }
                     None => drop(values.insert((u.id(), k), value)),
                 }

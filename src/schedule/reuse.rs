@@ -179,7 +179,8 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
                 }
                 _ => None,
             };
-            let map: FxHashMap<UOp, UOp> = toposort([&s.1, &s.2].into_iter().chain(&g.update)).into_iter().filter_map(placeholder).collect();
+            let map: FxHashMap<UOp, UOp> =
+                toposort([&s.1, &s.2].into_iter().chain(&g.update)).into_iter().filter_map(placeholder).collect();
             (s.1, s.2) = (s.1.substitute(&map), s.2.substitute(&map));
             g.update = g.update.take().map(|inside| inside.substitute(&map));
         }

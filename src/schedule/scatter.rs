@@ -9,9 +9,9 @@
 //! for u in k (ordered), j in m:  if 0 <= index[u, j] < n: out[index[u, j], j] += value[u, j]
 //! ```
 
+use super::cost;
 use super::ranges::{Demand, Indices, Stored, Walk, flat, load};
 use super::sums::shorten;
-use super::cost;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Combine, Op, UOp};
 use crate::symbolic::simplify;
@@ -61,14 +61,8 @@ pub(super) fn stored(u: &UOp, number: usize, buffer: &UOp, evals: &[Demand], [ba
     let (combine, axis) = payload(u);
     let (table, updates) = (&evals[0], &evals[1]);
     let ranges = |d: &Demand| d.loops.to_vec();
-    let first = Stored {
-        node: u.clone(),
-        number,
-        ranges: ranges(table),
-        value: shorten(&base),
-        index: flat(&table.at, u.shape()),
-        update: None,
-    };
+    let first =
+        Stored { node: u.clone(), number, ranges: ranges(table), value: shorten(&base), index: flat(&table.at, u.shape()), update: None };
     let place = shorten(&index);
     let size = u.shape()[axis] as i128;
     // Outside the axis nothing is written. The place is also clamped to it, so that what is read there is inside the buffer by its bounds alone.

@@ -73,8 +73,7 @@ fn slices_get_their_part_of_the_gradient() {
         let mut start = 0;
         for (i, g) in grads.iter().enumerate() {
             let size = 1 + i % 3;
-            let expected: Vec<f32> =
-                (0..2).flat_map(|r| (0..size).map(move |k| 2.0 * i as f32 * (r * total + start + k) as f32)).collect();
+            let expected: Vec<f32> = (0..2).flat_map(|r| (0..size).map(move |k| 2.0 * i as f32 * (r * total + start + k) as f32)).collect();
             check(g, &[2, size], &expected);
             start += size;
         }
