@@ -65,6 +65,8 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
                 if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
                     try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
                 }
+            } else {
+                chains(&mut k, target);
             }
         }
     }
@@ -79,6 +81,21 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     }
     threads(&mut k, target);
     k
+}
+
+/// Scans that a thread runs side by side: each waits for its last addition, which takes about as many cycles.
+const CHAINS: usize = 4;
+
+/// Several scans at a time, where there are enough rows for all threads.
+fn chains(k: &mut Kernel, target: &Target) {
+    if !k.ast.toposort().iter().any(|u| u.op() == Op::Scan) {
+        return;
+    }
+    let axes = k.axes();
+    let Some(axis) = (0..axes.len()).rev().find(|i| is_output(&axes[*i])) else { return };
+    if let Some(amount) = divisor(cut(&axes[axis]) / target.threads.max(1), CHAINS) {
+        try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
+    }
 }
 
 /// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is waited for in place of several.

@@ -54,6 +54,21 @@ impl Group {
         let bytes = |u: &UOp| u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>() * u.dtype().itemsize();
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
+    /// Takes over the finer loops of another group, if a little that is computed from its values is all there is.
+    fn refit(&mut self, other: &Group) {
+        let plain = self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
+        if !plain || self.ranges.len() >= other.ranges.len() || !scan::is_epilogue(self.stores.iter().map(|s| &s.2)) {
+            return;
+        }
+        let Some(map) = scan::refit(&self.ranges, &other.ranges) else { return };
+        self.ranges = other.ranges.iter().map(|r| UOp::range(&r.src()[0], r.range_id(), AxisKind::Global)).collect();
+        let own: FxHashMap<UOp, UOp> = other.ranges.iter().cloned().zip(self.ranges.iter().cloned()).collect();
+        for s in &mut self.stores {
+            let moved = |u: &UOp| crate::symbolic::simplify(&u.substitute(&map).substitute(&own));
+            (s.1, s.2) = (moved(&s.1), moved(&s.2));
+        }
+        self.refresh();
+    }
     /// Looks at what it reads anew.
     pub fn refresh(&mut self) {
         self.reads.clear();
@@ -124,6 +139,11 @@ pub fn group(
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {
             all.extend(needs[*d].iter().copied());
+        }
+        // What is computed from a scan in blocks takes over its loops, so that it can be merged with it.
+        let scan_of = |i: &&usize| groups[**i].as_ref().is_some_and(|a| scan::has_scan(a.stores.iter().map(|s| &s.2)));
+        if let Some(a) = first.iter().rev().find(scan_of).and_then(|i| groups[*i].as_ref()) {
+            g.refit(a);
         }
         let waits = |i: usize| all.iter().any(|d| *d != i);
         let key = (g.extents(), g.device.clone());

@@ -8,13 +8,19 @@
 //! at most `BLOCK` additions for each level.
 
 use super::{cost, prepare};
-use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, toposort};
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Fold, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
+use rustc_hash::FxHashMap;
 
 /// Elements of a block, about.
-const BLOCK: usize = 256;
-/// An axis is cut where it has as many blocks. A shorter one is folded in one go: that takes less time than two more kernels.
+const BLOCK: usize = 128;
+/// An axis is cut where it has as many blocks and there are few rows. A shorter one is folded in one go: that takes less time than two more kernels.
 const BLOCKS: usize = 4;
+/// Rows that keep all threads busy without blocks.
+const ENOUGH_ROWS: usize = 64;
+/// An axis of as many blocks is cut whatever the number of rows, for the accuracy of sums.
+const LONG: usize = 32;
 
 /// The axis of a scan of the tensor graph.
 pub fn axis(u: &UOp) -> usize {
@@ -28,11 +34,14 @@ pub fn axis(u: &UOp) -> usize {
 pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     let (at, fold) = (axis(u), prepare::fold(u));
     let n = x.shape()[at];
-    if n < BLOCKS * BLOCK || !x.extents().is_empty() {
+    let least = if x.numel() / n >= ENOUGH_ROWS { LONG } else { BLOCKS };
+    if n < least * BLOCK || !x.extents().is_empty() {
         return None;
     }
-    // A size that divides the axis needs no mask.
-    let size = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b)).min_by_key(|b| b.abs_diff(BLOCK)).unwrap_or(BLOCK);
+    // A size that divides the axis needs no mask; one that lanes divide, for the totals, and whose blocks threads divide, is best.
+    let odd = |size: usize| (1 << 4u32.saturating_sub(size.trailing_zeros())) + (1 << 3u32.saturating_sub((n / size).trailing_zeros()));
+    let sizes = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b));
+    let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(BLOCK))).unwrap_or(BLOCK);
     let blocks = n.div_ceil(size);
     let cut: Dims = x.shape()[..at].iter().copied().chain([blocks, size]).chain(x.shape()[at + 1..].iter().copied()).collect();
     let filled = padded(x, at, (0, blocks * size - n), fold);
@@ -60,7 +69,7 @@ fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     }
     let n = out.shape()[axis];
     let along: Dims = (0..out.shape().len()).map(|a| if a == axis { n } else { 1 }).collect();
-    let place = UOp::new(Op::Iota, crate::dtype::DType::I32, Src::new(), Arg::Iota { len: n });
+    let place = UOp::new(Op::Iota, DType::I32, Src::new(), Arg::Iota { len: n });
     let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(out.shape().clone()));
     let inside = place.lt(sides.0 as i64).not().and(&place.lt((n - sides.1) as i64));
     let neutral = UOp::new(Op::Const, x.dtype(), Src::new(), Arg::Const(identity));
@@ -84,13 +93,16 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
 }
 
 /// Work for an element that is done in the loop of a scan, at most: it runs in order, without lanes.
-const EPILOGUE: f64 = 8.0;
+const EPILOGUE: f64 = 24.0;
 
 /// May what is computed from the values of a scan be computed in its loop?
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
-    let work = |u: &UOp| if u.op().is_alu() && u.dtype() != crate::dtype::DType::INDEX { cost::of_op(u) } else { 0.0 };
+    // Conditions are mostly those of places, which do not change in the loop.
+    let is_index = |u: &UOp| u.dtype() == DType::INDEX || u.dtype().is_bool();
+    let work = |u: &UOp| if u.op().is_alu() && !is_index(u) { cost::of_op(u) } else { 0.0 };
     let order = toposort(values);
-    !order.iter().any(|u| u.op() == Op::Reduce) && order.iter().map(work).sum::<f64>() <= EPILOGUE
+    let plain = |u: &UOp| u.op() != Op::Reduce && !u.op().is(Group::Transcendental);
+    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
 }
 
 /// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that its accumulator starts anew for each element of the others.
@@ -100,4 +112,27 @@ pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>)
         ranges.sort_by_key(|r| r.range_kind() == AxisKind::Ordered);
     }
     ranges
+}
+
+/// The ranges of one kernel in terms of those of another that has more of them: `r` of n becomes `i · b + j` where the other has `i` of a and `j` of b, and n = a · b. None
+/// where they do not line up.
+pub fn refit(ranges: &[UOp], finer: &[UOp]) -> Option<FxHashMap<UOp, UOp>> {
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut rest = finer.iter();
+    for r in ranges {
+        let size = r.src()[0].as_int()?;
+        let first = rest.next()?;
+        let (mut value, mut n) = (first.clone(), first.src()[0].as_int()?);
+        while n < size {
+            let next = rest.next()?;
+            let by = next.src()[0].as_int()?;
+            value = value * by + next;
+            n *= by;
+        }
+        if n != size {
+            return None;
+        }
+        map.insert(r.clone(), value);
+    }
+    rest.next().is_none().then_some(map)
 }

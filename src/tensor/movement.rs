@@ -267,6 +267,14 @@ impl Tensor {
             if let Some(other) = shapes.iter().find(|s| **s != shapes[0]) {
                 return wrong_shape("stack", format!("shapes {:?} and {other:?} differ", shapes[0]));
             }
+            // One after the other along the axis that the new one comes before, then cut: no node for each tensor.
+            let rank = shapes.first().map_or(0, |s| s.len());
+            let at = if axis < 0 { axis + rank as isize + 1 } else { axis };
+            if (0..rank as isize).contains(&at) && tensors.iter().all(|t| t.uop().extents().is_empty()) {
+                let (at, dims) = (at as usize, &shapes[0]);
+                let all = Tensor::try_cat(tensors, at as isize)?;
+                return all.moved(Movement::reshape(dims[..at].iter().copied().chain([tensors.len()]).chain(dims[at..].iter().copied())));
+            }
             Tensor::try_cat(&tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?, axis)
         }
 

@@ -14,7 +14,7 @@ use crate::runtime::Device;
 use crate::shape::Movement;
 
 /// Elements in a block of a sum of exponentials. An axis of two blocks or less is folded at once.
-const BLOCK: usize = 16;
+const BLOCK: usize = 8;
 
 /// The logarithm of the sum of exponentials up to each element, along the last of two axes.
 fn log_sums(x: &Tensor) -> Result<Tensor> {
