@@ -166,7 +166,17 @@ impl Body<'_> {
     }
 }
 
-/// What a body uses from outside, in the order of the graph. Literals and what is made of them alone are written out in the body, and so are views.
+/// The node under movement ops.
+fn unmoved(u: &UOp) -> &UOp {
+    let mut u = u;
+    while u.op().is(Group::Movement) {
+        u = &u.src()[0];
+    }
+    u
+}
+
+/// What a body uses from outside, in the order of the graph. Literals and what is made of them alone are written out in the body, and so are views, and what has more
+/// elements than all that it is made of: to read it back would cost more than to compute it.
 fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp> {
     let mut outer: FxHashSet<u64> = FxHashSet::default();
     for u in order {
@@ -176,13 +186,19 @@ fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp>
         }
     }
     let used = order.iter().filter(|u| inside.contains(&u.id())).flat_map(|u| u.src()).chain(outputs);
-    let mut found: FxHashSet<u64> = FxHashSet::default();
-    for u in used.filter(|u| outer.contains(&u.id())) {
-        let mut base = u;
-        while base.op().is(Group::Movement) {
-            base = &base.src()[0];
+    let mut open: Vec<&UOp> = used.collect();
+    let (mut seen, mut found): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
+    while let Some(u) = open.pop() {
+        let base = unmoved(u);
+        if !outer.contains(&base.id()) || !seen.insert(base.id()) {
+            continue;
         }
-        found.insert(base.id());
+        let from_outside = || base.src().iter().filter(|s| outer.contains(&s.id()));
+        if base.op().is_alu() && !base.op().is(Group::Mark) && from_outside().all(|s| unmoved(s).numel() < base.numel()) {
+            open.extend(base.src());
+        } else {
+            found.insert(base.id());
+        }
     }
     order.iter().filter(|u| found.contains(&u.id())).cloned().collect()
 }

@@ -6,7 +6,7 @@ use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::Dims;
+use crate::shape::{Dims, Movement};
 
 /// Rows and columns, and the axes before them.
 pub(super) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
@@ -56,37 +56,12 @@ fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((q.try_transpose(-1, -2)?.slice_axis(last, 0, k)?, r.slice_axis(rows, 0, k)?.try_triu(0)?))
 }
 
-/// The rounds of tournaments among n columns in which everyone meets everyone once: who meets whom in each round.
-struct Rounds {
-    /// For each pair of a round its two columns; in a round without a partner for someone it is the same column twice.
-    pairs: [Tensor; 2],
-    /// For each column its partner, its pair, and whether it is the second of the pair.
-    partner: Tensor,
-    pair: Tensor,
-    second: Tensor,
-}
-
-impl Rounds {
-    /// As when people sit around a table, one of them in the middle, and the table is turned (Berger, 1895).
-    fn new(n: usize, tournaments: usize) -> Result<Rounds> {
-        let (half, seats) = (n.div_ceil(2), (2 * n.div_ceil(2) - 1) as i64);
-        let turn = Tensor::arange(0, tournaments as i64 * seats, 1).try_modulo(seats)?.try_unsqueeze(-1)?;
-        let number = |n: usize| Tensor::arange(0, n as i64, 1);
-        let (k, column) = (number(half), number(n));
-        // In the middle, and where it is nobody's seat, the pair is one column.
-        let first = turn.try_add(&k)?.try_modulo(seats)?;
-        let other = turn.try_sub(&k)?.try_add(seats)?.try_modulo(seats)?;
-        let middle = if n % 2 == 0 { turn.literal(seats) } else { turn.clone() };
-        let other = k.try_eq(0)?.try_where_(&middle, other)?;
-        let after = column.try_sub(&turn)?.try_add(seats)?.try_modulo(seats)?;
-        let ahead = turn.try_sub(&column)?.try_add(seats)?.try_modulo(seats)?;
-        let is_middle = column.try_eq(seats)?;
-        let is_first = after.try_lt(half as i64)?.try_bitwise_and(&is_middle.logical_not())?;
-        let pair = is_middle.try_where_(0, is_first.try_where_(&after, &ahead)?)?;
-        let met = turn.try_add(&ahead)?.try_modulo(seats)?;
-        let met = after.try_eq(0)?.try_where_(&middle, met)?;
-        let partner = is_middle.try_where_(&turn, met)?;
-        Ok(Rounds { pairs: [first, other], partner, pair, second: is_first.logical_not() })
+/// One round of a tournament in which everyone meets everyone: columns sit in two rows, each opposite to its partner, and all but the first move on by one seat. For each
+/// seat who sits there in the next round: by the seat before.
+fn next_round(half: usize) -> Vec<i32> {
+    match half as i32 {
+        1 => vec![0, 1],
+        h => [0, h].into_iter().chain(1..h - 1).chain(h + 1..2 * h).chain([h - 1]).collect(),
     }
 }
 
@@ -104,40 +79,49 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let (rows, last) = (lead.len(), lead.len() + 1);
     let by_norm = |x: &Tensor| x.square().fold(op, Fold::Add, &Axes::from(-2))?.try_argsort(-1, true);
     let pick = |x: &Tensor, order: &Tensor| {
-        let shape: Dims = x.dims();
+        let shape: Dims = x.dims()[..last].iter().chain(order.dims().last()).copied().collect();
         x.try_gather(-1, &order.try_unsqueeze(-2)?.try_expand(&shape)?)
     };
     let order = by_norm(a)?.contiguous();
     let (q, r) = qr(op, &pick(a, &order)?.contiguous())?;
-    let mut both = Tensor::try_cat(&[r.try_transpose(-1, -2)?, unit(a, &lead, n)?], rows as isize)?.contiguous();
+    // An even number of columns, so that everyone has a partner; a column of zeros is turned by nobody.
+    let half = n.div_ceil(2);
+    let wide = 2 * half;
+    let more = |x: Tensor| x.moved(Movement::pad((0..=last).map(|i| if i == last { (0, wide - n) } else { (0, 0) })));
+    let mut both = Tensor::try_cat(&[more(r.try_transpose(-1, -2)?)?, unit(a, &lead, wide)?], rows as isize)?.contiguous();
     if n > 1 {
         // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of the size.
-        let tournaments = n.next_power_of_two().ilog2() as usize + if a.dtype() == DType::F64 { 6 } else { 4 };
-        let Rounds { pairs: [x, y], partner, pair, second } = Rounds::new(n, tournaments)?;
-        let (mut turned, _) = Tensor::scan_in(op, false, &[&both], &[&x, &y, &partner, &pair, &second], |carry, round| {
-            let [x, y, partner, pair, second] = round else { unreachable!("as many elements as were given") };
+        let tournaments = wide.next_power_of_two().ilog2() as usize + if a.dtype() == DType::F64 { 6 } else { 4 };
+        let table = |f: &dyn Fn(i32) -> i32| {
+            let seats: Vec<i32> = next_round(half).into_iter().map(f).collect();
+            Tensor::from_vec(seats, [wide]).try_to(a.device().as_str())
+        };
+        let h = half as i32;
+        let (seat, partner, pair) = (table(&|s| s)?, table(&|s| (s + h) % (2 * h))?, table(&|s| s % h)?);
+        let (mut turned, _) = Tensor::scan_in(op, false, &[&both], &[&iota(tournaments * (wide - 1))], |carry, _| {
             let all = &carry[0];
             let top = all.slice_axis(rows, 0, n)?;
-            let apart = x.try_ne(y)?;
-            let (x, y) = (columns(op, &top, x, n)?, columns(op, &top, y, n)?);
+            let (x, y) = (top.slice_axis(last, 0, half)?, top.slice_axis(last, half, wide)?);
             let (xx, yy, xy) = (sum(op, &x.square(), -2)?, sum(op, &y.square(), -2)?, sum(op, &(&x * &y), -2)?);
-            let meet = xy.try_ne(0)?.try_bitwise_and(&apart)?;
+            let meet = xy.try_ne(0)?;
             let zeta = (yy - xx).try_div(meet.try_where_(&xy * 2.0, 1.0)?)?;
             let size = zeta.abs().try_add((zeta.square() + 1.0).sqrt())?;
             let tangent = meet.try_where_(zeta.try_lt(0)?.try_where_(zeta.literal(-1.0), zeta.literal(1.0))?.try_div(size)?, 0.0)?;
             let cosine = (tangent.square() + 1.0).rsqrt().contiguous();
             let sine = (&cosine * &tangent).contiguous();
-            let half = n.div_ceil(2);
-            let (c, s) = (columns(op, &cosine, pair, half)?, columns(op, &sine, pair, half)?);
-            let s = second.try_where_(&s, -&s)?;
-            let other = columns(op, all, partner, n)?;
-            Ok((vec![all.try_mul(c)?.try_add(other.try_mul(s)?)?], vec![]))
+            let (c, s) = (columns(op, &cosine, &pair, half)?, columns(op, &sine, &pair, half)?);
+            let s = seat.try_lt(half)?.try_where_(-&s, s)?;
+            let (own, other) = (columns(op, all, &seat, wide)?, columns(op, all, &partner, wide)?);
+            Ok((vec![own.try_mul(c)?.try_add(other.try_mul(s)?)?], vec![]))
         })?;
         both = turned.remove(0);
     }
-    let (b, v) = (both.slice_axis(rows, 0, n)?, both.slice_axis(rows, n, 2 * n)?);
-    let sorted = by_norm(&b)?.contiguous();
-    let (b, v) = (pick(&b, &sorted)?.contiguous(), pick(&v, &sorted)?);
+    let (b, v) = (both.slice_axis(rows, 0, n)?, both.slice_axis(rows, n, n + wide)?);
+    // The greatest first; the column that was added, if any, is the one that still has a share in its own row.
+    let norms = b.square().fold(op, Fold::Add, &Axes::from(-2))?;
+    let norms = if wide > n { v.slice_axis(rows, n, wide)?.try_squeeze(-2)?.try_gt(0.5)?.try_where_(-1.0, norms)? } else { norms };
+    let sorted = norms.try_argsort(-1, true)?.slice_axis(rows, 0, n)?.contiguous();
+    let (b, v) = (pick(&b, &sorted)?.contiguous(), pick(&v.slice_axis(rows, 0, n)?, &sorted)?);
     // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also where a column is zero.
     let (w, diagonal) = qr(op, &b)?;
     let values = diagonal.try_diagonal(0, -2, -1)?;
@@ -146,7 +130,6 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     // The columns where they were before they were put in order.
     let place = order.try_argsort(-1, false)?.contiguous();
     let w = pick(&w.try_transpose(-1, -2)?, &place)?;
-    debug_assert_eq!(w.dims()[last], n);
     Ok((q.try_matmul(&v)?, values.try_mul(signs)?, w))
 }
 
