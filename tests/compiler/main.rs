@@ -21,6 +21,7 @@ mod oracle;
 mod regressions;
 mod render_code;
 mod render_text;
+mod safe;
 mod shuffle;
 mod stage;
 mod store;

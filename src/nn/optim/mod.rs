@@ -41,7 +41,7 @@ use super::state::StateDict;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
-use crate::runtime::Device;
+use crate::runtime::{Device, limits};
 use crate::tensor::{Tensor, no_grad, take_step_list};
 use rustc_hash::FxHashSet;
 
@@ -476,7 +476,7 @@ fn wide(dtype: DType) -> DType {
 /// Zeros for a parameter, in memory: the first step runs the kernels of all others.
 fn zeros(param: &Tensor) -> Result<Tensor> {
     let dtype = wide(param.dtype());
-    Tensor::try_from_bytes(&vec![0; param.numel() * dtype.itemsize()], dtype, param.shape())?.try_shard_like(param)
+    Tensor::try_from_bytes(&limits::zeroed(param.numel() * dtype.itemsize())?, dtype, param.shape())?.try_shard_like(param)
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.
