@@ -41,9 +41,12 @@ fn devices_are_listed_with_what_to_do() {
         "{out}"
     );
     // Without a compiler the reason and the way out stand below the name.
-    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "/no/such/file").env("PICO_CACHE", "off"));
+    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "off").env("PICO_CACHE", "off"));
     assert!(code == Some(0) && out.contains("CPU:LLVM   not there: ") && out.contains("CPU:CLANG  not there: "), "{out}");
     assert!(out.contains("install") && out.contains("* INTERP"), "{out}");
+    // A library that is named and is none is an error, and no other compiler takes its place.
+    let (code, out, _) = run(pico(&["devices"]).env_remove("DEV").env("PICO_LLVM", "/etc/hostname").env("PICO_CACHE", "off"));
+    assert!(code == Some(0) && out.contains("the default device cannot be used") && out.contains("PICO_LLVM=/etc/hostname: "), "{out}");
     // The renderer that `DEV` names is what plain CPU means.
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CPU:CLANG"));
     assert!(out.contains("* CPU:CLANG") && out.contains("  CPU:LLVM"), "{out}");

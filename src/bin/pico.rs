@@ -79,6 +79,9 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
     }
     if list.iter().any(|(name, _)| canonical(name).is_ok_and(|n| n == default)) {
         writeln!(out, "\n* is used where a program names none; DEV=<name> chooses another.")
+    } else if std::env::var_os("DEV").is_none() {
+        let why = Device::default().err().map_or(String::new(), |e| format!(": {e}"));
+        writeln!(out, "\nthe default device cannot be used{why}")
     } else {
         let set = std::env::var("DEV").unwrap_or_default();
         let why = canonical(&set).err().map_or(String::new(), |e| format!("\n{e}"));

@@ -18,6 +18,7 @@ mod kernels;
 mod lacking;
 mod math;
 mod oracle;
+mod out_of_memory;
 mod regressions;
 mod render_code;
 mod render_text;

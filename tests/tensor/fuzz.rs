@@ -89,12 +89,12 @@ impl Draw {
             return self.small();
         }
         let shape = self.pick(&[
-            vec![1 << 31],
-            vec![1 << 62],
+            vec![1usize << 31],
+            vec![1usize << 62],
             vec![1 << 20, 1 << 20],
             vec![2, 3, 1 << 31, 1 << 20],
             vec![1, 1, 1 << 30, 1 << 30],
-            vec![0, 1 << 62],
+            vec![0, 1usize << 62],
         ]);
         Tensor::ones(shape).cast(self.dtype())
     }
