@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     show("kernel", "the same as loads, a reduce and a store over explicit ranges.", &ir::print(ast));
 
     let lowered = items[0].lower()?;
-    let compiled = lowered.compiled.as_ref().expect("a kernel was compiled");
+    let compiled = lowered.compiled().expect("a kernel was compiled");
     let program = &compiled.program;
     let opts: Vec<String> = compiled.opts.iter().map(|o| o.to_string()).collect();
     let opts = if opts.is_empty() { "none".to_string() } else { opts.join(" ") };

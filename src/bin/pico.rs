@@ -79,6 +79,9 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
     }
     if list.iter().any(|(name, _)| canonical(name).is_ok_and(|n| n == default)) {
         writeln!(out, "\n* is used where a program names none; DEV=<name> chooses another.")
+    } else if std::env::var_os("DEV").is_none() {
+        let why = Device::default().err().map_or(String::new(), |e| format!(": {e}"));
+        writeln!(out, "\nthe default device cannot be used{why}")
     } else {
         let set = std::env::var("DEV").unwrap_or_default();
         let why = canonical(&set).err().map_or(String::new(), |e| format!("\n{e}"));
@@ -89,15 +92,15 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
 /// Where the store is, how full it is, and what it holds, by device.
 fn cache(out: &mut impl Write) -> io::Result<()> {
     let store = store::global();
-    let Some(path) = store.path() else {
+    let Some(path) = store.dir() else {
         return writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder"));
     };
     let contents = match store.contents() {
         Ok(contents) => contents,
-        Err(why) => return writeln!(out, "file      {}\nit cannot be read now: {why}", path.display()),
+        Err(why) => return writeln!(out, "folder    {}\nit cannot be read now: {why}", path.display()),
     };
-    writeln!(out, "file      {}", path.display())?;
-    writeln!(out, "size      {} of at most {}, in a file of {}", bytes(contents.bytes), bytes(store.limit()), bytes(contents.file_bytes))?;
+    writeln!(out, "folder    {}", path.display())?;
+    writeln!(out, "size      {} of at most {}", bytes(contents.bytes), bytes(store.limit()))?;
     for (title, kind, with) in [("programs", Kind::Program, Some(Kind::Object)), ("opts", Kind::Opts, None)] {
         let (all, size) = contents.of(&[Some(kind), with].into_iter().flatten().collect::<Vec<_>>());
         let entries = if with.is_some() { contents.of(&[kind]).0 } else { all };
@@ -106,12 +109,18 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "  {device:11} {n}")?;
         }
     }
+    if contents.corrupt > 0 {
+        writeln!(out, "set aside {}, damaged or not written by you", contents.corrupt)?;
+    }
+    if contents.lost_writes > 0 {
+        writeln!(out, "lost      {} writes: the disk was full, or could not be written to", contents.lost_writes)?;
+    }
     Ok(())
 }
 
 fn clear(out: &mut impl Write, kinds: &[Kind]) -> ExitCode {
     let store = store::global();
-    let said = match (store.path(), store.clear(kinds)) {
+    let said = match (store.dir(), store.clear(kinds)) {
         (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),
         (Some(path), Ok((entries, freed))) => writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display()),
         (Some(path), Err(why)) => {

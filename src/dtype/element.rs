@@ -1,6 +1,7 @@
 //! Rust types that a buffer can hold. In come slices of them, out come the bytes of a buffer, and back.
 
 use std::cmp::Ordering;
+use std::collections::TryReserveError;
 use std::fmt;
 
 use half::{bf16, f16};
@@ -81,21 +82,28 @@ pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
 /// The elements that these bytes store, wherever they are aligned. A bool is true where its byte is not zero. Panics unless the bytes are a whole number of
 /// elements.
 pub fn from_bytes<T: Element>(b: &[u8]) -> Vec<T> {
+    try_from_bytes(b).expect("memory for the elements")
+}
+
+/// As [`from_bytes`]; an error where there is no memory for the elements.
+pub(crate) fn try_from_bytes<T: Element>(b: &[u8]) -> Result<Vec<T>, TryReserveError> {
     let size = size_of::<T>();
     assert!(b.len().is_multiple_of(size), "{} bytes are not a whole number of {}", b.len(), T::DTYPE);
+    let count = b.len() / size;
+    let mut out = Vec::<T>::new();
+    out.try_reserve_exact(count)?;
     if T::DTYPE.is_bool() {
         // A byte other than 0 and 1 is no Rust bool, so these are read one by one.
-        return b.iter().map(|byte| T::from_const(read(&[*byte], T::DTYPE))).collect();
+        out.extend(b.iter().map(|byte| T::from_const(read(&[*byte], T::DTYPE))));
+        return Ok(out);
     }
-    let count = b.len() / size;
-    let mut out = Vec::<T>::with_capacity(count);
     // SAFETY: the vector has room for `count` elements, which is exactly `b.len()` bytes, and is fresh memory, so the two do not overlap. Both ends are written
     // as bytes, so alignment does not matter. `Element` is sealed, and of its types only bool, handled above, has bit patterns that are not values.
     unsafe {
         std::ptr::copy_nonoverlapping(b.as_ptr(), out.as_mut_ptr().cast::<u8>(), b.len());
         out.set_len(count);
     }
-    out
+    Ok(out)
 }
 
 /// An 8-bit float type over its code.

@@ -107,7 +107,16 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
-        (Choice::By(f), _) => f(&kernel, device.target()),
+        (Choice::By(f), _) => {
+            // What runs is what the list of optimisations makes of this kernel, and nothing else.
+            let chosen = f(&kernel, device.target());
+            let applied = kernel.apply_all(&chosen.opts, device.target())?;
+            if applied.ast != chosen.ast {
+                let msg = "the chooser returned another kernel than its optimisations make of the one that it was given";
+                return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
+            }
+            applied
+        }
         (_, Some(true)) => kernel,
         (Choice::Default, _) if config.beam > 0 => beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?,
         _ => heuristic(&kernel, device.target()),
@@ -163,6 +172,7 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
         variables: Default::default(),
         args: ast.src().to_vec(),
+        writes: (0..source.outputs).collect(),
         estimate: Estimate { flops: 0.0, steps: 0.0, bytes: ast.src().iter().map(bytes).sum() },
         times: Default::default(),
     };

@@ -2,13 +2,16 @@
 //! optimisations by timing them.
 
 pub mod beam;
+mod bind;
 mod compile;
 mod counters;
-pub mod record;
+pub(crate) mod record;
 mod run;
 mod tape;
 
+pub use bind::Proof;
 pub use compile::{Choice, Compiled, clear_programs, compiled, lowered, programs, with_choice};
 pub use counters::{Counters, counters, reset_counters};
-pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, copy_buffer, realize, schedule};
-pub use tape::{At, Slot, Tape, TapeStep};
+pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, schedule_unchecked};
+pub(crate) use run::{copy_buffer, realize, schedule};
+pub(crate) use tape::{At, Slot, Tape, TapeStep};

@@ -168,7 +168,7 @@ pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, items: Vec<E
         let outputs: Vec<Option<u64>> = scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         r.known.extend(outputs.iter().flatten());
         r.known.extend(pieces.iter().flatten().filter(|p| p.role == Role::Output).map(|p| p.id));
-        let compiled = items.into_iter().map(|i| i.compiled).collect();
+        let compiled = items.iter().map(|i| i.compiled().cloned()).collect();
         r.runs.push(Run {
             plan: scheduled.plan.clone(),
             graph: scheduled.graph.clone(),

@@ -1,6 +1,7 @@
 //! Runs plans: allocates, compiles, launches, copies, counts and shows.
 
 use super::beam::{self, Beam, Tuned};
+use super::bind::{Proof, bind, bind_copy};
 use super::compile::{Compiled, compile_together, compiled, compiled_with};
 use super::counters::{Counters, count, count_plan};
 use super::record;
@@ -10,8 +11,7 @@ use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, StorageRef, UOp};
 use crate::lower::{self, Launch};
 use crate::opt::{Kernel, Opt};
-use crate::runtime::buffer::zeroed;
-use crate::runtime::device::sees_host;
+use crate::runtime::limits::zeroed;
 use crate::runtime::memory::is_guarded;
 use crate::runtime::usage::Usage;
 use crate::runtime::{Buffer, Device, Memory, Place, profile};
@@ -48,6 +48,8 @@ pub enum ScheduleItem {
         device: DeviceName,
         /// The values of variables.
         values: Arc<Values>,
+        /// What was planned. The item runs only while it is that.
+        proof: Proof,
     },
     /// A copy between devices.
     Copy {
@@ -55,6 +57,8 @@ pub enum ScheduleItem {
         to: BufferArg,
         /// From here.
         from: BufferArg,
+        /// What was planned. The item runs only while it is that.
+        proof: Proof,
     },
 }
 
@@ -72,7 +76,7 @@ impl fmt::Display for ScheduleItem {
                 }
                 f.write_str(&ir::print(ast))
             }
-            ScheduleItem::Copy { to, from } => {
+            ScheduleItem::Copy { to, from, .. } => {
                 writeln!(f, "copy {} × {} from {} to {}", to.len, to.dtype, from.buffer.device_name(), to.buffer.device_name())
             }
         }
@@ -86,8 +90,19 @@ impl fmt::Debug for ScheduleItem {
 }
 
 impl ScheduleItem {
+    /// Checks that nothing was changed since the scheduler made it.
+    fn is_as_planned(&self) -> Result<()> {
+        match self {
+            ScheduleItem::Kernel { ast, buffers, device, values, proof } => {
+                proof.holds_for_kernel(ast, device, buffers.iter().map(|b| &b.buffer), values)
+            }
+            ScheduleItem::Copy { to, from, proof } => proof.holds_for_copy(&to.buffer, &from.buffer),
+        }
+    }
+
     /// Compiles what it needs.
     pub fn lower(&self) -> Result<ExecItem> {
+        self.is_as_planned()?;
         let compiled = match self {
             ScheduleItem::Kernel { ast, device, .. } => Some(compiled(ast, &Device::named(device)?)?),
             ScheduleItem::Copy { .. } => None,
@@ -107,6 +122,7 @@ impl ScheduleItem {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn lower_with(&self, opts: &[Opt]) -> Result<ExecItem> {
+        self.is_as_planned()?;
         let compiled = match self {
             ScheduleItem::Kernel { ast, device, .. } => Some(compiled_with(ast, opts, &Device::named(device)?)?),
             ScheduleItem::Copy { .. } if opts.is_empty() => None,
@@ -119,7 +135,10 @@ impl ScheduleItem {
     /// kernel that is given as source, a device that runs nothing, or too little memory for the search.
     pub fn tune(&self, beam: Beam) -> Result<Option<Tuned>> {
         match self {
-            ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => beam::tune(ast, &Device::named(device)?, beam),
+            ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => {
+                self.is_as_planned()?;
+                beam::tune(ast, &Device::named(device)?, beam)
+            }
             _ => Ok(None),
         }
     }
@@ -127,65 +146,65 @@ impl ScheduleItem {
 
 /// A schedule item with its compiled program.
 pub struct ExecItem {
-    /// What to run on.
-    pub item: ScheduleItem,
-    /// What to run; nothing for a copy.
-    pub compiled: Option<Arc<Compiled>>,
+    item: ScheduleItem,
+    compiled: Option<Arc<Compiled>>,
 }
 
 impl ExecItem {
-    /// Would it run? Buffers must be as long as the program takes them to be, and a copy needs something to copy.
+    /// The item with a program that was made from its kernel.
+    pub(crate) fn with(item: ScheduleItem, compiled: Option<Arc<Compiled>>) -> ExecItem {
+        ExecItem { item, compiled }
+    }
+
+    /// What to run on.
+    pub fn item(&self) -> &ScheduleItem {
+        &self.item
+    }
+
+    /// What to run; nothing for a copy.
+    pub fn compiled(&self) -> Option<&Arc<Compiled>> {
+        self.compiled.as_ref()
+    }
+
+    /// Checks that the item would run: it is as it was planned, and its buffers are what the program takes.
     pub fn check(&self) -> Result<()> {
+        self.item.is_as_planned()?;
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                // Devices of the host see each other's memory.
-                let foreign = |d: &DeviceName| d != device && !(sees_host(d) && sees_host(device));
-                if let Some(b) = buffers.iter().find(|b| foreign(b.buffer.device_name())) {
-                    return Err(Error::Device(format!("a kernel on {device} was given {:?}", b.buffer)));
-                }
-                if buffers.len() != c.program.args.len() {
-                    return Err(Error::Device(format!("{} buffers for a kernel that takes {}", buffers.len(), c.program.args.len())));
-                }
-                for (slot, (b, arg)) in buffers.iter().zip(&c.program.args).enumerate() {
-                    let Arg::Global { len, .. } = arg.arg() else { continue };
-                    let (has, needs) = (b.buffer.bytes(), len * arg.dtype().itemsize());
-                    if has < needs {
-                        return Err(Error::Device(format!("the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}")));
-                    }
-                }
-                Ok(())
+                bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>()).map(drop)
             }
-            (ScheduleItem::Copy { to, from }, _) => match (to.buffer.place().memory, from.buffer.place().memory) {
-                (Memory::Host(_) | Memory::Remote(_), Memory::Null) => {
-                    Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
-                }
-                _ => Ok(()),
-            },
+            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len),
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
         }
     }
 
     /// Runs it and says how long the device took. One item runs at a time.
     pub fn run(&self) -> Result<Duration> {
-        self.check()?;
+        self.item.is_as_planned()?;
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
-                let memory: Vec<Place> = buffers.iter().map(|b| b.buffer.place()).collect();
+                let memory = bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>())?;
                 let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                run_kernel(c, device, &memory, &launch, debug)
+                // SAFETY: the item is as the scheduler made it, so its program was lowered from a kernel whose
+                // indices are inside its arguments or masked, and `bind` has checked the arguments.
+                unsafe { run_kernel(c, device, &memory, &launch, debug) }
             }
-            (ScheduleItem::Copy { to, from }, _) => run_copy(to, from, debug),
+            (ScheduleItem::Copy { to, from, .. }, _) => run_copy(to, from, debug),
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
         }
     }
 }
 
 /// Runs a kernel on memory that was checked, counts and shows it.
-pub(super) fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], launch: &Launch, debug: u8) -> Result<Duration> {
+///
+/// # Safety
+/// As for [`Executable::run`](crate::runtime::Executable::run): the memory was bound to this program.
+pub(super) unsafe fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], launch: &Launch, debug: u8) -> Result<Duration> {
     let watch = profile::watch();
-    let time = c.executable.run(memory, launch)?;
+    // SAFETY: the caller's promise.
+    let time = unsafe { c.executable.run(memory, launch) }?;
     if let Some(watch) = watch {
         watch.kernel(device, &c.program.name, time, *launch, &c.program.estimate);
     }
@@ -197,8 +216,9 @@ pub(super) fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], la
     Ok(time)
 }
 
-/// Copies between memories that were checked, counts and shows it.
+/// Checks a copy, makes it, counts and shows it.
 pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Duration> {
+    bind_copy(&to.buffer, &from.buffer, to.dtype, to.len)?;
     let (device, other, bytes) = (to.buffer.device_name(), from.buffer.device_name(), to.len * to.dtype.itemsize());
     let mut span = profile::span(|| "copy".into());
     span.note("bytes", || bytes.into());
@@ -223,9 +243,12 @@ pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Du
 }
 
 /// Copies a whole buffer to another of the same dtype and length.
-pub fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
+pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
     let arg = |b: &Buffer| BufferArg { buffer: b.clone(), dtype: b.dtype(), len: b.size(), role: Role::Output };
     let _alone = crate::runtime::buffer::writing();
+    if to.size() != from.size() {
+        return Err(Error::Device(format!("a copy of {from:?} to {to:?}: the lengths differ")));
+    }
     run_copy(&arg(to), &arg(from), env::config()?.debug).map(drop)
 }
 
@@ -318,8 +341,17 @@ pub struct Scheduled {
     pub values: Arc<Values>,
 }
 
+/// Plans requests of a graph that nobody has checked, and gives them memory. Nothing runs, but the items can be run.
+///
+/// # Safety
+/// As for [`Tensor::from_uop_unchecked`](crate::Tensor::from_uop_unchecked), for each node. Nobody reads the storages that
+/// requests name for reuse.
+pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
+    schedule(requests)
+}
+
 /// Plans requests and gives them memory. Nothing runs.
-pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
+pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
@@ -393,9 +425,14 @@ pub fn schedule(requests: &[Request]) -> Result<Scheduled> {
         (Step::Kernel { ast, device, .. }, pieces) => {
             let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
             buffers.extend(value_buffer(ast, device, &values, &mut written)?);
-            Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone() })
+            let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &values);
+            Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone(), proof })
         }
-        (_, [to, from]) => Ok(ScheduleItem::Copy { to: piece(to), from: piece(from) }),
+        (_, [to, from]) => {
+            let (to, from) = (piece(to), piece(from));
+            let proof = Proof::of_copy(&to.buffer, &from.buffer);
+            Ok(ScheduleItem::Copy { to, from, proof })
+        }
         (step, _) => panic!("a loop that was not written out: {step:?}"),
     };
     let items = plan.launches().into_iter().map(item).collect::<Result<_>>()?;
@@ -434,7 +471,7 @@ fn value_buffer(
 }
 
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
-pub fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
+pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
     let scheduled = schedule(requests)?;
     span.note("steps", || scheduled.items.len().into());

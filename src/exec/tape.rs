@@ -3,12 +3,13 @@
 //!
 //! Kernels of the host are a list of functions with their addresses filled in. Those of a GPU with graphs are one launch.
 
+use super::bind::Needs;
 use super::compile::Compiled;
 use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
 use crate::dtype::DType;
 use crate::env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::DeviceName;
 use crate::lower::Launch;
 use crate::runtime::buffer::writing;
@@ -104,6 +105,8 @@ pub struct Tape {
     together: Vec<(DeviceName, Counters)>,
     /// The addresses of the host's kernels, one after the other; filled in at each run.
     addresses: Addresses,
+    /// What the steps need of the memory of each slot, and a device that uses it.
+    needs: Vec<Option<(Needs, DeviceName)>>,
 }
 
 /// Steps that are run in one way.
@@ -131,7 +134,9 @@ impl Tape {
     /// Makes the steps ready. Without `graphs` those of a GPU are launched one by one.
     pub fn new(slots: Vec<Slot>, steps: Vec<TapeStep>, graphs: bool) -> Result<Tape> {
         let (slots, memory) = placed(slots, &steps)?;
-        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Vec::new(), addresses: Addresses(Vec::new()), steps };
+        let needs = needs(slots.len(), &steps);
+        let addresses = Addresses(Vec::new());
+        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Vec::new(), addresses, needs, steps };
         let mut at = 0;
         while at < tape.steps.len() {
             at = tape.add_part(at, graphs)?;
@@ -236,6 +241,12 @@ impl Tape {
     /// Runs everything on the memory of all slots, with these values of variables.
     pub fn run(&mut self, buffers: &[Buffer], values: &Values) -> Result<()> {
         let config = env::config()?;
+        if buffers.len() != self.needs.len() {
+            return Err(Error::Device(format!("{} buffers for {} slots", buffers.len(), self.needs.len())));
+        }
+        for (slot, (needs, buffer)) in self.needs.iter().zip(buffers).enumerate() {
+            needs.as_ref().map_or(Ok(()), |(needs, device)| needs.check(slot, device, buffer, 0))?;
+        }
         let (debug, _alone) = (config.debug, writing());
         if config.times_kernels() {
             return self.steps.iter().try_for_each(|s| run_step(s, buffers, values, debug));
@@ -247,7 +258,8 @@ impl Tape {
                 Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers, &mut self.together),
                 Part::Graph { graph, places, kernels } => {
                     let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
-                    graph.launch(&places, &|i| launch(&kernels[i], values))?;
+                    // SAFETY: the programs were captured from a run, and their memory was checked above.
+                    unsafe { graph.launch(&places, &|i| launch(&kernels[i], values)) }?;
                 }
                 // These count themselves.
                 Part::Steps(range) => self.steps[range.clone()].iter().try_for_each(|s| run_step(s, buffers, values, debug))?,
@@ -261,10 +273,6 @@ impl Tape {
     pub fn len(&self) -> usize {
         self.steps.len()
     }
-    /// Does it run nothing?
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
     /// What its values between steps take.
     pub fn memory(&self) -> PlannedMemory {
         self.memory
@@ -276,6 +284,21 @@ impl Tape {
         slots.dedup();
         slots
     }
+}
+
+/// What steps need of the memory of each slot.
+fn needs(slots: usize, steps: &[TapeStep]) -> Vec<Option<(Needs, DeviceName)>> {
+    let mut all: Vec<Option<(Needs, DeviceName)>> = vec![None; slots];
+    for step in steps {
+        let TapeStep::Kernel { compiled, device, args, writes } = step else { continue };
+        for (i, at) in args.iter().enumerate() {
+            let arg = Needs::of(&compiled.program, i);
+            let (needs, _) = all[at.slot].get_or_insert_with(|| (Needs::default(), device.clone()));
+            needs.bytes = needs.bytes.max(at.offset.saturating_add(arg.bytes));
+            needs.written |= arg.written || writes.contains(&i);
+        }
+    }
+    all
 }
 
 /// How a kernel is started with these values of variables.
@@ -292,7 +315,8 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
     match step {
         TapeStep::Kernel { compiled, device, args, .. } => {
             let memory: Vec<Place> = args.iter().map(|at| place(*at, buffers)).collect();
-            run_kernel(compiled, device, &memory, &launch(compiled, values), debug).map(drop)
+            // SAFETY: the program was captured from a run of the scheduler's, and `Tape::run` has checked the memory.
+            unsafe { run_kernel(compiled, device, &memory, &launch(compiled, values), debug) }.map(drop)
         }
         TapeStep::Copy { to, from, dtype, len } => {
             let arg = |at: &At| {

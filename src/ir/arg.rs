@@ -59,8 +59,13 @@ impl fmt::Debug for DeviceName {
     }
 }
 
-/// What the IR needs to know of storage. The runtime implements it; the graph keeps the storage alive.
-pub trait Storage: Send + Sync + 'static {
+pub(crate) mod sealed {
+    /// Keeps [`Storage`](super::Storage) to memory of the runtime, whose lengths are what it says.
+    pub trait Sealed {}
+}
+
+/// What the IR needs to know of storage. The runtime implements it, and nobody else can; the graph keeps the storage alive.
+pub trait Storage: sealed::Sealed + Send + Sync + 'static {
     /// Unique for the life of the process.
     fn id(&self) -> u64;
     /// Where it lives.

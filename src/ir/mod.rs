@@ -1,7 +1,7 @@
 //! The one IR: a node `UOp { op, dtype, src, arg }` serves the tensor graph, the kernel and the linear program.
 //! A verifier per stage (`verify/`) says which ops may stand where.
 
-mod arg;
+pub(crate) mod arg;
 mod custom;
 mod derive;
 mod doc;

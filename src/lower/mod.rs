@@ -44,6 +44,8 @@ pub struct Program {
     pub variables: Variables,
     /// Elements of each argument, by slot.
     pub args: Vec<UOp>,
+    /// Slots of the arguments that it writes.
+    pub writes: Vec<usize>,
     /// What it costs.
     pub estimate: Estimate,
     /// The time that each pass took.
@@ -109,10 +111,17 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         uops,
         launch,
         variables: Variables { names, grid },
+        writes: writes(&args, &kernel.ast),
         args,
         estimate,
         times,
     }
+}
+
+/// The slots of the arguments that a kernel stores to.
+fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
+    let stored = |arg: &UOp| ast.src().iter().any(|s| s.src()[0].src()[0] == *arg);
+    (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
 }
 
 /// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 /// Storage that is nothing but a number and a length; the test's reader knows the bytes.
 struct Named(u64, usize, DeviceName);
 
+impl crate::ir::arg::sealed::Sealed for Named {}
+
 impl Storage for Named {
     fn id(&self) -> u64 {
         self.0

@@ -1,7 +1,8 @@
 //! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the last handle frees the memory.
 
 use super::device::Device;
-use super::disk::{self, Mapping};
+use super::disk::{self, DiskFile};
+use super::limits::{self, zeroed};
 use super::memory::HostBuffer;
 use super::profile;
 use super::usage::{Taken, Usage};
@@ -13,19 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 /// Memory of some device.
-pub enum Memory {
+pub(crate) enum Memory {
     /// Of the host: the CPU and the interpreter.
     Host(HostBuffer),
     /// Behind a driver: a GPU's, mostly.
     Remote(Box<dyn Remote>),
     /// A file: read, never computed on.
-    Disk(Mapping),
+    Disk(DiskFile),
     /// None at all: the device that runs nothing.
     Null,
 }
 
 /// Memory that the host does not see. What is asked of it comes after all that was asked of its device before.
-pub trait Remote: Send + Sync {
+pub(crate) trait Remote: Send + Sync {
     /// Copies bytes from an offset on to the host, and returns when they are there.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
@@ -67,9 +68,9 @@ struct Inner {
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The memory.
-    pub memory: &'a Memory,
+    pub(crate) memory: &'a Memory,
     /// Bytes from its start.
-    pub offset: usize,
+    pub(crate) offset: usize,
 }
 
 /// A handle on memory of a device.
@@ -81,11 +82,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 impl Buffer {
     /// New memory for `len` elements; its content is not defined.
     pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
-        let bytes = len.checked_mul(dtype.itemsize()).ok_or_else(|| Error::OutOfMemory {
-            device: device.to_string(),
-            asked: usize::MAX,
-            held: super::memory::held_bytes(),
-        })?;
+        let bytes = bytes_of(device, dtype, len)?;
         let opened = Device::named(device)?;
         let memory = opened.allocate(bytes)?;
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
@@ -100,11 +97,40 @@ impl Buffer {
             _ => Device::named(device).map_or_else(|_| in_host(), |d| d.allocate(bytes.len()))?,
         };
         match &mut memory {
-            Memory::Host(h) => h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes),
+            Memory::Host(h) => {
+                h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                if dtype.is_bool() {
+                    as_bools(h.as_mut_slice());
+                }
+            }
+            // Kernels take every bool for 0 or 1, also where it is part of an index.
+            Memory::Remote(r) if dtype.is_bool() && bytes.iter().any(|b| *b > 1) => {
+                let mut bools = zeroed(bytes.len())?;
+                bools.copy_from_slice(bytes);
+                as_bools(&mut bools);
+                upload(&**r, device, 0, &bools)?
+            }
             Memory::Remote(r) => upload(&**r, device, 0, bytes)?,
             Memory::Disk(_) | Memory::Null => {}
         }
         Ok(Buffer::with(Usage::of(device), device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+    }
+
+    /// New memory for `len` elements, filled by a function that is given all of their bytes. Like
+    /// [`from_bytes`](Buffer::from_bytes) it needs no device that works.
+    pub(crate) fn filled(device: &DeviceName, dtype: DType, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+        let bytes = bytes_of(device, dtype, len)?;
+        if !matches!(device.as_str().split(':').next(), Some("CPU" | "INTERP")) {
+            let mut all = zeroed(bytes)?;
+            fill(&mut all)?;
+            return Buffer::from_bytes(device, dtype, &all);
+        }
+        let mut memory = HostBuffer::new(bytes)?;
+        fill(memory.as_mut_slice())?;
+        if dtype.is_bool() {
+            as_bools(memory.as_mut_slice());
+        }
+        Ok(Buffer::with(Usage::of(device), device, dtype, len, Memory::Host(memory)))
     }
 
     /// The elements of somebody else, in place where the device computes in the memory of the host, and copied elsewhere.
@@ -123,9 +149,9 @@ impl Buffer {
 
     /// The bytes of a file, which stay there: see [`disk`].
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
-        let mapping = Mapping::open(path)?;
+        let file = DiskFile::open(path)?;
         let device = disk::device();
-        Ok(Buffer::with(Usage::of(&device), &device, DType::U8, mapping.len(), Memory::Disk(mapping)))
+        Ok(Buffer::with(Usage::of(&device), &device, DType::U8, file.len(), Memory::Disk(file)))
     }
 
     fn with(usage: &'static Usage, device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
@@ -231,7 +257,7 @@ impl Buffer {
         let _reading = ACCESS.read().unwrap_or_else(|e| e.into_inner());
         match &self.0.block.memory {
             // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
-            Memory::Host(h) => Ok(unsafe { h.as_slice() }[self.0.offset..self.0.offset + self.bytes()].to_vec()),
+            Memory::Host(h) => limits::copied(unsafe { &h.as_slice()[self.0.offset..self.0.offset + self.bytes()] }),
             Memory::Disk(m) => {
                 let mut out = zeroed(self.bytes())?;
                 m.read(self.0.offset, self.0.dtype, &mut out)?;
@@ -247,6 +273,17 @@ impl Buffer {
     }
 }
 
+/// The bytes of so many elements.
+fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
+    let full = || Error::OutOfMemory { device: device.to_string(), asked: usize::MAX, held: super::memory::held_bytes() };
+    len.checked_mul(dtype.itemsize()).ok_or_else(full)
+}
+
+/// Makes every byte that is not 0 a 1.
+pub(crate) fn as_bools(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
+}
+
 /// Writes bytes of the host into memory of a device.
 fn upload(to: &dyn Remote, device: &DeviceName, offset: usize, bytes: &[u8]) -> Result<()> {
     let mut span = profile::span(|| "write".into());
@@ -255,14 +292,7 @@ fn upload(to: &dyn Remote, device: &DeviceName, offset: usize, bytes: &[u8]) -> 
     to.write(offset, bytes)
 }
 
-/// Bytes to be filled. Zeroed pages cost nothing until they are written, and a length that cannot be had is an error and not an abort.
-pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let full = |_| Error::OutOfMemory { device: "CPU".into(), asked: bytes, held: super::memory::held_bytes() };
-    out.try_reserve_exact(bytes).map_err(full)?;
-    out.resize(bytes, 0);
-    Ok(out)
-}
+impl crate::ir::arg::sealed::Sealed for Buffer {}
 
 impl Storage for Buffer {
     fn id(&self) -> u64 {

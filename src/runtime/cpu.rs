@@ -147,7 +147,7 @@ struct Kernel {
 }
 
 impl Executable for Kernel {
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let addresses = args.iter().map(|p| match p.memory {
             Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
             Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {

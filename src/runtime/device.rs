@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// What a device does for the executor.
-pub trait Backend: Send + Sync {
+pub(crate) trait Backend: Send + Sync {
     /// What its kernels may use.
     fn target(&self) -> &Target;
     /// A line about it for people: compiler, version, threads.
@@ -52,7 +52,7 @@ pub trait Backend: Send + Sync {
 }
 
 /// A kernel of a [`Graph`].
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The kernel.
     pub executable: &'a Arc<dyn Executable>,
     /// The numbers of its arguments among those of the graph.
@@ -62,9 +62,12 @@ pub struct Call<'a> {
 }
 
 /// Kernels that are started together.
-pub trait Graph: Send {
+pub(crate) trait Graph: Send {
     /// Runs all of them, with the memory of each argument by its number, and as a function says that each is started, which may depend on variables.
-    fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()>;
+    ///
+    /// # Safety
+    /// As for [`Executable::run`], for each kernel.
+    unsafe fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()>;
 }
 
 /// Addresses of buffers that the threads of kernels share.
@@ -99,10 +102,19 @@ pub enum Purpose {
 pub trait Executable: Send + Sync {
     /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` or `PROFILE`
     /// wants times.
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
+    ///
+    /// # Safety
+    /// The kernel was made from a program whose indices are proven inside its arguments or masked, or from a text whose
+    /// author promises it. The memory of each slot is as long as the program takes it to be, holds values of its dtype,
+    /// is writable where the program writes it, and nobody else uses it meanwhile.
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// Runs it, waits until it is done, and says how long it took.
-    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
-        self.run(args, launch)
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(args, launch) }
     }
     /// The source, where there is one.
     fn source(&self) -> Option<&str> {
@@ -261,6 +273,7 @@ impl Device {
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
             None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind)).is_ok() => DeviceName::new("CPU"),
+            None if super::llvm::is_named() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
         NAME.get_or_init(choose).clone()
@@ -443,6 +456,8 @@ fn default_renderer(kind: &'static Kind) -> Result<(&'static str, Open)> {
     for (renderer, opener) in kind.renderers {
         match opener(0, None) {
             Ok(_) => return Ok((*renderer, *opener)),
+            // A library that the user names is not exchanged for another compiler behind his back.
+            Err(why) if *renderer == "LLVM" && super::llvm::is_named() => return Err(why),
             Err(why) => missing.push(format!("{}:{renderer}: {why}", kind.name)),
         }
     }

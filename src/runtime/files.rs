@@ -1,25 +1,26 @@
 //! Files that are written whole or not at all: into a temporary file beside the old one, which a rename then puts in its place.
 //!
 //! Whenever the process is killed, the file is the old one or the new one. What a kill can leave behind is the temporary file, whose name is
-//! `.NAME.PROCESS.UNIQUE.tmp`; the next file that is written to the same place removes it.
+//! `.NAME.PROCESS.UNIQUE.tmp`. A process holds a lock on its temporary file, which ends with the process, so the next file that is written to
+//! the same place removes those without one at once.
 
 use super::build::unique;
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a temporary file was not written to when its process counts as gone, on a system that does not say which processes there are.
+/// How long a temporary file was not written to when its process counts as gone, on a file system without locks.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// The same where it does: a folder may be shared with another machine, whose processes are not known here.
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// A file that is yet to take its place; it is removed unless it has.
 pub(crate) struct Temporary {
     path: PathBuf,
     target: PathBuf,
+    /// Holds the lock.
+    _lock: File,
 }
 
 impl Temporary {
@@ -28,12 +29,20 @@ impl Temporary {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
         let folder = folder_of(target);
         remove_left(folder, &name);
-        // Processes of other machines may have the same number.
-        let path = folder.join(format!(".{name}.{}.{}.tmp", std::process::id(), unique()));
-        let file = File::options().write(true).create_new(true).open(&path)?;
-        Ok((Temporary { path, target: target.to_path_buf() }, file))
+        loop {
+            // Processes of other machines may have the same number.
+            let path = folder.join(format!(".{name}.{}.{}.tmp", std::process::id(), unique()));
+            let file = File::options().write(true).create_new(true).open(&path)?;
+            // Without locks the age has to do. Who cleans up between the two lines has taken the file away.
+            let _ = file.lock();
+            if file.metadata()?.nlink() == 0 {
+                continue;
+            }
+            let lock = file.try_clone()?;
+            return Ok((Temporary { path, target: target.to_path_buf(), _lock: lock }, file));
+        }
     }
-    /// Where to write.
+    /// Where it is until then.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -61,12 +70,27 @@ fn remove_left(folder: &Path, name: &str) {
         let file = entry.file_name();
         let number = |s: &str| s.parse::<u32>().ok();
         let process = file.to_str().and_then(|f| f.strip_prefix('.')?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".tmp"));
-        let Some(process) = process.and_then(|rest| number(rest.split_once('.')?.0)) else { continue };
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok()).unwrap_or_default();
-        let known = cfg!(target_os = "linux") && Path::new("/proc/self").exists();
-        let gone = if known { age > HOUR && !Path::new(&format!("/proc/{process}")).exists() } else { age > DAY };
-        if gone {
+        let ours = process.and_then(|rest| number(rest.split_once('.')?.0)).is_some();
+        if ours && entry.file_type().is_ok_and(|t| t.is_file()) && is_left(&entry) {
             let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether the process that made a temporary file is gone: nobody holds its lock.
+fn is_left(entry: &fs::DirEntry) -> bool {
+    let opened = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+    let Ok(file) = opened else { return false };
+    match file.try_lock() {
+        // The lock is let go after the file is removed: who made it in this moment sees that it is gone and makes another.
+        Ok(()) => {
+            let _ = fs::remove_file(entry.path());
+            true
+        }
+        Err(fs::TryLockError::WouldBlock) => false,
+        Err(fs::TryLockError::Error(_)) => {
+            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+            age.is_some_and(|age| age > DAY)
         }
     }
 }
@@ -104,38 +128,51 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<
 mod tests {
     use super::*;
     use crate::runtime::testing::TempDir;
-    use std::time::SystemTime;
 
     #[test]
-    fn what_dead_processes_left_is_removed() {
+    fn what_dead_processes_left_is_removed_at_once() {
         let dir = TempDir::new("left");
         let path = dir.path().join("model");
-        // No process of this system has so high a number.
-        let (dead, own) = (u32::MAX, std::process::id());
-        let long_ago = SystemTime::now() - 2 * DAY;
-        let plant = |name: String, when: SystemTime| {
-            File::create(dir.path().join(name)).unwrap().set_modified(when).unwrap();
-        };
-        plant(format!(".model.{dead}.0.tmp"), long_ago);
+        let own = std::process::id();
+        let plant = |name: String| File::create(dir.path().join(name)).unwrap();
+        for left in [format!(".model.{}.0.tmp", u32::MAX), format!(".model.{own}.999999.tmp")] {
+            plant(left);
+        }
         for stays in [".model.x.0.tmp", ".other.1.0.tmp", "model.1.0.tmp", ".model.tmp"] {
-            plant(stays.to_string(), long_ago);
+            plant(stays.to_string());
         }
-        plant(format!(".model.{dead}.7.tmp"), SystemTime::now());
-        if cfg!(target_os = "linux") {
-            plant(format!(".model.{own}.999999.tmp"), long_ago);
-        }
+        // Somebody is still writing this one, and this is no file.
+        let busy = plant(format!(".model.{}.7.tmp", u32::MAX));
+        busy.lock().unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join(".model.1.8.tmp")).unwrap();
         write(&path, |out| out.write_all(b"new").map_err(|e| Error::Data(e.to_string()))).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         let mut names: Vec<String> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
-        let mut expected =
-            vec![".model.x.0.tmp".into(), ".other.1.0.tmp".into(), "model.1.0.tmp".into(), ".model.tmp".into(), "model".into()];
-        expected.push(format!(".model.{dead}.7.tmp"));
-        if cfg!(target_os = "linux") {
-            expected.push(format!(".model.{own}.999999.tmp"));
-        }
+        let busy = format!(".model.{}.7.tmp", u32::MAX);
+        let mut expected = vec![".model.x.0.tmp", ".other.1.0.tmp", "model.1.0.tmp", ".model.tmp", "model", ".model.1.8.tmp", &busy];
         expected.sort();
         assert_eq!(names, expected);
+    }
+
+    /// Writers of one name, each of which cleans up after the others.
+    #[test]
+    fn who_cleans_up_takes_nothing_from_who_writes() {
+        let dir = TempDir::new("writers");
+        let path = dir.path().join("model");
+        std::thread::scope(|s| {
+            for n in 0..4u8 {
+                let path = &path;
+                s.spawn(move || {
+                    for _ in 0..50 {
+                        write(path, |out| out.write_all(&[n; 100]).map_err(|e| Error::Data(e.to_string()))).unwrap();
+                        let got = fs::read(path).unwrap();
+                        assert!(got.len() == 100 && got.iter().all(|b| *b == got[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

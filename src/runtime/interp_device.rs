@@ -3,6 +3,7 @@
 use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use super::interp::{self, Interp, Options};
+use super::limits;
 use super::memory::HostBuffer;
 use crate::env;
 use crate::error::{Error, Result};
@@ -41,7 +42,7 @@ impl Backend for InterpDevice {
 struct Kernel(Interp);
 
 impl Executable for Kernel {
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let start = Instant::now();
         let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
@@ -52,7 +53,10 @@ impl Executable for Kernel {
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;
         let launch = interp::Launch { grid: launch.grid, local: launch.local, threads: launch.threads };
-        self.0.run_with(&memory, launch, &Options { races: cfg!(debug_assertions), vars: &[] })?;
+        // The history that races are found by takes some 48 bytes an element.
+        let bytes = memory.iter().map(|m| m.len()).fold(0usize, usize::saturating_add);
+        let races = cfg!(debug_assertions) && limits::check(bytes.saturating_mul(48)).is_ok();
+        self.0.run_with(&memory, launch, &Options { races, vars: &[] })?;
         Ok(start.elapsed())
     }
 }

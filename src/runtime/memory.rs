@@ -9,6 +9,7 @@
 //! Blocks are not kept then, so that a use after free faults as well.
 
 use super::blocks::Blocks;
+use super::limits;
 use crate::dtype::{Element, as_bytes};
 use crate::error::{Error, Result};
 use std::alloc::Layout;
@@ -360,6 +361,15 @@ impl Allocator {
             }
             None => {
                 self.reserve(size).ok_or_else(|| self.out_of_memory(len))?;
+                // Kept blocks are given back before a limit is the reason to fail.
+                let within = limits::check(size).or_else(|_| {
+                    self.clear();
+                    limits::check(size.max(limits::STEP))
+                });
+                if let Err(e) = within {
+                    self.state().held -= size;
+                    return Err(e);
+                }
                 let block = self.fresh(len, size).or_else(|| {
                     self.clear();
                     self.fresh(len, size)
@@ -412,7 +422,7 @@ impl Allocator {
     }
 
     fn out_of_memory(&self, asked: usize) -> Error {
-        Error::OutOfMemory { device: "CPU".into(), asked, held: self.state().held }
+        limits::out_of_memory(asked)
     }
 }
 

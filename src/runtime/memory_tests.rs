@@ -53,7 +53,7 @@ fn absurd_sizes_are_errors_and_the_next_buffer_works() {
         for zero in [false, true] {
             match if zero { HostBuffer::zeroed(len) } else { HostBuffer::new(len) } {
                 Err(Error::OutOfMemory { asked, device, .. }) => {
-                    assert_eq!((asked, device.as_str()), (len, "CPU"))
+                    assert!(asked == len && device.starts_with("CPU"), "{asked} on {device}")
                 }
                 other => panic!("{len}: {other:?}"),
             }

@@ -18,6 +18,7 @@ pub mod interp;
 mod interp_device;
 pub(crate) mod json;
 mod library;
+pub(crate) mod limits;
 pub mod llvm;
 pub mod memory;
 #[cfg(target_os = "macos")]
@@ -31,9 +32,10 @@ pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 
-pub use buffer::{Buffer, Memory, Place, Remote};
-pub(crate) use device::{Addresses, Purpose};
-pub use device::{Call, Device, Entry, Executable, Graph};
+pub(crate) use buffer::Memory;
+pub use buffer::{Buffer, Place};
+pub(crate) use device::{Addresses, Call, Graph, Purpose};
+pub use device::{Device, Entry, Executable};
 pub use usage::DeviceMemory;
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ fn answer(mut stream: TcpStream) {
     let (status, more, body) = match first.split(' ').nth(1).unwrap_or_default() {
         "/abc" => ("200 OK", "Content-Length: 3", "abc"),
         "/moved" => ("302 Found", "Location: /abc\r\nContent-Length: 0", ""),
+        "/local" => ("302 Found", "Location: file:///etc/hostname\r\nContent-Length: 0", ""),
+        "/long" => ("200 OK", "Connection: close", "abcdefgh"),
         "/loop" => ("302 Found", "Location: /loop\r\nContent-Length: 0", ""),
         "/cut" => ("200 OK", "Content-Length: 9", "abc"),
         "/empty" => ("200 OK", "Content-Length: 0", ""),

@@ -6,7 +6,7 @@ use super::{Shape, Sizes, Tensor, wrong_shape};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
-use crate::runtime::{Buffer, download};
+use crate::runtime::{Buffer, download, limits};
 use crate::shape::{Dims, Movement, checked_numel};
 use half::{bf16, f16};
 
@@ -117,11 +117,13 @@ impl Tensor {
         /// assert!(Tensor::try_new(vec![vec![1], vec![2, 3]]).is_err());
         /// ```
         pub fn new | try_new(data: impl Data) -> Tensor {
-            let (mut sizes, mut elements) = (Vec::new(), Vec::new());
+            let mut sizes = Vec::new();
             data.sizes(&mut sizes)?;
+            let mut elements = limits::vec(checked_numel("new", &sizes)?)?;
             data.elements(&mut elements);
             if sizes.is_empty() {
-                return Ok(scalar_of(elements[0]));
+                let one = elements.first().map(|e| scalar_of(*e));
+                return one.ok_or_else(|| Error::Shape { op: "new", msg: "a number was expected, and none was given".into() });
             }
             Tensor::try_from_vec(elements, sizes)
         }
@@ -158,13 +160,14 @@ impl Tensor {
         /// ```
         pub fn from_bytes | try_from_bytes(bytes: &[u8], dtype: DType, shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
-            let needed = checked_numel("from_bytes", &shape)? * dtype.itemsize();
-            if bytes.len() != needed || dtype.itemsize() == 0 {
+            let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
+            if needed != Some(bytes.len()) || dtype.itemsize() == 0 {
+                let needed = needed.map_or("more than there can be".to_string(), |n| n.to_string());
                 let msg = format!("{} bytes given for {dtype} of shape {shape:?}, which takes {needed}", bytes.len());
                 return Err(Error::Shape { op: "from_bytes", msg });
             }
             let device = default_device();
-            Tensor::from_uop(buffer(bytes.to_vec(), dtype, &device), device).moved(Movement::Reshape(shape))
+            Tensor::from_uop(buffer(bytes, dtype, &device)?, device).moved(Movement::Reshape(shape))
         }
 
         /// One value everywhere. The dtype is that of the value.
@@ -368,7 +371,8 @@ impl Tensor {
     }
 
     /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is fetched with `curl` into the folder that `PICO_DATA`
-    /// names, and only once: what is there is not asked for again. A `file://` address is the file itself.
+    /// names, and only once: what is there is not asked for again. A `file://` address is the file itself. Addresses are of `https://` and `http://`, redirects of `https://`
+    /// stay there, and more than 16 GiB are not fetched.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -464,7 +468,7 @@ fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {
     let shape = given_shape(op, data.len(), shape)?;
     let device = default_device();
-    Tensor::from_uop(buffer(as_bytes(data).to_vec(), T::DTYPE, &device), device).moved(Movement::Reshape(shape))
+    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device).moved(Movement::Reshape(shape))
 }
 
 /// A shape for so many elements, of which one size may be left open.

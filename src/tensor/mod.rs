@@ -183,15 +183,25 @@ struct Inner {
 }
 
 impl Tensor {
-    /// The tensor that a node computes, on a device.
+    /// The tensor that a node computes, on a device. Nothing looks at the graph before it is compiled and run.
+    ///
+    /// # Safety
+    /// The graph is one that [`verify::tensor`](crate::verify::tensor) accepts. Each kernel of the user's in it stays
+    /// inside the buffers that it is given, and each buffer holds values of its dtype: a bool is 0 or 1.
     ///
     /// ```
     /// use picograd::{DType, Tensor, ir::UOp};
-    /// let two = Tensor::from_uop(UOp::constant(2i64, DType::I32), Tensor::zeros([1]).device().clone());
+    /// let device = Tensor::zeros([1]).device().clone();
+    /// // SAFETY: the graph is one literal.
+    /// let two = unsafe { Tensor::from_uop_unchecked(UOp::constant(2i64, DType::I32), device) };
     /// assert_eq!(two.item::<i32>()?, 2);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
+    pub unsafe fn from_uop_unchecked(uop: UOp, device: DeviceName) -> Tensor {
+        Tensor::from_uop(uop, device)
+    }
+    /// The tensor that a node of ours computes, on a device.
+    pub(crate) fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
         Tensor::new_inner(uop, known(&device), None)
     }
     fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {

@@ -53,7 +53,7 @@ pub(super) fn next_words(numbers: u64) -> [u32; 4] {
 /// Two words of random bits for each of `numel` elements, as `u32` tensors of one axis.
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let halves = next_words(numel as u64);
-    let start = buffer(as_bytes(&halves).to_vec(), DType::U32, device);
+    let start = buffer(as_bytes(&halves), DType::U32, device)?;
     record::note_draw(|| storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(), numel as u64);
     let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.slice_axis(0, i, i + 1)?.moved(Movement::expand([numel]));

@@ -8,11 +8,11 @@
 
 use super::broadcast::{Operand, has_data, unify};
 use super::{Inner, Tensor, holders, wrong_dtype, wrong_shape};
-use crate::dtype::{DType, Element, from_bytes};
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
 use crate::ir::{Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, walk_values};
-use crate::runtime::{Buffer, Device, device::canonical};
+use crate::runtime::{Buffer, Device, device::canonical, limits};
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Bound, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,13 +31,12 @@ pub(super) fn default_device() -> DeviceName {
     Device::default_name()
 }
 
-/// A one-dimensional node over new storage with these bytes. Panics if there is no memory for them.
-#[track_caller]
-pub(super) fn buffer(bytes: Vec<u8>, dtype: DType, device: &DeviceName) -> UOp {
-    let on = |device: &DeviceName| super::or_panic(Buffer::from_bytes(device, dtype, &bytes)).node();
+/// A one-dimensional node over new storage with these bytes.
+pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<UOp> {
+    let on = |device: &DeviceName| Buffer::from_bytes(device, dtype, bytes).map(|b| b.node());
     match &device.each()[..] {
         [one] => on(one),
-        each => UOp::shards(each.iter().map(on).collect::<Src>(), device, None),
+        each => Ok(UOp::shards(each.iter().map(on).collect::<Result<Src>>()?, device, None)),
     }
 }
 
@@ -361,7 +360,7 @@ impl Tensor {
             let name = asked.name().to_uppercase();
             return wrong_dtype("to_vec", format!("a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"));
         }
-        Ok(from_bytes(&self.to_bytes()?))
+        limits::elements(&self.to_bytes()?)
     }
 
     /// The bytes of the elements in row-major order, little endian.
@@ -445,7 +444,11 @@ impl Tensor {
             return wrong_shape("to_rows", format!("takes a matrix, and was given {:?}; to_vec gives all elements", self.dims()));
         };
         let all = self.to_vec::<T>()?;
-        Ok((0..rows).map(|r| all[r * cols..(r + 1) * cols].to_vec()).collect())
+        let mut out = limits::vec(rows)?;
+        for r in 0..rows {
+            out.push(limits::copied(&all[r * cols..(r + 1) * cols])?);
+        }
+        Ok(out)
     }
 
     /// Puts another tensor in the place of this one, for every handle on it. Unlike [`assign`](Self::assign) it converts nothing: shape, dtype and device must be the
@@ -482,7 +485,7 @@ impl Tensor {
         if self.numel() != 1 {
             return wrong_shape("item", format!("a tensor of shape {:?} has {} elements, not 1", self.shape(), self.numel()));
         }
-        Ok(self.to_vec()?[0])
+        self.to_vec()?.first().copied().ok_or_else(|| Error::Device("item: the tensor changed while it was read".into()))
     }
 
     /// Puts the value of another tensor in the place of this one, for every handle on it. The value is broadcast and cast to this tensor.

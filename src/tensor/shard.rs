@@ -151,6 +151,9 @@ pub(super) fn read_parts(shards: &UOp, axis: usize, storages: &[&StorageRef]) ->
     debug_assert!(matches!(shards.arg(), Arg::Shards { .. }));
     let rows: usize = shards.shape()[..axis].iter().product();
     let parts: Vec<Vec<u8>> = storages.iter().map(|s| Buffer::of(s).read()).collect::<Result<_>>()?;
-    let row = |part: &Vec<u8>, r: usize| part[part.len() / rows * r..part.len() / rows * (r + 1)].to_vec();
-    Ok((0..rows).flat_map(|r| parts.iter().flat_map(move |p| row(p, r))).collect())
+    let mut out = crate::runtime::limits::vec(parts.iter().map(Vec::len).sum())?;
+    for r in 0..rows {
+        parts.iter().for_each(|part| out.extend_from_slice(&part[part.len() / rows * r..part.len() / rows * (r + 1)]));
+    }
+    Ok(out)
 }

@@ -18,6 +18,7 @@ use crate::runtime::interp::{self, Interp, Options};
 use crate::runtime::{Buffer, Device, Memory, Purpose};
 use crate::schedule::Request;
 use crate::target::Target;
+use crate::verify;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -210,8 +211,26 @@ struct Prepared {
     programs: Vec<Option<(Vec<Opt>, Program)>>,
 }
 
+/// Checks that a case is a tensor graph without kernels of the user's, over parameters that have their bytes.
+fn verified(case: &Case) -> Outcome<()> {
+    let nodes = toposort(&case.outputs);
+    let broke = |why: String| Err(Failure::Broke(format!("not a case that can be run: {why}")));
+    if let Some(u) = nodes.iter().find(|u| matches!(u.op(), Op::Kernel | Op::Output | Op::Source | Op::Buffer | Op::Shards)) {
+        return broke(format!("{:?} has no place in a case", u.op()));
+    }
+    for u in &nodes {
+        if let Arg::Param { slot, .. } = u.arg()
+            && case.inputs.get(*slot).map(Vec::len) != Some(u.numel() * u.dtype().itemsize())
+        {
+            return broke(format!("input {slot} has not the bytes of {u:?}"));
+        }
+    }
+    case.outputs.iter().try_for_each(|o| verify::tensor(o).or_else(broke))
+}
+
 /// The case on new buffers, as requests.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
+    verified(case)?;
     let placed = case.place(device.name(), &beside(device.name()))?;
     let inputs: Vec<StorageRef> = toposort(&placed)
         .iter()
@@ -341,7 +360,7 @@ fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::
         let compiled = program.as_ref().zip(executable.as_ref()).map(|((opts, program), executable)| {
             Arc::new(Compiled { opts: opts.clone(), program: program.clone(), executable: executable.clone(), times: Default::default() })
         });
-        ExecItem { item: item.clone(), compiled }.run()?;
+        ExecItem::with(item.clone(), compiled).run()?;
     }
     read_outputs(case, &p.scheduled.outputs)
 }
@@ -357,7 +376,7 @@ fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Valu
                 let options = Options { races: true, vars: &[] };
                 interp.run_with(&memory, interp.launch(), &options).map_err(|e| Failure::Broke(e.to_string()))?;
             }
-            _ => drop(ExecItem { item: item.clone(), compiled: None }.run()?),
+            _ => drop(ExecItem::with(item.clone(), None).run()?),
         }
     }
     read_outputs(case, &again.outputs)

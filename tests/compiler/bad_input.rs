@@ -169,6 +169,15 @@ fn a_compiler_that_is_not_there() {
     has(&said, &["error: compile: CC=/no/such/compiler", "there is no program", "install"]);
     let said = child(&[("PICO_LLVM", text("/no/such/library")), ("DEV", text("CPU:LLVM"))]);
     has(&said, &["error: device: PICO_LLVM=/no/such/library: ", "install", "DEV=INTERP"]);
+    // What is named is not exchanged for another compiler: a file that is not there, and files that are no library of LLVM.
+    let other = folder.0.join("not-a-library");
+    std::fs::write(&other, "text").unwrap();
+    for library in [text("/no/such/library"), other.as_os_str(), text("libc.so.6")] {
+        for device in [None, Some("CPU")] {
+            let said = child(&[("PICO_LLVM", library), ("DEV", text(device.unwrap_or("")))][..if device.is_some() { 2 } else { 1 }]);
+            has(&said, &["error: device: PICO_LLVM=", "install"]);
+        }
+    }
     let neither = [("PATH", empty), ("PICO_LLVM", text("off"))];
     has(
         &child(&[neither[0], neither[1], ("DEV", text("CPU"))]),

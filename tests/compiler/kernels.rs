@@ -124,7 +124,7 @@ fn sums_of_products_are_fused() {
     let count = |t: &Tensor, op: Op| -> usize {
         let items = t.schedule().unwrap();
         let of = |i: &ScheduleItem| {
-            i.lower().unwrap().compiled.unwrap().program.uops.iter().filter(|u| u.op() == op && u.dtype().is_float()).count()
+            i.lower().unwrap().compiled().unwrap().program.uops.iter().filter(|u| u.op() == op && u.dtype().is_float()).count()
         };
         items.iter().map(of).sum()
     };

@@ -11,6 +11,7 @@ mod einsum;
 mod elementwise;
 mod errors;
 mod functions;
+mod fuzz;
 mod gather;
 mod index;
 mod keccak;

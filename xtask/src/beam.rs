@@ -52,16 +52,16 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     for item in &lowered {
         item.run()?;
     }
-    let flops = |item: &ExecItem| item.compiled.as_ref().map_or(0.0, |c| c.program.estimate.flops);
+    let flops = |item: &ExecItem| item.compiled().map_or(0.0, |c| c.program.estimate.flops);
     let Some(by_heuristic) = lowered.iter().max_by(|a, b| flops(a).total_cmp(&flops(b))) else { return Ok(()) };
-    let Some(found) = by_heuristic.item.tune(Beam { width: WIDTH, seconds: env::config()?.beam_seconds })? else { return Ok(()) };
-    let tuned = by_heuristic.item.lower_with(&found.opts)?;
+    let Some(found) = by_heuristic.item().tune(Beam { width: WIDTH, seconds: env::config()?.beam_seconds })? else { return Ok(()) };
+    let tuned = by_heuristic.item().lower_with(&found.opts)?;
     let (mut best, mut best_heuristic) = (f64::MAX, f64::MAX);
     for _ in 0..TURNS {
         best = best.min(time(&tuned, device)?);
         best_heuristic = best_heuristic.min(time(by_heuristic, device)?);
     }
-    let list = |item: &ExecItem| item.compiled.as_ref().map_or(String::new(), |c| opt::show(&c.opts));
+    let list = |item: &ExecItem| item.compiled().map_or(String::new(), |c| opt::show(&c.opts));
     eprintln!("{name}: {} in place of {}", list(&tuned), list(by_heuristic));
     Figure::in_suite("beam", name, best * 1e6, "us")
         .peer("heuristic", best_heuristic * 1e6)

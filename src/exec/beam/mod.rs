@@ -93,7 +93,7 @@ pub(super) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kern
 }
 
 /// Searches for a kernel, whatever was found before. `None` where there is nothing to time: the device runs nothing, or there is no memory for it.
-pub fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tuned>> {
+pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tuned>> {
     search(&Kernel::new(ast.clone()), device, beam, &|e| e)
 }
 
@@ -240,7 +240,8 @@ impl Search<'_> {
         let executable = self.device.compile(&c.program)?;
         let _alone = buffer::writing();
         self.scratch.restore()?;
-        let first = executable.timed(&self.scratch.places(), &c.program.launch)?;
+        // SAFETY: as in `time`.
+        let first = unsafe { executable.timed(&self.scratch.places(), &c.program.launch) }?;
         let got = self.scratch.outputs()?;
         if self.expected.is_empty() {
             self.expected = got;
@@ -327,7 +328,8 @@ impl Search<'_> {
 
     fn check_and_time(&mut self, c: &Candidate, executable: &dyn Executable) -> Result<Option<Duration>> {
         self.scratch.restore()?;
-        executable.timed(&self.scratch.places(), &c.program.launch)?;
+        // SAFETY: as in `time`.
+        unsafe { executable.timed(&self.scratch.places(), &c.program.launch) }?;
         if let Some(why) = self.scratch.difference(&self.expected, &self.scratch.outputs()?) {
             report(&c.kernel, &why);
             return Ok(None);
@@ -344,7 +346,9 @@ impl Search<'_> {
             if far || (n >= RUNS.0 && total >= MEASURED) || total >= LONG {
                 break;
             }
-            let time = executable.timed(&places, &program.launch)?;
+            // SAFETY: the program was lowered from the kernel of an item that was planned, with optimisations that apply
+            // to it, and the scratch buffers have the lengths and dtypes of its arguments.
+            let time = unsafe { executable.timed(&places, &program.launch) }?;
             least = least.min(time);
             total += time;
         }

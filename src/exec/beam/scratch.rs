@@ -127,7 +127,7 @@ fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
         state ^= state << 17;
         state >> 11
     };
-    let mut values = crate::runtime::buffer::zeroed(len * size)?;
+    let mut values = crate::runtime::limits::zeroed(len * size)?;
     let (drawn, rest) = values.split_at_mut(len.min(DRAWN) * size);
     for place in drawn.chunks_exact_mut(size.max(1)) {
         let value = match dtype.is_float() {

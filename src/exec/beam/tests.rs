@@ -41,7 +41,7 @@ struct Wrapped {
 }
 
 impl Executable for Wrapped {
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         match self.bad {
             Some(Bad::Hangs) => loop {
                 std::thread::sleep(Duration::from_secs(1));
@@ -52,7 +52,10 @@ impl Executable for Wrapped {
             Some(Bad::Panics) => std::panic::resume_unwind(Box::new("a panic of the test")),
             Some(Bad::Lies) | None => {}
         }
-        let time = self.inner.as_ref().map_or(Ok(Duration::ZERO), |e| e.run(args, launch))?;
+        let time = self.inner.as_ref().map_or(Ok(Duration::ZERO), |e| {
+            // SAFETY: the caller's promise.
+            unsafe { e.run(args, launch) }
+        })?;
         if self.bad == Some(Bad::Lies)
             && let Memory::Host(h) = args[0].memory
         {

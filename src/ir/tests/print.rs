@@ -53,6 +53,8 @@ fn every_float_of_16_bits_reads_back() {
 }
 
 struct Nothing(DeviceName);
+impl crate::ir::arg::sealed::Sealed for Nothing {}
+
 impl Storage for Nothing {
     fn id(&self) -> u64 {
         7

@@ -1,8 +1,9 @@
 //! Arrays on the host: what samples are made of before they become tensors.
 
-use crate::dtype::{DType, Element, as_bytes, from_bytes};
+use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::nn::state::elements;
+use crate::runtime::limits;
 use crate::tensor::Tensor;
 
 /// Numbers of one dtype under a shape, in row-major order, in the memory of the host.
@@ -24,7 +25,7 @@ impl Array {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new<T: Element>(data: &[T], shape: &[usize]) -> Result<Array> {
-        Array::from_bytes(as_bytes(data).to_vec(), T::DTYPE, shape)
+        Array::from_bytes(limits::copied(as_bytes(data))?, T::DTYPE, shape)
     }
 
     /// An array of the elements that these bytes store, little endian.
@@ -86,7 +87,7 @@ impl Array {
         if T::DTYPE != self.dtype {
             return Err(Error::DType { op: "to_vec", msg: format!("an array of {} read as {}", self.dtype, T::DTYPE) });
         }
-        Ok(from_bytes(&self.bytes))
+        limits::elements(&self.bytes)
     }
 
     /// The array as a tensor on the default device.
@@ -123,7 +124,7 @@ impl Array {
     /// ```
     pub fn row(&self, i: usize) -> Result<Array> {
         self.check(i)?;
-        Ok(Array { dtype: self.dtype, shape: self.shape[1..].to_vec(), bytes: self.row_bytes(i).to_vec() })
+        Ok(Array { dtype: self.dtype, shape: self.shape[1..].to_vec(), bytes: limits::copied(self.row_bytes(i))? })
     }
 
     /// Some places of the first axis, in this order.
@@ -136,7 +137,7 @@ impl Array {
     /// ```
     pub fn gather(&self, rows: &[usize]) -> Result<Array> {
         rows.iter().try_for_each(|i| self.check(*i))?;
-        let bytes = concat(rows.iter().map(|i| self.row_bytes(*i)));
+        let bytes = concat(rows.iter().map(|i| self.row_bytes(*i)))?;
         let mut shape = self.shape.clone();
         *shape.first_mut().ok_or_else(|| no_row(0, &[]))? = rows.len();
         Ok(Array { dtype: self.dtype, shape, bytes })
@@ -156,7 +157,7 @@ impl Array {
             return Err(Error::Data(format!("stack: {other:?} does not fit to {first:?}: samples of one batch have one shape and dtype")));
         }
         let shape = [&[arrays.len()], first.shape.as_slice()].concat();
-        let bytes = concat(arrays.iter().map(|a| a.bytes.as_slice()));
+        let bytes = concat(arrays.iter().map(|a| a.bytes.as_slice()))?;
         Array::from_bytes(bytes, first.dtype, &shape)
     }
 
@@ -171,16 +172,13 @@ impl Array {
 }
 
 /// Slices of one length, one after the other.
-fn concat<'a>(parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut out = Vec::new();
+fn concat<'a>(mut parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<u8>> {
     let count = parts.len();
-    for part in parts {
-        if out.is_empty() {
-            out.reserve_exact(part.len() * count);
-        }
-        out.extend_from_slice(part);
-    }
-    out
+    let Some(first) = parts.next() else { return Ok(Vec::new()) };
+    let mut out = limits::vec(first.len().saturating_mul(count))?;
+    out.extend_from_slice(first);
+    parts.for_each(|part| out.extend_from_slice(part));
+    Ok(out)
 }
 
 fn no_row(i: usize, shape: &[usize]) -> Error {

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::runtime::download::{data_folder, download};
+use crate::runtime::limits;
 use crate::runtime::sha256::sha256;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,12 +84,12 @@ fn absent(set: &str, folder: &Path, remotes: &[Remote], why: &str) -> Error {
 fn fetch(set: &str, folder: &Path, remote: &Remote) -> Result<()> {
     let url = format!("{}{}", remote.base, remote.name);
     eprintln!("fetching {url} ({:.1} MB)", remote.bytes as f64 / 1e6);
-    let check = |part: &Path| match fs::read(part) {
+    let check = |part: &Path| match limits::read_file(part) {
         Ok(bytes) if sha256(&bytes) == remote.sha256 => Ok(()),
         Ok(bytes) => Err(format!("what was fetched, {} bytes, has another checksum", bytes.len())),
         Err(e) => Err(e.to_string()),
     };
-    let done = download(&url, &folder.join(remote.name), Some(remote.bytes), check);
+    let done = download(&url, &folder.join(remote.name), remote.bytes, check);
     done.map_err(|why| absent(set, folder, std::slice::from_ref(remote), &why))
 }
 

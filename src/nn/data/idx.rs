@@ -4,6 +4,7 @@ use super::Array;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::state::{elements, zip::MOST_RATIO};
+use crate::runtime::limits;
 use crate::shape::checked_numel;
 use flate2::read::MultiGzDecoder;
 use std::io::Read;
@@ -21,7 +22,7 @@ use std::path::Path;
 /// ```
 pub fn idx_load(path: impl AsRef<Path>) -> Result<Array> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })?;
+    let bytes = limits::read_file(path)?;
     parse(&path.display().to_string(), &bytes)
 }
 
@@ -70,7 +71,7 @@ fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
     let len = checked_numel("idx", &shape).map_err(|e| e.to_string())?;
     let bytes = len.checked_mul(dtype.itemsize()).filter(|b| *b as u64 <= room);
     let bytes = bytes.ok_or_else(|| format!("{dtype} of shape {shape:?} is more than the file can hold"))?;
-    let mut data = Vec::new();
+    let mut data = limits::vec(bytes + 1).map_err(|e| e.to_string())?;
     from.take(bytes as u64 + 1).read_to_end(&mut data).map_err(|e| format!("its numbers: {e}"))?;
     elements(dtype, &shape, data.len())?;
     if dtype.itemsize() > 1 {

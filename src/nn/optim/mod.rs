@@ -77,7 +77,7 @@ use super::state::StateDict;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
-use crate::runtime::Device;
+use crate::runtime::{Device, limits};
 use crate::tensor::{Tensor, no_grad, take_step_list};
 use rustc_hash::FxHashSet;
 
@@ -563,11 +563,15 @@ fn wide(dtype: DType) -> DType {
 
 /// One value for all elements of a parameter, in memory: the first step runs the kernels of all others.
 fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
-    let all = match wide(param.dtype()) {
-        DType::F64 => Tensor::try_from_vec(vec![value; param.numel()], param.shape())?,
-        _ => Tensor::try_from_vec(vec![value as f32; param.numel()], param.shape())?,
-    };
-    all.try_shard_like(param)
+    let dtype = wide(param.dtype());
+    let mut bytes = limits::zeroed(param.numel() * dtype.itemsize())?;
+    if value != 0.0 {
+        match dtype {
+            DType::F64 => bytes.chunks_exact_mut(8).for_each(|b| b.copy_from_slice(&value.to_le_bytes())),
+            _ => bytes.chunks_exact_mut(4).for_each(|b| b.copy_from_slice(&(value as f32).to_le_bytes())),
+        }
+    }
+    Tensor::try_from_bytes(&bytes, dtype, param.shape())?.try_shard_like(param)
 }
 
 /// A number of rank 0, in memory and not in the code of a kernel.

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `dict` | [`StateDict`]: tensors under dotted names, and how they are put into a model |
-//! | `safetensors` | [`safe_load`] (mapped, nothing read before it is used) and [`safe_save`] |
+//! | `safetensors` | [`safe_load`] (nothing read before it is used) and [`safe_save`] |
 //! | `npy`, `zip` | NumPy's [`npy_load`], [`npy_save`], [`npz_load`] and [`npz_save`] |
 //!
 //! Every loader takes any bytes whatever: what is not valid is an [`Error`](crate::Error) that says what is wrong and where, and nothing is

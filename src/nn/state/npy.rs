@@ -7,12 +7,16 @@ use super::zip::{self, Writer};
 use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::runtime::files;
+use crate::runtime::{Buffer, Device, files, limits};
 use crate::tensor::Tensor;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
-const MAGIC: &[u8] = b"\x93NUMPY";
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+/// No header of numbers is longer: the longest shape takes some 1,400 bytes.
+const MOST_HEADER: u64 = 1 << 20;
 
 /// What the format calls each dtype, without the byte order.
 const NAMES: [(&str, DType); 12] = [
@@ -41,7 +45,11 @@ const NAMES: [(&str, DType); 12] = [
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
-    parse(&path.as_ref().display().to_string(), &read(path.as_ref())?)
+    let path = path.as_ref();
+    let io = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
+    let file = File::open(path).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    parse(&path.display().to_string(), &mut BufReader::new(file), len)
 }
 
 /// The array of a `.npy` file that is in memory.
@@ -53,7 +61,7 @@ pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
-    parse("npy", bytes)
+    parse("npy", &mut &*bytes, bytes.len() as u64)
 }
 
 /// Computes a tensor and writes it to a `.npy` file. An old file is exchanged whole, as by [`safe_save`](super::safe_save).
@@ -119,7 +127,7 @@ pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npz_load(path: impl AsRef<Path>) -> Result<StateDict> {
-    unpack(&path.as_ref().display().to_string(), &read(path.as_ref())?)
+    unpack(&path.as_ref().display().to_string(), &limits::read_file(path.as_ref())?)
 }
 
 /// The arrays of a `.npz` file that is in memory.
@@ -176,9 +184,14 @@ fn pack(path: &Path, state: &StateDict, compress: bool, out: &mut dyn Write) -> 
 
 fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
     let mut state = StateDict::new();
-    for entry in zip::entries(at, bytes)? {
+    let entries = zip::entries(at, bytes)?;
+    // All of what the directory declares fits into memory before anything is inflated.
+    limits::check(entries.iter().map(|e| e.size).fold(0, usize::saturating_add))?;
+    for entry in entries {
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_string();
-        let array = parse(&format!("{at}: {}", entry.name), &entry.read(at)?)?;
+        let mut content = entry.content();
+        let array = parse(&format!("{at}: {}", entry.name), &mut content, entry.size as u64)?;
+        content.finish(at)?;
         if state.insert(name, array).is_some() {
             return Err(Error::Format { at: at.to_string(), msg: format!("{} is there twice", entry.name) });
         }
@@ -186,44 +199,56 @@ fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
     Ok(state)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
-}
-
-fn parse(at: &str, bytes: &[u8]) -> Result<Tensor> {
+/// Reads an array of a file of so many bytes straight into the memory of its tensor.
+fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
     let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("not a readable npy file: {msg}") };
-    let (text, data) = split(bytes).map_err(wrong)?;
-    let head = header(text).map_err(wrong)?;
-    elements(head.dtype, &head.shape, data.len()).map_err(wrong)?;
-    let mut data = data.to_vec();
-    if head.big {
-        data.chunks_exact_mut(head.dtype.itemsize()).for_each(<[u8]>::reverse);
-    }
-    if head.dtype.is_bool() {
-        data.iter_mut().for_each(|b| *b = (*b != 0) as u8);
-    }
+    let (text, left) = split(from, size).map_err(wrong)?;
+    let head = header(&text).map_err(wrong)?;
+    let bytes = usize::try_from(left).map_err(|e| wrong(e.to_string()))?;
+    let len = elements(head.dtype, &head.shape, bytes).map_err(wrong)?;
+    // Tensors that nothing else names are on the default device.
+    let device = Device::default_name();
+    let buffer = Buffer::filled(&device, head.dtype, len, |out| {
+        from.read_exact(out).map_err(|e| wrong(format!("its elements: {e}")))?;
+        if head.big {
+            out.chunks_exact_mut(head.dtype.itemsize()).for_each(<[u8]>::reverse);
+        }
+        Ok(())
+    })?;
+    let flat = Tensor::from_uop(buffer.node(), device);
     if !head.fortran {
-        return Tensor::try_from_bytes(&data, head.dtype, head.shape);
+        return flat.try_reshape(head.shape);
     }
     // The first axis runs fastest: these are the elements of the array with its axes in reverse.
     let axes: Vec<isize> = (0..head.shape.len() as isize).rev().collect();
     let reversed: Vec<usize> = head.shape.iter().rev().copied().collect();
-    Tensor::try_from_bytes(&data, head.dtype, reversed)?.try_permute(axes)
+    flat.try_reshape(reversed)?.try_permute(axes)
 }
 
-/// The header's text and what follows it.
-fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
-    let cut = || "it ends in the middle of the header".to_string();
-    let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin with \\x93NUMPY")?;
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-    let (len, rest) = match version[0] {
-        1 => rest.split_first_chunk::<2>().map(|(n, rest)| (usize::from(u16::from_le_bytes(*n)), rest)),
-        2 | 3 => rest.split_first_chunk::<4>().map(|(n, rest)| (u32::from_le_bytes(*n) as usize, rest)),
-        other => return Err(format!("its version is {other}, and 1 to 3 are known")),
+/// The header's text, and how many bytes follow it.
+fn split(from: &mut dyn Read, size: u64) -> Result<(String, u64), String> {
+    fn take<const N: usize>(from: &mut dyn Read) -> Result<[u8; N], String> {
+        let mut out = [0; N];
+        from.read_exact(&mut out).map_err(|_| "it ends in the middle of the header".to_string())?;
+        Ok(out)
     }
-    .ok_or_else(cut)?;
-    let (text, data) = rest.split_at_checked(len).ok_or_else(cut)?;
-    Ok((std::str::from_utf8(text).map_err(|_| "its header is not text")?, data))
+    let magic: [u8; 6] = take(from).map_err(|_| "it does not begin with \\x93NUMPY")?;
+    if magic != *MAGIC {
+        return Err("it does not begin with \\x93NUMPY".into());
+    }
+    let version: [u8; 2] = take(from)?;
+    let (len, before) = match version[0] {
+        1 => (u64::from(u16::from_le_bytes(take(from)?)), 10),
+        2 | 3 => (u64::from(u32::from_le_bytes(take(from)?)), 12),
+        other => return Err(format!("its version is {other}, and 1 to 3 are known")),
+    };
+    let left = size.checked_sub(before + len).ok_or("it ends in the middle of the header")?;
+    if len > MOST_HEADER {
+        return Err(format!("its header has {len} bytes, and at most {MOST_HEADER} are read"));
+    }
+    let mut text = vec![0; len as usize];
+    from.read_exact(&mut text).map_err(|_| "it ends in the middle of the header")?;
+    Ok((String::from_utf8(text).map_err(|_| "its header is not text")?, left))
 }
 
 struct Head {

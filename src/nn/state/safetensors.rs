@@ -1,13 +1,13 @@
 //! safetensors: eight bytes of length, a JSON header, then the bytes of all tensors without a gap.
 //!
-//! Loading reads the header alone. The tensors are on the `DISK` device: parts of the mapped file that take no memory until they are brought
+//! Loading reads the header alone. The tensors are on the `DISK` device: parts of the open file that take no memory until they are brought
 //! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
 
 use super::{StateDict, elements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::json::{Reader, quoted};
-use crate::runtime::{Buffer, disk, files};
+use crate::runtime::{Buffer, disk, files, limits};
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,7 +35,7 @@ const NAMES: [(&str, DType); 15] = [
     ("BOOL", DType::BOOL),
 ];
 
-/// The tensors of a file, in the order of its header, on `DISK`. The file is mapped and stays open as long as one of them lives.
+/// The tensors of a file, in the order of its header, on `DISK`. The file stays open as long as one of them lives.
 ///
 /// A bool is true where its byte is not zero.
 ///
@@ -89,17 +89,14 @@ pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     let header = bytes.get(8..8 + header_len(at, bytes.get(..8), bytes.len())?).unwrap_or_default();
     let data = &bytes[8 + header.len()..];
     let tensor = |e: Entry| {
-        let mut part = data[e.at..e.at + e.len * e.dtype.itemsize()].to_vec();
-        if e.dtype.is_bool() {
-            part.iter_mut().for_each(|b| *b = (*b != 0) as u8);
-        }
-        Ok((e.name, Tensor::try_from_bytes(&part, e.dtype, e.shape)?))
+        let part = &data[e.at..e.at + e.len * e.dtype.itemsize()];
+        Ok((e.name, Tensor::try_from_bytes(part, e.dtype, e.shape)?))
     };
     parse(at, header, data.len())?.entries.into_iter().map(tensor).collect()
 }
 
 /// Computes the tensors and writes them to a file, with texts beside them. The file is exchanged whole: after an error or a kill at any
-/// moment it is the old one or the new one. Tensors that are still mapped from the old file keep its bytes.
+/// moment it is the old one or the new one. Tensors of the old file keep its bytes.
 ///
 /// ```
 /// use picograd::{Tensor, nn::state::{StateDict, safe_load, safe_save}};
@@ -125,8 +122,9 @@ pub fn safe_save(path: impl AsRef<Path>, state: &StateDict, metadata: &[(&str, &
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn safe_to_bytes(state: &StateDict, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    Layout::new(state, metadata)?.write(Path::new("safetensors"), &mut bytes)?;
+    let layout = Layout::new(state, metadata)?;
+    let mut bytes = limits::vec(8 + layout.header.len() + layout.tensors.iter().map(|t| t.2).sum::<usize>())?;
+    layout.write(Path::new("safetensors"), &mut bytes)?;
     Ok(bytes)
 }
 
@@ -160,7 +158,7 @@ fn header_len(at: &str, first: Option<&[u8]>, len: usize) -> Result<usize> {
     Ok(header as usize)
 }
 
-/// The mapped file, its header, and where its data starts.
+/// The file, its header, and where its data starts.
 fn open(path: &Path) -> Result<(Buffer, Header, usize)> {
     let at = path.display().to_string();
     let file = Buffer::of_file(path)?;

@@ -27,8 +27,8 @@ pub(super) struct Entry<'a> {
     data: &'a [u8],
     method: u16,
     crc: u32,
-    /// As it is declared to be.
-    size: usize,
+    /// Bytes, as they are declared.
+    pub size: usize,
 }
 
 /// A reader of little-endian numbers that runs out instead of panicking.
@@ -59,8 +59,9 @@ fn from(bytes: &[u8], at: u64) -> Option<Fields<'_>> {
 /// The entries of an archive, in the order of its directory.
 pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
     let wrong = |msg: &str| Error::Format { at: at.to_string(), msg: format!("not a valid zip archive: {msg}") };
-    let (count, start) = directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
-    let mut fields = from(bytes, start).ok_or_else(|| wrong("its directory lies outside the file"))?;
+    let (count, start, end) = directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
+    let inside = || bytes.get(usize::try_from(start).ok()?..end);
+    let mut fields = Fields(inside().ok_or_else(|| wrong("its directory lies outside the file"))?);
     let mut out: Vec<Entry> = Vec::new();
     let mut room = bytes.len();
     for _ in 0..count {
@@ -69,31 +70,35 @@ pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
         room = room.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
         out.push(e);
     }
+    // A directory with fewer entries than it has room for would hide some of the archive.
+    if !fields.0.is_empty() || (count == 0 && end != 0) {
+        return Err(wrong(&format!("its directory declares {count} entries, and there are more")));
+    }
     Ok(out)
 }
 
-/// How many entries there are, and where the first is described.
-fn directory(bytes: &[u8]) -> Option<(u64, u64)> {
+/// How many entries there are, where the first is described, and where the last description ends.
+fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     // The end record is followed by a comment of at most 64 KiB.
     let first = bytes.len().checked_sub(22)?;
     let end = (first.saturating_sub(0xffff)..=first).rev().find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
     let mut f = Fields(&bytes[end + 10..]);
     let (count, _size, start) = (f.u16()?, f.u32()?, f.u32()?);
+    let short = Some((count.into(), start.into(), end));
     if count != 0xffff && start != u32::MAX {
-        return Some((count.into(), start.into()));
+        return short;
     }
-    let mut locator = from(bytes, (end as u64).checked_sub(20)?)?;
-    if locator.u32()? != END64_AT {
-        return Some((count.into(), start.into()));
-    }
-    locator.u32()?;
-    let mut f = from(bytes, locator.u64()?)?;
+    let locator = (end as u64).checked_sub(20).and_then(|at| from(bytes, at));
+    let Some(mut locator) = locator.filter(|l| l.0.starts_with(&END64_AT.to_le_bytes())) else { return short };
+    locator.take(8)?;
+    let end = locator.u64()?;
+    let mut f = from(bytes, end)?;
     if f.u32()? != END64 {
         return None;
     }
     f.take(28)?;
     let (count, _size, start) = (f.u64()?, f.u64()?, f.u64()?);
-    Some((count, start))
+    Some((count, start, usize::try_from(end).ok()?))
 }
 
 /// The next entry of the directory: `None` if it leaves the file, else what it is or why it cannot be read.
@@ -149,25 +154,45 @@ fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, s
     Ok(Entry { name, data, method, crc, size: usize::try_from(size).map_err(|e| e.to_string())? })
 }
 
-impl Entry<'_> {
-    /// The content, whose length and checksum are as declared.
-    pub(super) fn read(&self, at: &str) -> Result<Vec<u8>> {
-        let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("{}: {msg}", self.name) };
-        let content = if self.method == STORED {
-            self.data.to_vec()
-        } else {
-            let mut out = Vec::new();
-            let read = DeflateDecoder::new(self.data).take(self.size as u64 + 1).read_to_end(&mut out);
-            read.map_err(|e| wrong(format!("cannot be inflated: {e}")))?;
-            out
-        };
-        if content.len() != self.size {
-            return Err(wrong(format!("is not the {} bytes that the archive declares", self.size)));
+impl<'a> Entry<'a> {
+    /// The content as a stream. [`Content::finish`] tells whether it was what is declared.
+    pub(super) fn content(&self) -> Content<'_> {
+        let from: Box<dyn Read + 'a> = if self.method == STORED { Box::new(self.data) } else { Box::new(DeflateDecoder::new(self.data)) };
+        Content { entry: self, from, crc: flate2::Crc::new(), read: 0 }
+    }
+}
+
+/// The content of an entry while it is read. At most as many bytes come out as are declared.
+pub(super) struct Content<'e> {
+    entry: &'e Entry<'e>,
+    from: Box<dyn Read + 'e>,
+    crc: flate2::Crc,
+    read: usize,
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let most = out.len().min(self.entry.size - self.read);
+        let n = self.from.read(&mut out[..most])?;
+        self.crc.update(&out[..n]);
+        self.read += n;
+        Ok(n)
+    }
+}
+
+impl Content<'_> {
+    /// Checks that all was read, that there is no more, and the checksum.
+    pub(super) fn finish(mut self, at: &str) -> Result<()> {
+        let Entry { name, size, crc, .. } = self.entry;
+        let wrong = |msg: String| Err(Error::Format { at: at.to_string(), msg: format!("{name}: {msg}") });
+        let more = self.from.read(&mut [0]);
+        if self.read != *size || !matches!(more, Ok(0)) {
+            return wrong(format!("is not the {size} bytes that the archive declares"));
         }
-        if crc(&content) != self.crc {
-            return Err(wrong("its checksum is wrong".into()));
+        if self.crc.sum() != *crc {
+            return wrong("its checksum is wrong".into());
         }
-        Ok(content)
+        Ok(())
     }
 }
 
@@ -287,6 +312,13 @@ impl Writer<'_> {
 mod tests {
     use super::*;
 
+    fn read(entry: &Entry) -> Vec<u8> {
+        let (mut content, mut out) = (entry.content(), Vec::new());
+        content.read_to_end(&mut out).unwrap();
+        content.finish("x").unwrap();
+        out
+    }
+
     /// With a low limit the 64-bit records of large archives are written for small ones.
     #[test]
     fn archives_with_64_bit_records_are_written_and_read() {
@@ -296,8 +328,7 @@ mod tests {
             let files = [("a", vec![1; 100]), ("empty", vec![]), ("long", (0..=255).collect()), ("z", vec![7; 39])];
             files.iter().for_each(|(name, content)| w.add(name, content, name.len() == 4).unwrap());
             w.finish().unwrap();
-            let read: Vec<(String, Vec<u8>)> =
-                entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), e.read("x").unwrap())).collect();
+            let read: Vec<(String, Vec<u8>)> = entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
             assert_eq!(read, files.map(|(n, c)| (n.to_string(), c)), "numbers from {long} on in 64 bits");
             if let Some(out) = std::env::var_os("KEEP_STATE") {
                 std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes).unwrap();

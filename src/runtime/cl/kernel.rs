@@ -182,13 +182,14 @@ impl Kernel {
 }
 
 impl Executable for Kernel {
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let event = self.start(args, launch, self.shared.timed)?;
         event.map_or(Ok(Duration::ZERO), |event| self.shared.time(&event))
     }
-    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
-            return self.run(args, launch);
+            // SAFETY: the caller's promise.
+            return unsafe { self.run(args, launch) };
         }
         // The queue does not note times, so it is the clock on the wall, with nothing before the launch.
         self.shared.finish_all()?;

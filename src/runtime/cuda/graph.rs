@@ -120,7 +120,7 @@ fn with_node<T>(function: Handle, addresses: &[Address], launch: &Launch, f: imp
 }
 
 impl Graph for CudaGraph {
-    fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
+    unsafe fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
         let gpu = self.gpu.clone();
         let addresses = addresses(&gpu, args)?;
         if self.ready.is_null() {

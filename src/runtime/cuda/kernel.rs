@@ -191,14 +191,15 @@ impl Kernel {
 
 impl Executable for Kernel {
     /// Does not wait, and so has no time to tell, unless times are wanted.
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
-            return self.timed(args, launch);
+            // SAFETY: the caller's promise.
+            return unsafe { self.timed(args, launch) };
         }
         let (function, mut addresses) = self.prepare(args)?;
         self.start(function, &mut addresses, launch).map(|()| Duration::ZERO)
     }
-    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let (function, mut addresses) = self.prepare(args)?;
         self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
     }

@@ -38,7 +38,7 @@ use crate::target::Target;
 use std::sync::Arc;
 
 /// The device.
-pub struct CudaDevice {
+pub(crate) struct CudaDevice {
     builder: Arc<Builder>,
     /// For buffers that do not start where vectors have to.
     plain: Cuda,

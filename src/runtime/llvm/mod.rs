@@ -121,6 +121,11 @@ impl Drop for Owned {
     }
 }
 
+/// Whether `PICO_LLVM` names a library.
+pub(super) fn is_named() -> bool {
+    std::env::var("PICO_LLVM").is_ok_and(|name| !matches!(name.trim(), "" | "0" | "off"))
+}
+
 impl Llvm {
     /// The LLVM of this process: what `PICO_LLVM` names, else the newest from 21 to 15 that is found. Looked for once.
     pub fn find() -> Result<&'static Llvm> {

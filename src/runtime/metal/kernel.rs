@@ -124,13 +124,14 @@ fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<
 
 impl Executable for Kernel {
     /// Does not wait, and so has no time to tell, unless times are wanted.
-    fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
-            return self.timed(args, launch);
+            // SAFETY: the caller's promise.
+            return unsafe { self.timed(args, launch) };
         }
         self.shared.note(self.start(args, launch)?).map(|()| Duration::ZERO)
     }
-    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         let launched = self.start(args, launch)?;
         launched.finish(&self.shared.name)?;
         let seconds = launched.commands.GPUEndTime() - launched.commands.GPUStartTime();

@@ -1,6 +1,6 @@
-//! Names of what is stored: 128 bits over everything that an entry was made from.
+//! Names of what is stored, and the seal of each entry: hashes by BLAKE3.
 
-/// The name of an entry.
+/// The name of an entry: 128 bits over everything that it was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub u128);
 
@@ -12,12 +12,12 @@ impl Key {
     }
 
     pub(super) fn of_version(version: &str, parts: &[&[u8]]) -> Key {
-        let mut all = Vec::with_capacity(parts.iter().map(|p| p.len() + 8).sum());
+        let mut hasher = blake3::Hasher::new();
         for part in std::iter::once(version.as_bytes()).chain(parts.iter().copied()) {
-            all.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            all.extend_from_slice(part);
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
         }
-        Key(hash128(&all))
+        Key(first_128(&hasher.finalize()))
     }
 }
 
@@ -27,35 +27,21 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// A 128-bit content hash: MurmurHash3 x64, seed 0, which has published vectors to test against. Chosen for its spread; it does not resist
-/// somebody who looks for collisions, and need not: the folder is the user's own.
+/// A 128-bit content hash.
 pub fn hash128(data: &[u8]) -> u128 {
-    const C1: u64 = 0x87c3_7b91_1142_53d5;
-    const C2: u64 = 0x4cf5_ad43_2745_937f;
-    let stir1 = |k: u64| k.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2);
-    let stir2 = |k: u64| k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1);
-    let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, &x| w << 8 | u64::from(x));
-    let finish = |mut k: u64| {
-        k = (k ^ (k >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        k = (k ^ (k >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        k ^ (k >> 33)
-    };
-    let (mut a, mut b) = (0u64, 0u64);
-    let (blocks, tail) = data.as_chunks::<16>();
-    for block in blocks {
-        let v = u128::from_le_bytes(*block);
-        a = (a ^ stir1(v as u64)).rotate_left(27).wrapping_add(b).wrapping_mul(5).wrapping_add(0x52dc_e729);
-        b = (b ^ stir2((v >> 64) as u64)).rotate_left(31).wrapping_add(a).wrapping_mul(5).wrapping_add(0x3849_5ab5);
-    }
-    let (low, high) = tail.split_at(tail.len().min(8));
-    b ^= stir2(word(high));
-    a ^= stir1(word(low));
-    a ^= data.len() as u64;
-    b ^= data.len() as u64;
-    a = a.wrapping_add(b);
-    b = b.wrapping_add(a);
-    (a, b) = (finish(a), finish(b));
-    a = a.wrapping_add(b);
-    b = b.wrapping_add(a);
-    u128::from(a) << 64 | u128::from(b)
+    first_128(&blake3::hash(data))
+}
+
+fn first_128(hash: &blake3::Hash) -> u128 {
+    hash.as_bytes().first_chunk().map_or(0, |b| u128::from_le_bytes(*b))
+}
+
+/// Bytes of a secret, and of a seal.
+pub(super) const SEAL: usize = blake3::OUT_LEN;
+
+/// The keyed hash of an entry: who does not know the secret cannot make one.
+pub(super) fn seal(secret: &[u8; SEAL], key: Key, about: &[u8], value: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(secret);
+    hasher.update(&key.0.to_le_bytes()).update(&(about.len() as u64).to_le_bytes()).update(about).update(value);
+    hasher.finalize()
 }

@@ -1,37 +1,36 @@
 //! The store on disk: compiled programs and tuned optimisations, kept between processes. In comes a [`Key`] made of everything that decides what would be
 //! made; out come the bytes that were made before, or nothing.
 //!
-//! It is one file, `store.redb`, in a private folder, open only while a batch is read or written: a plan's kernels are looked up together and, where they
-//! are new, written together.
+//! Every entry is a file in a private folder, named by its key and written whole: processes share the folder without waiting for each other, one that
+//! is killed leaves nothing half written, and a damaged file is one entry that is absent.
 //!
-//! The store can only help. A folder that is missing, read-only, full or not ours, or a file that another process does not let go of, means that kernels
-//! are compiled anew, never an error. What is read is checked: each value has a checksum over itself and its key. A file that makes no sense, or that
-//! another version made otherwise, is set aside with a warning, and a new one begun. A process that is killed at any moment leaves a whole file.
+//! The store can only help. A folder that is missing, read-only, full or not ours means that kernels are compiled anew, never an error.
 //!
-//! Values are code that will run, so a folder that other users can write to is not used.
+//! Values are code that will run, so only what this user wrote is read: a folder or a file that belongs to somebody else, or that others can write to,
+//! is refused, links are not followed, and each entry is sealed by a keyed hash whose secret only the user can read. What is not sealed by it is set
+//! aside and counted.
 //!
-//! Kernels are compiled several in one text, and looked up one by one: a program is a small entry that names an object and the function in it.
+//! Kernels are compiled several in one text, and looked up one by one: a program holds its object where it is alone in it, and names it otherwise.
 
-mod file;
+mod entry;
+mod folder;
 mod hash;
-mod tables;
-mod unsynced;
 
 pub use hash::{Key, hash128};
 
-use file::{ABOUT, Done, Place, Trouble, trouble};
-use redb::ReadableTable;
+use entry::{Found, Listed, size_of_entry};
+use folder::{Folder, c_name};
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
-use tables::{Reader, Row, Tables, mark, read_program, size_of_entry};
+use std::time::{Duration, SystemTime};
 
-/// The name of the file.
-const FILE: &str = "store.redb";
+/// The file that counts the writes that were lost, of all processes.
+const LOST: &std::ffi::CStr = c"lost-writes";
+/// What earlier versions kept, which nobody reads any more.
+const OLD: [&str; 2] = ["store.redb", "store.redb.corrupt"];
 /// What the store may hold in MiB, where `PICO_CACHE_SIZE` does not say. At some 10 kB a kernel this is fifty thousand kernels.
 pub const DEFAULT_SIZE: u64 = 512;
 
@@ -94,9 +93,9 @@ pub struct Stats {
     pub hits: usize,
     /// Lookups that found none.
     pub misses: usize,
-    /// Entries that did not agree with their checksum.
+    /// Entries that were not sealed by us: damaged, or written by somebody else.
     pub corrupt: usize,
-    /// Entries that could not be written.
+    /// Entries that could not be written, as on a full disk.
     pub failed_writes: usize,
 }
 
@@ -105,8 +104,10 @@ pub struct Stats {
 pub struct Contents {
     /// Bytes of all entries.
     pub bytes: u64,
-    /// Bytes of the file, which also has room for more.
-    pub file_bytes: u64,
+    /// Files that were set aside because they were damaged or not ours.
+    pub corrupt: usize,
+    /// Entries that could not be written since the folder was cleared, by all processes.
+    pub lost_writes: u64,
     /// How many entries there are of a kind for a device, and their bytes.
     pub entries: BTreeMap<(Kind, String), (usize, u64)>,
 }
@@ -128,11 +129,11 @@ pub fn global() -> &'static Store {
 /// A store in a folder, or none at all.
 #[derive(Debug)]
 pub struct Store {
-    place: Option<Place>,
+    folder: Option<Folder>,
     off: Option<String>,
     limit: u64,
-    /// Threads of this process take turns, and do not wait for each other's lock on the file.
-    turn: Mutex<()>,
+    /// Bytes of all entries as far as this process knows; none where it has not looked yet.
+    bytes: Mutex<Option<u64>>,
     /// Added to the time, for tests.
     later: AtomicU64,
     hits: AtomicUsize,
@@ -159,29 +160,20 @@ impl Store {
         Store { limit: size.saturating_mul(1 << 20), ..store }
     }
 
-    /// A store in this folder, which is created where it is missing; none where that fails or where others can write to it.
+    /// A store in this folder, which is created where it is missing; none where that fails, or where it is not ours alone.
     pub fn at(dir: &Path) -> Store {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        let checked = made.and_then(|()| fs::metadata(dir)).map_err(|e| e.to_string()).and_then(|m| {
-            // SAFETY: asks for a number.
-            let us = unsafe { libc::geteuid() };
-            match m.uid() == us && m.mode() & 0o002 == 0 {
-                true => Ok(()),
-                false => Err("other users can write to it".to_string()),
-            }
-        });
-        match checked {
-            Ok(()) => Store { place: Some(Place::new(dir.join(FILE))), off: None, ..Store::none("") },
+        match Folder::open(dir) {
+            Ok(folder) => Store { folder: Some(folder), off: None, ..Store::none("") },
             Err(why) => Store::none(&format!("{}: {why}", dir.display())),
         }
     }
 
     fn none(why: &str) -> Store {
         Store {
-            place: None,
+            folder: None,
             off: Some(why.into()),
             limit: DEFAULT_SIZE << 20,
-            turn: Mutex::default(),
+            bytes: Mutex::default(),
             later: AtomicU64::default(),
             hits: AtomicUsize::default(),
             misses: AtomicUsize::default(),
@@ -192,12 +184,7 @@ impl Store {
 
     /// The folder, where there is one.
     pub fn dir(&self) -> Option<&Path> {
-        self.place.as_ref()?.path.parent()
-    }
-
-    /// The file, where there is a folder for it.
-    pub fn path(&self) -> Option<&Path> {
-        Some(&self.place.as_ref()?.path)
+        Some(&self.folder.as_ref()?.path)
     }
 
     /// Why there is no store, for a warning; `None` where there is one.
@@ -212,105 +199,134 @@ impl Store {
 
     /// The values of keys, whole and checked, or nothing for those that it does not have.
     pub fn get(&self, keys: &[Key]) -> Vec<Option<Vec<u8>>> {
-        self.look_up(keys.len(), |reader| keys.iter().map(|key| reader.get(*key)).collect())
+        let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
+        let now = self.now();
+        keys.iter().map(|key| self.counted(self.read(folder, *key, now))).collect()
     }
 
     /// The compiled kernels of keys, or nothing for those that it does not have.
     pub fn programs(&self, keys: &[Key]) -> Vec<Option<Kept>> {
-        self.look_up(keys.len(), |reader| {
-            let mut objects: BTreeMap<Key, Option<Arc<Vec<u8>>>> = BTreeMap::new();
-            let mut kept = |key: Key| -> Done<Option<Kept>> {
-                let Some((object, symbol)) = reader.get(key)?.as_deref().and_then(read_program) else { return Ok(None) };
-                let object = match objects.get(&object) {
-                    Some(known) => known.clone(),
-                    None => objects.entry(object).or_insert(reader.get(object)?.map(Arc::new)).clone(),
-                };
-                Ok(object.map(|object| Kept { object, symbol }))
+        let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
+        let now = self.now();
+        let mut objects: BTreeMap<Key, Option<Arc<Vec<u8>>>> = BTreeMap::new();
+        let mut kept = |key: Key| -> Option<Kept> {
+            let (symbol, object) = read_program(self.read(folder, key, now)?)?;
+            let object = match object {
+                Object::Inside(object) => Some(Arc::new(object)),
+                Object::Named(name) => objects.entry(name).or_insert_with(|| self.read(folder, name, now).map(Arc::new)).clone(),
             };
-            keys.iter().map(|key| kept(*key)).collect()
-        })
+            Some(Kept { object: object?, symbol })
+        };
+        keys.iter().map(|key| self.counted(kept(*key))).collect()
+    }
+
+    fn read(&self, folder: &Folder, key: Key, now: SystemTime) -> Option<Vec<u8>> {
+        match entry::read(folder, key, now) {
+            Found::Value(value) => Some(value),
+            Found::Nothing => None,
+            Found::Corrupt => {
+                self.corrupt.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn counted<T>(&self, found: Option<T>) -> Option<T> {
+        let count = if found.is_some() { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
     }
 
     /// Keeps compiled kernels. A failure is counted and forgotten.
-    pub fn put_programs(&self, device: &str, made: &[Made]) {
-        let names: Vec<Key> = made.iter().map(|m| Key(hash128(&m.object))).collect();
-        let rows: Vec<(Key, Vec<u8>)> = made
-            .iter()
-            .zip(&names)
-            .flat_map(|(m, name)| m.kernels.iter().map(|(key, symbol)| (*key, [&name.0.to_le_bytes(), symbol.as_bytes()].concat())))
-            .collect();
-        let objects = made.iter().zip(&names).map(|(m, key)| Entry { key: *key, kind: Kind::Object, device, value: &m.object });
-        let programs = rows.iter().map(|(key, value)| Entry { key: *key, kind: Kind::Program, device, value });
+    pub(crate) fn put_programs(&self, device: &str, made: &[Made]) {
+        if self.folder.is_none() {
+            return;
+        }
+        let (mut objects, mut programs): (Vec<(Key, &[u8])>, Vec<(Key, Vec<u8>)>) = (Vec::new(), Vec::new());
+        for m in made {
+            if let [(key, symbol)] = &m.kernels[..] {
+                programs.push((*key, program(symbol, 1, &m.object)));
+                continue;
+            }
+            let name = Key(hash128(&m.object));
+            objects.push((name, &m.object));
+            programs.extend(m.kernels.iter().map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))));
+        }
+        let objects = objects.iter().map(|(key, value)| Entry { key: *key, kind: Kind::Object, device, value });
+        let programs = programs.iter().map(|(key, value)| Entry { key: *key, kind: Kind::Program, device, value });
         self.put(&objects.chain(programs).collect::<Vec<_>>());
     }
 
+    /// Keeps values that nobody has checked.
+    ///
+    /// # Safety
+    /// Programs and objects are machine code that later processes run: they are what the compiler of the device makes of the text that their key is of.
+    pub unsafe fn put_unchecked(&self, entries: &[Entry]) {
+        self.put(entries);
+    }
+
     /// Keeps values; what was there under their keys is replaced. A failure is counted and forgotten.
-    pub fn put(&self, entries: &[Entry]) {
-        let Some(place) = self.place.as_ref().filter(|_| !entries.is_empty()) else { return };
-        let (small, large): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|e| size_of_entry(e.value) <= self.limit);
-        self.failed.fetch_add(large.len(), Ordering::Relaxed);
-        let _turn = self.turn();
+    pub(crate) fn put(&self, entries: &[Entry]) {
+        let Some(folder) = self.folder.as_ref().filter(|_| !entries.is_empty()) else { return };
         let now = self.now();
-        let done = place.write(|t| {
-            let mut tables = Tables::open(t)?;
-            small.iter().try_for_each(|e| tables.insert(e, now))?;
-            tables.make_room(self.limit)?;
-            tables.close()
-        });
-        if done.is_err() {
-            self.failed.fetch_add(small.len(), Ordering::Relaxed);
+        let mut lost = 0;
+        let mut bytes = self.bytes.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sum = bytes.unwrap_or_else(|| total(folder));
+        for e in entries {
+            let done = size_of_entry(e) <= self.limit && entry::write(folder, e, now).is_ok();
+            if done {
+                sum += size_of_entry(e);
+            } else {
+                lost += 1;
+            }
         }
-        // Pages that are free are used again, so this happens only after much was deleted at once.
-        if fs::metadata(&place.path).is_ok_and(|m| m.len() > self.limit.saturating_mul(2).saturating_add(16 << 20)) {
-            let _ = place.compact();
+        // Entries of other processes, and those that were replaced, are counted when this limit is reached.
+        if sum > self.limit {
+            sum = make_room(folder, self.limit);
+        }
+        *bytes = Some(sum);
+        drop(bytes);
+        if lost > 0 {
+            self.failed.fetch_add(lost, Ordering::Relaxed);
+            let _ = add_lost(folder, lost as u64);
         }
     }
 
     /// Deletes the entries of these kinds and returns how many there were and their bytes, or says why it cannot.
     pub fn clear(&self, kinds: &[Kind]) -> std::result::Result<(usize, u64), String> {
-        let Some(place) = &self.place else { return Ok((0, 0)) };
-        let _turn = self.turn();
-        if !place.path.exists() {
-            return Ok((0, 0));
+        let Some(folder) = &self.folder else { return Ok((0, 0)) };
+        let all = Kind::ALL.iter().all(|k| kinds.contains(k));
+        let mut deleted = (0, 0);
+        for file in entry::list(folder).map_err(|e| e.to_string())? {
+            let kind = file.key.and_then(|_| entry::describe(folder, &file.name)).map(|d| d.0);
+            if !kind.map_or(all, |k| kinds.contains(&k)) {
+                continue;
+            }
+            c_name(&file.name).and_then(|n| folder.remove(&n)).map_err(|e| format!("{}: {e}", file.name))?;
+            if kind.is_some() {
+                deleted = (deleted.0 + 1, deleted.1 + file.bytes);
+            }
         }
-        let delete = place.write(|t| {
-            let mut tables = Tables::open(t)?;
-            let rows = tables.rows()?;
-            let gone: Vec<&Row> = rows.iter().filter(|r| Kind::ALL.get(r.kind as usize).is_none_or(|k| kinds.contains(k))).collect();
-            gone.iter().try_for_each(|row| tables.remove(row.key))?;
-            tables.close()?;
-            Ok((gone.len(), gone.iter().map(|r| r.bytes).sum()))
-        });
-        let deleted = delete.map_err(explain)?;
-        // What is deleted is deleted; a file that another process opens meanwhile shrinks the next time.
-        let _ = place.compact();
-        if kinds == Kind::ALL {
-            let _ = fs::remove_file(place.path.with_file_name(format!("{FILE}.corrupt")));
+        if all {
+            let _ = folder.remove(LOST);
         }
+        *self.bytes.lock().unwrap_or_else(|e| e.into_inner()) = None;
         Ok(deleted)
     }
 
     /// What it holds, or why that cannot be said.
     pub fn contents(&self) -> std::result::Result<Contents, String> {
-        let Some(place) = &self.place else { return Ok(Contents::default()) };
-        let _turn = self.turn();
-        let read = place.read(|t| {
-            let mut found = Contents::default();
-            for row in t.open_table(ABOUT).map_err(trouble)?.iter().map_err(trouble)? {
-                let (_, about) = row.map_err(trouble)?;
-                let (_, bytes, kind, device) = about.value();
-                let Some(kind) = Kind::ALL.get(kind as usize) else { continue };
-                let sum = found.entries.entry((*kind, device.to_string())).or_default();
-                *sum = (sum.0 + 1, sum.1 + bytes);
-                found.bytes += bytes;
-            }
-            Ok(found)
-        });
-        let mut found = match read {
-            Err(Trouble::Absent) => return Ok(Contents::default()),
-            read => read.map_err(explain)?,
-        };
-        found.file_bytes = fs::metadata(&place.path).map_or(0, |m| m.len());
+        let Some(folder) = &self.folder else { return Ok(Contents::default()) };
+        let mut found = Contents { lost_writes: lost(folder), ..Contents::default() };
+        for file in entry::list(folder).map_err(|e| e.to_string())? {
+            let Some((kind, device)) = file.key.and_then(|_| entry::describe(folder, &file.name)) else {
+                found.corrupt += 1;
+                continue;
+            };
+            let sum = found.entries.entry((kind, device)).or_default();
+            *sum = (sum.0 + 1, sum.1 + file.bytes);
+            found.bytes += file.bytes;
+        }
         Ok(found)
     }
 
@@ -324,46 +340,84 @@ impl Store {
         }
     }
 
-    fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn now(&self) -> u64 {
-        SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()) + self.later.load(Ordering::Relaxed)
-    }
-
-    /// Looks up so many things in one state of the store.
-    fn look_up<T>(&self, count: usize, f: impl Fn(&mut Reader) -> Done<Vec<Option<T>>>) -> Vec<Option<T>> {
-        let nothing = || (0..count).map(|_| None).collect::<Vec<Option<T>>>();
-        let Some(place) = self.place.as_ref().filter(|_| count > 0) else { return nothing() };
-        let _turn = self.turn();
-        let now = self.now();
-        let read = place.read(|t| {
-            let mut reader = Reader { transaction: t, now, stale: Vec::new(), corrupt: 0 };
-            let found = f(&mut reader)?;
-            Ok((found, reader.stale, reader.corrupt))
-        });
-        let (found, stale, corrupt) = read.unwrap_or_else(|_| (nothing(), Vec::new(), 0));
-        let hits = found.iter().flatten().count();
-        self.hits.fetch_add(hits, Ordering::Relaxed);
-        self.misses.fetch_add(count - hits, Ordering::Relaxed);
-        self.corrupt.fetch_add(corrupt, Ordering::Relaxed);
-        if !stale.is_empty() {
-            // Where it fails they are a little older than they might be.
-            let _ = place.write(|t| {
-                let mut about = t.open_table(ABOUT).map_err(trouble)?;
-                stale.iter().try_for_each(|key| mark(&mut about, *key, now))
-            });
-        }
-        found
+    fn now(&self) -> SystemTime {
+        SystemTime::now() + Duration::from_secs(self.later.load(Ordering::Relaxed))
     }
 }
 
-fn explain(trouble: Trouble) -> String {
-    match trouble {
-        Trouble::Busy => "another process is using it; try again".into(),
-        Trouble::Absent => "it is not there".into(),
-        Trouble::Refused(why) | Trouble::Corrupt(why) => why,
+/// The bytes of all entries. What an earlier version left is deleted.
+fn total(folder: &Folder) -> u64 {
+    for name in OLD {
+        let _ = c_name(name).and_then(|n| folder.remove(&n));
+    }
+    entry::list(folder).map_or(0, |list| list.iter().map(|f| f.bytes).sum())
+}
+
+/// Where there is more than the limit, deletes what was not used for longest, down to four fifths, so that the next write does not begin the same
+/// work again. Returns the bytes that are left.
+fn make_room(folder: &Folder, limit: u64) -> u64 {
+    let Ok(mut list) = entry::list(folder) else { return 0 };
+    let mut bytes: u64 = list.iter().map(|f| f.bytes).sum();
+    if bytes <= limit {
+        return bytes;
+    }
+    // What was set aside goes first.
+    list.sort_by(|a: &Listed, b: &Listed| (a.key.is_some(), a.used, &a.name).cmp(&(b.key.is_some(), b.used, &b.name)));
+    for file in list {
+        if bytes <= limit / 5 * 4 {
+            break;
+        }
+        if c_name(&file.name).and_then(|n| folder.remove(&n)).is_ok() {
+            bytes -= file.bytes;
+        }
+    }
+    bytes
+}
+
+/// The writes that were lost, of all processes.
+fn lost(folder: &Folder) -> u64 {
+    let text = folder.read(LOST).and_then(|mut f| {
+        let mut text = String::new();
+        f.read_to_string(&mut text).map(|_| text)
+    });
+    text.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Counts writes that were lost. On a full disk a few bytes can often still be written, and nothing is owed where not.
+fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
+    let mut file = folder.update(LOST)?;
+    file.lock()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let sum = text.trim().parse::<u64>().unwrap_or(0).saturating_add(more);
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(format!("{sum:020}").as_bytes())
+}
+
+/// Where the object of a program is.
+enum Object {
+    Inside(Vec<u8>),
+    Named(Key),
+}
+
+/// The value of a program: whether the object follows or its name, the name of the function, and that.
+fn program(symbol: &str, inside: u8, object: &[u8]) -> Vec<u8> {
+    [&[inside][..], &(symbol.len() as u32).to_le_bytes(), symbol.as_bytes(), object].concat()
+}
+
+/// The function and the object that an entry of a program names.
+fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
+    let (head, rest) = value.split_first_chunk::<5>()?;
+    let (symbol, object) = rest.split_at_checked(u32::from_le_bytes(*head.last_chunk()?) as usize)?;
+    let symbol = String::from_utf8(symbol.to_vec()).ok()?;
+    let start = value.len() - object.len();
+    match head[0] {
+        0 => Some((symbol, Object::Named(Key(u128::from_le_bytes(object.try_into().ok()?))))),
+        1 => {
+            value.drain(..start);
+            Some((symbol, Object::Inside(value)))
+        }
+        _ => None,
     }
 }
 

@@ -159,7 +159,7 @@ impl Shared {
 }
 
 impl Executable for Kernel {
-    fn run(&self, args: &[Place], _: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[Place], _: &Launch) -> Result<Duration> {
         let shared = &self.shared;
         let group = self.bound(args)?;
         let begun = Instant::now();
@@ -187,7 +187,7 @@ impl Executable for Kernel {
             None => Ok(begun.elapsed()),
         }
     }
-    fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
             return self.run(args, launch);
         }

@@ -1,0 +1,207 @@
+//! Where a launch is bound: the one place that checks a program against the memory that it is about to run on, and where
+//! [`Executable::run`](crate::runtime::Executable::run) is called.
+//!
+//! In come a program, a device and buffers; out come the places of the arguments. Every argument has the dtype of its slot
+//! and at least its bytes, is memory that kernels of the device see, and is writable where the program writes it. A copy
+//! has two buffers of one length, the target is writable, and the two do not overlap.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Storage, UOp};
+use crate::lower::Program;
+use crate::runtime::device::sees_host;
+use crate::runtime::{Buffer, Memory, Place};
+use crate::schedule::Values;
+use std::sync::Arc;
+
+/// The item as the scheduler made it: what it was proven for. Only the scheduler issues one, and an item whose kernel,
+/// buffers, device or variables were changed afterwards does not run.
+#[derive(Clone)]
+pub struct Proof(Arc<Planned>);
+
+struct Planned {
+    ast: Option<UOp>,
+    device: Option<DeviceName>,
+    buffers: Vec<u64>,
+    values: Option<Arc<Values>>,
+}
+
+impl Proof {
+    /// The proof of a kernel with its arguments.
+    pub(super) fn of_kernel<'a>(ast: &UOp, device: &DeviceName, buffers: impl Iterator<Item = &'a Buffer>, values: &Arc<Values>) -> Proof {
+        let buffers = buffers.map(Storage::id).collect();
+        Proof(Arc::new(Planned { ast: Some(ast.clone()), device: Some(device.clone()), buffers, values: Some(values.clone()) }))
+    }
+
+    /// The proof of a copy.
+    pub(super) fn of_copy(to: &Buffer, from: &Buffer) -> Proof {
+        Proof(Arc::new(Planned { ast: None, device: None, buffers: vec![to.id(), from.id()], values: None }))
+    }
+
+    /// Checks that a kernel is the one that was planned.
+    pub(super) fn holds_for_kernel<'a>(
+        &self,
+        ast: &UOp,
+        device: &DeviceName,
+        mut buffers: impl ExactSizeIterator<Item = &'a Buffer>,
+        values: &Arc<Values>,
+    ) -> Result<()> {
+        let planned = &*self.0;
+        let same = planned.ast.as_ref() == Some(ast)
+            && planned.device.as_ref() == Some(device)
+            && planned.values.as_ref().is_some_and(|v| Arc::ptr_eq(v, values))
+            && planned.buffers.len() == buffers.len()
+            && planned.buffers.iter().all(|id| buffers.next().map(Storage::id) == Some(*id));
+        if same { Ok(()) } else { Err(changed()) }
+    }
+
+    /// Checks that a copy is the one that was planned.
+    pub(super) fn holds_for_copy(&self, to: &Buffer, from: &Buffer) -> Result<()> {
+        let same = self.0.ast.is_none() && self.0.buffers == [to.id(), from.id()];
+        if same { Ok(()) } else { Err(changed()) }
+    }
+}
+
+fn changed() -> Error {
+    let why = "a schedule item was changed after it was planned, so nothing proves that it stays inside its buffers";
+    Error::Device(format!("{why}; run the item as Tensor::schedule returned it"))
+}
+
+/// What a slot of a program needs from the memory that it is bound to.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Needs {
+    /// Bytes at least.
+    pub(super) bytes: usize,
+    /// Whether kernels write it.
+    pub(super) written: bool,
+}
+
+impl Needs {
+    /// What an argument of a program needs.
+    pub(super) fn of(program: &Program, slot: usize) -> Needs {
+        let arg = &program.args[slot];
+        let len = if let Arg::Global { len, .. } = arg.arg() { *len } else { 0 };
+        Needs { bytes: len.saturating_mul(arg.dtype().itemsize()), written: program.writes.contains(&slot) }
+    }
+
+    /// Checks `bytes` bytes of a buffer from a byte on.
+    pub(super) fn check(self, slot: usize, device: &DeviceName, buffer: &Buffer, offset: usize) -> Result<()> {
+        let name = buffer.device_name();
+        // Devices of the host see each other's memory.
+        if name != device && !(sees_host(name) && sees_host(device)) {
+            return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
+        }
+        let has = buffer.bytes().saturating_sub(offset);
+        if has < self.bytes {
+            let needs = self.bytes;
+            return Err(Error::Device(format!("the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}")));
+        }
+        if self.written && !buffer.is_writable() {
+            return Err(Error::Device(format!("slot {slot} is written, and {buffer:?} was lent for reading")));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the arguments of a launch and returns their places.
+pub(super) fn bind<'a>(program: &Program, device: &DeviceName, buffers: &[&'a Buffer]) -> Result<Vec<Place<'a>>> {
+    if buffers.len() != program.args.len() {
+        let (given, takes) = (buffers.len(), program.args.len());
+        return Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}")));
+    }
+    for (slot, (buffer, arg)) in buffers.iter().zip(&program.args).enumerate() {
+        Needs::of(program, slot).check(slot, device, buffer, 0)?;
+        let (has, takes) = (buffer.dtype(), arg.dtype());
+        if has != takes {
+            return Err(Error::Device(format!("the buffer in slot {slot} is {has}, and the kernel takes {takes}")));
+        }
+    }
+    Ok(buffers.iter().map(|b| b.place()).collect())
+}
+
+/// Checks a copy of `len` elements of a dtype.
+pub(super) fn bind_copy(to: &Buffer, from: &Buffer, dtype: DType, len: usize) -> Result<()> {
+    let wrong = |why: String| Err(Error::Device(format!("a copy of {len} × {dtype} from {from:?} to {to:?}: {why}")));
+    let Some(bytes) = len.checked_mul(dtype.itemsize()) else { return wrong("there are not so many bytes".into()) };
+    if to.bytes() < bytes || from.bytes() < bytes {
+        return wrong("it leaves its buffers".into());
+    }
+    if to.dtype() != from.dtype() || to.dtype() != dtype {
+        return wrong("the dtypes differ".into());
+    }
+    if !to.is_writable() {
+        return wrong("the target was lent for reading".into());
+    }
+    let ((block, t), (other, f)) = (to.span(), from.span());
+    if bytes > 0 && block == other && t.start < f.end && f.start < t.end {
+        return wrong("the two overlap".into());
+    }
+    match (to.place().memory, from.place().memory) {
+        (Memory::Host(_) | Memory::Remote(_), Memory::Null) => {
+            Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::copy_buffer;
+
+    fn buffer(dtype: DType, len: usize) -> Buffer {
+        Buffer::new(&DeviceName::new("INTERP"), dtype, len).unwrap()
+    }
+
+    fn says<T>(done: Result<T>, what: &str) {
+        let e = done.err().expect("an error").to_string();
+        assert!(e.contains(what), "{e}");
+    }
+
+    #[test]
+    fn copies_are_checked() {
+        let (a, b) = (buffer(DType::F32, 8), buffer(DType::F32, 8));
+        copy_buffer(&a, &b).unwrap();
+        says(copy_buffer(&a, &a), "overlap");
+        says(copy_buffer(&a, &buffer(DType::F32, 7)), "lengths differ");
+        says(copy_buffer(&buffer(DType::F32, 7), &a), "lengths differ");
+        says(copy_buffer(&a, &buffer(DType::I32, 8)), "dtypes differ");
+        says(copy_buffer(&a.part(0..4), &a.part(2..6)), "overlap");
+        copy_buffer(&a.part(0..4), &a.part(4..8)).unwrap();
+        let lent = Buffer::lent(&DeviceName::new("INTERP"), vec![1f32; 8]).unwrap();
+        copy_buffer(&a, &lent).unwrap();
+        assert_eq!(a.read().unwrap(), lent.read().unwrap());
+        says(copy_buffer(&lent, &b), "lent for reading");
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        let needs = |bytes, written| Needs { bytes, written };
+        let (here, x) = (DeviceName::new("INTERP"), buffer(DType::F32, 8));
+        needs(32, true).check(0, &here, &x, 0).unwrap();
+        says(needs(33, false).check(0, &here, &x, 0), "has 32 bytes, and the kernel needs 33");
+        says(needs(32, false).check(0, &here, &x, 1), "has 31 bytes");
+        says(needs(1, false).check(0, &here, &x, usize::MAX), "has 0 bytes");
+        says(needs(8, false).check(0, &DeviceName::new("CUDA"), &x, 0), "was given");
+        let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
+        needs(32, false).check(0, &here, &lent, 0).unwrap();
+        says(needs(32, true).check(0, &here, &lent, 0), "lent for reading");
+    }
+
+    #[test]
+    fn dtypes_and_counts_of_arguments_are_checked() {
+        let x = crate::Tensor::ones([8]).contiguous().realize().unwrap().to("interp").realize().unwrap();
+        let item = (&x + 1.0).schedule().unwrap().remove(0).lower().unwrap();
+        let program = &item.compiled().unwrap().program;
+        assert_eq!(program.writes, [0]);
+        let here = DeviceName::new("INTERP");
+        let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
+        bind(program, &here, &[&f, &f]).map(drop).unwrap();
+        says(bind(program, &here, &[&f]), "1 buffers for a kernel that takes 2");
+        says(bind(program, &here, &[&f, &i]), "is i32, and the kernel takes f32");
+        says(bind(program, &here, &[&f, &f.part(0..7)]), "has 28 bytes");
+        let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
+        bind(program, &here, &[&f, &lent]).map(drop).unwrap();
+        says(bind(program, &here, &[&lent, &f]), "lent for reading");
+    }
+}

@@ -1,0 +1,152 @@
+//! One entry is one file. Its name is the key; it holds a format, a seal, a kind, a device and the value.
+//!
+//! ```text
+//! "picograd" · format u8 · seal [u8; 32] · kind u8 · length of the device's name u8 · name · value
+//! ```
+//!
+//! The seal is a keyed hash over the key and all that follows it. An entry whose seal is not right was damaged, or was not written by us; its
+//! value is not looked at. The time of the last use is the time of the file.
+
+use super::folder::{Folder, NEW, c_name, new_name};
+use super::hash::{SEAL, seal};
+use super::{Entry, Key, Kind};
+use std::fs;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::time::{Duration, SystemTime};
+
+const MAGIC: &[u8; 9] = b"picograd\x02";
+const HEAD: usize = MAGIC.len() + SEAL;
+/// How the names of entries end that are of no use.
+pub(super) const CORRUPT: &str = ".corrupt";
+/// Entries used again within this time are not marked as used again; that would only cost.
+const MARK_AFTER: Duration = Duration::from_secs(3600);
+
+/// What reading an entry came to.
+pub(super) enum Found {
+    Value(Vec<u8>),
+    Nothing,
+    /// It is there, and is not what we wrote.
+    Corrupt,
+}
+
+/// The bytes that an entry takes.
+pub(super) fn size_of_entry(entry: &Entry) -> u64 {
+    (HEAD + 2 + entry.device.len().min(255) + entry.value.len()) as u64
+}
+
+/// Reads an entry, and marks it as used at a time.
+pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
+    let Ok(name) = c_name(&key.to_string()) else { return Found::Nothing };
+    let mut file = match folder.read(&name) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Found::Nothing,
+        // A link, or a file of somebody else.
+        Err(e) if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(libc::ELOOP) => return Found::Corrupt,
+        Err(_) => return Found::Nothing,
+    };
+    let mut bytes = Vec::new();
+    let Ok(meta) = file.metadata() else { return Found::Nothing };
+    if bytes.try_reserve_exact(meta.len() as usize).is_err() || file.read_to_end(&mut bytes).is_err() {
+        return Found::Nothing;
+    }
+    let Some((_, _, value)) = opened(folder, key, &bytes) else {
+        set_aside(folder, key);
+        return Found::Corrupt;
+    };
+    let start = bytes.len() - value.len();
+    if meta.modified().is_ok_and(|t| now.duration_since(t).is_ok_and(|age| age > MARK_AFTER)) {
+        // Where it fails the entry is a little older than it might be.
+        let _ = file.set_modified(now);
+    }
+    bytes.drain(..start);
+    Found::Value(bytes)
+}
+
+/// The kind, the device and the value of a file whose seal is right.
+fn opened<'a>(folder: &Folder, key: Key, bytes: &'a [u8]) -> Option<(Kind, &'a str, &'a [u8])> {
+    let (sealed, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<SEAL>()?;
+    let (kind, device) = about(rest)?;
+    let (head, value) = rest.split_at_checked(2 + device.len())?;
+    // Compared in constant time.
+    (seal(&folder.secret, key, head, value) == *sealed).then_some((kind, device, value))
+}
+
+/// The kind and the device that what follows the seal begins with.
+fn about(rest: &[u8]) -> Option<(Kind, &str)> {
+    let [kind, len, rest @ ..] = rest else { return None };
+    let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
+    Some((*Kind::ALL.get(usize::from(*kind))?, device))
+}
+
+/// Renames an entry that is of no use, so that it can be looked at.
+fn set_aside(folder: &Folder, key: Key) {
+    if let (Ok(from), Ok(to)) = (c_name(&key.to_string()), c_name(&format!("{key}{CORRUPT}"))) {
+        let _ = folder.rename(&from, &to);
+    }
+}
+
+/// Writes an entry: into a new file, which then takes its name.
+pub(super) fn write(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
+    let (new, name) = (c_name(&new_name())?, c_name(&entry.key.to_string())?);
+    let mut file = folder.create(&new)?;
+    // The lock ends with the process: what it left unfinished is known by it.
+    let _ = file.try_lock();
+    let device = entry.device.get(..entry.device.len().min(255)).unwrap_or_default();
+    let head = [&[entry.kind as u8, device.len() as u8], device.as_bytes()].concat();
+    let seal = seal(&folder.secret, entry.key, &head, entry.value);
+    let mut put = || {
+        file.write_all(&[MAGIC, seal.as_bytes().as_slice(), &head].concat())?;
+        file.write_all(entry.value)?;
+        file.set_modified(now)?;
+        folder.rename(&new, &name)
+    };
+    let done = put();
+    if done.is_err() {
+        let _ = folder.remove(&new);
+    }
+    done
+}
+
+/// A file of the folder.
+pub(super) struct Listed {
+    /// The key, for an entry that is of use.
+    pub(super) key: Option<Key>,
+    pub(super) name: String,
+    pub(super) used: SystemTime,
+    pub(super) bytes: u64,
+}
+
+/// The entries of a folder, and those that were set aside. What killed processes left unfinished is deleted.
+pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
+    let mut found = Vec::new();
+    for file in fs::read_dir(&folder.path)?.flatten() {
+        let Ok(name) = file.file_name().into_string() else { continue };
+        if name.starts_with(NEW) {
+            remove_left(folder, &name);
+            continue;
+        }
+        let Ok(meta) = file.metadata() else { continue };
+        let stem = name.strip_suffix(CORRUPT).unwrap_or(&name);
+        let Some(key) = (stem.len() == 32).then(|| u128::from_str_radix(stem, 16).ok()).flatten() else { continue };
+        let key = (stem.len() == name.len()).then_some(Key(key));
+        found.push(Listed { key, name, used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), bytes: meta.len() });
+    }
+    Ok(found)
+}
+
+/// Deletes an unfinished file whose process is gone: nobody holds its lock.
+fn remove_left(folder: &Folder, name: &str) {
+    let Ok(name) = c_name(name) else { return };
+    if folder.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
+        let _ = folder.remove(&name);
+    }
+}
+
+/// The kind and the device of an entry, for people.
+pub(super) fn describe(folder: &Folder, name: &str) -> Option<(Kind, String)> {
+    let mut file = folder.read(&c_name(name).ok()?).ok()?;
+    file.seek(SeekFrom::Start(HEAD as u64)).ok()?;
+    let mut rest = Vec::new();
+    file.take(2 + 255).read_to_end(&mut rest).ok()?;
+    about(&rest).map(|(kind, device)| (kind, device.to_string()))
+}

@@ -1,0 +1,195 @@
+//! A process whose address space ends at 2 GiB: what does not fit is an error that names the limit, the process goes on, and the next small
+//! operation works.
+
+use picograd::nn::data::{Array, idx_load_bytes};
+use picograd::nn::state::StateDict;
+use picograd::nn::state::{npy_load, npy_load_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes};
+use picograd::{DType, Error, Tensor};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// What `ulimit -v` leaves, in bytes.
+const LIMIT: u64 = 2 << 30;
+
+/// Bytes that are more than there can be, and of which two copies are more than there can be.
+const HUGE: usize = 3 << 30;
+const HALF: usize = 1200 << 20;
+
+fn small_op_works() {
+    let x = Tensor::new([1.0f32, 2.0, 3.0]);
+    assert_eq!((&x * 2.0 + 1.0).to_vec::<f32>().unwrap(), [3.0, 5.0, 7.0]);
+}
+
+fn refused<T>(what: &str, done: Result<T, Error>) {
+    match done {
+        Err(e @ Error::OutOfMemory { .. }) => assert!(e.to_string().contains("RLIMIT_AS is 2147483648 bytes"), "{what}: {e}"),
+        Err(e) => panic!("{what}: another error: {e}"),
+        Ok(_) => panic!("{what}: there was room"),
+    }
+    small_op_works();
+    println!("refused {what}");
+}
+
+/// The head of an `.npy` file of so many bytes.
+fn npy_head(bytes: usize) -> Vec<u8> {
+    let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
+    let mut out = b"\x93NUMPY\x01\x00".to_vec();
+    out.extend((text.len() as u16).to_le_bytes());
+    out.extend(text.bytes());
+    out
+}
+
+/// A file that is as long as it says and has hardly a block on the disk.
+fn sparse(path: &Path, head: &[u8], bytes: usize) {
+    let mut file = std::fs::File::create(path).unwrap();
+    file.write_all(head).unwrap();
+    file.set_len((head.len() + bytes) as u64).unwrap();
+}
+
+/// Not a test: what the one below runs in a process with little memory.
+#[test]
+#[ignore = "run by the test of this file"]
+fn in_a_process_with_little_memory() {
+    let Some(folder) = std::env::var_os("OOM_FOLDER") else { return };
+    let folder = Path::new(&folder);
+    small_op_works();
+    // One value everywhere takes no memory until it is read or stored.
+    let huge = Tensor::full([HUGE], 1u8);
+    refused("to_vec", huge.to_vec::<u8>());
+    refused("to_bytes", huge.to_bytes());
+    refused("realize", huge.contiguous().realize());
+    refused("f64", Tensor::zeros([HUGE / 8]).cast(DType::F64).to_vec::<f64>());
+    // The tensor fits, and the copy for the reader does not.
+    let half = Tensor::full([HALF], 1u8).contiguous().realize().unwrap();
+    refused("the copy of to_vec", half.to_vec::<u8>());
+    refused("a second tensor", (&half + 1u8).realize());
+    drop(half);
+    picograd::runtime::memory::clear_cache();
+    // The caller has the bytes, and there is no room for them again.
+    let bytes = vec![0u8; HALF];
+    refused("try_from_bytes", Tensor::try_from_bytes(&bytes, DType::U8, [HALF]));
+    refused("try_from_slice", Tensor::try_from_slice(&bytes, [HALF]));
+    refused("try_new", Tensor::try_new(&bytes));
+    refused("Array::new", Array::new(&bytes, &[HALF]));
+    let bytes = match Tensor::try_from_vec(bytes, [HALF]) {
+        Err(e) => {
+            println!("refused try_from_vec: {e}");
+            vec![0u8; HALF]
+        }
+        Ok(_) => panic!("try_from_vec: there was room"),
+    };
+    drop(bytes);
+    // Files that are longer than memory.
+    let path = folder.join("huge.npy");
+    sparse(&path, &npy_head(HUGE), HUGE);
+    refused("npy_load", npy_load(&path));
+    let mut file = npy_head(HALF);
+    file.resize(file.len() + HALF, 0);
+    refused("npy_load_bytes", npy_load_bytes(&file));
+    drop(file);
+    let path = folder.join("huge.npz");
+    sparse(&path, b"PK\x03\x04", HUGE);
+    refused("npz_load", npz_load(&path));
+    let header = format!("{{\"x\":{{\"dtype\":\"U8\",\"shape\":[{HUGE}],\"data_offsets\":[0,{HUGE}]}}}}");
+    let path = folder.join("huge.safetensors");
+    sparse(&path, &[&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat(), HUGE);
+    let state = safe_load(&path).unwrap();
+    refused("a tensor of a file", state.require("x").unwrap().to("CPU").realize());
+    refused("reading DISK", state.require("x").unwrap().to_vec::<u8>());
+    let header = header.replace(&HUGE.to_string(), &HALF.to_string());
+    let mut file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    file.resize(file.len() + HALF, 0);
+    refused("safe_load_bytes", safe_load_bytes(&file));
+    drop(file);
+    // A few megabytes that inflate to more than there is.
+    let bomb = std::fs::read(folder.join("bomb.npz")).unwrap();
+    assert!(bomb.len() < 8 << 20);
+    refused("npz_load_bytes of a bomb", npz_load_bytes(&bomb));
+    // One that fits once, and not four times.
+    let loaded = npz_load_bytes(&std::fs::read(folder.join("large.npz")).unwrap()).unwrap();
+    assert_eq!(loaded.require("x").unwrap().shape(), [600 << 20]);
+    drop(loaded);
+    let idx = std::fs::read(folder.join("bomb.idx.gz")).unwrap();
+    let e = idx_load_bytes(&idx).unwrap_err().to_string();
+    assert!(e.contains("RLIMIT_AS"), "{e}");
+    small_op_works();
+    println!("all is well");
+}
+
+/// A deflated stream of so many zeros after a head, by parts, so that this process needs no more than one part.
+fn deflated(out: &mut impl Write, head: &[u8], zeros: usize) {
+    out.write_all(head).unwrap();
+    let part = vec![0u8; 1 << 20];
+    let mut left = zeros;
+    while left > 0 {
+        let n = left.min(part.len());
+        out.write_all(&part[..n]).unwrap();
+        left -= n;
+    }
+}
+
+/// An archive of one deflated array of zeros, made by exchanging the content of a small one.
+fn npz_of_zeros(bytes: usize) -> Vec<u8> {
+    let small = npz_to_bytes(&StateDict::from_iter([("x", Tensor::zeros([1]))]), true).unwrap();
+    let mut packed = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    deflated(&mut packed, &npy_head(bytes), bytes);
+    let packed = packed.finish().unwrap();
+    let mut crc = flate2::Crc::new();
+    crc.update(&npy_head(bytes));
+    (0..bytes >> 20).for_each(|_| crc.update(&vec![0; 1 << 20]));
+    let size = (npy_head(bytes).len() + bytes) as u32;
+    // The local header of a small name: 30 bytes and the name; then the data, the directory and its end.
+    let name = 5;
+    let mut out = small[..30 + name].to_vec();
+    let directory_at = u32::from_le_bytes(small[small.len() - 6..small.len() - 2].try_into().unwrap()) as usize;
+    let mut rest = small[directory_at..].to_vec();
+    let fields = |at: usize, out: &mut Vec<u8>| {
+        out[at..at + 4].copy_from_slice(&crc.sum().to_le_bytes());
+        out[at + 4..at + 8].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+        out[at + 8..at + 12].copy_from_slice(&size.to_le_bytes());
+    };
+    fields(14, &mut out);
+    fields(16, &mut rest);
+    out.extend(&packed);
+    let end = rest.len() - 6;
+    rest[end..end + 4].copy_from_slice(&(out.len() as u32).to_le_bytes());
+    out.extend(rest);
+    out
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_that_names_the_limit() {
+    let folder = std::env::temp_dir().join(format!("picograd-oom-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("bomb.npz"), npz_of_zeros(3 << 30)).unwrap();
+    std::fs::write(folder.join("large.npz"), npz_of_zeros(600 << 20)).unwrap();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    deflated(&mut gz, &[0, 0, 8, 1, 0xc0, 0, 0, 0], 3 << 30);
+    std::fs::write(folder.join("bomb.idx.gz"), gz.finish().unwrap()).unwrap();
+    for device in ["CPU", "INTERP"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "out_of_memory::in_a_process_with_little_memory", "--ignored", "--nocapture", "--test-threads=1"]);
+        for v in picograd::env::VARIABLES {
+            command.env_remove(v.name);
+        }
+        command.env("OOM_FOLDER", &folder).env("PICO_CACHE", "off").env("DEV", device).env("MALLOC_ARENA_MAX", "2");
+        // SAFETY: what is called between fork and exec is one system call.
+        unsafe {
+            command.pre_exec(|| {
+                let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+                libc::setrlimit(libc::RLIMIT_AS, &limit);
+                Ok(())
+            })
+        };
+        if device == "INTERP" && cfg!(debug_assertions) {
+            // A gigabyte of elements takes the interpreter minutes.
+            continue;
+        }
+        let out = command.output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && text.contains("all is well"), "{device} ended with {}:\n{text}", out.status);
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
