@@ -64,5 +64,11 @@ macro_rules! cases {
 pub(crate) use cases;
 
 /// The groups, each a test of its own.
-pub const GROUPS: [&[Case]; 5] =
-    [crate::elementwise::CASES, crate::folds::CASES, crate::movement::CASES, crate::products::CASES, crate::losses::CASES];
+pub const GROUPS: [&[Case]; 6] = [
+    crate::elementwise::CASES,
+    crate::folds::CASES,
+    crate::movement::CASES,
+    crate::products::CASES,
+    crate::losses::CASES,
+    crate::pools::CASES,
+];

@@ -12,6 +12,7 @@ mod fixture;
 mod folds;
 mod losses;
 mod movement;
+mod pools;
 mod products;
 mod table;
 
@@ -38,4 +39,9 @@ fn products_and_windows_are_as_in_pytorch() {
 #[test]
 fn losses_are_as_in_pytorch() {
     check::check(losses::CASES, false);
+}
+
+#[test]
+fn pools_are_as_in_pytorch() {
+    check::check(pools::CASES, false);
 }

@@ -1,10 +1,12 @@
 //! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
 
+mod bounds;
 mod broadcast;
 mod callify;
 mod conv;
 mod create;
 mod display;
+mod edges;
 mod einsum;
 mod elementwise;
 mod errors;
@@ -15,6 +17,9 @@ mod keccak;
 mod linalg;
 mod matmul;
 mod movement;
+mod op_names;
+mod poison;
+mod pools;
 mod random;
 mod realize;
 mod reduce;
