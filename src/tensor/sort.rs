@@ -130,6 +130,7 @@ fn merging(bits: usize) -> impl Iterator<Item = Step> {
 fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
     let at = resolve_axis(op, axis, &dims)?;
+    x.no_variables(op, [at])?;
     let n = dims[at];
     let k = k.unwrap_or(n);
     if k > n {

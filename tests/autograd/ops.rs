@@ -88,6 +88,11 @@ fn check_op(op: Op) -> bool {
         Op::Trunc => check(&name, &|x| x[0].trunc() * &x[0] + x[0].square(), &[six(1)]),
         Op::Add | Op::Mul | Op::Max | Op::Min => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), six(2)]),
         Op::Div => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), (positive(numbers(6, 2)), vec![2, 3])]),
+        // Far from where the quotient is whole.
+        Op::Mod => {
+            let (x, y) = (vec![7.3, -4.1, 2.9, 5.2, -8.6, 0.4], vec![2.0, 1.5, -1.7, 3.1, 2.5, 1.1]);
+            check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[(x, vec![2, 3]), (y, vec![2, 3])])
+        }
         Op::Pow => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[(positive(numbers(6, 1)), vec![2, 3]), six(2)]),
         Op::Where => check(&name, &|x| x[0].lt(0.1).where_(&x[1], &x[0] * 2.0), &[six(1), six(2)]),
         Op::Fma => check(&name, &|x| graph(&x[0], |u| u.fma(&x[1].uop(), &x[2].uop())), &[six(1), six(2), six(3)]),
@@ -185,7 +190,6 @@ const NO_GRADIENT: &[Op] = &[
     Op::Iota,
     Op::Sink,
     Op::IDiv,
-    Op::Mod,
     Op::CDiv,
     Op::CMod,
     Op::Shl,

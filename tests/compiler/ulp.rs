@@ -143,6 +143,38 @@ fn report(failures: &[String]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// The bounds of `docs/semantics.md`: for each composite function those in f32 and in narrower floats.
+fn documented() -> Vec<(String, f64, f64)> {
+    let text = include_str!("../../docs/semantics.md");
+    let section = text.split("## Composite functions").nth(1).and_then(|rest| rest.split("What adds up").next()).expect("the section");
+    let mut rows = Vec::new();
+    for line in section.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| function")) {
+        let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [names, wide, narrow] = columns[..] else { panic!("a row has three columns: {line}") };
+        rows.extend(names.split(", ").map(|n| (n.to_string(), wide.parse().expect("a bound"), narrow.parse().expect("a bound"))));
+    }
+    rows
+}
+
+/// The bound in narrow floats: what the document says, or 1.
+fn narrow_bound(name: &str) -> f64 {
+    documented().iter().find(|row| row.0 == name).map_or(1.0, |row| row.2)
+}
+
+#[test]
+fn the_bounds_are_those_of_the_document() {
+    let rows = documented();
+    assert!(rows.len() >= 30, "{} rows", rows.len());
+    for (name, wide, _) in &rows {
+        let f = FUNCTIONS.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} is not measured"));
+        assert_eq!(f.ulp, *wide, "the bound of {name}");
+    }
+    let first = FUNCTIONS.iter().position(|f| f.name == "log1p").expect("the first composite");
+    for f in &FUNCTIONS[first..] {
+        assert!(rows.iter().any(|row| row.0 == f.name), "docs/semantics.md has no bound for {}", f.name);
+    }
+}
+
 #[test]
 fn f32_functions() {
     let mut failures = Vec::new();
@@ -226,7 +258,7 @@ fn narrow_floats_exhaustively() {
                 let y = common::computed(&(f.call)(&t));
                 let error = |(x, y): (&Const, &Const)| narrow_error(y.as_f64(dtype), (f.oracle)(x.as_f64(dtype)), dtype);
                 let (error, i) = worst(x.iter().zip(&y).map(error));
-                judge(&mut failures, f.name, &device, dtype, error, 1.0, &format!("{}", x[i]));
+                judge(&mut failures, f.name, &device, dtype, error, narrow_bound(f.name), &format!("{}", x[i]));
             }
         }
     }

@@ -72,4 +72,5 @@ pub const GROUPS: &[&[Case]] = &[
     crate::losses::CASES,
     crate::api::CASES,
     crate::systems::CASES,
+    crate::pools::CASES,
 ];

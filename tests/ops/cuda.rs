@@ -1,6 +1,6 @@
 //! The kernels of the operations, compiled for CUDA without a GPU.
 
-use crate::{check, common, elementwise, folds, losses, movement, products};
+use crate::{check, common, elementwise, folds, losses, movement, pools, products};
 use picograd::Tensor;
 use picograd::exec::{self, ScheduleItem};
 use picograd::ir::UOp;
@@ -14,8 +14,14 @@ fn every_kernel_compiles_for_cuda() {
     if common::nvrtc().is_none() {
         return;
     }
-    let groups =
-        [(elementwise::CASES, true), (folds::CASES, false), (movement::CASES, false), (products::CASES, false), (losses::CASES, false)];
+    let groups = [
+        (elementwise::CASES, true),
+        (folds::CASES, false),
+        (movement::CASES, false),
+        (products::CASES, false),
+        (losses::CASES, false),
+        (pools::CASES, false),
+    ];
     let mut seen: HashSet<UOp> = HashSet::new();
     let mut programs: Vec<Program> = Vec::new();
     for (cases, every_dtype) in groups {

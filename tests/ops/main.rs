@@ -13,6 +13,7 @@ mod fixture;
 mod folds;
 mod losses;
 mod movement;
+mod pools;
 mod products;
 mod systems;
 mod table;
@@ -50,4 +51,9 @@ fn statistics_special_functions_and_pictures_are_as_in_pytorch() {
 #[test]
 fn linear_systems_are_as_in_pytorch() {
     check::check(systems::CASES, false);
+}
+
+#[test]
+fn pools_are_as_in_pytorch() {
+    check::check(pools::CASES, false);
 }

@@ -219,6 +219,7 @@ pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
         "div" => x.try_div(next()),
         "idiv" => x.try_idiv(next()),
         "modulo" => x.try_modulo(next()),
+        "fmod" => x.try_fmod(next()),
         "pow" => x.try_pow(next()),
         "maximum" => x.try_maximum(next()),
         "minimum" => x.try_minimum(next()),

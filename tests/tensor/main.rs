@@ -1,12 +1,14 @@
 //! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
 
 mod api;
+mod bounds;
 mod broadcast;
 mod callify;
 mod cat;
 mod conv;
 mod create;
 mod display;
+mod edges;
 mod einsum;
 mod elementwise;
 mod errors;
@@ -19,6 +21,9 @@ mod linalg;
 mod loops;
 mod matmul;
 mod movement;
+mod op_names;
+mod poison;
+mod pools;
 mod random;
 mod realize;
 mod reduce;

@@ -1,0 +1,134 @@
+//! An infinity or a NaN in one place: whatever does not depend on that place is what it was, bit for bit, outputs and gradients. A product with a mask of
+//! zeros and ones fails here, for 0·∞ is NaN.
+
+use picograd::nn::{self, Layer};
+use picograd::tensor::{Attention, BinaryCrossEntropy, Interpolate, Pool, Reduction};
+use picograd::{DType, Tensor};
+
+struct Case {
+    name: &'static str,
+    shape: &'static [usize],
+    call: fn(&Tensor) -> Tensor,
+}
+
+const fn case(name: &'static str, shape: &'static [usize], call: fn(&Tensor) -> Tensor) -> Case {
+    Case { name, shape, call }
+}
+
+fn places(list: &[i32]) -> Tensor {
+    Tensor::from_slice(list, [list.len()])
+}
+
+const CASES: &[Case] = &[
+    case("adaptive_avg_pool2d", &[1, 1, 5, 5], |x| x.adaptive_avg_pool2d(3)),
+    case("adaptive_avg_pool2d.one", &[2, 7], |x| x.adaptive_avg_pool2d([3])),
+    case("adaptive_max_pool2d", &[1, 1, 5, 5], |x| x.adaptive_max_pool2d(3)),
+    case("AdaptiveAvgPool3d", &[1, 3, 3, 3], |x| nn::AdaptiveAvgPool3d::new(2).forward(x)),
+    case("avg_pool2d", &[1, 1, 5, 5], |x| x.avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding())),
+    case("max_pool2d", &[1, 1, 5, 5], |x| x.max_pool2d(2, Pool::new().stride(1))),
+    case("interpolate.up", &[1, 1, 4], |x| x.interpolate(8, Interpolate::Linear, true)),
+    case("interpolate.corners", &[1, 1, 4, 4], |x| x.interpolate([7, 7], Interpolate::Linear, true)),
+    case("interpolate.nearest", &[1, 1, 4], |x| x.interpolate(6, Interpolate::Nearest, false)),
+    case("tril", &[3, 3], |x| x.tril(0)),
+    case("triu", &[3, 3], |x| x.triu(1)),
+    case("masked_fill", &[6], |x| x.masked_fill(&Tensor::new([true, false, true, false, true, false]), 2.0)),
+    case("where", &[4], |x| Tensor::new([true, false, true, false]).where_(x, x.flip(0))),
+    case("gather", &[4, 3], |x| x.gather(0, &Tensor::new([[0, 2, 3], [1, 1, 2]]))),
+    case("index_select", &[4, 3], |x| x.index_select(0, &places(&[3, 1]))),
+    case("scatter", &[4], |x| Tensor::zeros([6]).scatter(0, &places(&[5, 0, 3, 2]), x)),
+    case("cumsum", &[3, 4], |x| x.cumsum(1)),
+    case("cummax", &[3, 4], |x| x.cummax(1).0),
+    case("softmax", &[3, 4], |x| x.softmax(1)),
+    case("log_softmax", &[3, 4], |x| x.log_softmax(1)),
+    case("logsumexp", &[3, 4], |x| x.logsumexp(1)),
+    case("layernorm", &[3, 4], |x| x.layernorm(1, 1e-5)),
+    case("normalize", &[3, 4], |x| x.normalize(2.0, 1, 1e-12)),
+    case("std", &[3, 4], |x| x.std(1, 1)),
+    case("max", &[3, 4], |x| x.max(1)),
+    case("sort", &[2, 4], |x| x.sort(1, false).0),
+    case("relu", &[5], |x| x.relu()),
+    case("clamp", &[5], |x| x.clamp(-1.0, 1.0)),
+    case("maximum", &[2, 3], |x| x.maximum(0.25)),
+    case("silu", &[5], |x| x.silu()),
+    case("gelu", &[5], |x| x.gelu()),
+    case("mish", &[5], |x| x.mish()),
+    case("softplus", &[5], |x| x.softplus(1.0)),
+    case("cross_entropy.each", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), Reduction::None)),
+    case("nll_loss", &[3, 4], |x| x.nll_loss(&places(&[0, 1, 2]), Reduction::None)),
+    case("binary_crossentropy", &[4], |x| {
+        let y = Tensor::new([0f32, 1.0, 0.0, 1.0]);
+        x.sigmoid().binary_crossentropy(&y, BinaryCrossEntropy::new().reduction(Reduction::None))
+    }),
+    case("huber_loss", &[4], |x| x.huber_loss(&Tensor::zeros([4]), 1.0, Reduction::None)),
+    case("attention.query", &[3, 4], |x| {
+        let k = Tensor::arange(0f32, 12.0, 1.0).reshape([3, 4]) * 0.1;
+        x.scaled_dot_product_attention(&k, &k, Attention::new().causal())
+    }),
+    case("pad", &[3], |x| x.pad(&[(1, 2)])),
+    case("unfold", &[6], |x| x.unfold(0, 2, 2)),
+    case("prod", &[3, 3], |x| x.prod(1)),
+    case("matmul.rows", &[3, 2], |x| x.matmul(&Tensor::new([[1f32, 2.0], [3.0, 4.0]]))),
+];
+
+fn numbers(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7 + 3) % 11) as f32 * 0.17 - 0.8).collect()
+}
+
+/// Outputs, and the gradient of each output by itself: `[outputs, inputs]`.
+fn run(case: &Case, values: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let x = Tensor::from_slice(values, case.shape).as_param();
+    let y = (case.call)(&x);
+    let out = y.cast(DType::F32).to_vec::<f32>().unwrap();
+    let flat = y.reshape([out.len()]);
+    let mut rows = Vec::new();
+    for i in 0..out.len() {
+        rows.extend(flat.i(i as isize).gradient(&[&x])[0].to_vec::<f32>().unwrap());
+    }
+    (out, rows)
+}
+
+#[test]
+fn what_does_not_depend_on_a_poisoned_place_stays() {
+    let mut checked = 0;
+    for case in CASES {
+        let n: usize = case.shape.iter().product();
+        let clean = numbers(n);
+        let (out, rows) = run(case, &clean);
+        // A place in the middle, and one at the end.
+        for at in [n / 2, n - 1] {
+            // What depends on the place changes with it, or has a gradient there.
+            let moved: Vec<Vec<f32>> = [40.0, -40.0]
+                .map(|by| {
+                    let mut other = clean.clone();
+                    other[at] += by;
+                    run(case, &other).0
+                })
+                .to_vec();
+            let depends = |i: usize| moved.iter().any(|m| m[i].to_bits() != out[i].to_bits()) || rows[i * n + at] != 0.0;
+            // An element that an output has in common with the place gets 0 times what that output makes of it.
+            let coupled = |j: usize| j == at || (0..out.len()).any(|i| depends(i) && rows[i * n + j] != 0.0);
+            for poison in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                let mut values = clean.clone();
+                values[at] = poison;
+                let (got, got_rows) = run(case, &values);
+                for i in (0..out.len()).filter(|&i| !depends(i)) {
+                    assert_eq!(
+                        got[i].to_bits(),
+                        out[i].to_bits(),
+                        "{}: output {i} with {poison} at {at} is {}, was {}",
+                        case.name,
+                        got[i],
+                        out[i]
+                    );
+                    for j in (0..n).filter(|&j| !coupled(j)) {
+                        let (g, w) = (got_rows[i * n + j], rows[i * n + j]);
+                        assert!(g == w, "{}: the gradient of output {i} by {j} with {poison} at {at} is {g}, was {w}", case.name);
+                        checked += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{checked} gradients");
+    assert!(checked > 1000, "{checked}");
+}
