@@ -29,8 +29,8 @@ def fit(name, f, low, high, degree):
     p = p[:n]
     points = [half * (mpf(k) / 200 - 1) for k in range(401)]
     error = max(abs(mp.polyval(p[::-1], x) / f(middle + x) - 1) for x in points)
-    print(f"/// Relative error {mp.nstr(error, 2)}, around {mp.nstr(middle, 17)}.")
-    print(f"const {name}: [f64; {n}] = [{', '.join(mp.nstr(v, 17) for v in p)}];")
+    print(f"/// Relative error {mp.nstr(error, 2)}, around {float(middle)!r}.")
+    print(f"const {name}: [f64; {n}] = [{', '.join(repr(float(v)) for v in p)}];")
 
 
 def erfinv(w):

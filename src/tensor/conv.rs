@@ -201,9 +201,15 @@ impl Conv {
         Conv { bias: Some(bias.clone()), ..self }
     }
 
-    /// Stride, dilation and padding of each of `n` axes.
-    pub(super) fn window(&self, op: &'static str, n: usize) -> Result<(Dims, Dims, Vec<(usize, usize)>)> {
-        Ok((self.stride.positive(op, "stride", n)?, self.dilation.positive(op, "dilation", n)?, self.padding.resolve(op, n)?))
+    /// The windows of a kernel, one for each of its axes.
+    pub(super) fn windows(&self, op: &'static str, kernel: &[usize]) -> Result<Vec<Window>> {
+        let n = kernel.len();
+        let (stride, dilation) = (self.stride.positive(op, "stride", n)?, self.dilation.positive(op, "dilation", n)?);
+        Ok((0..n).map(|i| Window { kernel: kernel[i], stride: stride[i], dilation: dilation[i] }).collect())
+    }
+    /// Padding before and after each of `n` axes.
+    pub(super) fn sides(&self, op: &'static str, n: usize) -> Result<Vec<(usize, usize)>> {
+        self.padding.resolve(op, n)
     }
 }
 

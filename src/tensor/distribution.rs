@@ -22,7 +22,7 @@ fn drawn(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
 
 /// How many partial sums of the probabilities a uniform number passes.
 fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
-    let u = drawn(op, rate, &rate.dims())?;
+    let u = drawn(op, rate, &rate.dims())?.contiguous();
     let mut term = (-rate).exp();
     let mut sum = term.clone();
     let mut count = rate.zeros_like();
@@ -31,7 +31,7 @@ fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
         term = term.try_mul(rate)? / k as f64;
         sum = sum.try_add(&term)?;
     }
-    Ok(count)
+    Ok(count.contiguous())
 }
 
 /// The logarithm of the probability of a count, without the cancellation of λ, k·log λ and log k!
@@ -71,10 +71,12 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     let inside = k.try_ge(0.0)?.try_bitwise_and(edge.try_ge(0.013)?.try_bitwise_or(v.try_le(&edge)?)?)?;
     let height = (v * alpha).log() - (&a / safe.square() + &b).log();
     let accepted = inside.try_bitwise_and(height.try_le(log_probability(&k, rate)?)?)?;
+    // Stored, so that the folds over the tries read numbers and do not compute them again.
+    let tries = accepted.try_where_(&k, -1.0)?.contiguous();
     let order = iota(TRIES).try_reshape([vec![TRIES], vec![1; rate.ndim()]].concat())?;
-    let first = accepted.try_where_(&order, TRIES as i64)?.fold(op, Fold::Min, &Axes::from(0))?;
+    let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.fold(op, Fold::Min, &Axes::from(0))?;
     // Exactly one try has the number of the first, or none.
-    let chosen = order.try_eq(&first)?.try_where_(&k, 0.0)?.fold(op, Fold::Add, &Axes::from(0))?;
+    let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.fold(op, Fold::Add, &Axes::from(0))?;
     first.try_lt(TRIES as i64)?.try_where_(chosen, rate.floor())
 }
 

@@ -146,8 +146,7 @@ impl Blocks {
     fn new(op: &'static str, sizes: &[usize], kernel: &Spatial, how: &super::Conv) -> Result<Blocks> {
         let n = sizes.len();
         let kernel = kernel.positive(op, "kernel", n)?;
-        let (stride, dilation, padding) = how.window(op, n)?;
-        let list: Vec<Window> = (0..n).map(|i| Window { kernel: kernel[i], stride: stride[i], dilation: dilation[i] }).collect();
+        let (list, padding) = (how.windows(op, &kernel)?, how.sides(op, n)?);
         let counts = (0..n).map(|i| list[i].count(op, sizes[i] + padding[i].0 + padding[i].1)).collect::<Result<Dims>>()?;
         Ok(Blocks { list, padding, counts })
     }

@@ -167,7 +167,7 @@ impl Tensor {
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
                 return wrong_shape(OP, format!("takes rows of the same length, and was given {a:?} and {b:?}"));
             }
-            if !(p >= 0.0) {
+            if p.is_nan() || p < 0.0 {
                 return wrong_shape(OP, format!("there is no distance for a power of {p}; it is 0 or greater"));
             }
             let dtype = promoted(&[self.into(), other.into()]);
