@@ -14,7 +14,7 @@
 //! What happens to `c`, stage by stage; `cargo run --release --example tour` shows each on the screen:
 //!
 //! 1. [`tensor`]: a method checks its arguments and adds nodes to a lazy graph of [`ir::UOp`]s.
-//! 2. [`exec::realize`]: reading a value asks for a plan of the graph, then runs it.
+//! 2. [`exec`]: reading a value asks for a plan of the graph, then runs it.
 //! 3. [`schedule`]: the graph becomes kernels. Ranges are given to every node, and what can share a loop nest does.
 //! 4. [`opt`]: a list of [`opt::Opt`]s splits the ranges of a kernel, for vectors and threads.
 //! 5. [`lower`]: a list of named passes turns the kernel into a linear program of simple ops.
@@ -92,6 +92,11 @@ pub struct CapturedFunctions;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/debug.md")]
 pub struct Seeing;
+
+/// The examples of the page on safety, which must not compile.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/safety.md")]
+pub struct Safety;
 
 /// The examples of the page on kernels of the user's, run as tests.
 #[cfg(doctest)]

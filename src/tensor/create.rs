@@ -326,6 +326,9 @@ impl Tensor {
             if !self.dtype().is_int() {
                 return super::wrong_dtype("one_hot", format!("takes integers, and was given {}", self.dtype()));
             }
+            let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
+            checked_numel("one_hot", &shape)?;
+            checked_numel("one_hot", &[classes])?;
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 

@@ -5,7 +5,7 @@ use super::gather::slices_at;
 use super::{Sizes, Tensor, resample, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::Movement;
+use crate::shape::{Dims, Movement, checked_numel};
 
 /// How [`Tensor::interpolate`] makes an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,13 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
         Interpolate::Nearest | Interpolate::NearestExact | Interpolate::Linear => {}
     }
     // Places are fractions of whole numbers, so that no rounding can choose the wrong neighbour.
-    let wide = i32::try_from(2 * (n + 1) as i128 * (size + 1) as i128).is_err();
+    let most = (n as i128 + 1).checked_mul(size as i128 + 1).and_then(|places| places.checked_mul(2));
+    let Some(most) = most.and_then(|most| i64::try_from(most).ok()) else {
+        return wrong_shape("interpolate", format!("from {n} to {size} elements: the places between are more than can be counted"));
+    };
+    let sizes: Dims = x.dims().iter().enumerate().map(|(a, d)| if a == axis { size } else { *d }).collect();
+    checked_numel("interpolate", &sizes)?;
+    let wide = i32::try_from(most).is_err();
     let i = iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })?;
     let (above, below) = match mode {
         Interpolate::Nearest => (i * n, size),

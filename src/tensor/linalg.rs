@@ -8,6 +8,9 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 
+/// Steps of an iteration that is unrolled in the graph, at most. Five are usual.
+const MOST_STEPS: usize = 1000;
+
 /// Rows and columns, and the axes before them.
 pub(super) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
@@ -190,6 +193,9 @@ impl Tensor {
         /// ```
         pub fn newton_schulz | try_newton_schulz(&self, steps: usize, coefficients: (f64, f64, f64), eps: f64) -> Tensor {
             let (_, m, n) = matrix("newton_schulz", self)?;
+            if steps > MOST_STEPS {
+                return wrong_shape("newton_schulz", format!("{steps} steps; each is part of the graph, and at most {MOST_STEPS} are"));
+            }
             let x = self.as_wide_float();
             let mut x = if m > n { x.try_transpose(-1, -2)? } else { x };
             let norm = x.square().fold("newton_schulz", Fold::Add, &keepdim([-2, -1]))?.sqrt();

@@ -11,7 +11,7 @@ use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::exec::record;
 use crate::ir::{DeviceName, UOp};
-use crate::shape::{Movement, checked_numel};
+use crate::shape::{Dims, Movement, checked_numel};
 use std::sync::Mutex;
 
 /// The seed, and the counter of the next element.
@@ -225,6 +225,9 @@ impl Tensor {
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
+            // Every sample is compared with every sum.
+            let compared: Dims = shape.iter().copied().chain([n]).collect();
+            checked_numel(OP, &compared)?;
             let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
             // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
             let passed = sums.try_unsqueeze(-2)?.try_le(drawn.try_unsqueeze(-1)?)?.try_cast(DType::I32)?.try_sum(-1)?;

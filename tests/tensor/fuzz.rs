@@ -8,6 +8,7 @@ use picograd::tensor::{
 };
 use picograd::{DType, Error, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Draws arguments.
@@ -376,19 +377,39 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// What one call may take. It only builds a graph.
-const MOST: Duration = Duration::from_secs(5);
+const MOST: Duration = Duration::from_secs(10);
+
+/// The call that runs now, and since when.
+static NOW: Mutex<Option<(&str, u64, Instant)>> = Mutex::new(None);
+
+/// Ends the process where a call does not come back, and says which.
+fn watch() {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(Duration::from_millis(200));
+            if let Some((name, n, since)) = *NOW.lock().unwrap()
+                && since.elapsed() > 6 * MOST
+            {
+                eprintln!("{name}, call {n} does not come back");
+                std::process::exit(1);
+            }
+        }
+    });
+}
 
 #[test]
 fn no_call_panics() {
     let (calls, seed) = (number("PICO_FUZZ_CALLS", 150), number("PICO_FUZZ_SEED", 14));
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
+    watch();
     let mut wrong = Vec::new();
     let (mut good, mut bad) = (0u64, 0u64);
     for (number, (name, call)) in CALLS.iter().enumerate() {
         for n in 0..calls {
             let of_call = number as u64 * 1_000_003 + n;
             let start = Instant::now();
+            *NOW.lock().unwrap() = Some((name, n, start));
             let done = catch_unwind(AssertUnwindSafe(|| call(&mut Draw(Random::new(seed, of_call)))));
             let took = start.elapsed();
             match done {
@@ -409,6 +430,7 @@ fn no_call_panics() {
             }
         }
     }
+    *NOW.lock().unwrap() = None;
     std::panic::set_hook(hook);
     eprintln!("{} methods, {good} calls gave a tensor and {bad} an error", CALLS.len());
     assert!(wrong.is_empty(), "{} methods panic or hang:\n{}", wrong.len(), wrong.join("\n"));
