@@ -11,6 +11,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn relu(&self) -> Tensor {
+        let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
         // The gradient looks at the result, which is there anyway, and so the element itself is not kept for it.
         if self.is_floating_point() { y.gt(0).where_(&y, y.detach()) } else { y }
@@ -23,6 +24,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn relu6(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.clamp(0, 6)
     }
     /// The element, times `slope` below 0; at 0 the gradient is `slope`.
@@ -33,6 +35,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         x.gt(0).where_(&x, &x * slope)
     }
@@ -46,6 +49,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn elu(&self, alpha: f64) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         x.gt(0).where_(&x, x.exp_minus_one() * alpha)
     }
@@ -59,6 +63,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn celu(&self, alpha: f64) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         x.gt(0).where_(&x, (&x / alpha).exp_minus_one() * alpha)
     }
@@ -72,6 +77,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn selu(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.elu(1.6732632423543772) * 1.0507009873554805
     }
     /// x·sigmoid(x).
@@ -84,6 +90,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn silu(&self) -> Tensor {
+        let _operation = autocast::enter();
         self * self.sigmoid()
     }
     /// Another name of [`silu`](Self::silu).
@@ -96,6 +103,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn swish(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.silu()
     }
     /// x·Φ(x), with the error function. [`gelu_tanh`](Self::gelu_tanh) is the approximation.
@@ -108,6 +116,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu(&self) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         &x * 0.5 * ((&x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0)
     }
@@ -121,6 +130,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu_tanh(&self) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         // √(2/π)
         let inner = (&x + x.pow(3) * 0.044715) * 0.7978845608028654;
@@ -136,6 +146,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn quick_gelu(&self) -> Tensor {
+        let _operation = autocast::enter();
         self * (self * 1.702).sigmoid()
     }
     /// log(1+e^(beta·x))/beta, without overflow.
@@ -164,6 +175,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn mish(&self) -> Tensor {
+        let _operation = autocast::enter();
         self * self.softplus(1.0).tanh()
     }
     /// log(sigmoid(x)), without underflow.
@@ -176,6 +188,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn logsigmoid(&self) -> Tensor {
+        let _operation = autocast::enter();
         -(-self.as_float()).softplus(1.0)
     }
     /// x/(1+|x|).
@@ -186,6 +199,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softsign(&self) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         &x / (x.abs() + 1.0)
     }
@@ -197,6 +211,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardtanh(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.clamp(-1, 1)
     }
     /// x/6+1/2, between 0 and 1.
@@ -207,6 +222,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardsigmoid(&self) -> Tensor {
+        let _operation = autocast::enter();
         (self.as_float() + 3.0).relu6() / 6.0
     }
     /// x·hardsigmoid(x).
@@ -217,6 +233,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardswish(&self) -> Tensor {
+        let _operation = autocast::enter();
         self * self.hardsigmoid()
     }
 

@@ -7,7 +7,8 @@ use picograd::tensor::Reduction;
 use picograd::{Jit, Result, Tensor, checkpoint, no_grad, seq};
 
 fn blocks(count: usize, size: usize) -> Vec<Sequential> {
-    let block = || seq![Linear::new(size, size), Tensor::tanh, Linear::new(size, size), Tensor::sigmoid, Linear::new(size, size), Tensor::tanh];
+    let block =
+        || seq![Linear::new(size, size), Tensor::tanh, Linear::new(size, size), Tensor::sigmoid, Linear::new(size, size), Tensor::tanh];
     let blocks: Vec<Sequential> = (0..count).map(|_| block()).collect();
     blocks.iter().enumerate().for_each(|(i, b)| fill(b, i as u32 + 1));
     blocks
@@ -51,7 +52,7 @@ fn gradients_are_those_without_it() {
 fn second_gradients_are_those_without_it() {
     let second = |again: bool| {
         let (net, x) = (blocks(2, 4), input(3, 4).as_param());
-        let y = forward(&net, &x, again).unwrap().square().sum(..);
+        let y = forward(&net, &x, again).unwrap().square().sum(..) * 1e3;
         let dx = y.gradient(&[&x]).remove(0);
         let weight = net[0].parameters()[0].clone();
         let found = dx.square().sum(..).gradient(&[&x, &weight]);
@@ -60,7 +61,7 @@ fn second_gradients_are_those_without_it() {
     };
     for (a, b) in second(false).iter().zip(second(true)) {
         close("a second gradient", &b, a, 1e-5);
-        assert!(a.abs().max(..).item::<f32>().unwrap() > 1e-4);
+        assert!(a.abs().max(..).item::<f32>().unwrap() > 1e-2);
     }
 }
 
