@@ -312,15 +312,15 @@ impl Module for Tensor {
     }
 }
 
-/// The name of a list of parts.
-fn list_name(has_parts: bool) -> String {
-    if has_parts { "ModuleList".into() } else { String::new() }
+/// The name of a list; none where it holds tensors or settings alone.
+fn list_name<M: Module>(mut parts: impl Iterator<Item = M>) -> String {
+    if parts.any(|p| !p.module_name().is_empty()) { "ModuleList".into() } else { String::new() }
 }
 
 /// Parts under their numbers.
 impl<M: Module> Module for [M] {
     fn module_name(&self) -> String {
-        list_name(!self.is_empty())
+        list_name(self.iter())
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().enumerate().for_each(|(i, m)| visitor.field(&i.to_string(), m));
@@ -328,7 +328,7 @@ impl<M: Module> Module for [M] {
 }
 impl<M: Module> Module for Vec<M> {
     fn module_name(&self) -> String {
-        list_name(!self.is_empty())
+        list_name(self.iter())
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
@@ -336,7 +336,7 @@ impl<M: Module> Module for Vec<M> {
 }
 impl<M: Module, const N: usize> Module for [M; N] {
     fn module_name(&self) -> String {
-        list_name(N > 0)
+        list_name(self.iter())
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
@@ -345,7 +345,7 @@ impl<M: Module, const N: usize> Module for [M; N] {
 /// Parts under their keys.
 impl<K: fmt::Display, M: Module> Module for BTreeMap<K, M> {
     fn module_name(&self) -> String {
-        if self.is_empty() { String::new() } else { "ModuleDict".into() }
+        if list_name(self.values()).is_empty() { String::new() } else { "ModuleDict".into() }
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.iter().for_each(|(key, m)| visitor.field(&key.to_string(), m));
@@ -404,7 +404,7 @@ macro_rules! tuples {
     ($($($m:ident $i:tt)*;)*) => { $(
         /// Parts under their numbers.
         impl<$($m: Module),*> Module for ($($m,)*) {
-            fn module_name(&self) -> String { list_name(true) }
+            fn module_name(&self) -> String { list_name([$(&self.$i as &dyn Module),*].into_iter()) }
             fn visit(&self, visitor: &mut Visitor<'_>) { $(visitor.field(stringify!($i), &self.$i);)* }
         }
     )* };

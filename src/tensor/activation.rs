@@ -15,6 +15,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn relu(&self) -> Tensor {
+        let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
         // The gradient looks at the result, which is there anyway, and so the element itself is not kept for it.
         if self.is_floating_point() { y.gt(0).where_(&y, y.detach()) } else { y }
@@ -27,6 +28,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn relu6(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.clamp(0, 6)
     }
     /// The element, times `slope` below 0; at 0 the gradient is `slope`.
@@ -37,6 +39,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_gt(0)?.try_where_(x, times(x, slope)?))
     }
     /// The element, and `alpha`·(eˣ-1) below 0.
@@ -49,6 +52,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn elu(&self, alpha: f64) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(x)?, alpha)?))
     }
     /// The element, and `alpha`·(e^(x/alpha)-1) below 0.
@@ -61,6 +65,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn celu(&self, alpha: f64) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(&times(x, 1.0 / alpha)?)?, alpha)?))
     }
     /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants from there.
@@ -73,6 +78,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn selu(&self) -> Tensor {
+        let _operation = autocast::enter();
         const SCALE: f64 = 1.0507009873554805;
         const ALPHA: f64 = 1.6732632423543772;
         rounded(self, |x| x.try_gt(0)?.try_where_(times(x, SCALE)?, times(&exp_minus_one(x)?, SCALE * ALPHA)?))
@@ -87,6 +93,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn silu(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| gated(x, x, None))
     }
     /// Another name of [`silu`](Self::silu).
@@ -99,6 +106,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn swish(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.silu()
     }
     /// x·Φ(x), with the error function. [`gelu_tanh`](Self::gelu_tanh) is the approximation.
@@ -111,6 +119,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, times_normal_cdf)
     }
     /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel, 2016).
@@ -123,6 +132,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu_tanh(&self) -> Tensor {
+        let _operation = autocast::enter();
         // (1 + tanh(u))/2 = sigmoid(2u), and 2√(2/π) is the factor of x in 2u.
         const FACTOR: f64 = 1.5957691216057308;
         rounded(self, |x| {
@@ -142,6 +152,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn quick_gelu(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| {
             // Outside, the sigmoid is 0 or 1; an infinity has no second part.
             let inside = x.try_gt(1000)?.try_where_(1000.0, x.try_lt(-1000)?.try_where_(-1000.0, x)?)?;
@@ -187,6 +198,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn mish(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| {
             // tanh(log(1+e)) = n/(n+2) with n = e(e+2). Far below zero that is e, and is scaled as in `gated`.
             let far = x.try_lt(-32)?;
@@ -206,6 +218,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn logsigmoid(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| Ok(-(-x).softplus(1.0)))
     }
     /// x/(1+|x|).
@@ -216,6 +229,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn softsign(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_div(x.abs() + 1.0))
     }
     /// Between -1 and 1.
@@ -226,6 +240,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardtanh(&self) -> Tensor {
+        let _operation = autocast::enter();
         self.clamp(-1, 1)
     }
     /// x/6+1/2, between 0 and 1.
@@ -236,6 +251,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardsigmoid(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| Ok((x + 3.0).relu6() / 6.0))
     }
     /// x·hardsigmoid(x).
@@ -246,6 +262,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardswish(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_mul(x.hardsigmoid()))
     }
 }

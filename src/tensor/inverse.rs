@@ -87,6 +87,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn atan(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, atan)
     }
     /// The angle of a sine, in radians from -π/2 to π/2; NaN outside -1 to 1.
@@ -124,6 +125,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn asinh(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| {
             let s = side(x)?;
             let size = x.try_mul(&s)?;
@@ -144,6 +146,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acosh(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| {
             let big = x.try_gt(1e9)?;
             let near = big.try_where_(2.0, x)?;
@@ -161,6 +164,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn atanh(&self) -> Tensor {
+        let _operation = autocast::enter();
         rounded(self, |x| x.try_eq(0)?.try_where_(x, (log1p(x)? - log1p(&-x)?) * 0.5))
     }
 

@@ -150,6 +150,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn exp10(&self) -> Tensor {
+        let _operation = autocast::enter();
         let x = self.as_float();
         x.literal(10.0).pow(&x)
     }

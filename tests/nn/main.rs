@@ -3,6 +3,7 @@
 mod layers;
 mod layers_more;
 mod learn;
+mod learn_more;
 mod losses;
 mod losses_more;
 mod module;

@@ -18,7 +18,7 @@ const NARROW: &[Case] = &[
     ("dot", |x| x.dot(&x.t())),
     ("linear", |x| x.linear(x, Some(&x.i((.., 0)).float()))),
     ("einsum", |x| Tensor::einsum("ij,kj->ik", &[x, x])),
-    ("conv", |x| x.unsqueeze(0).conv2d(&x.unsqueeze(0).i((.., .., 0..2)), Conv::new().bias(&Tensor::ones([1])))),
+    ("conv", |x| x.unsqueeze(0).conv2d(&x.unsqueeze(0).i((0..1, 0..3, 0..2)), Conv::new().bias(&Tensor::ones([1])))),
     ("conv_transpose", |x| x.unsqueeze(0).conv_transpose2d(&x.unsqueeze(1), Conv::new())),
     ("attention", |x| x.scaled_dot_product_attention(x, x, Attention::new())),
 ];
@@ -97,9 +97,7 @@ fn operations_get_the_dtypes_of_the_lists() {
                 for dtype in [DType::F32, narrow, DType::F64] {
                     let got = autocast(narrow, || f(&x(dtype))).dtype();
                     let expected = if dtype == DType::F64 { DType::F64 } else { expected.unwrap_or(dtype) };
-                    // A bias of another float is cast to the narrow one, and promotes what is not.
                     assert_eq!(got, expected, "{name} of {dtype} under autocast to {narrow}");
-                    assert_eq!(f(&x(dtype)).dtype(), if dtype == DType::F64 { DType::F64 } else { f(&x(dtype)).dtype() });
                 }
             }
         }

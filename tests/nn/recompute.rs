@@ -52,7 +52,7 @@ fn gradients_are_those_without_it() {
 fn second_gradients_are_those_without_it() {
     let second = |again: bool| {
         let (net, x) = (blocks(2, 4), input(3, 4).as_param());
-        let y = forward(&net, &x, again).unwrap().square().sum(..);
+        let y = forward(&net, &x, again).unwrap().square().sum(..) * 1e3;
         let dx = y.gradient(&[&x]).remove(0);
         let weight = net[0].parameters()[0].clone();
         let found = dx.square().sum(..).gradient(&[&x, &weight]);
@@ -61,7 +61,7 @@ fn second_gradients_are_those_without_it() {
     };
     for (a, b) in second(false).iter().zip(second(true)) {
         close("a second gradient", &b, a, 1e-5);
-        assert!(a.abs().max(..).item::<f32>().unwrap() > 1e-4);
+        assert!(a.abs().max(..).item::<f32>().unwrap() > 1e-2);
     }
 }
 

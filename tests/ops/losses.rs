@@ -2,7 +2,7 @@
 
 use crate::cases::How::Wide;
 use crate::cases::{Case, cases};
-use picograd::tensor::{BinaryCrossEntropy, CrossEntropy, Reduction};
+use picograd::tensor::{BinaryCrossEntropy, CrossEntropy, GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin};
 
 pub const CASES: &[Case] = cases! {
     Wide(8.0), "mse_loss.mean", |x| x[0].mse_loss(&x[1], Reduction::Mean);
@@ -35,4 +35,13 @@ pub const CASES: &[Case] = cases! {
     Wide(8.0), "kl_div.log", |x| x[0].kl_div(&x[1], true, Reduction::Sum);
     Wide(8.0), "cosine_similarity", |x| x[0].cosine_similarity(&x[1], -1, 1e-8);
     Wide(8.0), "cosine_embedding_loss", |x| x[0].cosine_embedding_loss(&x[1], &x[2], -0.25, Reduction::Mean);
+
+    Wide(8.0), "triplet_margin_loss", |x| x[0].triplet_margin_loss(&x[1], &x[2], TripletMargin::new().margin(2.5).eps(0.125));
+    Wide(8.0), "margin_ranking_loss", |x| x[0].margin_ranking_loss(&x[1], &x[2], 0.375, Reduction::Mean);
+    Wide(8.0), "hinge_embedding_loss", |x| x[0].hinge_embedding_loss(&x[1], 1.125, Reduction::Sum);
+    Wide(8.0), "soft_margin_loss", |x| x[0].soft_margin_loss(&x[1], Reduction::Mean);
+    Wide(8.0), "multi_margin_loss", |x| x[0].multi_margin_loss(&x[1], MultiMargin::new().p(2).margin(1.125));
+    Wide(8.0), "poisson_nll_loss", |x| x[0].poisson_nll_loss(&x[1], PoissonNll::new().full());
+    Wide(8.0), "gaussian_nll_loss", |x| x[0].gaussian_nll_loss(&x[1], &x[2], GaussianNll::new().full());
+    Wide(8.0), "ctc_loss", |x| x[0].ctc_loss(&x[1], &x[2], &x[3], Reduction::Sum);
 };

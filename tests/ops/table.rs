@@ -13,7 +13,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop from_uop_unchecked schedule schedule_many",
     ),
     ("every case here goes through it", "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param"),
-    ("gradients as such: tests/autograd", "gradient gradient_with set_grad call"),
+    ("gradients as such: tests/autograd", "gradient gradient_with gradient_allow_unused set_grad call"),
     (
         "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of the methods",
         "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",

@@ -208,7 +208,7 @@ impl Rule for RAdam {
         let [mean, powers, weighted] = numbers else { unreachable!("three numbers") };
         advance_part(mean, self.betas.0)?;
         powers.assign(powers * self.betas.1 + 1.0)?;
-        weighted.assign((weighted * self.betas.1).try_add(&*powers)?)
+        weighted.assign((weighted * self.betas.1).try_add(powers)?)
     }
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let (param, grad) = self.decay(now)?;

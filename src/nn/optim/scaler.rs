@@ -170,7 +170,7 @@ impl GradScaler {
                 p.set_grad(Some(wide.try_cast(grad.dtype())?));
             }
             match finite {
-                Some(f) => Ok(f.logical_not()),
+                Some(f) => f.try_eq(false),
                 None => Tensor::new([false]).try_reshape(()),
             }
         })?;
