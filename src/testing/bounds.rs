@@ -77,6 +77,8 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
     let bounds = match (u.op(), u.arg()) {
         (Op::Const | Op::Iota, _) => vec![Bound::Exact; value.data.len()],
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce(src[0], *fold, axes, &value),
+        (Op::Gather, _) => super::indexed::gather(u, src),
+        (Op::Scatter, _) => super::indexed::scatter(u, src),
         (Op::Contiguous | Op::Copy, _) | (Op::Shards, Arg::Shards { axis: None, .. }) => src[0].bounds.clone(),
         (Op::Scan, Arg::Reduce { fold, axes }) => scan(src[0], *fold, axes[0], value.dtype),
         (Op::Shards | Op::Cat, _) => joined(u, src),
@@ -202,7 +204,7 @@ fn within(lo: f64, hi: f64) -> Bound {
 }
 
 /// A correctly rounded op is monotone in each operand (division: away from zero), so its extremes are at corners.
-fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
+pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     if op == Op::Div && of[1].0 <= 0.0 && of[1].1 >= 0.0 {
         return Bound::Unknown;
     }
@@ -219,7 +221,7 @@ fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     within(lo, hi)
 }
 
-fn cast(to: DType, (lo, hi): (f64, f64)) -> Bound {
+pub(super) fn cast(to: DType, (lo, hi): (f64, f64)) -> Bound {
     let (a, b) = (Const::Float(lo).cast(DType::F64, to), Const::Float(hi).cast(DType::F64, to));
     match (a, b) {
         (Const::Float(a), Const::Float(b)) => within(a, b),

@@ -425,5 +425,5 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
 pub fn makes(op: Op) -> bool {
     op.is_alu() && !matches!(op, Op::CDiv | Op::CMod)
         || op.is(Group::Movement)
-        || matches!(op, Op::Reduce | Op::Scan | Op::Cat | Op::Contiguous | Op::Copy | Op::Iota)
+        || matches!(op, Op::Reduce | Op::Scan | Op::Cat | Op::Gather | Op::Scatter | Op::Contiguous | Op::Copy | Op::Iota)
 }

@@ -22,6 +22,7 @@ mod campaign;
 mod case;
 mod devices;
 mod graph;
+mod indexed;
 mod rng;
 mod run;
 mod shrink;

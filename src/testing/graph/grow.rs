@@ -2,7 +2,7 @@
 
 use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, numel, size};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Combine, DeviceName, Fold, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use crate::testing::case::{HERE, THERE};
 
@@ -10,7 +10,7 @@ impl Builder {
     /// Adds one op, or a few that belong together. Whatever turns out unhealthy is dropped.
     pub(super) fn grow(&mut self) {
         for _ in 0..6 {
-            let made = match self.rng.below(34) {
+            let made = match self.rng.below(36) {
                 0..=3 => self.grow_unary(),
                 4..=10 => self.grow_binary(),
                 11..=12 => self.grow_select(),
@@ -23,8 +23,9 @@ impl Builder {
                 28 => self.grow_windows(),
                 29 => self.grow_border(),
                 30 => self.grow_fma(),
-                31 => self.grow_scan(),
-                32 => self.grow_cat(),
+                31..=32 => self.grow_indexed(),
+                33 => self.grow_scan(),
+                34 => self.grow_cat(),
                 _ => self.grow_bits(),
             };
             if let Some(m) = made
@@ -286,6 +287,32 @@ impl Builder {
             axes.push(self.rng.below(rank));
         }
         axes
+    }
+
+    /// A read or a write at indices, some of which are outside or come twice.
+    fn grow_indexed(&mut self) -> Option<Made> {
+        let x = self.some(|m| !m.shape().is_empty())?;
+        let axis = self.rng.below(x.shape().len());
+        let n = x.shape()[axis];
+        let mut shape = x.shape().clone();
+        shape[axis] = size(&mut self.rng);
+        let index = self.some(|m| !m.dtype().is_bool() && numel(m.shape()) > 0)?;
+        let index = self.conform(&index, &shape)?;
+        let wide = self.rng.pick(&[DType::I32, DType::I32, DType::I64]);
+        let whole = if index.dtype().is_float() { self.tame(&index, 100.0)? } else { index };
+        let whole = self.cast(&whole, wide)?;
+        // From one before the first place to one after the last.
+        let places = self.binary(Op::Mod, &whole, &self.constant(Const::Int(n as i64 + 2), wide))?;
+        let places = self.binary(Op::Add, &places, &self.constant(Const::Int(-1), wide))?;
+        if self.rng.once_in(2) {
+            return self.evaluate(x.uop.gathered(&places.uop, axis), &[&x, &places]);
+        }
+        let value = self.any();
+        let value = self.conform(&value, &shape)?;
+        let value = self.cast(&value, x.dtype())?;
+        let combine = self.rng.pick(&Combine::ALL);
+        let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special { self.tame(&value, 1.0)? } else { value };
+        self.evaluate(x.uop.scattered(&places.uop, &value.uop, combine, axis), &[&x, &places, &value])
     }
 
     fn grow_reduce(&mut self) -> Option<Made> {
