@@ -181,9 +181,9 @@ fn scans_do_work_in_proportion() {
     let kernels =
         |n: usize, f: &dyn Fn(&Tensor) -> Tensor| f(&Tensor::from_vec(noise(n), [n]).realize().unwrap()).schedule().unwrap().len();
     let sum = |x: &Tensor| x.cumsum(0);
-    assert_eq!((kernels(500, &sum), kernels(40_000, &sum), kernels(100_000, &sum)), (1, 3, 5));
+    assert_eq!((kernels(500, &sum), kernels(100_000, &sum), kernels(1_000_000, &sum)), (1, 3, 5));
     let best = |x: &Tensor| x.cummax(0).1;
-    assert_eq!((kernels(500, &best), kernels(40_000, &best), kernels(100_000, &best)), (1, 3, 5));
+    assert_eq!((kernels(500, &best), kernels(100_000, &best), kernels(1_000_000, &best)), (1, 3, 5));
     // Rows beside each other need no blocks: one kernel, with lanes across.
     assert_eq!(Tensor::from_vec(noise(64_000), [1000, 64]).cumsum(0).schedule().unwrap().len(), 1);
     // A cast and a scale are made in the loop of the scan; what costs more has a kernel of its own, with lanes.

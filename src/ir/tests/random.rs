@@ -117,7 +117,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         }
         Op::Scan => {
             let rank = src[0].shape().len();
-            let axes = (0..rank.min(1)).map(|_| rng.below(rank)).filter(|_| rng.coin()).collect();
+            let axes = if rank > 0 && rng.coin() { smallvec::smallvec![rng.below(rank)] } else { Default::default() };
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
         Op::Cat => {
