@@ -155,7 +155,7 @@ fn averages_follow_the_parameters() {
         let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1)).unwrap();
         let ema = Ema::new(&net, 0.8).unwrap();
         let mut expected: Vec<Vec<f32>> = Vec::new();
-        let mut step = |(x, y): (Tensor, Tensor)| {
+        let step = |(x, y): (Tensor, Tensor)| {
             let loss = net.forward(&x).mse_loss(&y, Reduction::Mean);
             loss.backward();
             optimizer.step()?;
@@ -166,7 +166,7 @@ fn averages_follow_the_parameters() {
             let mut jit = Jit::new(step);
             Box::new(move |data| jit.call(data))
         } else {
-            Box::new(move |data| step(data))
+            Box::new(step)
         };
         for i in 0..5 {
             call((x.clone(), y.clone())).unwrap();

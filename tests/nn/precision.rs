@@ -81,7 +81,7 @@ const KEPT: &[Case] = &[
     ("max", |x| x.max(0)),
     ("add", |x| x + x),
     ("mul", |x| x * x),
-    ("div", |x| x / x),
+    ("div", |x| x / (x + 1.0)),
     ("var", |x| x.var(0, 1)),
     ("std", |x| x.std(0, 1)),
     ("max_pool2d", |x| x.reshape([1, 1, 3, 4]).max_pool2d(2, Pool::new())),
@@ -288,7 +288,7 @@ fn scalers_serve_several_optimizers_and_clipping() {
     let loss = (a.square().sum(..) * 0.5) + (&b * f32::INFINITY).sum(..);
     scaler.scale(&loss).unwrap().backward();
     scaler.unscale_(&first).unwrap();
-    picograd::nn::optim::clip_grad_norm(&[a.clone()], 1.0).unwrap();
+    picograd::nn::optim::clip_grad_norm(std::slice::from_ref(&a), 1.0).unwrap();
     scaler.step(&mut first).unwrap();
     assert!(scaler.step(&mut first).unwrap_err().to_string().contains("a second step"));
     scaler.step(&mut second).unwrap();
