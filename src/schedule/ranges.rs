@@ -273,8 +273,7 @@ struct Decided {
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
 fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, moves: &mut Moves) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
-    let mut walk =
-        Walk { moves, demands: FxHashMap::default(), known: FxHashMap::default(), sizes: Vec::new(), next_range: 0, kernels: 0 };
+    let mut walk = Walk { moves, demands: FxHashMap::default(), known: FxHashMap::default(), sizes: Vec::new(), next_range: 0, kernels: 0 };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
@@ -285,7 +284,8 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
         }
-        let store = forced.contains(&u.id()) || is_too_much(u, demands, &walk.sizes) || should_store(u, demands, &totals, &outputs_of_kernel);
+        let store =
+            forced.contains(&u.id()) || is_too_much(u, demands, &walk.sizes) || should_store(u, demands, &totals, &outputs_of_kernel);
         let mut evals = if store {
             let kernel = walk.kernels;
             walk.kernels += 1;

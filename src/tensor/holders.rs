@@ -195,7 +195,11 @@ impl Region {
     }
 
     /// The nodes of the region under these that change, operands before users: `f` is given a node, and the node over its changed operands.
-    pub(super) fn rebuilt<'a>(&self, roots: impl IntoIterator<Item = &'a UOp>, f: impl Fn(&UOp, UOp) -> Option<UOp>) -> FxHashMap<u64, UOp> {
+    pub(super) fn rebuilt<'a>(
+        &self,
+        roots: impl IntoIterator<Item = &'a UOp>,
+        f: impl Fn(&UOp, UOp) -> Option<UOp>,
+    ) -> FxHashMap<u64, UOp> {
         let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
         self.walk(roots, |_| false, |u| changed(u, &mut done, &f));
         done

@@ -115,7 +115,8 @@ fn content(s: &StorageRef) -> (u64, u64) {
 /// The nodes under a node that have the same elements: itself, and what is under reshapes and marks. Under a reshape parts would not be cut where they are.
 fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
-    std::iter::successors(Some(node), move |&u| if is_mark(u) { Some(&u.src()[0]) } else { None }).filter(|u| !matches!(u.op(), Op::Const | Op::Var))
+    std::iter::successors(Some(node), move |&u| if is_mark(u) { Some(&u.src()[0]) } else { None })
+        .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
 
 /// Values that this run computes and that a later plan may compare with its results: what is stored for that purpose, and the arguments of maxima that have
@@ -132,9 +133,13 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
         };
         on.extend(here.map(|d| (u.id(), d)));
         match (u.op(), u.arg()) {
-            (Op::Leaf, _) if base(u).op() != Op::Expand || base(u).view().is_none_or(|v| v.0.op() != Op::Const) => drop(candidates.insert(u.clone())),
+            (Op::Leaf, _) if base(u).op() != Op::Expand || base(u).view().is_none_or(|v| v.0.op() != Op::Const) => {
+                drop(candidates.insert(u.clone()))
+            }
             (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => drop(candidates.insert(u.clone())),
-            (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => candidates.extend(u.src()[0].to_materialize()),
+            (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => {
+                candidates.extend(u.src()[0].to_materialize())
+            }
             _ => {}
         }
     });
@@ -176,9 +181,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
     }
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     let of = tensors.iter().zip(nodes).map(|(t, node)| {
-        let free = |s: &StorageRef| {
-            !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&content(s)) && alone(s)
-        };
+        let free = |s: &StorageRef| !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&content(s)) && alone(s);
         let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
         Request { node: node.clone(), device: t.device().clone(), reuse }
     });

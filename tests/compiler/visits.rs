@@ -1,8 +1,8 @@
 //! What scheduling costs, counted in visits of nodes: it grows with the graph, and not with the sizes of tensors nor with the number of live ones.
 
+use picograd::Tensor;
 use picograd::ir::visits;
 use picograd::tensor::{Pool, keepdim};
-use picograd::Tensor;
 
 /// An input on a device that runs nothing.
 fn input(n: usize) -> Tensor {

@@ -36,7 +36,7 @@ usage: cargo xtask TASK
   bench memory     the most memory that training steps and a decoded token have at one time, on the default device
   bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
-  fuzz [--seconds N] [--seed S]
+  fuzz [--seconds N] [--seed S] [--realizations N]
                    random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
 ";
