@@ -29,7 +29,7 @@ impl Program {
     /// Square matrices of a few sizes, so that everything meets everything.
     fn new(seed: u64, device: &str, nudge: f64, realizes: bool) -> Program {
         let mut rng = Rng::new(seed ^ 0x0072_6561_6c69_7a65);
-        let n = 2 + rng.below(18);
+        let n = 2 + rng.below(30);
         let mut input = |n: usize| {
             // A few values come twice, so that there are true ties.
             let mut values: Vec<f32> = (0..n * n).map(|_| ((rng.unit() * 2.0 - 1.0) * (1.0 + nudge * (rng.unit() - 0.5))) as f32).collect();
@@ -46,7 +46,8 @@ impl Program {
     }
 
     fn any(&mut self) -> Tensor {
-        let i = self.rng.below(self.pool.len());
+        // One of the latest as often as not, so that graphs become deep.
+        let i = if self.rng.once_in(2) { self.rng.below(self.pool.len()) } else { self.pool.len() - 1 - self.rng.below(2) };
         self.pool[i].copy()
     }
 
@@ -55,7 +56,7 @@ impl Program {
         let (x, y) = (self.any(), self.any());
         let n = x.size(0);
         let full = |t: Tensor| t.expand([n, n]);
-        let made = match self.rng.below(22) {
+        let made = match self.rng.below(26) {
             0 => &x + &y,
             1 => &x * &y,
             2 => (&x - &y) * 0.5,
@@ -76,21 +77,27 @@ impl Program {
             18 => x.cummax(0).0,
             19 => full(x.argmax(keepdim(1)).cast(DType::F32)) * (1.0 / n as f64) + &y,
             20 => x.contiguous(),
+            21 => full(x.matmul(&x.t()).max(keepdim(1))) / (n as f64),
+            22 => full(x.matmul(&y).min(keepdim(1))) / (n as f64),
+            23 => full(x.matmul(&y).exp().max(keepdim(1)).log()) / (n as f64),
+            24 => x.matmul(&y).reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)) / (n as f64),
             _ => x.clamp(-0.4, 0.6),
         };
         // Values stay near one, whatever they are multiplied with.
-        let made = if self.rng.once_in(3) { made.tanh() } else { made };
+        let made = if self.rng.once_in(4) { made.tanh() } else { made };
         self.pool.push(made);
-        self.realize_some(12);
+        self.realize_some(2);
     }
 
     /// Realizes a random handful, once in so many times.
     fn realize_some(&mut self, once_in: usize) {
         let Some(rng) = &mut self.realize else { return };
-        if !rng.once_in(once_in / 4) {
+        if !rng.once_in(once_in) {
             return;
         }
-        let some: Vec<&Tensor> = (0..1 + rng.below(3)).map(|_| &self.pool[rng.below(self.pool.len())]).collect();
+        let last = self.pool.len() - 1;
+        let some: Vec<&Tensor> =
+            (0..1 + rng.below(3)).map(|i| &self.pool[last - if i == 0 { 0 } else { rng.below(last.min(4)) }]).collect();
         match rng.below(4) {
             0 => drop(some[0].to_vec::<f32>().unwrap()),
             1 => drop(some[0].detach().realize().unwrap()),
@@ -132,7 +139,7 @@ impl Program {
                 self.write();
             }
         }
-        self.realize_some(4);
+        self.realize_some(1);
         let loss = self.loss();
         if self.realize.as_mut().is_some_and(|r| r.once_in(3)) {
             loss.realize().unwrap();
@@ -140,14 +147,14 @@ impl Program {
         let targets: Vec<Tensor> = self.params.to_vec();
         let first = loss.gradient(&targets.iter().collect::<Vec<_>>());
         self.pool.extend(first.iter().cloned());
-        self.realize_some(4);
+        self.realize_some(1);
         if self.rng.once_in(3) {
             self.write();
         }
         let mut results = first.clone();
         let again = first.iter().map(|g| (g * g * 0.5).sum(..)).reduce(|a, b| a + b).unwrap() + loss;
         results.extend(again.gradient(&targets.iter().collect::<Vec<_>>()));
-        self.realize_some(4);
+        self.realize_some(1);
         results.push(self.any());
         results.extend(targets);
         results

@@ -132,10 +132,8 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
         };
         on.extend(here.map(|d| (u.id(), d)));
         match (u.op(), u.arg()) {
-            (Op::Leaf, _) if base(u).op() != Op::Expand || base(u).view().is_none_or(|v| v.0.op() != Op::Const) => {
-                candidates.insert(u.clone());
-            }
-            (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => drop(candidates.insert(u.clone())),
+            (Op::Leaf, _) if base(u).view().is_none_or(|v| v.0.op() != Op::Const) => candidates.extend([u.clone()]),
+            (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => candidates.extend([u.clone()]),
             (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => {
                 candidates.extend(u.src()[0].to_materialize())
             }

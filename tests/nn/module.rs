@@ -237,3 +237,18 @@ fn a_layer_of_ones_own_stands_in_a_chain() {
     let wrong = net.try_forward(&Tensor::zeros([1, 3])).unwrap_err().to_string();
     assert_eq!(wrong, "Linear: takes […, 2], and was given [1, 3]");
 }
+
+/// The first forward computes fresh weights and keeps them; the second reads them.
+#[test]
+fn fresh_weights_are_computed_once() {
+    for grad in [true, false] {
+        let layer = Linear::new(8, 4);
+        let x = Tensor::new(vec![1.0f32; 16]).reshape([2, 8]);
+        let forward = || if grad { layer.forward(&x) } else { picograd::no_grad(|| layer.forward(&x)) };
+        let first = forward().to_vec::<f32>().unwrap();
+        assert!(layer.weight.schedule().unwrap().is_empty(), "the weight is stored");
+        assert!(layer.weight.is_param() && layer.weight.requires_grad());
+        assert_eq!(forward().schedule().unwrap().len(), 1);
+        assert_eq!(forward().to_vec::<f32>().unwrap(), first);
+    }
+}

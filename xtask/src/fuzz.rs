@@ -3,14 +3,15 @@
 use picograd::testing::{Campaign, Case, Setup, check, setups};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "cargo xtask fuzz [--seconds N] [--seed S] | --replay FILE
+const USAGE: &str = "cargo xtask fuzz [--seconds N] [--seed S] | --realizations N [--seed S] | --replay FILE
   --seconds N    how long to look for failures (60)
   --seed S       the first seed; without it one from the clock
+  --realizations N  runs N random programs with gradients of which a random part is realized in between
   --replay FILE  runs a failure again, as it was printed, in its own setup and in all others";
 
 /// The command.
 pub fn main(args: &[String]) -> Result<(), String> {
-    let (mut seconds, mut seed, mut replayed) = (60, None, None);
+    let (mut seconds, mut seed, mut replayed, mut realizations) = (60, None, None, None);
     let mut args = args.iter();
     while let Some(name) = args.next() {
         let value = args.next().ok_or(USAGE)?;
@@ -18,17 +19,29 @@ pub fn main(args: &[String]) -> Result<(), String> {
         match name.as_str() {
             "--seconds" => seconds = number()?,
             "--seed" => seed = Some(number()?),
+            "--realizations" => realizations = Some(number()?),
             "--replay" => replayed = Some(value.clone()),
             _ => return Err(USAGE.into()),
         }
     }
-    match replayed {
-        Some(file) => replay(&file),
-        None => {
+    match (replayed, realizations) {
+        (Some(file), _) => replay(&file),
+        (None, Some(count)) => realized(count, seed.unwrap_or(0)),
+        (None, None) => {
             let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
             search(seconds, seed.unwrap_or_else(clock))
         }
     }
+}
+
+/// Runs `tests/random_realizations.rs` with so many programs.
+fn realized(count: u64, first: u64) -> Result<(), String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = std::process::Command::new(cargo);
+    command.args(["test", "--release", "--test", "random_realizations", "--", "--nocapture"]);
+    command.env("PICO_GRAPHS", count.to_string()).env("FUZZ_FIRST", first.to_string());
+    let status = command.status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err("random programs differ from the reference, see above".into()) }
 }
 
 fn search(seconds: u64, seed: u64) -> Result<(), String> {

@@ -40,7 +40,7 @@ usage: cargo xtask TASK
                    beside it, --quick for less time, --list for the cases, --sample for 40 of them
   bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
-  fuzz [--seconds N] [--seed S]
+  fuzz [--seconds N] [--seed S] [--realizations N]
                    random graphs on every device until time is up; a failing one is shrunk and printed
   help             this text
 ";
