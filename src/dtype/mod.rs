@@ -18,8 +18,8 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 
 pub use constant::{Const, read, write};
-pub use element::{Element, F8E4M3, F8E5M2, as_bytes, from_bytes};
 pub(crate) use element::try_from_bytes;
+pub use element::{Element, F8E4M3, F8E5M2, as_bytes, from_bytes};
 pub use float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64};
 pub use promote::{Weak, promote, promote_weak, sum_acc};
 

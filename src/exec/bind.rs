@@ -28,12 +28,7 @@ struct Planned {
 
 impl Proof {
     /// The proof of a kernel with its arguments.
-    pub(super) fn of_kernel<'a>(
-        ast: &UOp,
-        device: &DeviceName,
-        buffers: impl Iterator<Item = &'a Buffer>,
-        values: &Arc<Values>,
-    ) -> Proof {
+    pub(super) fn of_kernel<'a>(ast: &UOp, device: &DeviceName, buffers: impl Iterator<Item = &'a Buffer>, values: &Arc<Values>) -> Proof {
         let buffers = buffers.map(Storage::id).collect();
         Proof(Arc::new(Planned { ast: Some(ast.clone()), device: Some(device.clone()), buffers, values: Some(values.clone()) }))
     }

@@ -118,12 +118,7 @@ impl Buffer {
 
     /// New memory for `len` elements, filled by a function that is given all of their bytes. Like
     /// [`from_bytes`](Buffer::from_bytes) it needs no device that works.
-    pub(crate) fn filled(
-        device: &DeviceName,
-        dtype: DType,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<Buffer> {
+    pub(crate) fn filled(device: &DeviceName, dtype: DType, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
         let bytes = bytes_of(device, dtype, len)?;
         if !matches!(device.as_str().split(':').next(), Some("CPU" | "INTERP")) {
             let mut all = zeroed(bytes)?;

@@ -61,13 +61,7 @@ impl DiskFile {
     }
 
     /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from `at`.
-    pub(crate) fn hand_over(
-        &self,
-        at: usize,
-        dtype: DType,
-        bytes: usize,
-        take: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn hand_over(&self, at: usize, dtype: DType, bytes: usize, take: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         self.inside(at, bytes)?;
         let mut piece = zeroed(bytes.min(PIECE))?;
         for from in (0..bytes).step_by(PIECE) {

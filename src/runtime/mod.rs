@@ -32,8 +32,8 @@ pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 
-pub use buffer::{Buffer, Place};
 pub(crate) use buffer::Memory;
+pub use buffer::{Buffer, Place};
 pub(crate) use device::{Addresses, Call, Graph, Purpose};
 pub use device::{Device, Entry, Executable};
 pub use usage::DeviceMemory;

@@ -5,7 +5,7 @@ use super::conv::{Window, windows};
 use super::create::iota;
 use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, Ranges};
+use crate::shape::{Dims, Movement, Ranges, checked_numel};
 
 impl Tensor {
     fallible! {
@@ -289,8 +289,9 @@ impl Tensor {
             let at = resolve_axis("repeat_interleave", axis, &dims)?;
             let mut wide = dims.clone();
             wide.insert(at + 1, count);
+            checked_numel("repeat_interleave", &wide)?;
             let mut out = dims;
-            out[at] *= count;
+            out[at] = out[at].saturating_mul(count);
             self.try_unsqueeze(at as isize + 1)?.moved(Movement::Expand(wide))?.moved(Movement::Reshape(out))
         }
 
@@ -354,7 +355,7 @@ impl Tensor {
                 return Ok(self.same());
             }
             // A window of the tensor laid twice end to end.
-            let start = (-shift).rem_euclid(size as isize) as usize;
+            let start = (-(shift as i128)).rem_euclid(size as i128) as usize;
             let twice = self.moved(Movement::reshape(dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied())))?;
             let twice = twice.moved(Movement::expand(dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied())))?;
             let twice = twice.try_flatten(at as isize, at as isize + 1)?;

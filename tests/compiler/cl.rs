@@ -97,7 +97,8 @@ fn devices_beside_each_other() {
     assert_eq!((y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap()), (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0]));
     // Equal graphs without inputs are one node, wherever they are asked for.
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    let on = |device: &str| unsafe { Tensor::from_uop_unchecked(Tensor::arange(0i64, 5, 1).uop(), Device::get(device).unwrap().name().clone()) };
+    let on =
+        |device: &str| unsafe { Tensor::from_uop_unchecked(Tensor::arange(0i64, 5, 1).uop(), Device::get(device).unwrap().name().clone()) };
     let (a, b, c) = (on("CL"), on("INTERP"), on("INTERP") * Tensor::new([3i64; 5]).to("INTERP"));
     Tensor::realize_many(&[&a, &b, &c]).unwrap();
     assert_eq!((&a + &a).to_vec::<i64>().unwrap(), [0, 2, 4, 6, 8]);

@@ -2,8 +2,8 @@
 //! operation works.
 
 use picograd::nn::data::{Array, idx_load_bytes};
-use picograd::nn::state::{npy_load, npy_load_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes};
 use picograd::nn::state::StateDict;
+use picograd::nn::state::{npy_load, npy_load_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes};
 use picograd::{DType, Error, Tensor};
 use std::io::Write;
 use std::os::unix::process::CommandExt;

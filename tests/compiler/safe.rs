@@ -28,14 +28,8 @@ fn item(device: &str, len: usize) -> ScheduleItem {
 /// A node of source text, which would write where it likes.
 fn source(device: &str, args: Vec<UOp>) -> UOp {
     let text = "void evil(float* out, float* in, long share) { out[1 << 30] = 1; }";
-    let source = Source {
-        device: DeviceName::new(device),
-        entry: "evil".into(),
-        text: text.into(),
-        grid: [1; 3],
-        local: [1; 3],
-        outputs: 1,
-    };
+    let source =
+        Source { device: DeviceName::new(device), entry: "evil".into(), text: text.into(), grid: [1; 3], local: [1; 3], outputs: 1 };
     UOp::new(Op::Source, DType::VOID, args.into_iter().collect::<Src>(), Arg::Source(Arc::new(source)))
 }
 

@@ -28,8 +28,7 @@ const HUGE: [usize; 12] = [
     usize::MAX - 1,
     usize::MAX,
 ];
-const FLOATS: [f64; 12] =
-    [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, 1e300, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+const FLOATS: [f64; 12] = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, 1e300, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
 const REDUCTIONS: [Reduction; 4] = [Reduction::Mean, Reduction::Sum, Reduction::None, Reduction::BatchMean];
 
 impl Draw {

@@ -157,8 +157,7 @@ fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, s
 impl<'a> Entry<'a> {
     /// The content as a stream. [`Content::finish`] tells whether it was what is declared.
     pub(super) fn content(&self) -> Content<'_> {
-        let from: Box<dyn Read + 'a> =
-            if self.method == STORED { Box::new(self.data) } else { Box::new(DeflateDecoder::new(self.data)) };
+        let from: Box<dyn Read + 'a> = if self.method == STORED { Box::new(self.data) } else { Box::new(DeflateDecoder::new(self.data)) };
         Content { entry: self, from, crc: flate2::Crc::new(), read: 0 }
     }
 }
@@ -329,8 +328,7 @@ mod tests {
             let files = [("a", vec![1; 100]), ("empty", vec![]), ("long", (0..=255).collect()), ("z", vec![7; 39])];
             files.iter().for_each(|(name, content)| w.add(name, content, name.len() == 4).unwrap());
             w.finish().unwrap();
-            let read: Vec<(String, Vec<u8>)> =
-                entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
+            let read: Vec<(String, Vec<u8>)> = entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
             assert_eq!(read, files.map(|(n, c)| (n.to_string(), c)), "numbers from {long} on in 64 bits");
             if let Some(out) = std::env::var_os("KEEP_STATE") {
                 std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes).unwrap();

@@ -1,9 +1,9 @@
 //! Tests of the store: what is put is got, damage and missing folders are harmless, many may write at once, and any of them may be killed.
 
 use super::*;
+use crate::runtime::testing::{Random, TempDir};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use crate::runtime::testing::{Random, TempDir};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
