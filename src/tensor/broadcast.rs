@@ -4,7 +4,7 @@ use super::{Tensor, known, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
-use crate::shape::{Bound, Dims, Extents, Movement};
+use crate::shape::{Bound, Dims, Extents, Movement, checked_numel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
@@ -205,6 +205,7 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     if !fits {
         return wrong_shape(op, format!("{from:?} does not broadcast to {shape:?}"));
     }
+    checked_numel(op, shape)?;
     let ones = std::iter::repeat_n(1, shape.len() - from.len());
     let aligned = if from.len() < shape.len() { u.moved(Movement::reshape(ones.chain(from.iter().copied()))) } else { u.clone() };
     Ok(if aligned.shape()[..] == *shape { aligned } else { aligned.moved(Movement::expand(shape.iter().copied())) })

@@ -6,7 +6,7 @@ use super::create::iota;
 use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
 use crate::ir::UOp;
-use crate::shape::{Dims, Movement, Ranges};
+use crate::shape::{Dims, Movement, Ranges, checked_numel};
 
 /// Tensors of one dtype, one after the other along an axis.
 fn along(parts: &[Tensor], axis: usize) -> Result<Tensor> {
@@ -309,8 +309,9 @@ impl Tensor {
             let at = resolve_axis("repeat_interleave", axis, &dims)?;
             let mut wide = dims.clone();
             wide.insert(at + 1, count);
+            checked_numel("repeat_interleave", &wide)?;
             let mut out = dims;
-            out[at] *= count;
+            out[at] = out[at].saturating_mul(count);
             self.try_unsqueeze(at as isize + 1)?.moved(Movement::Expand(wide))?.moved(Movement::Reshape(out))
         }
 
