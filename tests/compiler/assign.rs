@@ -318,13 +318,13 @@ fn a_scatter_in_place_is_its_updates() {
     let (base, index, value) = (param(0, 20, DType::F32), param(1, 3, DType::I32), param(2, 3, DType::F32));
     for combine in Combine::ALL {
         let out = base.scattered(&index, &value, combine, 0);
-        let plan = |reuse| schedule::plan(std::slice::from_ref(&out), &[device.clone()], &[reuse], 3, &|_| Room::ANY);
+        let plan = |reuse| schedule::plan(std::slice::from_ref(&out), std::slice::from_ref(&device), &[reuse], 3, &|_| Room::ANY);
         let (copied, in_place) = (plan(None), plan(Some(0)));
         assert_eq!((copied.steps.len(), in_place.steps.len()), (2, 1), "{combine:?}");
         assert_eq!(in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role, Role::Input(0));
         // A value that is read from the base itself needs the old content while the new one is written.
         let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
-        let apart = schedule::plan(&[moved], &[device.clone()], &[Some(0)], 2, &|_| Room::ANY);
+        let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| Room::ANY);
         assert_eq!(apart.steps.len(), 2, "{combine:?}");
     }
 }
