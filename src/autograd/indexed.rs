@@ -53,7 +53,7 @@ impl Scattered<'_> {
         let order = spread(&order, self.index.shape());
         let last = self.again(&UOp::constant(-1i64, counts), &order, Combine::Set);
         let stays = self.at(&last).equals(&order);
-        (self.again(g, &g.const_like(0i64), Combine::Set), stays.select(&self.at(g), &g.const_like(0i64)))
+        (self.again(g, &g.const_like(0i64), Combine::Set), stays.select(self.at(g), &g.const_like(0i64)))
     }
 
     /// Elements that are the greatest (or least) of their place share the gradient evenly.

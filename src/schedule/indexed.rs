@@ -38,7 +38,7 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     let counter = UOp::new(Op::Iota, index.dtype(), Src::new(), Arg::Iota { len: n });
     let counter = seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
     let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
-    let choice = here.select(&seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
+    let choice = here.select(seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
     choice.reduced(Fold::Add, [axis + 1]).moved(Movement::Reshape(index.shape().clone()))
 }
 

@@ -71,10 +71,10 @@ pub(super) fn stored(u: &UOp, number: usize, buffer: &UOp, evals: &[Demand], [ba
         (inside, clamped) = (place.ge(0i64), clamped.binary(Op::Max, 0i64));
     }
     if place.vmax() >= size {
-        (inside, clamped) = (inside.and(&place.lt(size as i64)), clamped.binary(Op::Min, size as i64 - 1));
+        (inside, clamped) = (inside.and(place.lt(size as i64)), clamped.binary(Op::Min, size as i64 - 1));
     }
     if let Some(extent) = u.extent(axis) {
-        inside = inside.and(&place.cast(DType::INDEX).lt(UOp::of_bound(extent, DType::INDEX)));
+        inside = inside.and(place.cast(DType::INDEX).lt(UOp::of_bound(extent, DType::INDEX)));
     }
     let inside = simplify(&inside);
     let mut at = updates.at.clone();

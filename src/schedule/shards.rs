@@ -178,14 +178,24 @@ fn apart(u: &UOp, src: &[&Value]) -> Value {
                 Value::Many(m) if m.devices == devices => m.split.clone(),
                 _ => None,
             };
+            let along = match u.arg() {
+                Arg::Gather { axis } | Arg::Scatter { axis, .. } => Some(*axis),
+                _ => None,
+            };
+            // Reads and writes at indices go piece by piece along the other axes; where the indices of a read are in pieces, each device reads the whole table.
+            let reads = |i: usize| u.op() == Op::Gather && i == 1;
+            let apart = |(i, v): (usize, &&Value)| pieces(v).filter(|s| Some(s.axis) != along || reads(i));
             // A scan or a cat goes piece by piece along other axes than its own.
             let split = match u.arg() {
                 _ if u.op().is_alu() || u.op() == Op::Contiguous => src.iter().find_map(pieces),
                 Arg::Reduce { axes, .. } => src.iter().find_map(pieces).filter(|s| !axes.contains(&s.axis)),
                 Arg::Cat { axis } => src.iter().find_map(pieces).filter(|s| s.axis != *axis),
+                _ if along.is_some() => src.iter().enumerate().find_map(apart),
                 _ => None,
             };
-            let operands: Vec<Vec<UOp>> = src.iter().map(|v| v.parts(&devices, split.as_ref())).collect();
+            let table = |i: usize| i == 0 && split.as_ref().is_some_and(|s| Some(s.axis) == along);
+            let part = |(i, v): (usize, &&Value)| v.parts(&devices, if table(i) { None } else { split.as_ref() });
+            let operands: Vec<Vec<UOp>> = src.iter().enumerate().map(part).collect();
             let part = |i: usize| u.with_src(operands.iter().map(|o| o[i].clone()).collect::<Src>());
             Value::Many(Many { parts: (0..devices.len()).map(part).collect(), devices, split })
         }

@@ -5,6 +5,7 @@
 
 use super::create::iota;
 use super::elementwise::pair;
+use super::gather::read_at;
 use super::realize::{buffer, default_device, storages};
 use super::{Shape, Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, as_bytes};
@@ -225,12 +226,9 @@ impl Tensor {
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
-            // Every sample is compared with every sum.
-            let compared: Dims = shape.iter().copied().chain([n]).collect();
-            checked_numel(OP, &compared)?;
             let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
             // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
-            let passed = sums.try_unsqueeze(-2)?.try_le(drawn.try_unsqueeze(-1)?)?.try_cast(DType::I32)?.try_sum(-1)?;
+            let passed = passed(OP, &sums.contiguous(), &drawn.contiguous())?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
             passed.try_minimum(last)
         }
@@ -404,6 +402,20 @@ fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) ->
         }
     }
     Ok(())
+}
+
+/// How many of the ascending sums along the last axis are at or below each number, by halving what is left.
+fn passed(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
+    let axis = sums.ndim() - 1;
+    let n = sums.dims()[axis];
+    let mut count = numbers.literal(0).try_cast(DType::I32)?.try_expand(&numbers.dims())?;
+    for step in (0..usize::BITS - n.leading_zeros()).rev().map(|bit| 1usize << bit) {
+        let further = count.try_add(step)?;
+        let sum = read_at(op, sums, &further.try_sub(1)?, axis)?;
+        let passes = further.try_le(n)?.try_bitwise_and(sum.try_le(numbers)?)?;
+        count = passes.try_where_(further, &count)?;
+    }
+    Ok(count)
 }
 
 #[cfg(test)]

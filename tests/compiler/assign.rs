@@ -1,6 +1,8 @@
 //! Assignment under every hazard of reading and writing, and what is written in place.
 
-use picograd::ir::{Arg, Op};
+use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
+use picograd::schedule::{self, Role, Room};
+use picograd::shape::Movement;
 use picograd::{DType, Tensor};
 
 fn v(t: &Tensor) -> Vec<f32> {
@@ -306,4 +308,35 @@ fn parts_that_are_written_leave_the_rest_as_it_is() {
             }
         }
     }
+}
+
+/// Where the memory of the base is taken over, a scatter is its updates alone; otherwise the base is copied first.
+#[test]
+fn a_scatter_in_place_is_its_updates() {
+    let device = DeviceName::new("CPU");
+    let param = |slot, len, dtype| UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
+    let (base, index, value) = (param(0, 20, DType::F32), param(1, 3, DType::I32), param(2, 3, DType::F32));
+    for combine in Combine::ALL {
+        let out = base.scattered(&index, &value, combine, 0);
+        let plan = |reuse| schedule::plan(std::slice::from_ref(&out), std::slice::from_ref(&device), &[reuse], 3, &|_| Room::ANY);
+        let (copied, in_place) = (plan(None), plan(Some(0)));
+        assert_eq!((copied.steps.len(), in_place.steps.len()), (2, 1), "{combine:?}");
+        assert_eq!(in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role, Role::Input(0));
+        // A value that is read from the base itself needs the old content while the new one is written.
+        let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
+        let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| Room::ANY);
+        assert_eq!(apart.steps.len(), 2, "{combine:?}");
+    }
+}
+
+#[test]
+fn rows_set_by_index_are_written_in_place() {
+    let x = Tensor::zeros([9, 2]).contiguous().realize().unwrap().clone();
+    let before = &x + 1.0;
+    x.set(Tensor::new([7, 3, 7, 20]), Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])).unwrap();
+    assert_eq!(v(&x.i(7)), [5.0, 6.0]);
+    assert_eq!(v(&before), [1.0; 18]);
+    x.set(Tensor::new([0]), 9.0).unwrap();
+    x.realize().unwrap();
+    assert_eq!((v(&x.i(0)), v(&x.i(3))), (vec![9.0, 9.0], vec![3.0, 4.0]));
 }

@@ -4,6 +4,7 @@ use super::{devices, tensor};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, Op};
 use picograd::runtime::Buffer;
+use picograd::tensor::Scatter;
 use picograd::{DType, Tensor};
 
 #[test]
@@ -228,4 +229,30 @@ fn state() {
     b.weight.assign(b.weight.detach() * 2.0).unwrap();
     a.load_state_dict(&b.state_dict(), true).unwrap();
     assert_eq!((a.weight.to_vec::<f32>().unwrap(), a.weight.shard_axis()), (b.weight.to_vec::<f32>().unwrap(), Some(1)));
+}
+
+/// Rows read by indices in pieces are in pieces themselves, and reads, writes and gradients are those of one device.
+#[test]
+fn reads_and_writes_at_indices() {
+    let two = devices(2);
+    let (table, list, rows) = (tensor(&[7, 4], 1), Tensor::new([3, -1, 3, 9, 0]), tensor(&[5, 4], 2));
+    let index = list.reshape([5, 1]).expand([5, 4]);
+    let read = table.shard(&two, None).index_select(0, &list.shard(&two, 0));
+    assert_eq!(read.shard_axis(), Some(0));
+    let alone = table.index_select(0, &list);
+    assert_eq!(read.to_vec::<f32>().unwrap(), alone.to_vec::<f32>().unwrap());
+    for axis in [None, Some(0), Some(1)] {
+        let parts = |t: &Tensor| t.shard(&two, axis);
+        let read = parts(&table).gather(0, &parts(&index));
+        assert_eq!(read.to_vec::<f32>().unwrap(), alone.to_vec::<f32>().unwrap(), "{axis:?}");
+        for how in [Scatter::Sum, Scatter::Prod, Scatter::Amax] {
+            let one = table.scatter_reduce(0, &index, &rows, how, true);
+            let many = parts(&table).scatter_reduce(0, &parts(&index), parts(&rows), how, true);
+            assert_eq!(many.to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap(), "{axis:?} {how:?}");
+        }
+        let w = table.as_param();
+        let grad = |t: Tensor| (&t * &t).sum(..).to("CPU").gradient(&[&w]).remove(0).to_vec::<f32>().unwrap();
+        let tokens = list.shard(&two, axis.filter(|a| *a == 0));
+        assert_eq!(grad(w.shard(&two, None).index_select(0, &tokens)), grad(w.index_select(0, &list)), "{axis:?}");
+    }
 }

@@ -2,6 +2,8 @@
 
 use super::{check, close, ramp};
 use half::f16;
+use picograd::exec::ScheduleItem;
+use picograd::ir::Op;
 use picograd::tensor::{NewAxis, Scatter, step};
 use picograd::{DType, Tensor};
 
@@ -240,6 +242,43 @@ fn reads_do_not_go_through_the_table() {
             assert!(!text.contains("Range index 50021") && !text.contains("Range index 150063"), "{i}: {text}");
         }
         t.realize().unwrap();
+    }
+}
+
+/// Iterations of the kernels that a tensor asks for.
+fn work(t: &Tensor) -> usize {
+    let of = |item: &ScheduleItem| match item {
+        ScheduleItem::Kernel { ast, .. } => {
+            let ranges: Vec<_> = ast.toposort().into_iter().filter(|u| u.op() == Op::Range).collect();
+            ranges.iter().map(|r| r.src()[0].vmax() as usize).product()
+        }
+        _ => 0,
+    };
+    t.schedule().unwrap().iter().map(of).sum()
+}
+
+/// A write costs a pass over the table and one over the updates, and so does every gradient: never the product of both.
+#[test]
+fn writes_cost_the_table_and_the_updates() {
+    let (rows, columns, count) = (5003, 3, 1009);
+    let table = Tensor::zeros([rows, columns]).contiguous().as_param();
+    let list = Tensor::new((0..count as i32).map(|i| i * 37 % 4001).collect::<Vec<_>>()).realize().unwrap().clone();
+    let index = list.reshape([count, 1]).expand([count, columns]);
+    let src = (ramp(&[count, columns]) + 0.5).contiguous().as_param();
+    let mut asked = vec![table.scatter(0, &index, &src)];
+    for how in [Scatter::Sum, Scatter::Prod, Scatter::Mean, Scatter::Amax, Scatter::Amin] {
+        for include_self in [true, false] {
+            asked.push(table.scatter_reduce(0, &index, &src, how, include_self));
+        }
+    }
+    asked.extend([table.gather(0, &index), table.index_select(0, &list), table.i(&list), table.i((&list, 1))]);
+    for (i, t) in asked.iter().enumerate() {
+        let limit = 16 * columns * (rows + count);
+        assert!(work(t) <= limit, "{i}: {} iterations", work(t));
+        let sum = (t * t).sum(..);
+        for g in sum.try_gradient(&[&table]).unwrap().iter().chain(&sum.try_gradient(&[&src]).unwrap_or_default()) {
+            assert!(work(g) <= limit, "gradient of {i}: {} iterations", work(g));
+        }
     }
 }
 
