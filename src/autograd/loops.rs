@@ -9,7 +9,9 @@
 
 use super::{gradients_of, spread, zeros};
 use crate::error::Result;
-use crate::ir::{Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, unshaped, substitute_all, toposort, toposort_until};
+use crate::ir::{
+    Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, substitute_all, toposort, toposort_until, unshaped,
+};
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +51,8 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
         roots.push((value.clone(), inner.clone()));
         stacks.push(Stacked { inner, outer: g.clone() });
     }
-    let targets: Vec<usize> = (0..u.src().len()).filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&u.src()[*i]))).collect();
+    let targets: Vec<usize> =
+        (0..u.src().len()).filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&u.src()[*i]))).collect();
     let nodes: Vec<UOp> = targets.iter().map(|i| params[i].clone()).collect();
     let found = gradients_of(&roots, &nodes)?;
     // What the forward loop read and kept, by argument of this body.
@@ -95,12 +98,10 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
     let kept = cut(&cotangents, &known, sums.iter().map(|&i| (of[&i].clone(), used(i))).collect());
     // Of what the runs could read, they read what they need.
     let needed: FxHashSet<u64> = toposort(carries.iter().map(|c| &c.2).chain(&kept)).iter().map(UOp::id).collect();
-    let elements: Vec<(UOp, UOp)> = stacks
-        .iter()
-        .filter(|s| needed.contains(&unshaped(&s.inner).id()))
-        .map(|s| (s.inner.clone(), s.outer.clone()))
-        .collect();
-    let made = Body { carries: &carries, elements: &elements, stacked: &kept, count: l.count, reverse: !l.reverse, device: &device }.build();
+    let elements: Vec<(UOp, UOp)> =
+        stacks.iter().filter(|s| needed.contains(&unshaped(&s.inner).id())).map(|s| (s.inner.clone(), s.outer.clone())).collect();
+    let made =
+        Body { carries: &carries, elements: &elements, stacked: &kept, count: l.count, reverse: !l.reverse, device: &device }.build();
     let mut all: Vec<(UOp, UOp)> = stacks.iter().map(|s| (unshaped(&s.inner).clone(), flat_stack(&s.outer, l.count))).collect();
     all.extend(kept.iter().zip(&made.stacked).map(|(k, &i)| (k.clone(), made.output(i))));
     let mut batch = Batch::new(l.count, &all, &fixed);

@@ -194,7 +194,8 @@ pub fn repeat(
             Role::Output | Role::Values => {}
         }
     }
-    let mut steps = vec![Step::Loop(Box::new(Repeat { plan, count: l.count, reverse: l.reverse, binds, reads: k.reads.clone(), writes: own }))];
+    let mut steps =
+        vec![Step::Loop(Box::new(Repeat { plan, count: l.count, reverse: l.reverse, binds, reads: k.reads.clone(), writes: own }))];
     steps.extend(copies);
     steps
 }

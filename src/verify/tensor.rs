@@ -69,9 +69,7 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         }
         Op::Loop => looped(u),
         Op::Output => match (u.src()[0].arg(), u.arg()) {
-            (Arg::Loop(l), Arg::Output(i)) => {
-                rule(l.output(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its loop's", u)
-            }
+            (Arg::Loop(l), Arg::Output(i)) => rule(l.output(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its loop's", u),
             (Arg::Kernel(k), Arg::Output(i)) => {
                 rule(k.outputs.get(*i).is_some_and(|o| o.0 == u.dtype()), "an output is one of its kernel's", u)
             }
