@@ -5,6 +5,7 @@
   python benches/peers/peers.py gpu [--quick] [NAME...]      torch and jax on the first GPU
   python benches/peers/peers.py memory [NAME...]             the most memory that lives at one time in torch, on a GPU where it sees one, for `cargo xtask bench memory`
   python benches/peers/peers.py jit [--quick] [NAME...]      torch and tinygrad, on a GPU where they see one, for the work of `cargo xtask bench jit`
+  python benches/peers/peers.py ops                          torch on the cases of `cargo xtask bench ops`, which are read from standard input
   python benches/peers/peers.py compare OURS PEERS           a table of two files of such lines
 
 The fastest repetition counts, as it does for ours: a busy machine makes others longer. README.md says how to make the environment.
@@ -436,6 +437,8 @@ def compare(ours, peers):
 def main(words):
     if len(words) == 3 and words[0] == "compare":
         return compare(*words[1:])
+    if words == ["ops"]:
+        return importlib.import_module("ops").serve()
     if not words or words[0] not in PEERS:
         sys.exit(__doc__)
     seconds = 0.2 if "--quick" in words else 1.5

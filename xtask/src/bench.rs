@@ -21,12 +21,13 @@ pub fn run(words: &[String]) -> ExitCode {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
         Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
         Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => rest.iter().all(|w| !w.starts_with('-')),
+        Some((&"ops", rest)) => crate::ops::Options::parse(rest).is_some(),
         Some((&("kernels" | "kernel_compile"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory or cpu, which may be followed by names of workloads, cpu also by --quick; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
+            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, ops or cpu, which may be followed by names of workloads, ops and cpu also by --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
         );
     }
     let quick = words.contains(&"--quick");
@@ -55,6 +56,7 @@ pub fn run(words: &[String]) -> ExitCode {
             "gpu" => crate::gpu::figures(&words[1..]),
             "beam" => crate::beam::figures(&words[1..]),
             "jit" => crate::jit::figures(&words[1..]),
+            "ops" => crate::ops::figures(&crate::ops::Options::parse(&words[1..]).expect("the words were checked above")),
             "memory" => crate::memory::figures(&words[1..]),
             _ => crate::kernel_compile::figures(),
         };

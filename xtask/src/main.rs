@@ -13,6 +13,8 @@ mod kernels;
 mod limits;
 mod memory;
 mod models;
+mod op_cases;
+mod ops;
 mod package;
 mod resnet;
 mod suite;
@@ -34,6 +36,8 @@ usage: cargo xtask TASK
   bench gpu        speed of kernels on the default device
   bench jit        what capturing functions gains, on the default device
   bench memory     the most memory that training steps and a decoded token have at one time, on the default device
+  bench ops        time of single ops and gradients, on the default device; --peer PYTHON measures PyTorch
+                   beside it, --quick for less time, --list for the cases, --sample for 40 of them
   bench beam       what a search for optimisations gains over the heuristic, on the default device
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S]
