@@ -88,6 +88,11 @@ pub struct Sharding;
 #[doc = include_str!("../docs/jit.md")]
 pub struct CapturedFunctions;
 
+/// The example of the page on loops, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/loops.md")]
+pub struct Loops;
+
 /// The example of the page on what can be seen, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/debug.md")]

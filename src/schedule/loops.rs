@@ -128,12 +128,15 @@ impl Plan {
     }
     /// Every kernel once, those of loops too.
     pub fn kernels(&self) -> Vec<(&UOp, &DeviceName)> {
-        let of = |s| match s {
-            &Step::Kernel { ref ast, ref device, .. } => vec![(ast, device)],
-            Step::Copy { .. } => vec![],
-            Step::Loop(repeat) => repeat.plan.kernels(),
-        };
-        self.steps.iter().flat_map(of).collect()
+        let mut all = Vec::new();
+        for step in &self.steps {
+            match step {
+                Step::Kernel { ast, device, .. } => all.push((ast, device)),
+                Step::Copy { .. } => {}
+                Step::Loop(repeat) => all.extend(repeat.plan.kernels()),
+            }
+        }
+        all
     }
 }
 

@@ -96,7 +96,7 @@ fn read_by(nodes: &[UOp]) -> Result<Vec<StorageRef>> {
             found.push(s.clone());
         }
         Arg::Param { .. } => {
-            wrong = Some("an argument of callify has no value while its function is written down; read what Function::call returns")
+            wrong = Some("an argument of callify or scan has no value while its function is written down; read what comes out of it")
         }
         _ => {}
     });

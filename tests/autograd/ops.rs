@@ -199,6 +199,8 @@ const NO_GRADIENT: &[Op] = &[
     Op::Xor,
     // A kernel of the user's stands in a call, which has its gradient: `tests/compiler/custom_kernel.rs`.
     Op::Kernel,
+    // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with what is written out.
+    Op::Loop,
     Op::Output,
     // Bits are no numbers: an error, tested below.
     Op::Bitcast,

@@ -86,6 +86,63 @@ fn near_orthogonal() {
     }
 }
 
+/// The gradient by finite differences, in f64.
+fn differences(x: &Tensor, f: &dyn Fn(&Tensor) -> Tensor) -> Vec<f64> {
+    let (values, shape, step) = (x.to_vec::<f64>().unwrap(), x.shape(), 1e-6);
+    let at = |i: usize, by: f64| {
+        let mut v = values.clone();
+        v[i] += by;
+        f(&Tensor::from_vec(v, &shape[..])).item::<f64>().unwrap()
+    };
+    (0..values.len()).map(|i| (at(i, step) - at(i, -step)) / (2.0 * step)).collect()
+}
+
+#[test]
+fn gradients_of_factors_by_differences() {
+    let weigh = |t: &Tensor, by: f64| (t * (t.square() + by) * Tensor::arange(1, t.size(-1) as i64 + 1, 1)).sum(..);
+    let of_qr = |x: &Tensor| {
+        let (q, r) = x.qr();
+        weigh(&q, 0.3) + weigh(&r, 0.7)
+    };
+    // Signs of singular vectors are free: what is looked at does not depend on them.
+    let of_svd = |x: &Tensor| {
+        let (u, s, v) = x.svd();
+        let middle = s.square().unsqueeze(-2);
+        weigh(&s, 0.2) + weigh(&(&u * &middle).matmul(&u.transpose(-1, -2)), 0.1) + weigh(&(v.transpose(-1, -2) * middle).matmul(&v), 0.5)
+    };
+    for shape in [vec![3, 3], vec![4, 2], vec![2, 4], vec![2, 3, 2], vec![1, 1], vec![3, 1]] {
+        let x = (noise(&shape).cast(DType::F64) * 1.3 + 0.1).realize().unwrap();
+        for (name, f) in [("qr", &of_qr as &dyn Fn(&Tensor) -> Tensor), ("svd", &of_svd)] {
+            let p = x.as_param();
+            let g = f(&p).gradient(&[&p]).remove(0).to_vec::<f64>().unwrap();
+            for (i, (a, b)) in g.iter().zip(differences(&x, f)).enumerate() {
+                assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{name} of {shape:?}: element {i} is {a}, and by differences {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn factors_of_larger_matrices() {
+    let graded = |n: usize, rows: bool| {
+        let scale = Tensor::from_vec(
+            (0..n).map(|i| 10f32.powf(-6.0 * i as f32 / n as f32)).collect::<Vec<_>>(),
+            if rows { [n, 1] } else { [1, n] },
+        );
+        noise(&[n, n]) * scale
+    };
+    for x in [noise(&[33, 17]), noise(&[2, 16, 16]), graded(24, true), graded(24, false), Tensor::ones([9, 9]), noise(&[5, 20])] {
+        let (u, s, v) = x.svd();
+        Tensor::realize_many(&[&u, &s, &v]).unwrap();
+        orthonormal_columns(&u);
+        orthonormal_columns(&v.transpose(-1, -2));
+        let scale = x.abs().max(..).item::<f32>().unwrap();
+        same(&(&u * s.unsqueeze(-2)).matmul(&v), &x, 1e-5 * scale);
+        let values = s.to_vec::<f32>().unwrap();
+        assert!(values.chunks(s.size(-1)).all(|c| c.is_sorted_by(|a, b| a >= b) && c.iter().all(|v| *v >= 0.0)), "{values:?}");
+    }
+}
+
 #[test]
 fn gradients_of_factors() {
     // The product of the diagonal of R is the determinant but for its sign, and the gradient of its logarithm is the inverse, transposed.

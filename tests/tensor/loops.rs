@@ -19,8 +19,10 @@ fn same(x: &Tensor, y: &Tensor) {
     }
 }
 
+type Run = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned>;
+
 /// The loop written out.
-fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned>) -> Scanned {
+fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run) -> Scanned {
     let (mut now, mut runs) = (carry.iter().map(|t| t.copy()).collect::<Vec<_>>(), Vec::new());
     for t in 0..xs[0].size(0) {
         let (after, kept) = body(&now, &xs.iter().map(|x| x.i(t)).collect::<Vec<_>>()).unwrap();
@@ -189,4 +191,54 @@ fn misuse_is_an_error_that_says_what_to_do() {
     );
     let read = Tensor::scan(&[&c], &[&x], |c, _| c[0].sum(..).item::<f32>().map(|_| (c.to_vec(), vec![])));
     assert!(e(read).contains("has no value"), "what is read inside");
+}
+
+#[test]
+fn a_loop_is_the_same_on_every_device_and_for_the_reference() {
+    let (w, xs, first) = (noise(&[3, 3], 1).float(), noise(&[5, 2, 3], 2).float(), noise(&[2, 3], 3).float());
+    Tensor::realize_many(&[&w, &xs, &first]).unwrap();
+    let on = |device: &str| {
+        let (w, xs, first) = (w.to(device).as_param(), xs.to(device), first.to(device));
+        let (last, all) = Tensor::scan(&[&first], &[&xs], |c, x| {
+            let h = (c[0].matmul(&w) + &x[0]).tanh();
+            Ok((vec![h.clone()], vec![h]))
+        })
+        .unwrap();
+        let loss = last[0].sum(..) + all[0].square().sum(..);
+        vec![last[0].copy(), all[0].copy(), loss.gradient(&[&w]).remove(0)]
+    };
+    let read = |s: &picograd::ir::StorageRef| picograd::runtime::Buffer::of(s).read().unwrap();
+    let nodes: Vec<UOp> = on("CPU").iter().map(Tensor::uop).collect();
+    let expected: Vec<Vec<f32>> = picograd::reference::evaluate(&nodes, &read).iter().map(|v| v.to_vec()).collect();
+    for device in ["CPU", "INTERP", "CPU:CLANG", "CL"] {
+        if picograd::Device::get(device).is_err() {
+            continue;
+        }
+        for (t, e) in on(device).iter().zip(&expected) {
+            for (a, b) in t.to_vec::<f32>().unwrap().iter().zip(e) {
+                assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{device}: {a} and {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_captured_loop_reads_what_it_is_given() {
+    let w = (noise(&[3, 3], 1).float() * 0.5).realize().unwrap().as_param();
+    let run = |first: &Tensor, xs: &Tensor| -> Result<(Tensor, Tensor)> {
+        let (last, all) = Tensor::scan(&[first], &[xs], |c, x| {
+            let h = (c[0].matmul(&w) + &x[0]).tanh();
+            Ok((vec![h.clone()], vec![&h * 2.0]))
+        })?;
+        let g = (last[0].sum(..) + all[0].square().sum(..)).gradient(&[&w]).remove(0);
+        Tensor::realize_many(&[&last[0], &g])?;
+        Ok((last[0].copy(), g))
+    };
+    let mut captured = picograd::Jit::new(|(first, xs): (Tensor, Tensor)| run(&first, &xs));
+    for i in 0..5 {
+        let (first, xs) = (noise(&[2, 3], i).float().realize().unwrap(), noise(&[7, 2, 3], 10 + i).float().realize().unwrap());
+        let (a, b) = (captured.call((first.copy(), xs.copy())).unwrap(), run(&first, &xs).unwrap());
+        assert_eq!(a.0.to_vec::<f32>().unwrap(), b.0.to_vec::<f32>().unwrap());
+        assert_eq!(a.1.to_vec::<f32>().unwrap(), b.1.to_vec::<f32>().unwrap());
+    }
 }
