@@ -23,7 +23,7 @@ pub(super) struct Window {
 impl Window {
     /// From the first to the last element of a window.
     pub(super) fn span(&self) -> usize {
-        self.dilation * (self.kernel - 1) + 1
+        self.dilation.saturating_mul(self.kernel - 1).saturating_add(1)
     }
     /// The number of windows that fit in an axis.
     pub(super) fn count(&self, op: &'static str, size: usize) -> Result<usize> {

@@ -147,7 +147,9 @@ impl Blocks {
         let n = sizes.len();
         let kernel = kernel.positive(op, "kernel", n)?;
         let (list, padding) = (how.windows(op, &kernel)?, how.sides(op, n)?);
-        let counts = (0..n).map(|i| list[i].count(op, sizes[i] + padding[i].0 + padding[i].1)).collect::<Result<Dims>>()?;
+        let padded: Dims = (0..n).map(|i| sizes[i].saturating_add(padding[i].0).saturating_add(padding[i].1)).collect();
+        checked_numel(op, &padded)?;
+        let counts = (0..n).map(|i| list[i].count(op, padded[i])).collect::<Result<Dims>>()?;
         Ok(Blocks { list, padding, counts })
     }
     fn kernel(&self) -> impl Iterator<Item = usize> + '_ {

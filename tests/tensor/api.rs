@@ -290,6 +290,9 @@ fn huge_arguments_are_no_panics() {
     let _ = Tensor::zeros([1, 1, 2, 2]).try_pixel_unshuffle(usize::MAX);
     let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(usize::MAX >> 1, Conv::new().padding(usize::MAX >> 2));
     let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(2, Conv::new().dilation(usize::MAX >> 1));
+    let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(3, Conv::new().dilation(usize::MAX));
+    let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(2, Conv::new().padding(usize::MAX));
+    let _ = Tensor::zeros([1, 4, 1]).try_fold2d([2, 2], 2, Conv::new().padding(usize::MAX));
     let _ = Tensor::zeros([1, 4, 1]).try_fold2d([usize::MAX >> 1, 1], 2, Conv::new());
     let _ = Tensor::zeros([1, 4, 1]).try_fold2d([2, 2], 2, Conv::new().stride(usize::MAX >> 1));
     let _ = Tensor::zeros([1, 1, 2, 2]).try_interpolate([1usize << 40, 1 << 20], Interpolate::Cubic, false);
