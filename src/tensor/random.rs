@@ -12,7 +12,7 @@ use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::exec::record;
 use crate::ir::{DeviceName, UOp};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Movement, checked_numel};
 use std::sync::Mutex;
 
 /// The seed, and the counter of the next element.
