@@ -19,10 +19,10 @@ fn same(x: &Tensor, y: &Tensor) {
     }
 }
 
-type Run = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned>;
+type Run<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned> + 'a;
 
 /// The loop written out.
-fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run) -> Scanned {
+fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run<'_>) -> Scanned {
     let (mut now, mut runs) = (carry.iter().map(|t| t.copy()).collect::<Vec<_>>(), Vec::new());
     for t in 0..xs[0].size(0) {
         let (after, kept) = body(&now, &xs.iter().map(|x| x.i(t)).collect::<Vec<_>>()).unwrap();
