@@ -81,8 +81,8 @@ fn a_file_goes_to_a_device_without_a_second_copy() {
         let (buffers, own) = (memory::peak_bytes() - buffers, PEAK.load(Ordering::Relaxed) - own);
         let expected = if device == "INTERP" { bytes.len() } else { 0 };
         assert_eq!(buffers, expected, "{device}: the one copy is the buffer itself, which is the host's or the device's");
-        // PoCL's device is the host, and the memory of WebGPU's queue is the library's own.
-        assert!(own < MIB || device == "WEBGPU", "{device}: {own} bytes of the host beside it");
+        // A file is read piece by piece, and a piece is 16 MiB. The memory of WebGPU's queue is the library's own.
+        assert!(own < 17 * MIB || device == "WEBGPU", "{device}: {own} bytes of the host beside it");
         assert!(there.to_vec::<u8>().unwrap() == bytes, "{device}");
     }
 }

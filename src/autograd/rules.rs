@@ -146,7 +146,7 @@ pub fn device_of(x: &UOp) -> Option<DeviceName> {
     })
 }
 
-/// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the gradient is NaN.
+/// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
 ///
 /// The maximum is taken of the very value that it is compared with. `u` itself may be stored from an earlier plan, and `x` computed again, rounded
 /// differently: then no element would equal `u`.
@@ -157,7 +157,8 @@ fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let is_best = x.equals(spread(&best, x.shape()));
     let one = is_best.select(1.0, &x.const_like(0i64));
     let count = one.reduced(Fold::Add, axes.iter().copied());
-    let others = best.binary(Op::Ne, &best).select(f64::NAN, &x.const_like(0i64));
+    let is_lost = best.binary(Op::Ne, &best).binary(Op::And, g.binary(Op::Ne, 0.0));
+    let others = is_lost.select(f64::NAN, &x.const_like(0i64));
     is_best.select(spread(&(g / &count), x.shape()), &spread(&others, x.shape()))
 }
 

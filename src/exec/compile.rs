@@ -108,9 +108,15 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => {
-            // What runs is what the list of optimisations makes of this kernel, and nothing else.
+            // What runs is what the list of optimisations makes of this kernel, and nothing else. The
+            // chooser may use tensor cores that round, which the default target lists on request.
             let chosen = f(&kernel, device.target());
-            let applied = kernel.apply_all(&chosen.opts, device.target())?;
+            let cores = device.target().clone().with_tensor_cores(true, true);
+            let applied = [device.target(), &cores].map(|t| kernel.apply_all(&chosen.opts, t));
+            let applied = match applied {
+                [Ok(k), _] if k.ast == chosen.ast => k,
+                [_, other] => other?,
+            };
             if applied.ast != chosen.ast {
                 let msg = "the chooser returned another kernel than its optimisations make of the one that it was given";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });

@@ -38,8 +38,8 @@ impl Kernel {
             return done(self.ast.clone(), false);
         }
         let together = matches!(opt.op, OptOp::Stage | OptOp::Tc | OptOp::Ahead | OptOp::Keep | OptOp::Group | OptOp::GroupTop);
-        if together && self.axes().iter().any(|r| r.range_kind() == AxisKind::Ordered) {
-            return refuse("the kernel has a loop that runs in order, and nothing is copied or shared inside it".into());
+        if together && (self.axes().iter().any(|r| r.range_kind() == AxisKind::Ordered) || self.writes_at_indices()) {
+            return refuse("the kernel updates memory in order, and nothing is copied or shared inside it".into());
         }
         if self.opts.iter().any(|o| o.op == OptOp::Keep) {
             return refuse("what is kept depends on all other optimisations, so nothing comes after it".into());

@@ -186,6 +186,12 @@ impl Kernel {
         Kernel { ast, opts: Vec::new(), locals: true }
     }
 
+    /// Whether the index of a store is computed from loaded values, as that of a scatter is.
+    pub(crate) fn writes_at_indices(&self) -> bool {
+        let loads = |s: &UOp| s.src()[0].src()[1].toposort().iter().any(|u| u.op() == Op::Load);
+        self.ast.src().iter().any(loads)
+    }
+
     /// The axes: those of outputs in loop order, then those of reduces, outer first; sorted by kind in the order of [`AxisKind::ALL`].
     pub fn axes(&self) -> Vec<UOp> {
         let mut axes: Vec<UOp> = Vec::new();

@@ -232,7 +232,8 @@ pub fn steps(
             _ => loops[&k.node.id()].clone(),
         },
     };
-    // What is where it should be already needs no kernel.
-    let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty());
+    // What is where it should be already needs no kernel, and neither do updates that all lie outside their table.
+    let never = UOp::truth(false);
+    let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty() || g.update.as_ref() == Some(&never));
     units.into_iter().filter(runs).flat_map(step).collect()
 }

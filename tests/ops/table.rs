@@ -22,6 +22,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("several devices: tests/shard", "shard shard_ shard_like devices shard_axis"),
     ("kernels of the user's: tests/compiler/custom_kernel.rs", "custom_kernel"),
     ("a graph with arguments: tests/tensor/callify.rs", "callify"),
+    ("a loop in the graph: tests/tensor/loops.rs", "scan"),
     ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
     ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
