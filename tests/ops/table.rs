@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "says something of the tensor and computes nothing",
-        "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop from_uop_unchecked schedule schedule_many",
+        "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop schedule schedule_many",
     ),
     ("every case here goes through it", "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param"),
     ("gradients as such: tests/autograd", "gradient gradient_with gradient_allow_unused set_grad call"),
