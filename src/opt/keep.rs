@@ -9,7 +9,7 @@
 
 use super::{extent, next_local, vector};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort_until};
+use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -82,7 +82,7 @@ fn position(ranges: &[UOp]) -> UOp {
 /// The first value that is worth it.
 fn find(ast: &UOp) -> Option<Kept> {
     let order = ast.toposort();
-    let mut present: Option<FxHashSet<u64>> = None;
+    let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) = (None, None);
     for reduce in order.iter().filter(|u| u.op() == Op::Reduce) {
         let ranges: Vec<UOp> = reduce.src()[1..].to_vec();
         // The nodes that are computed for each step, operands first.
@@ -94,11 +94,17 @@ fn find(ast: &UOp) -> Option<Kept> {
             continue;
         }
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
+        // A vector load computes its index for each lane, so an index cannot wait for a store.
+        let in_indices = in_indices.get_or_insert_with(|| {
+            let indices = order.iter().filter(|u| u.op() == Op::Load).flat_map(|u| &u.src()[0].src()[1..]);
+            toposort(indices).iter().map(UOp::id).collect()
+        });
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
         for nest in nests(&order, reduce).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
             let moved = moved(&steps, &ranges, &nest);
-            let same = |u: &UOp| moved.get(&u.id()).filter(|m| present.contains(&m.id()) && !inside.contains(&m.id()));
+            let is_again = |m: &UOp| present.contains(&m.id()) && !inside.contains(&m.id()) && !in_indices.contains(&m.id());
+            let same = |u: &UOp| moved.get(&u.id()).filter(|m| is_again(m));
             // The largest value that is computed again, and for all nests the same one.
             let candidates = steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
             let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
