@@ -161,9 +161,43 @@ fn archives_that_lie_are_refused() {
         (bytes.len() - 22, b"XX", "directory is not found"),
         (bytes.len() - 6, &[255, 255, 255, 127], "lies outside the file"),
         (bytes.len() - 12, &[9, 0], "outside the file"),
+        (bytes.len() - 12, &[1, 0], "declares 1 entries, and there are more"),
+        (bytes.len() - 12, &[0, 0], "declares 0 entries, and there are more"),
+        // The directory begins, as it says, where it ends.
+        (bytes.len() - 12, &[&[0; 6], &(bytes.len() as u32 - 22).to_le_bytes()[..]].concat(), "declares 0 entries"),
+        // The data of the first entry: its deflated blocks.
+        (35, &[255; 20], "cannot be inflated"),
     ] {
         let e = change(at, to);
         assert!(e.contains(why), "{e:?} does not say {why:?}");
     }
     assert!(npz_load_bytes(&bytes[..bytes.len() - 1]).is_err());
+}
+
+/// The 64-bit end record counts where there is one, and it hides no more than the short one.
+#[test]
+fn archives_with_64_bit_records_that_lie_are_refused() {
+    let bytes = std::fs::read(fixture("zip64.npz")).unwrap();
+    let find = |signature: &[u8]| bytes.windows(4).position(|w| w == signature).unwrap();
+    let (end, locator) = (find(b"PK\x06\x06"), find(b"PK\x06\x07"));
+    let change = |changes: &[(usize, u64)]| {
+        let mut b = bytes.clone();
+        changes.iter().for_each(|(at, to)| b[*at..at + 8].copy_from_slice(&to.to_le_bytes()));
+        npz_load_bytes(&b).map(|state| state.len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(change(&[]), Ok(2));
+    for (changes, why) in [
+        (&[(end + 32, 0)][..], "declares 0 entries"),
+        (&[(end + 32, 1)], "declares 1 entries"),
+        (&[(end + 32, 3)], "outside the file"),
+        (&[(end + 32, 0), (end + 48, end as u64)], "declares 0 entries"),
+        (&[(end + 48, u64::MAX)], "lies outside the file"),
+        (&[(end + 4, 43)], "directory is not found"),
+        (&[(end + 4, u64::MAX)], "directory is not found"),
+        (&[(locator + 8, 0)], "directory is not found"),
+        (&[(locator + 8, u64::MAX)], "directory is not found"),
+    ] {
+        let e = change(changes).unwrap_err();
+        assert!(e.contains(why), "{changes:?}: {e:?} does not say {why:?}");
+    }
 }

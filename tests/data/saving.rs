@@ -4,7 +4,7 @@ use crate::Folder;
 use picograd::Tensor;
 use picograd::nn::state::{StateDict, npy_load, npy_save, safe_load, safe_save};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A state of about 1 MB whose every element is `n`.
@@ -115,6 +115,16 @@ fn saves_that_cannot_be_say_why_and_links_are_followed() {
     assert!(npy_load(folder.file("real.npy")).is_ok());
 }
 
+/// A child that a failed assertion does not leave behind.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn the_next_save_removes_what_a_killed_one_left() {
     if let Some(path) = std::env::var_os("SAVE_UNTIL_KILLED_AGAIN") {
@@ -124,27 +134,48 @@ fn the_next_save_removes_what_a_killed_one_left() {
     }
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
-    let left = || folder.names().into_iter().filter(|n| n.ends_with(".tmp")).collect::<Vec<_>>();
-    for round in 0..200u64 {
-        let mut saver = child("saving::the_next_save_removes_what_a_killed_one_left", "SAVE_UNTIL_KILLED_AGAIN", &path).spawn().unwrap();
-        let start = Instant::now();
-        while left().is_empty() && start.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_micros(100 + round));
+    // With a content, so that its process holds the lock.
+    let written = |n: &String| n.ends_with(".tmp") && std::fs::metadata(folder.file(n)).is_ok_and(|m| m.len() > 0);
+    let left = || folder.names().into_iter().filter(written).collect::<Vec<_>>();
+    let whole = || {
+        let loaded = safe_load(&path).unwrap();
+        let all = [loaded.get("a"), loaded.get("b")].map(|t| t.unwrap().to_vec::<i32>().unwrap()).concat();
+        assert!(all.len() == 250_000 && all.iter().all(|v| *v == all[0]), "a mixture of two saves");
+        all[0]
+    };
+    let saver = child("saving::the_next_save_removes_what_a_killed_one_left", "SAVE_UNTIL_KILLED_AGAIN", &path).spawn().unwrap();
+    let mut saver = Killed(saver);
+    let pid = saver.0.id() as libc::pid_t;
+    let start = Instant::now();
+    loop {
+        while left().is_empty() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_micros(100));
         }
-        saver.kill().unwrap();
-        saver.wait().unwrap();
-        if !left().is_empty() {
+        let mut status = 0;
+        // SAFETY: the child is not waited for yet, so the number is its own; the status is written to a local.
+        unsafe {
+            libc::kill(pid, libc::SIGSTOP);
+            libc::waitpid(pid, &mut status, libc::WUNTRACED);
+        }
+        assert!(libc::WIFSTOPPED(status), "the child saves until it is killed");
+        if !left().is_empty() || start.elapsed() > Duration::from_secs(60) {
             break;
         }
+        // SAFETY: as above.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
     }
-    assert!(!left().is_empty(), "no kill came in the middle of a save");
-    // A file that was written to just now may be that of a process of another machine.
-    safe_save(&path, &state(0), &[]).unwrap();
-    assert!(!left().is_empty());
-    for name in left() {
-        let old = std::time::SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
-        std::fs::File::options().write(true).open(folder.file(&name)).unwrap().set_modified(old).unwrap();
+    let cut_off = left();
+    // A save that is stopped in the middle shows nothing of its content under the name, and keeps its file while its process lives.
+    if path.exists() {
+        assert!(whole() > 0);
     }
     safe_save(&path, &state(0), &[]).unwrap();
-    assert_eq!(left(), Vec::<String>::new());
+    let kept = left();
+    saver.0.kill().unwrap();
+    assert_eq!(saver.0.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert_eq!(cut_off.len(), 1, "the child was not stopped in the middle of a save");
+    assert_eq!(kept, cut_off, "the file of a process that lives stays");
+    assert_eq!((left(), whole()), (cut_off, 0), "a kill removes and moves nothing");
+    safe_save(&path, &state(-1), &[]).unwrap();
+    assert_eq!((folder.names(), whole()), (vec!["model.safetensors".to_string()], -1));
 }

@@ -190,9 +190,12 @@ fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
     for entry in entries {
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_string();
         let mut content = entry.content();
-        let array = parse(&format!("{at}: {}", entry.name), &mut content, entry.size as u64)?;
-        content.finish(at)?;
-        if state.insert(name, array).is_some() {
+        let array = parse(&format!("{at}: {}", entry.name), &mut content, entry.size as u64);
+        // An archive that lies about an entry is the cause of an array that cannot be read.
+        if matches!(array, Ok(_) | Err(Error::Format { .. })) {
+            content.finish(at)?;
+        }
+        if state.insert(name, array?).is_some() {
             return Err(Error::Format { at: at.to_string(), msg: format!("{} is there twice", entry.name) });
         }
     }

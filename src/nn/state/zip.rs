@@ -77,26 +77,26 @@ pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
     Ok(out)
 }
 
-/// How many entries there are, where the first is described, and where the last description ends.
+/// The number of entries, and the start and end of their descriptions.
 fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     // The end record is followed by a comment of at most 64 KiB.
     let first = bytes.len().checked_sub(22)?;
     let end = (first.saturating_sub(0xffff)..=first).rev().find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
     let mut f = Fields(&bytes[end + 10..]);
     let (count, _size, start) = (f.u16()?, f.u32()?, f.u32()?);
-    let short = Some((count.into(), start.into(), end));
-    if count != 0xffff && start != u32::MAX {
-        return short;
-    }
-    let locator = (end as u64).checked_sub(20).and_then(|at| from(bytes, at));
-    let Some(mut locator) = locator.filter(|l| l.0.starts_with(&END64_AT.to_le_bytes())) else { return short };
-    locator.take(8)?;
-    let end = locator.u64()?;
+    // Python writes a 64-bit record also where the numbers of the short one fit.
+    let locator = end.checked_sub(20).filter(|&at| bytes[at..].starts_with(&END64_AT.to_le_bytes()));
+    let Some(locator) = locator else { return Some((count.into(), start.into(), end)) };
+    let end = Fields(&bytes[locator + 8..]).u64()?;
     let mut f = from(bytes, end)?;
     if f.u32()? != END64 {
         return None;
     }
-    f.take(28)?;
+    // The record ends at its locator, so that no entry lies between the two.
+    if end.checked_add(12)?.checked_add(f.u64()?)? != locator as u64 {
+        return None;
+    }
+    f.take(20)?;
     let (count, _size, start) = (f.u64()?, f.u64()?, f.u64()?);
     Some((count, start, usize::try_from(end).ok()?))
 }
@@ -173,6 +173,9 @@ pub(super) struct Content<'e> {
 impl Read for Content<'_> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let most = out.len().min(self.entry.size - self.read);
+        if most == 0 {
+            return Ok(0);
+        }
         let n = self.from.read(&mut out[..most])?;
         self.crc.update(&out[..n]);
         self.read += n;
@@ -181,13 +184,17 @@ impl Read for Content<'_> {
 }
 
 impl Content<'_> {
-    /// Checks that all was read, that there is no more, and the checksum.
+    /// Reads the rest, then checks that the size and the checksum are as declared.
     pub(super) fn finish(mut self, at: &str) -> Result<()> {
         let Entry { name, size, crc, .. } = self.entry;
         let wrong = |msg: String| Err(Error::Format { at: at.to_string(), msg: format!("{name}: {msg}") });
-        let more = self.from.read(&mut [0]);
-        if self.read != *size || !matches!(more, Ok(0)) {
-            return wrong(format!("is not the {size} bytes that the archive declares"));
+        let rest = std::io::copy(&mut self, &mut std::io::sink());
+        match rest.and_then(|_| self.from.read(&mut [0])) {
+            Err(e) => return wrong(format!("cannot be inflated: {e}")),
+            Ok(more) if self.read != *size || more != 0 => {
+                return wrong(format!("is not the {size} bytes that the archive declares"));
+            }
+            Ok(_) => {}
         }
         if self.crc.sum() != *crc {
             return wrong("its checksum is wrong".into());
