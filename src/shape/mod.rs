@@ -70,7 +70,7 @@ pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
 }
 
 /// The greatest common divisor of two numbers that are not both zero, up to sign.
-fn gcd(mut a: i128, mut b: i128) -> i128 {
+pub(crate) fn gcd(mut a: i128, mut b: i128) -> i128 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

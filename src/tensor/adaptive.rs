@@ -7,7 +7,7 @@ use super::{Axes, Spatial, Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
+use crate::shape::{Dims, Movement, checked_numel, gcd};
 
 /// The windows of one axis: `places` is `[count, kernel]`, and `inside` says which of them are in their window.
 struct AxisWindows {
@@ -18,11 +18,20 @@ struct AxisWindows {
 }
 
 impl AxisWindows {
-    fn new(size: usize, count: usize) -> Result<AxisWindows> {
-        let edge = |i: usize| (i * size / count, ((i + 1) * size).div_ceil(count));
-        let kernel = (0..count).map(|i| edge(i).1 - edge(i).0).max().unwrap_or(0);
-        // Edges are quotients of products, which 32 bits need not hold.
-        let wide = i32::try_from((count + 1).saturating_mul(size)).is_err();
+    fn new(op: &'static str, size: usize, count: usize) -> Result<AxisWindows> {
+        // With a remainder an edge of a window lies within an element, or both edges do; those of all
+        // windows are the multiples of the greatest common divisor.
+        let rest = size % count;
+        let partial = match rest {
+            0 => 0,
+            _ if rest as i128 > gcd(rest as i128, count as i128) => 2,
+            _ => 1,
+        };
+        let kernel = size / count + partial;
+        // Edges are quotients of products, which 32 bits need not hold, and 64 have to.
+        let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
+        checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
+        let wide = i32::try_from(most).is_err();
         let i = iota(count).try_cast(if wide { DType::I64 } else { DType::I32 })?.moved(Movement::reshape([count, 1]))?;
         let places = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
@@ -85,7 +94,7 @@ impl Tensor {
             }
             let mut sum = self.as_wide_float();
             for (axis, &count) in (dims.len() - counts.len()..).zip(&counts) {
-                let windows = AxisWindows::new(dims[axis], count)?;
+                let windows = AxisWindows::new(OP, dims[axis], count)?;
                 let behind = dims.len() - axis - 1;
                 let read = windows.read(&sum, axis)?;
                 // A choice and not a product with a mask: what is outside a window may be infinite.
@@ -109,13 +118,13 @@ impl Tensor {
         pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(&self, sizes: impl Into<Spatial>) -> Tensor {
             const OP: &str = "adaptive_max_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
-            adaptive_windows(&self.materialized(), &counts)?.greatest(OP)
+            adaptive_windows(OP, &self.materialized(), &counts)?.greatest(OP)
         }
     }
 }
 
 /// All elements of adaptive windows, with what is outside a window at the least value.
-fn adaptive_windows(x: &Tensor, counts: &[usize]) -> Result<Seen> {
+fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Seen> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
@@ -123,7 +132,7 @@ fn adaptive_windows(x: &Tensor, counts: &[usize]) -> Result<Seen> {
     let mut places = iota(count).moved(Movement::reshape(dims[lead..].iter().copied()))?;
     // From the last axis back, so that those to come stay where they are.
     for i in (0..n).rev() {
-        let windows = AxisWindows::new(dims[lead + i], counts[i])?;
+        let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
         // Behind the axis are those done already, each of them two by now.
         let inside = AxisWindows::beside(&windows.inside, 2 * (n - 1 - i))?;
         values = inside.try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;

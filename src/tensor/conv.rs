@@ -4,7 +4,7 @@ use super::broadcast::broadcast_to;
 use super::index::every;
 use super::matmul::sum_of_products;
 use super::winograd::{fits, winograd};
-use super::{Sides, Spatial, Tensor, autocast, wrong_shape};
+use super::{Sides, Spatial, Tensor, autocast, named, wrong_shape};
 use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
@@ -40,10 +40,17 @@ pub(super) fn windows(op: &'static str, x: &Tensor, list: &[Window]) -> Result<T
     let mut t = x.clone();
     // From the last axis back, so that the places of those to come stay.
     for (i, w) in list.iter().enumerate().rev() {
-        t = axis_windows(op, &t, before + i, *w)?;
+        t = named(op, axis_windows(op, &t, before + i, *w))?;
     }
     let pairs = list.len();
     t.moved(Movement::permute((0..before).chain((0..pairs).map(|i| before + 2 * i)).chain((0..pairs).map(|i| before + 2 * i + 1))))
+}
+
+/// The error of windows whose places an index cannot hold.
+pub(super) fn beyond_count<T>(op: &'static str, w: Window, dims: &[usize]) -> Result<T> {
+    let Window { kernel, stride, dilation } = w;
+    let what = format!("windows of {kernel} with stride {stride} and dilation {dilation} over {dims:?}");
+    wrong_shape(op, format!("{what} have more elements than an index can count"))
 }
 
 /// The windows of one axis, which becomes two: `count` and `kernel`.
@@ -54,6 +61,8 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         x.no_variables(op, [axis])?;
     }
     let count = w.count(op, dims[axis])?;
+    // The distance to a second window says nothing where there is one, and may be beyond the axis.
+    let stride = if count == 1 { stride.min(dims[axis]) } else { stride };
     let with = |sizes: &[usize]| -> Dims { dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect() };
     if kernel == 1 {
         let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
@@ -67,13 +76,16 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
     // further on. Row k, column c is element k·dilation + c, for as long as that is inside; and all that are kept are.
     let needed = dilation * (kernel - 1) + (count - 1) * stride + 1;
     let size = needed.max((count * stride).saturating_sub(dilation));
-    let row = size + dilation;
-    let copies = (kernel * row).div_ceil(size);
+    let row = size.saturating_add(dilation);
+    let laid = kernel.checked_mul(row).and_then(|length| Some((length, length.div_ceil(size).checked_mul(size)?)));
+    let Some((length, laid)) = laid else {
+        return beyond_count(op, w, &dims);
+    };
     resized(x, axis, size)?
         .moved(Movement::Reshape(with(&[1, size])))?
-        .moved(Movement::Expand(with(&[copies, size])))?
-        .moved(Movement::Reshape(with(&[copies * size])))?
-        .slice_axis(axis, 0, kernel * row)?
+        .moved(Movement::Expand(with(&[laid / size, size])))?
+        .moved(Movement::Reshape(with(&[laid])))?
+        .slice_axis(axis, 0, length)?
         .moved(Movement::Reshape(with(&[kernel, row])))?
         .slice_axis(axis + 1, 0, count * stride)?
         .moved(Movement::Reshape(with(&[kernel, count, stride])))?
@@ -277,26 +289,31 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let padding = how.padding.resolve(OP, n)?;
     let mut t = x.clone();
     for i in 0..n {
-        let (axis, size, reach) = (i + 2, xs[i + 2], dilation[i] * (ws[i + 2] - 1));
+        let (axis, size) = (i + 2, xs[i + 2]);
+        let window = Window { kernel: ws[axis], stride: stride[i], dilation: dilation[i] };
         if extra[i] > 0 && extra[i] >= stride[i].max(dilation[i]) {
             return wrong_shape(
                 OP,
                 format!("output padding {} is not less than the stride {} or the dilation {}", extra[i], stride[i], dilation[i]),
             );
         }
+        let (reach, taken) = (window.span() - 1, padding[i].0.saturating_add(padding[i].1));
+        let (spaced, around) = (size.checked_mul(stride[i]), (reach, reach.saturating_add(extra[i])));
+        let Some(spaced) = spaced else {
+            return beyond_count(OP, window, &xs);
+        };
         // Zeros between the elements.
         let dims = t.dims();
         let with = |sizes: &[usize]| Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied());
         let apart = t
             .moved(with(&[size, 1]))?
-            .moved(Movement::pad((0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) })))?;
-        let apart = apart.moved(with(&[size * stride[i]]))?.slice_axis(axis, 0, (size - 1) * stride[i] + 1)?;
+            .moved(Movement::pad((0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) })));
+        let apart = named(OP, apart)?.moved(with(&[spaced]))?.slice_axis(axis, 0, (size - 1) * stride[i] + 1)?;
         // Zeros around, or less of what is there where the padding is more than the reach of the window.
-        let around = (reach, reach + extra[i]);
-        let all = apart.moved(Movement::pad((0..dims.len()).map(|a| if a == axis { around } else { (0, 0) })))?;
+        let all = named(OP, apart.moved(Movement::pad((0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }))))?;
         let length = all.dims()[axis];
         let (before, after) = padding[i];
-        if before + after + reach >= length {
+        if taken.saturating_add(reach) >= length {
             return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}", padding[i]));
         }
         t = all.slice_axis(axis, before, length - after)?;
@@ -308,7 +325,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let w = w.moved(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
     let w = w.moved(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
     let plain = Conv { stride: 1.into(), padding: 0.into(), ..how.clone() };
-    conv(&t, &w, &plain)
+    named(OP, conv(&t, &w, &plain))
 }
 
 fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
@@ -321,11 +338,9 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         );
     }
     let n = ws.len() - 2;
-    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != ws[1] * groups {
-        return wrong_shape(
-            OP,
-            format!("input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}", xs[1], ws[1] * groups),
-        );
+    let channels = ws[1].saturating_mul(groups);
+    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != channels {
+        return wrong_shape(OP, format!("input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {channels}", xs[1]));
     }
     if ws[2..].contains(&0) {
         return wrong_shape(OP, format!("weight {ws:?} has an empty window"));
@@ -334,7 +349,7 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let dilation = how.dilation.positive(OP, "dilation", n)?;
     let padding = how.padding.resolve(OP, n)?;
     let list: Vec<Window> = (0..n).map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] }).collect();
-    let padded = x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding)))?;
+    let padded = named(OP, x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding))))?;
     let wanted = match how.winograd {
         Some(on) => on,
         None => env::config()?.winograd,

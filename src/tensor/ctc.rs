@@ -11,11 +11,13 @@ use super::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::Movement;
+use crate::shape::{Movement, checked_numel};
 
 /// The logarithm of an impossible probability. A sum of a million of them is inside the range of an
 /// `f32`, and no sum of logarithms of probabilities that an `f32` holds comes near it.
 const IMPOSSIBLE: f64 = -1e30;
+/// Frames, at most: the graph has a few nodes for each.
+const MOST_FRAMES: usize = 1 << 16;
 
 /// Options of [`Tensor::ctc_loss`]. A [`Reduction`] stands for one with nothing else set.
 ///
@@ -199,7 +201,11 @@ impl Tensor {
                 _ => return wrong_shape(OP, format!("targets of shape {:?} for a batch of {batch}; they are [batch, labels] or [all labels]", targets.dims())),
             };
             let count = targets.dims()[1];
-            let states = 2 * count + 1;
+            if frames > MOST_FRAMES {
+                return wrong_shape(OP, format!("{frames} frames; each is part of the graph, and at most {MOST_FRAMES} are"));
+            }
+            let states = checked_numel(OP, &[count.saturating_mul(2).saturating_add(1)])?;
+            checked_numel(OP, &[frames, batch, states])?;
             let labels = labels.try_clamp(0, count as i64)?;
             // Blank, label, blank, label, …, blank.
             let blank = how.blank as i64;

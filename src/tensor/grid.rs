@@ -269,7 +269,7 @@ impl Tensor {
             // [… kernel, count …] of each axis side by side, each with its elements where they belong.
             x = x.moved(Movement::permute([0, 1].into_iter().chain((0..n).flat_map(|i| [2 + i, 2 + n + i]))))?;
             for i in 0..n {
-                x = spread(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0)?;
+                x = named(OP, spread(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0))?;
             }
             let kernels: Vec<usize> = (0..n).map(|i| 2 + 2 * i).collect();
             x.fold(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
@@ -342,13 +342,15 @@ fn spread(x: &Tensor, axis: usize, w: Window, size: usize, before: usize) -> Res
     let (kernel, count) = (dims[axis], dims[axis + 1]);
     let with = |sizes: &[usize]| Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 2..]).copied());
     let pad = |x: &Tensor, at: usize, by: usize| x.moved(Movement::pad((0..x.ndim()).map(|i| if i == at { (0, by) } else { (0, 0) })));
+    // Distances to a second window or element say nothing where there is one.
+    let (stride, dilation) = (if count == 1 { 1 } else { w.stride }, if kernel == 1 { 1 } else { w.dilation });
     // Zeros between the elements, and after them as many as all rows are moved, and one row more.
-    let length = count * w.stride;
-    let apart = pad(&x.moved(with(&[kernel, count, 1]))?, axis + 2, w.stride - 1)?.moved(with(&[kernel, length]))?;
-    let row = (length + w.dilation * (kernel - 1)).max(before + size) + w.dilation;
+    let length = count * stride;
+    let apart = pad(&x.moved(with(&[kernel, count, 1]))?, axis + 2, stride - 1)?.moved(with(&[kernel, length]))?;
+    let row = (length + dilation * (kernel - 1)).max(before + size) + dilation;
     let rows = pad(&apart, axis + 1, row - length)?;
     // Cut into rows that are shorter by the dilation, row k begins k·dilation earlier, in the zeros of the
     // row before, and so its elements come k·dilation later.
-    let flat = rows.moved(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - w.dilation))?;
-    flat.moved(with(&[kernel, row - w.dilation]))?.slice_axis(axis + 1, before, before + size)
+    let flat = rows.moved(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - dilation))?;
+    flat.moved(with(&[kernel, row - dilation]))?.slice_axis(axis + 1, before, before + size)
 }

@@ -9,7 +9,7 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 
 /// Steps of an iteration that is unrolled in the graph, at most. Five are usual.
-const MOST_STEPS: usize = 1000;
+pub(super) const MOST_STEPS: usize = 1000;
 
 /// Rows and columns, and the axes before them.
 pub(super) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {

@@ -1,11 +1,11 @@
 //! Pooling: one number from each window.
 
-use super::conv::{Window, windows};
+use super::conv::{Window, beyond_count, windows};
 use super::create::iota;
-use super::{Axes, Sides, Spatial, Tensor, keepdim, wrong_shape};
+use super::{Axes, Sides, Spatial, Tensor, keepdim, named, wrong_shape};
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::Movement;
+use crate::shape::{Movement, checked_numel};
 
 /// How pooling runs: `Pool::new().stride(2).padding(1)`.
 #[derive(Clone)]
@@ -133,14 +133,18 @@ fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Pl
     let mut overhang = vec![(0, 0); n];
     for (i, w) in list.iter().enumerate() {
         let (before, after) = padding[i];
-        let inside = before + dims[dims.len() - n + i];
-        let all = inside + after;
+        let inside = before.saturating_add(dims[dims.len() - n + i]);
+        let all = checked_numel(op, &[inside.saturating_add(after)])?;
         // What is left over after the last whole window, or what the first one lacks.
         let whole = if how.ceil && all > 0 && all < w.span() { 0 } else { w.count(op, all)? };
         let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
         // One window more for what is left over, if it starts on something that is there.
-        if how.ceil && covered < all && whole * w.stride < inside {
-            overhang[i].1 = whole * w.stride + w.span() - all;
+        let start = whole.saturating_mul(w.stride);
+        if how.ceil && covered < all && start < inside {
+            let Some(end) = start.checked_add(w.span()).filter(|&end| isize::try_from(end).is_ok()) else {
+                return beyond_count(op, *w, &dims);
+            };
+            overhang[i].1 = end - all;
         } else if whole == 0 {
             w.count(op, all)?;
         }
@@ -163,7 +167,7 @@ impl Seen {
     fn new(op: &'static str, x: &Tensor, plan: &Plan) -> Result<Seen> {
         let both: Vec<_> = plan.padding.iter().zip(&plan.overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
         let (dims, axes) = (x.dims(), plan.list.len());
-        let padded = x.try_pad_with(&both, x.literal(x.dtype().min_value()))?;
+        let padded = named(op, x.try_pad_with(&both, x.literal(x.dtype().min_value())))?;
         let lead = dims.len() - axes;
         let count = dims[lead..].iter().product();
         let places = iota(count).moved(Movement::reshape(dims[lead..].iter().copied()))?.try_pad_with(&both[lead..], count as i64)?;
@@ -261,21 +265,22 @@ impl Tensor {
             };
             let padding = how.padding.resolve(OP, 2)?;
             let (lead, plane) = dims.split_at(dims.len() - 2);
-            let covered = |i: usize| (plane[i].max(1) - 1) * stride[i] + kernel[i];
+            let covered = |i: usize| (plane[i].max(1) - 1).saturating_mul(stride[i]).saturating_add(kernel[i]);
             let size = match size {
                 Some(size) => size,
                 None => {
-                    let inside = |i: usize| covered(i).checked_sub(padding[i].0 + padding[i].1);
+                    let inside = |i: usize| covered(i).checked_sub(padding[i].0.saturating_add(padding[i].1));
                     match (inside(0), inside(1)) {
                         (Some(rows), Some(cols)) => [rows, cols],
                         _ => return wrong_shape(OP, format!("padding {padding:?} is more than what windows of {kernel:?} cover of {dims:?}")),
                     }
                 }
             };
+            checked_numel(OP, &lead.iter().copied().chain(size).collect::<Vec<_>>())?;
             let flat = |t: &Tensor, sizes: &[usize]| t.moved(Movement::reshape([lead.iter().product()].into_iter().chain(sizes.iter().copied())));
             let (values, places) = (flat(self, &[plane[0] * plane[1]])?, flat(indices, &[plane[0] * plane[1]])?);
             let empty = values.literal(0).try_expand([values.dims()[0], size[0] * size[1]])?;
-            let all = empty.try_scatter(1, &places, &values)?;
+            let all = named(OP, empty.try_scatter(1, &places, &values))?;
             all.moved(Movement::reshape(lead.iter().copied().chain(size)))
         }
 
@@ -295,7 +300,7 @@ impl Tensor {
             let sums = |t: &Tensor| windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from(&axes));
             let pad = |t: &Tensor, by: &[(usize, usize)]| t.moved(Movement::pad(by.iter().copied()));
             let x = self.as_wide_float();
-            let sum = sums(&pad(&pad(&x, &padding)?, &overhang)?)?;
+            let sum = sums(&named("avg_pool2d", pad(&x, &padding).and_then(|p| pad(&p, &overhang)))?)?;
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
             let mean = if none(&overhang) && (how.count_padding || none(&padding)) {
                 sum.try_div(list.iter().map(|w| w.kernel).product::<usize>() as f64)?

@@ -5,6 +5,7 @@
 //! the index names. Order statistics read the places of a stable sort, which puts NaN last.
 
 use super::broadcast::{Operand, broadcast_to};
+use super::linalg::MOST_STEPS;
 use super::{Axes, Tensor, keepdim, named, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -390,6 +391,9 @@ impl Tensor {
             let size = x.dims()[at];
             if n >= size {
                 return x.slice_axis(at, 0, if n == 0 { size } else { 0 });
+            }
+            if n > MOST_STEPS {
+                return wrong_shape(OP, format!("{n} differences of differences; each is part of the graph, and at most {MOST_STEPS} are"));
             }
             for left in (size - n..size).rev() {
                 let (a, b) = (x.slice_axis(at, 0, left)?, x.slice_axis(at, 1, left + 1)?);

@@ -66,7 +66,14 @@ fn dtypes() {
     says(x.try_bitwise_not(), "bitwise_not: takes integers or bools, and was given f32");
     says(Tensor::from(true).try_sub(true), "sub: takes numbers (bools differ with `^` or `ne`), and was given bool");
     says(Tensor::from(true).try_neg(), "neg: takes numbers, and was given bool; `!x` negates a bool");
-    says(x.try_bitcast(DType::I64), "bitcast: f32 has 32 bits and i64 has 64: only dtypes of one width share their bits");
+    says(
+        ramp(&[2, 3]).try_bitcast(DType::I64),
+        "bitcast: f32 to i64 takes 2 elements for each, and the last axis of [2, 3] does not divide by 2",
+    );
+    says(
+        Tensor::from(1.0f32).try_bitcast(DType::I64),
+        "bitcast: f32 to i64 changes the size of the last axis, and a tensor of shape [] has none; reshape it to [1]",
+    );
     says(Tensor::from(1u8).try_bitcast(DType::BOOL), "bitcast: u8 to bool: a bool has no bits of its own; cast it");
     says(x.try_cast(DType::INDEX), "cast: a tensor cannot hold index");
     says(x.to_vec::<i32>(), "to_vec: a tensor of f32 read as i32; cast it first: .cast(DType::I32)");

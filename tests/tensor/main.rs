@@ -14,6 +14,7 @@ mod elementwise;
 mod errors;
 mod functions;
 mod fuzz;
+mod fuzz_calls;
 mod gather;
 mod index;
 mod keccak;
