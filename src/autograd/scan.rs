@@ -34,7 +34,7 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
 
 /// The gradient of a running extreme: every element gets the gradients of the results that are it.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    let is_best = x.equals(u).or(&x.differs(x));
+    let is_best = x.equals(u).or(x.differs(x));
     let place = spread(&iota(x.shape(), axis(u)), x.shape());
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
 }
@@ -87,7 +87,7 @@ fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
     let square = Dims::from_slice(&[rows, n, n]);
     let across = |x: &UOp| spread(&x.moved(Movement::reshape([rows, 1, n])), &square);
     let (from, to) = (spread(&iota(&square, 1), &square), spread(&iota(&square, 2), &square));
-    let weights = from.lt(&to).select(&across(a), &a.const_like(1i64)).scanned(Fold::Mul, 2);
+    let weights = from.lt(&to).select(across(a), &a.const_like(1i64)).scanned(Fold::Mul, 2);
     let terms = times(&weights, &across(g));
     let sums = to.lt(&from).select(g.const_like(0i64), &terms).reduced(Fold::Add, [2]);
     let through = weights.narrowed(2, n - 1..n);

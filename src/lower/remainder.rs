@@ -30,8 +30,8 @@ impl Layout {
         let scaled = tiny.select(size * 2f64.powi(stored as i32), size);
         let bits = scaled.bitcast(self.bits);
         let exponent = &bits >> &self.constant(size, stored);
-        let fraction = bits.and(&self.constant(size, (1 << stored) - 1));
-        let significand = fraction.or(&self.constant(size, self.bias << stored)).bitcast(size.dtype().scalar());
+        let fraction = bits.and(self.constant(size, (1 << stored) - 1));
+        let significand = fraction.or(self.constant(size, self.bias << stored)).bitcast(size.dtype().scalar());
         // One more than the least that a subnormal can have, so that no exponent is negative.
         let exponent = tiny.select(&exponent, &(&exponent + &self.constant(size, stored)));
         (significand, exponent)
@@ -53,13 +53,13 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     };
     let top = 1i64 << if layout.digits == 24 { 31 } else { 63 };
     let size = |v: &UOp| {
-        v.bitcast(layout.bits).and(&layout.constant(x, !top & if layout.digits == 24 { 0xffff_ffff } else { -1 })).bitcast(x.dtype())
+        v.bitcast(layout.bits).and(layout.constant(x, !top & if layout.digits == 24 { 0xffff_ffff } else { -1 })).bitcast(x.dtype())
     };
     let (a, b) = (size(x), size(y));
     let ((m, e), (n, f)) = (layout.split(&a), layout.split(&b));
     // What is left of the quotient's digits; a number below the divisor is its own remainder.
     let below = a.lt(&b);
-    let mut left = below.select(&layout.constant(x, 0), &(&e - &f));
+    let mut left = below.select(layout.constant(x, 0), &(&e - &f));
     // Exponents go from 1 (the smallest number) to 2·bias + digits - 1.
     let most = 2 * layout.bias + layout.digits - 2;
     let step = layout.digits;
@@ -78,7 +78,7 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let least = layout.constant(x, layout.digits);
     let normal = f.lt(&least).not();
     let up = normal.select(&(&f - &stored), &layout.constant(x, 1));
-    let down = normal.select(&layout.constant(x, layout.bias), &(&f + &layout.constant(x, layout.bias - (layout.digits))));
+    let down = normal.select(layout.constant(x, layout.bias), &(&f + &layout.constant(x, layout.bias - (layout.digits))));
     let scaled = &r * layout.power(x, &down) * layout.power(x, &up);
     let rest = below.select(&a, &scaled);
     let negative = |v: &UOp| v.lt(0i64);
@@ -86,9 +86,9 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     // The other way from the divisor where the signs differ, and with the divisor's sign.
     let toward = rest.equals(&zero).not().and(negative(x).differs(negative(y)));
     let found = toward.select(&b - &rest, &rest);
-    let sign = y.bitcast(layout.bits).and(&layout.constant(x, top));
+    let sign = y.bitcast(layout.bits).and(layout.constant(x, top));
     let signed = found.bitcast(layout.bits).or(&sign).bitcast(x.dtype().scalar());
-    // `x - x` is zero for what is finite and NaN for the rest; so is `0/y` for what is not zero.
-    let wrong = (x - x + zero.binary(Op::Div, y)).equals(&zero).not();
+    // The difference of `x` and itself is zero for what is finite and NaN for the rest; so is `0/y` for what is not zero.
+    let wrong = (x + &-x + zero.binary(Op::Div, y)).equals(&zero).not();
     wrong.select(x.const_like(f64::NAN), &signed)
 }

@@ -71,7 +71,7 @@ fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     let along: Dims = (0..out.shape().len()).map(|a| if a == axis { n } else { 1 }).collect();
     let place = UOp::new(Op::Iota, DType::I32, Src::new(), Arg::Iota { len: n });
     let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(out.shape().clone()));
-    let inside = place.lt(sides.0 as i64).not().and(&place.lt((n - sides.1) as i64));
+    let inside = place.lt(sides.0 as i64).not().and(place.lt((n - sides.1) as i64));
     let neutral = UOp::new(Op::Const, x.dtype(), Src::new(), Arg::Const(identity));
     inside.select(&out, &neutral)
 }

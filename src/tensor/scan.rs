@@ -45,7 +45,7 @@ fn log_prefixes(x: &Tensor) -> Result<Tensor> {
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let at = resolve_axis(op, axis, &x.dims())?;
     x.no_variables(op, [at])?;
-    let wide = Device::named(&x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
+    let wide = Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
     let short = i32::try_from(x.dims()[at]).is_ok();
     let (values, places) = match x.dtype().bits() <= 32 && wide && short {
         true => by_keys(&x.detach(), at, fold)?,

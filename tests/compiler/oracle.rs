@@ -86,18 +86,6 @@ pub fn erf(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// The distribution function of the standard normal distribution in float64, precise far below zero too: the series of [`erf`] and the
-/// continued fraction of the complement.
-pub fn normal_cdf(x: f64) -> f64 {
-    let a = x.abs() * std::f64::consts::FRAC_1_SQRT_2;
-    if x.is_nan() || a < 2.0 {
-        return 0.5 + 0.5 * erf(x * std::f64::consts::FRAC_1_SQRT_2);
-    }
-    let fraction = (1..=200).rev().fold(a, |acc, k| a + 0.5 * k as f64 / acc);
-    let tail = 0.25 * std::f64::consts::FRAC_2_SQRT_PI * (-0.5 * x * x).exp() / fraction;
-    if x < 0.0 { tail } else { 1.0 - tail }
-}
-
 /// What `pow` gives over plain numbers.
 pub fn pow(x: f32, y: f32) -> f32 {
     math::pow(&Scalar::F32(x), &Scalar::F32(y)).as_f32()

@@ -22,7 +22,7 @@ fn values(dtype: DType) -> Vec<Const> {
             bits.push(e << digits | fraction);
         }
     }
-    let sign = 1u64 << dtype.bits() - 1;
+    let sign = 1u64 << (dtype.bits() - 1);
     bits.iter().enumerate().map(|(i, b)| Const::from_bits(if i % 3 == 1 { b | sign } else { *b }, dtype)).collect()
 }
 

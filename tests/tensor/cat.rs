@@ -92,7 +92,7 @@ fn views_and_consumers_of_a_cat() {
     // In place of what is read: the old content is still needed.
     let x = ramp(0, &[40]).realize().unwrap();
     let turned: Vec<Tensor> = (0..10).map(|i| x.i(36 - 4 * i..40 - 4 * i)).collect();
-    x.assign(&Tensor::cat(&turned, 0)).unwrap();
+    x.assign(Tensor::cat(&turned, 0)).unwrap();
     check(&x.i(0..8), &[8], &[36, 37, 38, 39, 32, 33, 34, 35]);
 }
 

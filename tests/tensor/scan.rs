@@ -166,7 +166,7 @@ fn long_axes_in_every_place() {
         let inner: usize = shape[axis + 1..].iter().product();
         let mut expected = x.clone();
         for i in 0..x.len() {
-            if i / inner % shape[axis] > 0 {
+            if !(i / inner).is_multiple_of(shape[axis]) {
                 expected[i] = expected[i].wrapping_add(expected[i - inner]);
             }
         }

@@ -242,7 +242,8 @@ impl Store {
         if self.folder.is_none() {
             return;
         }
-        let (mut objects, mut programs): (Vec<(Key, &[u8])>, Vec<(Key, Vec<u8>)>) = (Vec::new(), Vec::new());
+        let mut objects: Vec<(Key, &[u8])> = Vec::new();
+        let mut programs: Vec<(Key, Vec<u8>)> = Vec::new();
         for m in made {
             if let [(key, symbol)] = &m.kernels[..] {
                 programs.push((*key, program(symbol, 1, &m.object)));
