@@ -30,7 +30,7 @@ fn expected(x: f64, y: f64, dtype: DType) -> [f64; 2] {
     // The remainder of two numbers of a dtype is one of that dtype; Rust's own is exact.
     let rest = x % y;
     let floor = match rest {
-        r if r == 0.0 => 0f64.copysign(y),
+        0.0 => 0f64.copysign(y),
         r if r.is_nan() || (r < 0.0) == (y < 0.0) => r,
         r => Const::Float(if dtype == DType::F64 { r + y } else { (r as f32 + y as f32) as f64 }).cast(DType::F64, dtype).as_f64(dtype),
     };

@@ -164,7 +164,7 @@ impl Remote for GpuMemory {
         if (start, end) == (offset, offset + out.len()) {
             return self.read_words(offset, out);
         }
-        let mut words = crate::runtime::buffer::zeroed(end - start)?;
+        let mut words = crate::runtime::limits::zeroed(end - start)?;
         self.read_words(start, &mut words)?;
         out.copy_from_slice(&words[offset - start..][..out.len()]);
         Ok(())
