@@ -142,14 +142,14 @@ fn sizes_beyond_an_index() {
         "conv2d: input [1, 1, 3, 3] has 1 channels, and weight [1, 1, 2, 2] in 18446744073709551615 groups takes 18446744073709551615",
     );
     says(
-        image.try_conv_transpose2d(&weight, Conv::new().stride(usize::MAX)),
-        "conv_transpose2d: windows of 2 with stride 18446744073709551615 and dilation 1 over [1, 1, 3, 3] have more elements than an index can count",
+        image.try_conv_transpose2d(&weight, Conv::new().stride(isize::MAX as usize)),
+        "conv_transpose2d: windows of 2 with stride 9223372036854775807 and dilation 1 over [1, 1, 3, 3] have more elements than an index can count",
     );
     says(
         image.try_max_pool2d(2, Pool::new().padding(usize::MAX)),
         "max_pool2d: [18446744073709551615] has more elements than an index can count",
     );
     // A stride beyond the axis leaves one window.
-    let one = image.max_pool2d(2, Pool::new().stride(usize::MAX));
+    let one = image.max_pool2d(2, Pool::new().stride(isize::MAX as usize));
     assert_eq!(one.to_vec::<f32>().unwrap(), [4.0]);
 }
