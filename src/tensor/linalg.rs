@@ -6,7 +6,7 @@ use super::{Axes, Tensor, keepdim, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
+use crate::shape::{Dims, Movement, checked_numel};
 
 /// Steps of an iteration that is unrolled in the graph, at most. Five are usual.
 pub(super) const MOST_STEPS: usize = 1000;
@@ -80,6 +80,9 @@ fn columns(op: &'static str, x: &Tensor, of: &Tensor, n: usize) -> Result<Tensor
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let (lead, _, n) = matrix(op, a)?;
     let (rows, last) = (lead.len(), lead.len() + 1);
+    // Each column is read by a sum over all, for every row of both factors. Refused before the seats are laid out in memory.
+    let even = n.next_multiple_of(2);
+    checked_numel(op, &lead.iter().copied().chain([n + even, even, even]).collect::<Dims>())?;
     let by_norm = |x: &Tensor| x.square().fold(op, Fold::Add, &Axes::from(-2))?.try_argsort(-1, true);
     let pick = |x: &Tensor, order: &Tensor| {
         let shape: Dims = x.dims()[..last].iter().chain(order.dims().last()).copied().collect();

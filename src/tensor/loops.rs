@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const OP: &str = "scan";
+/// Runs of a loop that is written out, at most.
+const MOST_UNROLLED: usize = 1 << 16;
 
 /// No two arguments of bodies are one node. Other functions of the user's count from zero, and gradients further on.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(1 << 40);
@@ -133,6 +135,10 @@ fn unrolled(
     xs: &[&Tensor],
     mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
 ) -> Result<Scanned> {
+    if count > MOST_UNROLLED {
+        let why = "each is part of the graph here (several devices, sizes of variables or tensors without elements)";
+        return wrong_shape(op, format!("{count} runs; {why}, and at most {MOST_UNROLLED} are"));
+    }
     let mut now: Vec<Tensor> = carry.iter().map(|t| t.same()).collect();
     let mut runs: Vec<Vec<Tensor>> = Vec::new();
     for run in 0..count {

@@ -231,13 +231,14 @@ impl Tensor {
                     return wrong_shape("cat", format!("{dims:?} and {other:?} differ outside axis {axis}"));
                 }
             }
+            let total = tensors.iter().fold(0usize, |n, t| n.saturating_add(t.dims()[at]));
+            checked_numel("cat", &dims.iter().enumerate().map(|(i, &n)| if i == at { total } else { n }).collect::<Dims>())?;
             let dtype = promoted(&tensors.iter().map(Operand::from).collect::<Vec<_>>());
             let parts = tensors.iter().map(|t| t.try_cast(dtype)).collect::<Result<Vec<_>>>()?;
             if parts.iter().all(|t| t.uop().extents().is_empty()) {
                 return along(&parts, at);
             }
             // Beside an axis that ends at a variable each element is chosen from the operands.
-            let total: usize = tensors.iter().map(|t| t.dims()[at]).sum();
             let place = iota(total).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
             let mut joined: Option<Tensor> = None;
             let mut end = 0;

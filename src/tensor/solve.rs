@@ -8,7 +8,7 @@
 use super::broadcast::broadcast_dims;
 use super::create::iota;
 use super::linalg::{matrix, unit};
-use super::{Axes, Tensor, keepdim, wrong_shape};
+use super::{Axes, Tensor, keepdim, named, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -39,7 +39,8 @@ fn for_each(
     first: &[Tensor],
     body: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<Tensor>> {
-    if count == 0 {
+    // What has no element stays as it is.
+    if count == 0 || first.iter().all(|t| t.max_numel() == 0) {
         return Ok(first.to_vec());
     }
     let carry: Vec<&Tensor> = first.iter().collect();
@@ -119,7 +120,7 @@ fn solve(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Tensor::call(
         &[a, b],
         |x| {
-            let both = Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1)?;
+            let both = named(op, Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1))?;
             let (done, _) = eliminate(op, &both, n)?;
             let last = done.ndim() - 1;
             let width = done.dims()[last];

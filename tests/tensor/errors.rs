@@ -128,3 +128,28 @@ fn misuse_panics_where_it_was_written() {
     let sum = caught(|| drop(ramp(&[2]) + ramp(&[3])));
     assert_eq!(end(&sum), "add: shapes [2] and [3] do not broadcast: axis -1 has sizes 2 and 3 @ tests/tensor/errors.rs");
 }
+
+/// Sizes that an index cannot hold are refused by the method that would make them.
+#[test]
+fn sizes_beyond_an_index() {
+    let huge = Tensor::ones([1usize << 31, 1 << 31]);
+    says(Tensor::try_cat(&[huge.clone(), huge.clone()], 1), "cat: [2147483648, 4294967296] has more elements than an index can count");
+    says(huge.try_inverse(), "inverse: [2147483648, 4294967296] has more elements than an index can count");
+    let image = ramp(&[1, 1, 3, 3]);
+    let weight = ramp(&[1, 1, 2, 2]);
+    says(
+        image.try_conv2d(&weight, Conv::new().groups(usize::MAX)),
+        "conv2d: input [1, 1, 3, 3] has 1 channels, and weight [1, 1, 2, 2] in 18446744073709551615 groups takes 18446744073709551615",
+    );
+    says(
+        image.try_conv_transpose2d(&weight, Conv::new().stride(isize::MAX as usize)),
+        "conv_transpose2d: windows of 2 with stride 9223372036854775807 and dilation 1 over [1, 1, 3, 3] have more elements than an index can count",
+    );
+    says(
+        image.try_max_pool2d(2, Pool::new().padding(usize::MAX)),
+        "max_pool2d: [18446744073709551615] has more elements than an index can count",
+    );
+    // A stride beyond the axis leaves one window.
+    let one = image.max_pool2d(2, Pool::new().stride(isize::MAX as usize));
+    assert_eq!(one.to_vec::<f32>().unwrap(), [4.0]);
+}

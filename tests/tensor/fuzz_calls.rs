@@ -290,7 +290,7 @@ calls! {
         let sizes = [batch].into_iter().chain((0..n).map(|_| d.below(3))).chain([n]).collect::<Vec<_>>();
         x.try_grid_sample(&if d.below(4) == 0 { d.t() } else { Tensor::full(sizes, d.f()) }, how)
     };
-    try_unique: |d| d.small().try_unique(if d.coin() { Some(d.n()) } else { None });
+    try_unique: |d| d.small().try_unique(if d.below(8) > 0 { Some(d.n()) } else { None });
     try_bincount: |d| {
         let x = Tensor::full([d.below(4)], d.s() as i64).cast(d.dtype());
         x.try_bincount(if d.coin() { Some(&x) } else { None }, d.n())
@@ -362,7 +362,7 @@ calls! {
         if d.below(3) == 0 {
             return d.t().try_ctc_loss(&d.index(), &d.index(), &d.index(), how).map(drop);
         }
-        let frames = if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 61]) } else { d.below(4) };
+        let frames = if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 59]) } else { d.below(4) };
         let labels = if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 60, 1 << 61]) } else { d.below(4) };
         let lengths = [Tensor::full([2], d.s() as i64), Tensor::full([2], d.s() as i64)];
         Tensor::ones([frames, 2, 1 + d.below(3)]).try_ctc_loss(&Tensor::full([2, labels], d.s() as i64), &lengths[0], &lengths[1], how)
