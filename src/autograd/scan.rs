@@ -1,6 +1,8 @@
 //! Gradients of scans. All are made of suffix sums with weights,
 //!
-//!     s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …   along the last of two axes,
+//! ```text
+//! s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …   along the last of two axes,
+//! ```
 //!
 //! computed in blocks: O(n · BLOCK) work, no division (which would be wrong beside a zero), and right to every order.
 

@@ -408,10 +408,12 @@ fn make_bounds(u: &UOp) -> Bounds {
         }
         Op::IDiv | Op::CDiv => div_bounds(u.op() == Op::CDiv, of(0), of(1)).map_or(all, fit),
         Op::Mod => mod_bounds(of(0), of(1)).map_or(all, fit),
+        // Of what is not negative both remainders are the same.
+        Op::CMod if of(0).0 >= 0 && of(1).0 > 0 => mod_bounds(of(0), of(1)).map_or(all, fit),
         Op::CMod if of(1).0 > 0 => {
             // The sign is that of the dividend.
             let ((a, b), most) = (of(0), of(1).1 - 1);
-            (if a >= 0 { 0 } else { a.max(-most) }, if b <= 0 { 0 } else { b.min(most) })
+            (a.max(-most), if b <= 0 { 0 } else { b.min(most) })
         }
         Op::Max => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Min => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),

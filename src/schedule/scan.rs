@@ -2,7 +2,9 @@
 //!
 //! A long axis is cut into blocks of a size that depends on its length alone, so that results are the same for any number of threads:
 //!
-//!     scan(x)  =  fold(carry, scan(x cut into blocks)),   carry = scan of the blocks' totals, one block later
+//! ```text
+//! scan(x)  =  fold(carry, scan(x cut into blocks)),   carry = scan of the blocks' totals, one block later
+//! ```
 //!
 //! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in turn. A sum of n floats is then made of
 //! at most `BLOCK` additions for each level.

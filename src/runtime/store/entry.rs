@@ -85,8 +85,23 @@ fn set_aside(folder: &Folder, key: Key) {
     }
 }
 
-/// Writes an entry: into a new file, which then takes its name.
+/// Writes an entry. A process that lists the folder between the creation of the new file and its lock takes the file for one that was left, and
+/// removes it; then the entry is written again.
 pub(super) fn write(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
+    const TRIES: usize = 8;
+    let is_lost = |done: &io::Result<()>| matches!(done, Err(e) if e.kind() == io::ErrorKind::NotFound);
+    let mut done = write_once(folder, entry, now);
+    for _ in 1..TRIES {
+        if !is_lost(&done) {
+            break;
+        }
+        done = write_once(folder, entry, now);
+    }
+    done
+}
+
+/// Writes an entry into a new file, which then takes its name.
+fn write_once(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
     let (new, name) = (c_name(&new_name())?, c_name(&entry.key.to_string())?);
     let mut file = folder.create(&new)?;
     // The lock ends with the process: what it left unfinished is known by it.
