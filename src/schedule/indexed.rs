@@ -39,7 +39,9 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     let counter = seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
     let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
     let choice = here.select(seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
-    choice.reduced(Fold::Add, [axis + 1]).moved(Movement::Reshape(index.shape().clone()))
+    // One place needs no sum, which would lose the sign of a zero.
+    let sum = if n == 1 { choice } else { choice.reduced(Fold::Add, [axis + 1]) };
+    sum.moved(Movement::Reshape(index.shape().clone()))
 }
 
 /// A scatter that rounds, in f32, and rounded once at the end. What only chooses needs no more digits.

@@ -549,7 +549,9 @@ impl Tally {
         }
         for u in toposort(&case.outputs) {
             self.nodes += 1;
-            let dtype = u.src().last().map_or(u.dtype(), |s| s.dtype());
+            // That of what is read, not of the indices.
+            let read = if u.op() == Op::Gather { u.src().first() } else { u.src().last() };
+            let dtype = read.map_or(u.dtype(), |s| s.dtype());
             *self.covered.entry((u.op(), dtype)).or_default() += 1;
         }
     }

@@ -12,8 +12,8 @@ impl Builder {
         for _ in 0..6 {
             let made = match self.rng.below(36) {
                 0..=3 => self.grow_unary(),
-                4..=10 => self.grow_binary(),
-                11..=12 => self.grow_select(),
+                4..=11 => self.grow_binary(),
+                12 => self.grow_select(),
                 13..=14 => self.grow_cast(),
                 15..=19 => self.grow_movement(),
                 20..=22 => self.grow_reduce(),
@@ -79,7 +79,10 @@ impl Builder {
                 Op::Max,
                 Op::Min,
                 Op::Pow,
+                Op::Pow,
                 Op::Shl,
+                Op::Shl,
+                Op::Shr,
                 Op::Shr,
                 Op::And,
                 Op::Or,
