@@ -6,7 +6,7 @@
 use super::linearize::fold_of;
 use super::specials::thread_order;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
 use crate::opt::{extent, next_local};
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -189,7 +189,7 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                     value = put.fold(u, &value, after, place(&others), &ranges);
                     next_local += 1;
                 }
-                value
+                within_bounds(u, value)
             }
             Op::Load if written.contains(&&u.src()[0].src()[0]) => {
                 let mut src = src.clone();
@@ -212,4 +212,15 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
     }
     let numbered = if shuffled { by_number.iter().map(UOp::range_id).collect() } else { numbered };
     (simplify(&done[&ast.id()]), numbered)
+}
+
+/// The value of a reduce of integers, with the bounds that are known of it: those of what is read from shared memory are those of its dtype, and an
+/// index that is computed from it would be inside its buffer by no proof.
+fn within_bounds(reduce: &UOp, value: UOp) -> UOp {
+    if !reduce.dtype().is_int() || reduce.dtype().lanes > 1 {
+        return value;
+    }
+    let (lo, hi) = dtype_bounds(reduce.dtype());
+    let value = if reduce.vmin() > lo { value.binary(Op::Max, reduce.vmin() as i64) } else { value };
+    if reduce.vmax() < hi { value.binary(Op::Min, reduce.vmax() as i64) } else { value }
 }
