@@ -193,7 +193,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }
-            // What an update reads it reads anew in each iteration, also where the place is always the same.
+            // The load of an update is not loop-invariant, even where its index is: it stays inside the ordered loop.
             Op::Load => {
                 for r in updates.iter().filter(|s| s.src()[0].src()[0] == u.src()[0].src()[0]).flat_map(|s| closed(s)) {
                     b = loops.deeper(b, loops.place[&r.range_id()]);

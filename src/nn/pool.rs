@@ -117,7 +117,7 @@ macro_rules! adaptive_pools {
         }
 
         impl $name {
-            /// So many windows along every axis, or along each.
+            /// The number of windows: one number for all axes, or one for each.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]

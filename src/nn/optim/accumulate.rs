@@ -27,7 +27,7 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// So many batches for a step; 0 is an error.
+    /// Batches that are accumulated for one step; 0 is an error.
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;

@@ -202,7 +202,7 @@ fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
     Ok(state)
 }
 
-/// Reads an array of a file of so many bytes straight into the memory of its tensor.
+/// Reads an array from a file of the given length directly into the memory of its tensor.
 fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
     let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("not a readable npy file: {msg}") };
     let (text, left) = split(from, size).map_err(wrong)?;
