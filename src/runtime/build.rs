@@ -113,8 +113,8 @@ pub(super) fn build<M: Maker>(maker: &M, programs: &[&Program], purpose: Purpose
 
 /// The same of one text that is there already, in which the kernel has this name: a user's, or a second version of a kernel.
 pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Result<Built<M::Code>> {
-    // A text has as many kernels as it has functions.
-    let (store, key) = (store::global(), maker.key(&format!("{name}\n{text}")));
+    // A text has as many kernels as it has functions. Objects from before texts were verified have other keys.
+    let (store, key) = (store::global(), maker.key(&format!("verified\n{name}\n{text}")));
     let found = store.programs(&[key]).pop().flatten();
     let symbol = name.to_string();
     if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {
