@@ -313,7 +313,8 @@ impl Builder {
         let value = self.any();
         let value = self.conform(&value, &shape)?;
         let value = self.cast(&value, x.dtype())?;
-        let combine = self.rng.pick(&Combine::ALL);
+        // The places repeat, which `SetDistinct` does not allow.
+        let combine = Some(self.rng.pick(&Combine::ALL)).filter(|c| *c != Combine::SetDistinct).unwrap_or(Combine::Set);
         let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special { self.tame(&value, 1.0)? } else { value };
         self.evaluate(x.uop.scattered(&places.uop, &value.uop, combine, axis), &[&x, &places, &value])
     }
