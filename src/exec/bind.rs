@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
 use crate::lower::Program;
-use crate::runtime::device::sees_host;
+use crate::runtime::device::{is_null, sees_host};
 use crate::runtime::{Buffer, Memory, Place};
 use crate::schedule::Values;
 use std::sync::Arc;
@@ -90,6 +90,10 @@ impl Needs {
         // Devices of the host see each other's memory.
         if name != device && !(sees_host(name) && sees_host(device)) {
             return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
+        }
+        // NULL has no memory, which only its own kernels do not look at.
+        if matches!(buffer.place().memory, Memory::Null) && !is_null(device) {
+            return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}, which has no memory")));
         }
         let has = buffer.bytes().saturating_sub(offset);
         if has < self.bytes {
@@ -183,6 +187,12 @@ mod tests {
         says(needs(32, false).check(0, &here, &x, 1), "has 31 bytes");
         says(needs(1, false).check(0, &here, &x, usize::MAX), "has 0 bytes");
         says(needs(8, false).check(0, &DeviceName::new("CUDA"), &x, 0), "was given");
+        let null = Buffer::new(&DeviceName::new("NULL"), DType::F32, 8).unwrap();
+        for device in ["CPU", "CPU:CLANG", "INTERP"] {
+            says(needs(32, true).check(0, &DeviceName::new(device), &null, 0), "has no memory");
+        }
+        needs(32, true).check(0, &DeviceName::new("NULL"), &null, 0).unwrap();
+        needs(32, true).check(0, &DeviceName::new("NULL"), &x, 0).unwrap();
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
         needs(32, false).check(0, &here, &lent, 0).unwrap();
         says(needs(32, true).check(0, &here, &lent, 0), "lent for reading");

@@ -2,7 +2,7 @@
 
 use super::beam::{self, Beam, Tuned};
 use super::bind::{Proof, bind, bind_copy};
-use super::compile::{Compiled, compile_together, compiled, compiled_with};
+use super::compile::{Compiled, compile_together, compiled_with, planned};
 use super::counters::{Counters, count, count_plan};
 use super::record;
 use crate::dtype::DType;
@@ -104,7 +104,7 @@ impl ScheduleItem {
     pub fn lower(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
         let compiled = match self {
-            ScheduleItem::Kernel { ast, device, .. } => Some(compiled(ast, &Device::named(device)?)?),
+            ScheduleItem::Kernel { ast, device, .. } => Some(planned(ast, &Device::named(device)?)?),
             ScheduleItem::Copy { .. } => None,
         };
         Ok(ExecItem { item: self.clone(), compiled })
@@ -461,9 +461,11 @@ fn value_buffer(
     if let Some((.., buffer)) = written.iter().find(|w| w.0 == *device && w.1 == names) {
         return Ok(Some(buffer.clone()));
     }
-    let value = |name: &Arc<str>| values.get(name).map(|v| (v as i32).to_le_bytes());
+    let value = |name: &Arc<str>| values.get(name).and_then(|v| i32::try_from(v).ok()).map(i32::to_le_bytes);
     let bytes: Option<Vec<[u8; 4]>> = names.iter().map(value).collect();
-    let Some(bytes) = bytes else { return Err(Error::Device(format!("a kernel has variables without values among {names:?}"))) };
+    let Some(bytes) = bytes else {
+        return Err(Error::Device(format!("a kernel has variables without a value of 32 bits among {names:?}")));
+    };
     let buffer = Buffer::from_bytes(device, DType::I32, &bytes.concat())?;
     let buffer = BufferArg { buffer, dtype: DType::I32, len: names.len(), role: Role::Values };
     written.push((device.clone(), names, buffer.clone()));

@@ -312,8 +312,9 @@ impl Slice {
         if let Some(Some(extent)) = extents.get(*axis) {
             return wrong(format!("axis {axis} of {shape:?} has the size {extent} already, which is not cut again"));
         }
+        start.check("slice").and(len.check("slice"))?;
         let within = |b: &Bound| format!("{b}, which is within {}..={}", b.min(), b.max());
-        if start.min() < 0 || len.min() < 1 || start.max().saturating_add(len.max()) > size as i64 {
+        if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
             let all = format!("axis {axis} of {shape:?} from {} on, and of length {}", within(start), within(len));
             return wrong(format!("{all}; a part has an element and stays within 0..{size} for all values"));
         }
