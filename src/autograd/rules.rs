@@ -59,7 +59,7 @@ rules! {
         d_max:         Max(x, y)                           => to([wins(x, y, Op::Max, g), wins(y, x, Op::Max, g)]);
         d_min:         Min(x, y)                           => to([wins(x, y, Op::Min, g), wins(y, x, Op::Min, g)]);
         d_pow:         Pow(x, y)                           => to([by_base(x, y, g), by_exponent(u, x, y, g)]);
-        d_where:       Where(c, x, y)                      => { let c = chosen(c, x, y); to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]) };
+        d_where:       Where(c, x, y)                      => { let c = c.materialized(); to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]) };
         d_fma:         Fma(x, y, _)                        => to([&*g * y, &*g * x, g.clone()]);
     }
 }
@@ -167,11 +167,6 @@ fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     let (x, y) = (x.materialized(), y.materialized());
     let loses = if op == Op::Max { x.lt(&y) } else { y.lt(&x) };
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
-}
-
-/// The condition of a choice. Between two values that both have gradients it is materialized, so that the kernels of both take the same side.
-fn chosen(c: &UOp, x: &UOp, y: &UOp) -> UOp {
-    if x.requires_grad() && y.requires_grad() { c.materialized() } else { c.clone() }
 }
 
 /// The greatest whole number that is not above.
