@@ -94,7 +94,7 @@ impl Program {
                     6 => product.minimum(y.t().matmul(&y) / (n as f64)),
                     _ => {
                         let places =
-                            (Tensor::arange(0, (n * n) as i64, 1) * 7 / 3).modulo(n as i64).reshape([n, n]).to(x.device().as_str());
+                            (Tensor::arange(0, (n * n) as i64, 1) * 7).idiv(3).modulo(n as i64).reshape([n, n]).to(x.device().as_str());
                         Tensor::full([n, n], -100f32)
                             .to(x.device().as_str())
                             .scatter_reduce(1, &places, &product, Scatter::Amax, true)
