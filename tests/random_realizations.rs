@@ -23,6 +23,8 @@ struct Program {
     /// Tensors that are no parameter, and are written in place.
     data: Vec<Tensor>,
     pool: Vec<Tensor>,
+    /// Extremes over products, all of which are in the loss.
+    tops: Vec<Tensor>,
 }
 
 impl Program {
@@ -42,7 +44,7 @@ impl Program {
         let data: Vec<Tensor> = vec![input(n)];
         let pool = params.iter().map(|p| p * 1.0).chain(data.iter().map(|d| d + 0.0)).collect();
         let realize = realizes.then(|| Rng::new(seed ^ 0x5eed));
-        Program { rng, realize, params, data, pool }
+        Program { rng, realize, params, data, pool, tops: Vec::new() }
     }
 
     fn any(&mut self) -> Tensor {
@@ -110,6 +112,7 @@ impl Program {
                     Tensor::realize_many(&[&top, &sibling]).unwrap();
                 }
                 self.pool.push(sibling.tanh());
+                self.tops.push(top.copy());
                 top
             }
         };
@@ -154,7 +157,7 @@ impl Program {
     /// The sum of a random handful, with weights.
     fn loss(&mut self) -> Tensor {
         let parts = (0..2).map(|_| self.any()).collect::<Vec<_>>();
-        let weighed = parts.iter().enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
+        let weighed = parts.iter().chain(&self.tops).enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
         let every: Tensor = self.params.iter().map(|p| (p * 0.0).sum(..)).reduce(|a, b| a + b).unwrap();
         weighed.reduce(|a, b| a + b).unwrap() + every
     }

@@ -395,7 +395,8 @@ impl GroupNorm {
 /// Each sample normalised over groups of its channels and all places.
 fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
     let shape = x.max_shape();
-    let inside: usize = shape[1..].iter().product::<usize>() / groups;
+    // Without a channel there is nothing to divide among groups.
+    let Some(inside) = shape[1..].iter().product::<usize>().checked_div(groups) else { return Ok(x.clone()) };
     x.try_reshape([shape[0], groups, inside])?.try_layernorm(-1, eps)?.try_reshape(shape)
 }
 

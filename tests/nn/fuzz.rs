@@ -38,7 +38,13 @@ impl Draw {
     /// An input: of small sizes, or as large as can be counted, of any rank, with numbers that are not finite.
     fn x(&mut self) -> Tensor {
         let shape: Vec<usize> = match self.0.below(10) {
-            0 => self.0.pick(&[vec![1usize << 62], vec![1 << 20, 1 << 20], vec![2, 2, 1 << 40], vec![0, 1 << 62], vec![1, 2, 1 << 30, 1 << 30]]),
+            0 => self.0.pick(&[
+                vec![1usize << 62],
+                vec![1 << 20, 1 << 20],
+                vec![2, 2, 1 << 40],
+                vec![0, 1 << 62],
+                vec![1, 2, 1 << 30, 1 << 30],
+            ]),
             _ => (0..self.0.below(6)).map(|_| self.0.pick(&[0, 1, 2, 2, 2, 3, 4, 4, 6])).collect(),
         };
         let value = if self.0.once_in(4) { self.f() } else { 1.0 };
@@ -134,7 +140,9 @@ fn train<R: Rule + 'static>(d: &mut Draw, rule: impl FnOnce(&mut Draw) -> R) -> 
     let params: Vec<Tensor> = (0..d.0.below(3))
         .map(|_| {
             let shape: Vec<usize> = (0..d.0.below(4)).map(|_| d.0.below(4)).collect();
-            Tensor::full(shape, d.0.pick(&[1.0, 0.0, f64::NAN, 3e38])).cast(d.0.pick(&[DType::F32, DType::F32, DType::F16, DType::F64])).as_param()
+            Tensor::full(shape, d.0.pick(&[1.0, 0.0, f64::NAN, 3e38]))
+                .cast(d.0.pick(&[DType::F32, DType::F32, DType::F16, DType::F64]))
+                .as_param()
         })
         .collect();
     let Ok(rule) = catch_unwind(AssertUnwindSafe(|| rule(d))) else { return Ok(()) };
@@ -263,7 +271,9 @@ fn calls() -> Vec<(&'static str, Call)> {
             compute(&cell.try_forward(&x, d.coin().then_some((&h, &c)))?.0)
         }),
         ("LSTM", |d| {
-            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| nn::LSTM::new(d.n(), d.n()).num_layers(1 + d.0.below(2)))) else { return Ok(()) };
+            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| nn::LSTM::new(d.n(), d.n()).num_layers(1 + d.0.below(2)))) else {
+                return Ok(());
+            };
             let (x, h, c) = (d.x(), d.x(), d.x());
             compute(&layer.try_run(&x, d.coin().then_some((&h, &c)))?.0)
         }),
@@ -295,7 +305,8 @@ fn calls() -> Vec<(&'static str, Call)> {
             let p = Tensor::ones([2]).as_param();
             let mut optimizer = Optimizer::new([p.clone()], SGD::new(0.1))?;
             let steps = d.n() as u64;
-            let mut scaler = GradScaler::new().init_scale(d.f()).growth_factor(d.f()).backoff_factor(d.f()).growth_interval(steps).enabled(d.coin());
+            let mut scaler =
+                GradScaler::new().init_scale(d.f()).growth_factor(d.f()).backoff_factor(d.f()).growth_interval(steps).enabled(d.coin());
             scaler.scale(&p.square().sum(..))?.try_backward()?;
             if d.coin() {
                 scaler.unscale_(&optimizer)?;
@@ -312,10 +323,22 @@ fn calls() -> Vec<(&'static str, Call)> {
             all.backward(&Tensor::ones([1]), &optimizer).map(drop)
         }),
         ("schedules", |d| match d.0.below(5) {
-            0 => { let s = catch_unwind(AssertUnwindSafe(|| Step::new(d.n(), d.f()))); s.map_or(Ok(()), |s| scheduled(d, s)) }
-            1 => { let s = catch_unwind(AssertUnwindSafe(|| MultiStep::new(d.spatial(), d.f()))); s.map_or(Ok(()), |s| scheduled(d, s)) }
-            2 => { let s = catch_unwind(AssertUnwindSafe(|| Ramp::new(d.f(), d.f(), d.n()))); s.map_or(Ok(()), |s| scheduled(d, s)) }
-            3 => { let s = catch_unwind(AssertUnwindSafe(|| Cosine::new(d.n()).min_lr(d.f()))); s.map_or(Ok(()), |s| scheduled(d, s)) }
+            0 => {
+                let s = catch_unwind(AssertUnwindSafe(|| Step::new(d.n(), d.f())));
+                s.map_or(Ok(()), |s| scheduled(d, s))
+            }
+            1 => {
+                let s = catch_unwind(AssertUnwindSafe(|| MultiStep::new(d.spatial(), d.f())));
+                s.map_or(Ok(()), |s| scheduled(d, s))
+            }
+            2 => {
+                let s = catch_unwind(AssertUnwindSafe(|| Ramp::new(d.f(), d.f(), d.n())));
+                s.map_or(Ok(()), |s| scheduled(d, s))
+            }
+            3 => {
+                let s = catch_unwind(AssertUnwindSafe(|| Cosine::new(d.n()).min_lr(d.f())));
+                s.map_or(Ok(()), |s| scheduled(d, s))
+            }
             _ => {
                 let s = catch_unwind(AssertUnwindSafe(|| OneCycle::new(d.n()).rise(d.f()).start_div(d.f()).end_div(d.f())));
                 s.map_or(Ok(()), |s| scheduled(d, s))
@@ -324,7 +347,9 @@ fn calls() -> Vec<(&'static str, Call)> {
         ("Plateau", |d| {
             let p = Tensor::ones([2]).as_param();
             let mut optimizer = Optimizer::new([p], SGD::new(0.1))?;
-            let made = catch_unwind(AssertUnwindSafe(|| Plateau::new().factor(d.f()).patience(d.n()).threshold(d.f()).cooldown(d.n()).min_lr(d.f())));
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                Plateau::new().factor(d.f()).patience(d.n()).threshold(d.f()).cooldown(d.n()).min_lr(d.f())
+            }));
             let Ok(mut plateau) = made else { return Ok(()) };
             plateau.step(&mut optimizer, d.f())?;
             plateau.step(&mut optimizer, d.f())
@@ -349,7 +374,6 @@ fn no_layer_or_optimizer_panics() {
     let (mut good, mut bad, mut wrong) = (0, 0, Vec::new());
     for (i, (name, call)) in calls.iter().enumerate() {
         for n in 0..times {
-            if std::env::var_os("TRACE_FUZZ").is_some() { eprintln!("{name} {n}"); }
             let mut draw = Draw(Rng::new(seed.wrapping_mul(0x9E37_79B9) ^ (i as u64 * 1_000_003 + n)));
             match catch_unwind(AssertUnwindSafe(|| call(&mut draw))) {
                 Ok(Ok(())) => good += 1,
