@@ -22,8 +22,13 @@ use crate::ir::Fold;
 use crate::runtime::Device;
 use crate::shape::Movement;
 
-/// The longest row that is sorted by comparing each key with all others.
-const COUNTED: usize = 128;
+/// The longest row that is sorted by comparing each key with all others: about where radix sort, which
+/// fills a table of 256 entries for each digit, takes as long.
+const COUNTED: usize = 256;
+
+/// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix sort,
+/// at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many keys.
+const SPARED: [usize; 2] = [1 << 12, 1 << 19];
 
 /// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the first.
 struct Keys {
@@ -59,6 +64,10 @@ impl Limits {
         };
         let (least, greatest) = if descending { (!limits.1, !limits.0) } else { limits };
         Limits { least, greatest, unused }
+    }
+    /// Those of indices below a number.
+    fn below(n: usize) -> Limits {
+        Limits { least: 0, greatest: n as i64 - 1, unused: 0 }
     }
     /// Bits of the difference of a key and the least one, without those that do not matter.
     fn bits(&self) -> usize {
@@ -111,11 +120,22 @@ impl Keys {
         if n <= COUNTED {
             return self.by_ranks(k);
         }
-        match block(n, k) {
+        match self.block(k) {
             Some(size) => self.by_blocks(k, size),
             None if self.radix && i32::try_from(n).is_ok() => self.by_digits()?.slice_axis(1, 0, k),
             None => bitonic::first(&self.keys, k),
         }
+    }
+
+    /// The elements at the first indices in order. Gradients go back to them: an indexed sum, which runs
+    /// in order along a row. A device of many threads reads the gradient of a permutation instead.
+    fn values(&self, x: &Tensor, places: &Tensor) -> Result<Tensor> {
+        let (op, n) = (self.op, x.dims()[1]);
+        if self.radix || n <= COUNTED || places.dims()[1] < n || !x.requires_grad() || !x.uop().extents().is_empty() {
+            return read_at(op, x, places, 1);
+        }
+        let inverse = Keys { keys: places.clone(), limits: Limits::below(n), ..*self }.first(n)?.contiguous();
+        Tensor::call(&[x], |x| read_at(op, &x[0], places, 1), move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]))
     }
 
     /// All indices in order, by radix sort.
@@ -150,6 +170,17 @@ impl Keys {
         here.try_where_(&index, index.literal(0))?.fold(self.op, Fold::Add, &1.into())
     }
 
+    /// The size of blocks that leaves the fewest keys to sort, of which there are as many blocks as
+    /// candidates in the first `k`. None where there is little to gain.
+    fn block(&self, k: usize) -> Option<usize> {
+        let (rows, n) = (self.keys.dims()[0], self.keys.dims()[1]);
+        let size = ((n / k.max(1)) as f64).sqrt() as usize;
+        let size = size.next_power_of_two().min(64);
+        let left = n.div_ceil(size) + k * size;
+        let worth = left <= n / 2 && rows * (n - left) >= SPARED[!self.radix as usize];
+        (size >= 4 && worth).then_some(size)
+    }
+
     /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks, by
     /// the first key of each block: every block before its own has a key before it.
     fn by_blocks(&self, k: usize, size: usize) -> Result<Tensor> {
@@ -160,8 +191,7 @@ impl Keys {
         let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(self.op, Fold::Min, &2.into())?;
         let chosen = self.with(best.contiguous()).first(k)?.contiguous();
         // In ascending order, so that candidates are in the order of their indices.
-        let limits = Limits { least: 0, greatest: blocks as i64 - 1, unused: 0 };
-        let order = Keys { keys: chosen.clone(), limits, ..*self }.first(k)?;
+        let order = Keys { keys: chosen.clone(), limits: Limits::below(blocks), ..*self }.first(k)?;
         let chosen = read_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
         let index = index.moved(Movement::reshape([rows, k * size]))?;
@@ -169,14 +199,6 @@ impl Keys {
         let order = self.with(candidates.contiguous()).first(k)?.contiguous();
         read_at(self.op, &index, &order, 1)
     }
-}
-
-/// The size of blocks that makes few keys of `n`, of which `k` are wanted: about as many blocks as
-/// there are candidates in the first `k`. None where there is little to gain.
-fn block(n: usize, k: usize) -> Option<usize> {
-    let size = ((n / k.max(1)) as f64).sqrt() as usize;
-    let size = size.next_power_of_two().min(64);
-    (size >= 4 && n.div_ceil(size) + k * size <= n / 2).then_some(size)
 }
 
 /// The first `k` of an axis in order, and their indices.
@@ -195,12 +217,14 @@ fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending
     let last = shape.len() - 1;
     let rows = shape[..last].iter().product::<usize>();
     let x = swapped.moved(Movement::reshape([rows, n]))?;
-    let places = if rows * k == 0 {
-        x.as_much_of(x.with(iota(k).uop()).try_expand([rows, k])?)
+    let (values, places) = if rows * k == 0 {
+        let places = x.as_much_of(x.with(iota(k).uop()).try_expand([rows, k])?);
+        (read_at(op, &x, &places, 1)?, places)
     } else {
-        Keys::new(op, &x.detach(), descending)?.first(k)?
+        let keys = Keys::new(op, &x.detach(), descending)?;
+        let places = keys.first(k)?.contiguous();
+        (keys.values(&x, &places)?, places)
     };
-    let values = read_at(op, &x, &places.contiguous(), 1)?;
     shape[last] = k;
     let back = |t: Tensor| t.moved(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
     Ok((back(values)?, back(places)?))
@@ -208,8 +232,10 @@ fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending
 
 impl Tensor {
     fallible! {
-        /// The elements along an axis in order, and the places that they had. Equal elements stay in their order (-0 equals 0), and NaN is greater than
-        /// all numbers. The work is n·log²n.
+        /// The elements along an axis in order, and the indices that they had. Equal elements stay in
+        /// their order (-0 equals 0), and NaN is greater than all numbers. The work grows with n on a
+        /// CPU, where rows are sorted in parallel, and with n·log²n on devices of many threads. The
+        /// gradient of a value goes to the element at its index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -222,7 +248,7 @@ impl Tensor {
             first("sort", self, None, axis, descending)
         }
 
-        /// The places of the elements along an axis, in the order of [`sort`](Self::sort).
+        /// The indices of the elements along an axis, in the order of [`sort`](Self::sort).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -233,8 +259,9 @@ impl Tensor {
             Ok(first("argsort", self, None, axis, descending)?.1)
         }
 
-        /// The `k` greatest elements along an axis, or with `largest` false the least, and their places: the beginning of [`sort`](Self::sort), for less
-        /// work. They come in order also if that is not asked for with `sorted`.
+        /// The `k` greatest elements along an axis, or with `largest` false the least, and their indices:
+        /// the beginning of [`sort`](Self::sort), for less work. They come in order also if that is not
+        /// asked for with `sorted`.
         ///
         /// ```
         /// use picograd::Tensor;
