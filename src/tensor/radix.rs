@@ -16,10 +16,12 @@
 //! index in the lower one.
 
 use super::Tensor;
-use super::custom::kernel_outputs;
+use super::custom::{library_kernel, outputs_of};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, AxisKind, Custom, Op, Src, ToSrc, UOp};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Bits of a digit at most, for rows from [`LONG`] elements on and for shorter ones. A table of 2,048
 /// counts stays in the first-level cache, and 32 bits take three passes instead of four; a short row
@@ -27,7 +29,8 @@ use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
 const DIGIT: [usize; 2] = [11, 8];
 const LONG: usize = 1024;
 
-/// Digits of a word: how many, the bits of each, and the values of one.
+/// Digits of a word: how many, and the bits of each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Digits {
     count: usize,
     bits: usize,
@@ -38,10 +41,46 @@ impl Digits {
         let count = bits.div_ceil(DIGIT[(n < LONG) as usize]).max(1);
         Digits { count, bits: bits.div_ceil(count).max(1) }
     }
-    fn values(&self) -> i64 {
+    /// Values of a digit.
+    fn values(&self) -> usize {
         1 << self.bits
     }
 }
+
+/// What a kernel does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Task {
+    /// Counts how often each value of each digit occurs in a row: a table for each digit.
+    Count,
+    /// Moves elements into the order of the digit of this number. The last pass leaves indices alone.
+    Move(Elements, usize),
+}
+
+/// What a pass moves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Elements {
+    /// Words, with their own indices.
+    Words,
+    /// Words, with indices from another tensor.
+    WordsAndIndices,
+    /// Words and indices, as the pass before has left them.
+    Packed,
+}
+
+/// A kernel, by all that it depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kernel {
+    rows: usize,
+    n: usize,
+    digits: Digits,
+    task: Task,
+}
+
+/// Kernels that were built, because building one takes longer than running it on a short row.
+static BUILT: LazyLock<Mutex<FxHashMap<Kernel, Arc<Custom>>>> = LazyLock::new(Mutex::default);
+
+/// The most kernels that are kept.
+const MOST_BUILT: usize = 512;
 
 /// The loops of a kernel over rows of `n` elements, and what they stand at.
 struct Loops {
@@ -55,7 +94,8 @@ struct Loops {
 }
 
 impl Loops {
-    fn new(rows: usize, n: usize, values: i64) -> Loops {
+    fn new(rows: usize, n: usize, values: usize) -> Loops {
+        let values = values as i64;
         let step = UOp::range(values + n as i64, 1, AxisKind::Ordered);
         let row = UOp::range(rows as i64, 0, AxisKind::Global);
         let (row, ranges) = if rows == 1 { (UOp::int(0), vec![step.clone()]) } else { (row.clone(), vec![row, step.clone()]) };
@@ -88,80 +128,104 @@ impl Loops {
     }
 }
 
-/// How often each value of each digit occurs in a row: a table for each digit.
-fn counts(words: &Tensor, digits: &Digits) -> Result<Vec<Tensor>> {
-    let (rows, n) = (words.dims()[0], words.dims()[1]);
-    let loops = Loops::new(rows, n, digits.values());
-    let shape = [rows, digits.values() as usize];
-    kernel_outputs(&[words], &vec![(&shape[..], DType::I32); digits.count], |tables, words| {
-        let word = loops.in_row(&words[0], &loops.element()).load();
-        let count = |(i, table): (usize, &UOp)| {
-            let digit = loops.digit(&word, i * digits.bits);
-            let place = loops.in_table(table, &loops.filling().select(loops.entry(), &digit));
-            let next = place.load() + 1;
-            (place, loops.filling().select(0i64, &next))
+impl Kernel {
+    /// The kernel, built if it was not before.
+    fn get(self) -> Arc<Custom> {
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = built.get(&self) {
+            return kernel.clone();
+        }
+        let kernel = match self.task {
+            Task::Count => self.count(),
+            Task::Move(elements, digit) => self.moves(elements, digit),
         };
-        loops.sink(tables.iter().enumerate().map(count))
-    })
+        if built.len() >= MOST_BUILT {
+            built.clear();
+        }
+        built.insert(self, kernel.clone());
+        kernel
+    }
+
+    fn count(&self) -> Arc<Custom> {
+        let Kernel { rows, n, digits, .. } = *self;
+        let loops = Loops::new(rows, n, digits.values());
+        let shape = [rows, digits.values()];
+        library_kernel(&[(DType::U32, rows * n)], &vec![(&shape[..], DType::I32); digits.count], |tables, words| {
+            let word = loops.in_row(&words[0], &loops.element()).load();
+            let count = |(i, table): (usize, &UOp)| {
+                let digit = loops.digit(&word, i * digits.bits);
+                let place = loops.in_table(table, &loops.filling().select(loops.entry(), &digit));
+                let next = place.load() + 1;
+                (place, loops.filling().select(0i64, &next))
+            };
+            loops.sink(tables.iter().enumerate().map(count))
+        })
+    }
+
+    fn moves(&self, elements: Elements, number: usize) -> Arc<Custom> {
+        let Kernel { rows, n, digits, .. } = *self;
+        let last = number + 1 == digits.count;
+        let loops = Loops::new(rows, n, digits.values());
+        let (len, table) = (rows * n, (DType::I32, rows * digits.values()));
+        let inputs = match elements {
+            Elements::Words => vec![(DType::U32, len), table],
+            Elements::WordsAndIndices => vec![(DType::U32, len), (DType::I32, len), table],
+            Elements::Packed => vec![(DType::U64, len), table],
+        };
+        let outputs = [(&[rows, n][..], if last { DType::I32 } else { DType::U64 }), (&[rows, digits.values()][..], DType::I32)];
+        library_kernel(&inputs, &outputs, |outputs, inputs| {
+            let at = loops.element();
+            let first = loops.in_row(&inputs[0], &at).load();
+            let (word, index) = match elements {
+                Elements::Words => (first.clone(), at.cast(DType::I32)),
+                Elements::WordsAndIndices => (first.clone(), loops.in_row(&inputs[1], &at).load()),
+                Elements::Packed => (first.binary(Op::Shr, 32i64).cast(DType::U32), first.cast(DType::U32).bitcast(DType::I32)),
+            };
+            let element = match elements {
+                _ if last => index,
+                Elements::Packed => first,
+                _ => word.cast(DType::U64).binary(Op::Shl, 32i64).binary(Op::Or, &index.bitcast(DType::U32).cast(DType::U64)),
+            };
+            let digit = loops.digit(&word, number * digits.bits);
+            loops.moving(outputs, &inputs[inputs.len() - 1], &element, &digit)
+        })
+    }
 }
 
-/// What a pass moves.
-enum Elements<'a> {
-    /// Words, with their own indices or with given ones.
-    Words(&'a Tensor, Option<&'a Tensor>),
-    /// Words with indices, as the pass before has left them.
-    Packed(&'a Tensor),
-}
-
-/// Moves elements into the order of a digit. The last pass leaves the indices alone.
-fn moved(elements: &Elements, counts: &Tensor, shift: usize, last: bool) -> Result<Tensor> {
-    let inputs: Vec<&Tensor> = match elements {
-        Elements::Words(words, index) => std::iter::once(*words).chain(*index).chain([counts]).collect(),
-        Elements::Packed(packed) => vec![packed, counts],
-    };
-    let (rows, n) = (inputs[0].dims()[0], inputs[0].dims()[1]);
-    let loops = Loops::new(rows, n, counts.dims()[1] as i64);
-    let (shape, table) = ([rows, n], [rows, loops.values as usize]);
-    let dtype = if last { DType::I32 } else { DType::U64 };
-    let outputs = kernel_outputs(&inputs, &[(&shape, dtype), (&table, DType::I32)], |outputs, inputs| {
-        let at = loops.element();
-        let first = loops.in_row(&inputs[0], &at).load();
-        let (word, index) = match elements {
-            Elements::Words(_, None) => (first.clone(), at.cast(DType::I32)),
-            Elements::Words(..) => (first.clone(), loops.in_row(&inputs[1], &at).load()),
-            Elements::Packed(_) => (first.binary(Op::Shr, 32i64).cast(DType::U32), first.cast(DType::U32).bitcast(DType::I32)),
-        };
-        let digit = loops.digit(&word, shift);
-        let filling = loops.filling();
+impl Loops {
+    /// The stores of an element to the next free index of its digit, and of the index after that.
+    fn moving(&self, outputs: &[UOp], counts: &UOp, element: &UOp, digit: &UOp) -> UOp {
+        let filling = self.filling();
         // The entry before the one that is filled. What the first step reads is not used.
-        let before = (loops.entry() - 1).binary(Op::Max, 0i64);
-        let next = loops.in_table(&outputs[1], &filling.select(&before, &digit)).load();
-        let counted = loops.in_table(&inputs[inputs.len() - 1], &before).load();
-        let start = loops.step.equals(0i64).select(0i64, &(&next + counted));
-        let entry = loops.in_table(&outputs[1], &filling.select(loops.entry(), &digit));
+        let before = (self.entry() - 1).binary(Op::Max, 0i64);
+        let next = self.in_table(&outputs[1], &filling.select(&before, digit)).load();
+        let counted = self.in_table(counts, &before).load();
+        let start = self.step.equals(0i64).select(0i64, &(&next + counted));
+        let entry = self.in_table(&outputs[1], &filling.select(self.entry(), digit));
         // An index outside the row would mean wrong counts; the mask proves that nothing is written there.
-        let inside = filling.not().and(next.ge(0i64)).and(next.lt(loops.n));
-        let place = next.cast(DType::INDEX).binary(Op::Max, 0i64).binary(Op::Min, loops.n - 1);
-        let place = loops.in_row(&outputs[0], &place);
-        let place = UOp::new(Op::Index, place.dtype(), [place.src()[0].clone(), place.src()[1].clone(), inside].to_src(), Arg::None);
-        let element = match (last, elements) {
-            (true, _) => index,
-            (false, Elements::Packed(_)) => first,
-            (false, _) => word.cast(DType::U64).binary(Op::Shl, 32i64).binary(Op::Or, &index.bitcast(DType::U32).cast(DType::U64)),
-        };
-        loops.sink([(place, element), (entry, filling.select(&start, &(&next + 1)))])
-    })?;
-    Ok(outputs[0].clone())
+        let inside = filling.not().and(next.ge(0i64)).and(next.lt(self.n));
+        let place = next.cast(DType::INDEX).binary(Op::Max, 0i64).binary(Op::Min, self.n - 1);
+        let place = &self.row * self.n + place;
+        let place = UOp::new(Op::Index, outputs[0].dtype(), [outputs[0].clone(), place, inside].to_src(), Arg::None);
+        self.sink([(place, element.clone()), (entry, filling.select(&start, &(&next + 1)))])
+    }
 }
 
 /// The indices of rows of words (`u32`) in ascending order. Of a word, `bits` are not zero. With an
 /// `order` the words are those of the elements at these indices.
 pub(super) fn sorted(words: &Tensor, bits: usize, order: Option<&Tensor>) -> Result<Tensor> {
-    let digits = Digits::new(words.dims()[1], bits);
-    let counts = counts(words, &digits)?;
-    let mut elements = moved(&Elements::Words(words, order), &counts[0], 0, digits.count == 1)?;
+    let (rows, n) = (words.dims()[0], words.dims()[1]);
+    let digits = Digits::new(n, bits);
+    let kernel = |task: Task| Kernel { rows, n, digits, task }.get();
+    let counts = outputs_of(&kernel(Task::Count), &[words])?;
+    let (kind, mut inputs) = match order {
+        None => (Elements::Words, vec![words]),
+        Some(order) => (Elements::WordsAndIndices, vec![words, order]),
+    };
+    inputs.push(&counts[0]);
+    let mut elements = outputs_of(&kernel(Task::Move(kind, 0)), &inputs)?.swap_remove(0);
     for (i, counts) in counts.iter().enumerate().skip(1) {
-        elements = moved(&Elements::Packed(&elements), counts, i * digits.bits, i + 1 == digits.count)?;
+        elements = outputs_of(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?.swap_remove(0);
     }
     Ok(elements)
 }

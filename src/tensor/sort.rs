@@ -26,14 +26,19 @@ use crate::shape::Movement;
 /// fills a table of 256 entries for each digit, takes as long.
 const COUNTED: usize = 256;
 
+/// Rows of ranks are a multiple of this: the 32-bit lanes of the widest vectors.
+const LANES: usize = 16;
+
 /// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix sort,
 /// at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many keys.
 const SPARED: [usize; 2] = [1 << 12, 1 << 19];
 
 /// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the first.
 struct Keys {
-    /// `[rows, n]` of `i32` or `i64`.
-    keys: Tensor,
+    /// `[rows, n]`: elements, or keys of `i32` or `i64`.
+    x: Tensor,
+    /// Whether the keys are those of elements, in descending order or not.
+    descending: Option<bool>,
     limits: Limits,
     /// Whether long rows are sorted by digits.
     radix: bool,
@@ -98,24 +103,32 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
 
 impl Keys {
     /// The keys of rows of elements.
-    fn new(op: &'static str, x: &Tensor, descending: bool) -> Result<Keys> {
+    fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
         // Devices with workgroups have no use for loops in order.
         let in_order = |d: &Device| !d.target().grid;
         let radix = !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
-        Ok(Keys { keys: ordered(x, descending)?, limits: Limits::new(x.dtype(), descending), radix, op })
+        Keys { x: x.same(), descending: Some(descending), limits: Limits::new(x.dtype(), descending), radix, op }
     }
 
-    /// Other keys within the same limits.
-    fn with(&self, keys: Tensor) -> Keys {
-        Keys { keys, limits: self.limits, radix: self.radix, op: self.op }
+    /// The keys themselves.
+    fn keys(&self) -> Result<Tensor> {
+        match self.descending {
+            Some(descending) => ordered(&self.x, descending),
+            None => Ok(self.x.same()),
+        }
+    }
+
+    /// Other keys of the same operation.
+    fn with(&self, keys: Tensor, limits: Limits) -> Keys {
+        Keys { x: keys, descending: None, limits, ..*self }
     }
 
     /// The indices of the first `k` keys of each row, in order.
     fn first(&self, k: usize) -> Result<Tensor> {
-        let n = self.keys.dims()[1];
+        let n = self.x.dims()[1];
         // Rows of a runtime count go through the network alone.
-        if !self.keys.uop().extents().is_empty() {
-            return bitonic::first(&self.keys, k);
+        if !self.x.uop().extents().is_empty() {
+            return bitonic::first(&self.keys()?, k);
         }
         if n <= COUNTED {
             return self.by_ranks(k);
@@ -123,7 +136,7 @@ impl Keys {
         match self.block(k) {
             Some(size) => self.by_blocks(k, size),
             None if self.radix && i32::try_from(n).is_ok() => self.by_digits()?.slice_axis(1, 0, k),
-            None => bitonic::first(&self.keys, k),
+            None => bitonic::first(&self.keys()?, k),
         }
     }
 
@@ -134,17 +147,18 @@ impl Keys {
         if self.radix || n <= COUNTED || places.dims()[1] < n || !x.requires_grad() || !x.uop().extents().is_empty() {
             return read_at(op, x, places, 1);
         }
-        let inverse = Keys { keys: places.clone(), limits: Limits::below(n), ..*self }.first(n)?.contiguous();
+        let inverse = self.with(places.clone(), Limits::below(n)).first(n)?.contiguous();
         Tensor::call(&[x], |x| read_at(op, &x[0], places, 1), move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]))
     }
 
     /// All indices in order, by radix sort.
     fn by_digits(&self) -> Result<Tensor> {
         let Limits { least, unused, .. } = self.limits;
-        let wide = self.keys.dtype().bits() == 64;
+        let keys = self.keys()?;
+        let wide = keys.dtype().bits() == 64;
         let unsigned = if wide { DType::U64 } else { DType::U32 };
         // Differences wrap to unsigned integers in the order of the keys.
-        let words = self.keys.try_sub(self.keys.literal(least))?.try_bitcast(unsigned)?.try_rshift(unused)?;
+        let words = keys.try_sub(keys.literal(least))?.try_bitcast(unsigned)?.try_rshift(unused)?;
         if !wide {
             return radix::sorted(&words.contiguous(), self.limits.bits(), None);
         }
@@ -154,26 +168,29 @@ impl Keys {
         radix::sorted(&upper, 32, Some(&order))
     }
 
-    /// From the rank of each key, which is the number of keys before it.
+    /// From the rank of each key, which is the number of keys before it. Rows are padded to whole
+    /// vectors, behind all keys.
     fn by_ranks(&self, k: usize) -> Result<Tensor> {
-        let (rows, n) = (self.keys.dims()[0], self.keys.dims()[1]);
+        let (rows, size) = (self.x.dims()[0], self.x.dims()[1]);
+        let (n, wanted) = (size.next_multiple_of(LANES), k.next_multiple_of(LANES));
         let line = |t: &Tensor| t.moved(Movement::reshape([rows, 1, n]));
         let column = |t: &Tensor| t.moved(Movement::reshape([rows, n, 1]));
-        let keys = self.keys.contiguous();
+        let keys = self.keys()?;
+        let keys = keys.try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?.contiguous();
         let (own, other) = (line(&keys)?, column(&keys)?);
         let earlier = iota(n).try_unsqueeze(1)?.try_lt(iota(n))?;
         let before = other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
         let ranks = before.try_cast(DType::I32)?.fold(self.op, Fold::Add, &1.into())?.contiguous();
         // No two keys have one rank, so a sum chooses.
-        let here = column(&ranks)?.try_eq(iota(k))?;
+        let here = column(&ranks)?.try_eq(iota(wanted))?;
         let index = iota(n).try_unsqueeze(1)?;
-        here.try_where_(&index, index.literal(0))?.fold(self.op, Fold::Add, &1.into())
+        here.try_where_(&index, index.literal(0))?.fold(self.op, Fold::Add, &1.into())?.slice_axis(1, 0, k)
     }
 
     /// The size of blocks that leaves the fewest keys to sort, of which there are as many blocks as
     /// candidates in the first `k`. None where there is little to gain.
     fn block(&self, k: usize) -> Option<usize> {
-        let (rows, n) = (self.keys.dims()[0], self.keys.dims()[1]);
+        let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
         let size = ((n / k.max(1)) as f64).sqrt() as usize;
         let size = size.next_power_of_two().min(64);
         let left = n.div_ceil(size) + k * size;
@@ -184,19 +201,22 @@ impl Keys {
     /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks, by
     /// the first key of each block: every block before its own has a key before it.
     fn by_blocks(&self, k: usize, size: usize) -> Result<Tensor> {
-        let (rows, n) = (self.keys.dims()[0], self.keys.dims()[1]);
+        let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
         let blocks = n.div_ceil(size);
-        let last = self.keys.literal(self.limits.greatest);
-        let padded = self.keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
+        let keys = self.keys()?;
+        let last = keys.literal(self.limits.greatest);
+        let padded = keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
         let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(self.op, Fold::Min, &2.into())?;
-        let chosen = self.with(best.contiguous()).first(k)?.contiguous();
+        let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
         // In ascending order, so that candidates are in the order of their indices.
-        let order = Keys { keys: chosen.clone(), limits: Limits::below(blocks), ..*self }.first(k)?;
+        let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
         let chosen = read_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
         let index = index.moved(Movement::reshape([rows, k * size]))?;
-        let candidates = index.try_lt(n)?.try_where_(read_at(self.op, &self.keys, &index, 1)?, last)?;
-        let order = self.with(candidates.contiguous()).first(k)?.contiguous();
+        // Keys of elements that are read again, so that those of all need not be stored.
+        let candidates = Keys { x: read_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
+        let candidates = index.try_lt(n)?.try_where_(candidates, last)?;
+        let order = self.with(candidates.contiguous(), self.limits).first(k)?.contiguous();
         read_at(self.op, &index, &order, 1)
     }
 }
@@ -221,7 +241,7 @@ fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending
         let places = x.as_much_of(x.with(iota(k).uop()).try_expand([rows, k])?);
         (read_at(op, &x, &places, 1)?, places)
     } else {
-        let keys = Keys::new(op, &x.detach(), descending)?;
+        let keys = Keys::new(op, &x.detach(), descending);
         let places = keys.first(k)?.contiguous();
         (keys.values(&x, &places)?, places)
     };
