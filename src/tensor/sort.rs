@@ -104,8 +104,9 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
 impl Keys {
     /// The keys of rows of elements.
     fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
-        // Devices with workgroups have no use for loops in order.
-        let in_order = |d: &Device| !d.target().grid;
+        // A loop in order is a waste of a device of many threads. The interpreter has workgroups, but it
+        // runs them on the CPU.
+        let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
         let radix = !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
         Keys { x: x.same(), descending: Some(descending), limits: Limits::new(x.dtype(), descending), radix, op }
     }
