@@ -484,12 +484,7 @@ enum Job<'a> {
 }
 
 /// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
-fn value_buffer(
-    ast: &UOp,
-    device: &DeviceName,
-    values: &Values,
-    written: &mut Written,
-) -> Result<Option<BufferArg>> {
+fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut Written) -> Result<Option<BufferArg>> {
     if *values == Values::default() || ast.op() != Op::Sink {
         return Ok(None);
     }
