@@ -181,6 +181,10 @@ impl Sum {
             None => self.terms.push((t.clone(), k)),
         }
     }
+    /// Whether another sum has the same terms, in any order.
+    fn is_same(&self, other: &Sum) -> bool {
+        self.terms.len() == other.terms.len() && self.terms.iter().all(|t| other.terms.contains(t))
+    }
     /// This sum less a multiple of another.
     fn less(&self, other: &Sum, q: i128) -> Sum {
         let mut out = self.clone();
@@ -236,8 +240,15 @@ impl Facts {
         let (lo, hi) = (lo.saturating_sub(if lo == i128::MIN { 0 } else { c }), hi.saturating_sub(if hi == i128::MAX { 0 } else { c }));
         if sum.terms.is_empty() {
             self.impossible |= lo > 0 || hi < 0;
-        } else {
-            self.sums.push((sum, (lo, hi)));
+            return;
+        }
+        // Both bounds of one sum belong to one fact: what is taken out of an index is taken out once.
+        match self.sums.iter_mut().find(|(s, _)| s.is_same(&sum)) {
+            Some((_, known)) => {
+                *known = meet(*known, (lo, hi));
+                self.impossible |= known.0 > known.1;
+            }
+            None => self.sums.push((sum, (lo, hi))),
         }
     }
 

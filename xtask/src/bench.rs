@@ -13,10 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Parts of the compile suite.
+const PARTS: [&str; 4] = ["ir", "gpt2", "resnet50", "mnist_step"];
+
 /// Runs a suite of figures. A debug build starts the release build of itself.
 pub fn run(words: &[String]) -> ExitCode {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    const PARTS: [&str; 4] = ["ir", "gpt2", "resnet50", "mnist_step"];
+    let all: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words: Vec<&str> = all.iter().copied().filter(|w| *w != "--save").collect();
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
         Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
@@ -27,14 +30,13 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, ops or cpu, which may be followed by names of workloads, ops and cpu also by --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step",
+            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, ops or cpu, which may be followed by names of workloads, ops and cpu also by --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step; each of them by --save, which keeps the figures in benches/results",
         );
     }
     let quick = words.contains(&"--quick");
-    let wanted = |part: &str| words.contains(&part) || !words.iter().any(|w| PARTS.contains(w));
     if cfg!(debug_assertions) {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
-        args.extend(&words);
+        args.extend(&all);
         let mut cargo = suite::cargo(&args);
         // These look at kernels that nobody runs, and one of them begins with an empty store.
         let folder = std::env::temp_dir().join(format!("picograd-bench-{}", std::process::id()));
@@ -49,6 +51,17 @@ pub fn run(words: &[String]) -> ExitCode {
             Err(e) => usage(&format!("cargo cannot be run: {e}")),
         };
     }
+    crate::saved::start(words.len() < all.len());
+    let code = measure(&words, quick);
+    if let Err(e) = crate::saved::finish() {
+        return usage(&e);
+    }
+    code
+}
+
+/// Runs the suite that the first word names.
+fn measure(words: &[&str], quick: bool) -> ExitCode {
+    let wanted = |part: &str| words.contains(&part) || !words.iter().any(|w| PARTS.contains(w));
     if words[0] != "compile" {
         let figures = match words[0] {
             "kernels" => crate::kernels::figures(),
@@ -136,10 +149,12 @@ impl Figure {
         let ratio = self.value / value;
         self.with("peer_value", value).with("ratio", ratio)
     }
-    /// The line.
+    /// The line, with the speed as a ratio to the saved run of this machine if there is one.
     pub fn print(&self) {
+        let saved = crate::saved::record(format!("{}/{}", self.suite, self.name), self.value, self.unit);
+        let saved = saved.map_or(String::new(), |ratio| format!(",\"of_saved\":{ratio:.3}"));
         println!(
-            "{{\"suite\":\"{}\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}}}",
+            "{{\"suite\":\"{}\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}{saved}}}",
             self.suite, self.name, self.value, self.unit, self.more
         );
     }

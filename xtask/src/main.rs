@@ -17,6 +17,7 @@ mod op_cases;
 mod ops;
 mod package;
 mod resnet;
+mod saved;
 mod suite;
 
 use std::process::ExitCode;

@@ -59,6 +59,17 @@ fn gates() {
     let inside = y.ge(0i32).and(y.lt(3i32)).and(z.ge(0i32)).and(z.lt(4i32));
     in_bounds(&get(&x, &(&(&y * 4i32) + &z), &inside)).unwrap();
     in_bounds(&get(&x, &at, &inside)).unwrap();
+    // Two coordinates that are sums of several loops, their four bounds in any order.
+    let (a, b, c, d) = (loops(2, 3), loops(3, 2), loops(4, 4), loops(5, 2));
+    let (y, z) = (&(&a - &b) + &loops(6, 2), &(&c - &d) + &loops(7, 2));
+    let bounds = [y.ge(0i32), y.lt(3i32), z.ge(0i32), z.lt(4i32)];
+    let flat = &(&(&(&(&(&a * 4i32) - &(&b * 4i32)) + &(&loops(6, 2) * 4i32)) + &c) - &d) + &loops(7, 2);
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 2, 3, 0], [2, 1, 0, 3], [3, 0, 2, 1]] {
+        let all = order[1..].iter().fold(bounds[order[0]].clone(), |all, i| all.and(&bounds[*i]));
+        in_bounds(&get(&x, &flat, &all)).unwrap();
+        let some = order[2..].iter().fold(bounds[order[1]].clone(), |all, i| all.and(&bounds[*i]));
+        refused(in_bounds(&get(&x, &flat, &some)), "inside its buffer");
+    }
     // A bound inside a quotient.
     let q = (&i * 30i32).binary(Op::CDiv, 8i32);
     in_bounds(&get(&x, &q, &i.lt(4i32))).unwrap();
