@@ -8,12 +8,12 @@
 //! for run in 0..count { for kernel in body { addresses = start of buffer + offset in this run; kernel(addresses) } }
 //! ```
 
-use super::bind::Needs;
+use super::bind::{Needs, check_count, check_slot};
 use super::compile::{Compiled, compiled};
 use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::DeviceName;
 use crate::runtime::buffer::writing;
 use crate::runtime::{Addresses, Device, Entry, Memory, Place, pool};
@@ -91,17 +91,10 @@ impl<'a> BoundLoop<'a> {
             match step {
                 BoundStep::Kernel { compiled, device, args, .. } => {
                     let program = &compiled.program;
-                    if args.len() != program.args.len() {
-                        let (given, takes) = (args.len(), program.args.len());
-                        return Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}")));
-                    }
+                    check_count(program, args.len())?;
                     for (slot, &n) in args.iter().enumerate() {
-                        let (has, takes) = (self.repeat.plan.buffers[n].dtype, program.args[slot].dtype());
-                        if has != takes {
-                            return Err(Error::Device(format!("the buffer in slot {slot} is {has}, and the kernel takes {takes}")));
-                        }
-                        let needs = Needs::of(program, slot);
-                        inner(n).into_iter().try_for_each(|(b, at)| needs.check(slot, device, &of(memory, b).buffer, at))?;
+                        let dtype = self.repeat.plan.buffers[n].dtype;
+                        inner(n).into_iter().try_for_each(|(b, at)| check_slot(program, slot, device, dtype, &of(memory, b).buffer, at))?;
                     }
                 }
                 // Whether the two overlap depends on the run, and is checked in each.

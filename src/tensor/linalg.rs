@@ -43,7 +43,7 @@ type Traced = (&'static str, Dims, DType, DeviceName);
 pub(super) fn traced(op: &'static str, x: &Tensor, trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>) -> Result<Vec<Tensor>> {
     static CACHE: LazyLock<Mutex<FxHashMap<Traced, Function>>> = LazyLock::new(Mutex::default);
     // A function takes tensors of one device and of known sizes.
-    if x.requires_grad() || x.device().is_several() || !x.uop().extents().is_empty() {
+    if x.uop().requires_grad() || x.device().is_several() || !x.uop().extents().is_empty() {
         return trace(x);
     }
     let key = (op, x.dims(), x.dtype(), x.device().clone());
@@ -79,7 +79,8 @@ pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
         let rest = sum(op, &below.square(), -2)?;
         // A column that is zero there already stays as it is, and so does the sign of its diagonal, as in LAPACK.
-        let some = rest.try_gt(0)?;
+        // NaN is not zero, and reaches the result.
+        let some = rest.try_ne(0)?;
         let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;

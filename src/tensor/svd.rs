@@ -168,7 +168,7 @@ fn parts(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
 
 /// U, the values, and V transposed, of matrices with no fewer rows than columns.
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
-    if a.requires_grad() {
+    if a.uop().requires_grad() {
         let (_, m, n) = matrix(op, a)?;
         let (u, s, v) = parts(&stacked(op, a)?, m, n)?;
         return Ok((u, s.try_squeeze(-2)?, v.try_transpose(-1, -2)?));
