@@ -55,7 +55,7 @@ impl<'a> BoundLoop<'a> {
         for step in &repeat.plan.steps {
             steps.push(match step {
                 Step::Kernel { ast, buffers, device } => {
-                    let compiled = compiled(ast, &Device::named(device)?)?;
+                    let compiled = planned(ast, &Device::named(device)?)?;
                     if !compiled.program.variables.names.is_empty() {
                         return Ok(None);
                     }

@@ -353,13 +353,13 @@ pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
 
 /// Plans requests and gives them memory. Nothing runs.
 pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
-    let mut scheduled = planned(requests)?;
+    let mut scheduled = without_items(requests)?;
     scheduled.items = scheduled.items_of(&scheduled.plan.launches(), &mut Vec::new())?;
     Ok(scheduled)
 }
 
 /// Plans requests and gives them memory, without a list of what to run.
-fn planned(requests: &[Request]) -> Result<Scheduled> {
+fn without_items(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
@@ -509,7 +509,7 @@ fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut W
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
 pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
-    let scheduled = planned(requests)?;
+    let scheduled = without_items(requests)?;
     span.note("steps", || scheduled.plan.steps.len().into());
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;

@@ -289,7 +289,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         }),
         ("Ema", |d| {
             let layer = nn::Linear::new(2, 2);
-            let mut ema = nn::Ema::new(&layer, d.f())?;
+            let ema = nn::Ema::new(&layer, d.f())?;
             ema.update()
         }),
         ("LBFGS", |d| {
