@@ -9,7 +9,7 @@
 //! ```
 
 use super::bind::{Needs, check_count, check_slot};
-use super::compile::{Compiled, compiled};
+use super::compile::{Compiled, planned};
 use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
 use crate::dtype::DType;
