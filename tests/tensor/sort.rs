@@ -197,6 +197,25 @@ fn the_first_of_long_rows() {
 }
 
 #[test]
+fn the_first_of_computed_rows() {
+    let x = noise(2 * 5001, 1 << 12);
+    let t = Tensor::from_vec(x.clone(), [2, 5001]);
+    for largest in [false, true] {
+        let places = (&t * &t).topk(9, 1, largest, true).1;
+        let square = |row: &[i32]| row.iter().map(|x| x * x).collect::<Vec<_>>();
+        let expected: Vec<i32> = x.chunks(5001).flat_map(|row| oracle(&square(row), largest).1[..9].to_vec()).collect();
+        check(&places, &[2, 9], &expected);
+    }
+    // Without replacement no index is drawn twice, and none of weight zero.
+    let weights = Tensor::from_vec((0..6001).map(|i| (i % 3) as f32).collect::<Vec<_>>(), [6001]);
+    let mut drawn = weights.multinomial(40, false).to_vec::<i32>().unwrap();
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn.len(), 40);
+    assert!(drawn.iter().all(|i| (0..6001).contains(i) && i % 3 != 0));
+}
+
+#[test]
 fn random_rows_on_each_device_of_the_cpu() {
     let mut sizes = noise(64, 1600).into_iter().map(|x| x.unsigned_abs() as usize);
     let mut size = move || sizes.next().expect("there are enough");
