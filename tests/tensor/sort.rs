@@ -163,8 +163,10 @@ fn dtypes_of_long_rows() {
         agree(x.iter().map(|&x| (x as u32).wrapping_mul(4099)).collect::<Vec<u32>>());
         agree(x.iter().map(|&x| (x as i64 % 50).wrapping_mul(0x1234_5678_9abc_def1)).collect::<Vec<i64>>());
         agree(x.iter().map(|&x| (x as u64 % 50).wrapping_mul(0x9abc_def1_1234_5678)).collect::<Vec<u64>>());
-        agree(floats(n, 3000).iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>());
-        agree(floats(n, 3000).iter().map(|&x| half::bf16::from_f32(x)).collect::<Vec<_>>());
+        // Devices that compute narrow floats in f32 need not keep the sign of a NaN.
+        let narrow: Vec<f32> = floats(n, 3000).into_iter().map(|x| if x.is_nan() { f32::NAN } else { x }).collect();
+        agree(narrow.iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>());
+        agree(narrow.iter().map(|&x| half::bf16::from_f32(x)).collect::<Vec<_>>());
         agree(floats(n, 1 << 20).iter().map(|&x| x as f64 * 1e-60).collect::<Vec<_>>());
         for dtype in [DType::F8E4M3, DType::F8E5M2] {
             let t = Tensor::from_vec(floats(n, 700), [n]).cast(dtype).realize().unwrap();
