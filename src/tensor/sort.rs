@@ -65,7 +65,7 @@ impl Limits {
             DType::F8E5M2 => (of(32), 21),
             _ if dtype.is_bool() => ((0, 1), 0),
             _ if dtype.bits() < 32 && dtype.is_unsigned() => ((0, (1 << dtype.bits()) - 1), 0),
-            _ => (of(dtype.bits() as u32), 0),
+            _ => (of(dtype.bits()), 0),
         };
         let (least, greatest) = if descending { (!limits.1, !limits.0) } else { limits };
         Limits { least, greatest, unused }
