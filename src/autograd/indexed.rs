@@ -19,6 +19,7 @@ pub fn scattered(u: &UOp, g: &UOp) -> (UOp, UOp) {
     let s = Scattered { base, index, value, axis };
     match combine {
         Combine::Set => s.set(g),
+        Combine::SetDistinct => (s.again(g, &g.const_like(0i64), *combine), s.at(g)),
         Combine::Add => (g.clone(), g.gathered(index, axis)),
         Combine::Mul => s.product(g),
         Combine::Max | Combine::Min => s.best(u, g),

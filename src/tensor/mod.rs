@@ -124,6 +124,7 @@ mod solve;
 mod sort;
 mod special;
 mod statistics;
+mod svd;
 mod variable;
 mod vector;
 mod winograd;
