@@ -184,7 +184,7 @@ impl Kernel {
             let element = match elements {
                 _ if last => index,
                 Elements::Packed => first,
-                _ => word.cast(DType::U64).binary(Op::Shl, 32i64).binary(Op::Or, &index.bitcast(DType::U32).cast(DType::U64)),
+                _ => word.cast(DType::U64).binary(Op::Shl, 32i64).binary(Op::Or, index.bitcast(DType::U32).cast(DType::U64)),
             };
             let digit = loops.digit(&word, number * digits.bits);
             loops.moving(outputs, &inputs[inputs.len() - 1], &element, &digit)

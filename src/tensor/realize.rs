@@ -433,6 +433,9 @@ impl Tensor {
             return None;
         }
         let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());
+        if dtype == DType::F32 {
+            return Some(bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw) as f64).collect());
+        }
         let element = |raw: &[u8]| {
             let mut bits = [0; 8];
             bits[..raw.len()].copy_from_slice(raw);

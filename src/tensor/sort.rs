@@ -18,7 +18,7 @@ use super::gather::read_at;
 use super::{Tensor, bitonic, radix, resolve_axis, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::Fold;
+use crate::ir::{Fold, Group, Op, UOp};
 use crate::runtime::Device;
 use crate::shape::Movement;
 
@@ -65,7 +65,7 @@ impl Limits {
             DType::F8E5M2 => (of(32), 21),
             _ if dtype.is_bool() => ((0, 1), 0),
             _ if dtype.bits() < 32 && dtype.is_unsigned() => ((0, (1 << dtype.bits()) - 1), 0),
-            _ => (of(dtype.bits() as u32), 0),
+            _ => (of(dtype.bits()), 0),
         };
         let (least, greatest) = if descending { (!limits.1, !limits.0) } else { limits };
         Limits { least, greatest, unused }
@@ -99,6 +99,15 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
         x.try_cast(dtype)?
     };
     if descending { key.try_bitwise_not() } else { Ok(key) }
+}
+
+/// Whether a value lies in memory when a kernel reads it.
+fn in_memory(u: &UOp) -> bool {
+    let mut u = u;
+    while u.op().is(Group::Movement) || u.op().is(Group::Mark) {
+        u = &u.src()[0];
+    }
+    matches!(u.op(), Op::Buffer | Op::Param | Op::Contiguous | Op::Copy | Op::Output)
 }
 
 impl Keys {
@@ -207,6 +216,9 @@ impl Keys {
         let keys = self.keys()?;
         let last = keys.literal(self.limits.greatest);
         let padded = keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
+        // Elements that are computed are stored as keys, of which there is a whole number of vectors.
+        let computed = !in_memory(&self.x.uop());
+        let padded = if computed { padded.contiguous() } else { padded };
         let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(self.op, Fold::Min, &2.into())?;
         let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
         // In ascending order, so that candidates are in the order of their indices.
@@ -214,9 +226,13 @@ impl Keys {
         let chosen = read_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
         let index = index.moved(Movement::reshape([rows, k * size]))?;
-        // Keys of elements that are read again, so that those of all need not be stored.
-        let candidates = Keys { x: read_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
-        let candidates = index.try_lt(n)?.try_where_(candidates, last)?;
+        let candidates = if computed {
+            read_at(self.op, &padded, &index, 1)?
+        } else {
+            // Keys of elements that are read again, so that those of all need not be stored.
+            let keys = Keys { x: read_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
+            index.try_lt(n)?.try_where_(keys, last)?
+        };
         let order = self.with(candidates.contiguous(), self.limits).first(k)?.contiguous();
         read_at(self.op, &index, &order, 1)
     }
