@@ -169,11 +169,13 @@ fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
 }
 
-/// The quotient that belongs to the remainder `u`, a whole number: x/y itself can be rounded up to the next. Where there is none, it is NaN.
+/// The quotient that belongs to the remainder `u`, a whole number: x/y itself can be rounded up to the next. By an infinity it is 0, or -1 where that was added.
 fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let near = (x + -u) / y + 0.5;
     let t = near.unary(Op::Trunc);
-    near.lt(&t).select(&t + -1.0, &t)
+    let whole = near.lt(&t).select(&t + -1.0, &t);
+    let is_infinite = y.equals(f64::INFINITY).or(y.equals(f64::NEG_INFINITY));
+    is_infinite.select(u.equals(x).select(0i64, &x.const_like(-1i64)), &whole)
 }
 
 /// y·x^(y-1), which is 0 for y = 0 even where x^-1 is infinite.

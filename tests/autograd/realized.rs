@@ -1,6 +1,6 @@
 //! A gradient is the same whatever was realized before it, and in which order.
 
-use picograd::tensor::{Pool, Reduction, keepdim};
+use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
 use picograd::{Tensor, no_grad};
 
@@ -104,6 +104,11 @@ fn where_a_nan_won_the_gradient_is_nan() {
     let g = x.max(1).sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap();
     assert!(g[..3].iter().all(|g| g.is_nan()), "{g:?}");
     assert_eq!(g[3..], [0.5, 0.5, 0.0]);
+    let (base, x) = (Tensor::zeros([3]).as_param(), Tensor::new([1.0f32, f32::NAN, 2.0, 2.0]).as_param());
+    let y = base.scatter_reduce(0, &Tensor::new([0, 0, 1, 1]), &x, Scatter::Amax, true).sum(..);
+    let g = y.gradient(&[&base, &x]).iter().map(|g| g.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+    assert!(g[0][0].is_nan() && g[1][..2].iter().all(|g| g.is_nan()), "{g:?}");
+    assert_eq!((&g[0][1..], &g[1][2..]), (&[0.0, 1.0][..], &[0.5, 0.5][..]));
 }
 
 /// A product over many elements has a gradient, of first and second order.
