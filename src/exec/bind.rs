@@ -107,18 +107,28 @@ impl Needs {
     }
 }
 
+/// Checks how many arguments a launch has.
+pub(super) fn check_count(program: &Program, given: usize) -> Result<()> {
+    match program.args.len() {
+        takes if takes == given => Ok(()),
+        takes => Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}"))),
+    }
+}
+
+/// Checks an argument of a launch: a buffer from a byte on, as elements of a dtype.
+pub(super) fn check_slot(program: &Program, slot: usize, device: &DeviceName, dtype: DType, buffer: &Buffer, offset: usize) -> Result<()> {
+    Needs::of(program, slot).check(slot, device, buffer, offset)?;
+    match program.args[slot].dtype() {
+        takes if takes == dtype => Ok(()),
+        takes => Err(Error::Device(format!("the buffer in slot {slot} is {dtype}, and the kernel takes {takes}"))),
+    }
+}
+
 /// Checks the arguments of a launch and returns their places.
 pub(super) fn bind<'a>(program: &Program, device: &DeviceName, buffers: &[&'a Buffer]) -> Result<Vec<Place<'a>>> {
-    if buffers.len() != program.args.len() {
-        let (given, takes) = (buffers.len(), program.args.len());
-        return Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}")));
-    }
-    for (slot, (buffer, arg)) in buffers.iter().zip(&program.args).enumerate() {
-        Needs::of(program, slot).check(slot, device, buffer, 0)?;
-        let (has, takes) = (buffer.dtype(), arg.dtype());
-        if has != takes {
-            return Err(Error::Device(format!("the buffer in slot {slot} is {has}, and the kernel takes {takes}")));
-        }
+    check_count(program, buffers.len())?;
+    for (slot, buffer) in buffers.iter().enumerate() {
+        check_slot(program, slot, device, buffer.dtype(), buffer, 0)?;
     }
     Ok(buffers.iter().map(|b| b.place()).collect())
 }

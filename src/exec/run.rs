@@ -5,6 +5,7 @@ use super::bind::{Proof, bind, bind_copy};
 use super::compile::{Compiled, compile_together, compiled_with, planned};
 use super::counters::{Counters, count, count_plan};
 use super::record;
+use super::repeat::BoundLoop;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
@@ -352,6 +353,13 @@ pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
 
 /// Plans requests and gives them memory. Nothing runs.
 pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
+    let mut scheduled = without_items(requests)?;
+    scheduled.items = scheduled.items_of(&scheduled.plan.launches(), &mut Vec::new())?;
+    Ok(scheduled)
+}
+
+/// Plans requests and gives them memory, without a list of what to run.
+fn without_items(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
@@ -412,45 +420,71 @@ pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
         });
     }
     let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
-    let values = Arc::new(values);
-    let mut written: Vec<(DeviceName, Vec<Arc<str>>, BufferArg)> = Vec::new();
-    let piece = |p: &Piece| -> BufferArg {
-        let whole = arg(&p.buffer);
-        if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
-            return whole;
-        }
-        BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
-    };
-    let item = |launch: schedule::Launch| match (launch.step, &launch.pieces[..]) {
-        (Step::Kernel { ast, device, .. }, pieces) => {
-            let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
-            buffers.extend(value_buffer(ast, device, &values, &mut written)?);
-            let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &values);
-            Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone(), proof })
-        }
-        (_, [to, from]) => {
-            let (to, from) = (piece(to), piece(from));
-            let proof = Proof::of_copy(&to.buffer, &from.buffer);
-            Ok(ScheduleItem::Copy { to, from, proof })
-        }
-        (step, _) => panic!("a loop that was not written out: {step:?}"),
-    };
-    let items = plan.launches().into_iter().map(item).collect::<Result<_>>()?;
     let output = |o: &schedule::Output| {
         let whole = arg(&o.buffer).buffer;
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
-    Ok(Scheduled { items, outputs, plan, graph, inputs, memory: made, values })
+    Ok(Scheduled { items: Vec::new(), outputs, plan, graph, inputs, memory: made, values: Arc::new(values) })
+}
+
+/// The buffers with values of variables that were made: for each device and list of names.
+type Written = Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>;
+
+impl Scheduled {
+    /// The items of launches.
+    fn items_of(&self, launches: &[schedule::Launch], written: &mut Written) -> Result<Vec<ScheduleItem>> {
+        let piece = |p: &Piece| -> BufferArg {
+            let whole = self.memory[p.buffer].clone().expect("a step names buffers that exist");
+            if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
+                return whole;
+            }
+            BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
+        };
+        let item = |launch: &schedule::Launch| match (launch.step, &launch.pieces[..]) {
+            (Step::Kernel { ast, device, .. }, pieces) => {
+                let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
+                buffers.extend(value_buffer(ast, device, &self.values, written)?);
+                let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &self.values);
+                Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: self.values.clone(), proof })
+            }
+            (_, [to, from]) => {
+                let (to, from) = (piece(to), piece(from));
+                let proof = Proof::of_copy(&to.buffer, &from.buffer);
+                Ok(ScheduleItem::Copy { to, from, proof })
+            }
+            (step, _) => panic!("a loop that was not written out: {step:?}"),
+        };
+        launches.iter().map(item).collect()
+    }
+
+    /// What to run, compiled and checked. Loops run as loops where nobody asks for each of their launches.
+    fn jobs(&self, each: bool) -> Result<Vec<Job<'_>>> {
+        let (mut jobs, mut written) = (Vec::with_capacity(self.plan.steps.len()), Written::new());
+        for step in &self.plan.steps {
+            if let Step::Loop(repeat) = step
+                && !each
+                && let Some(bound) = BoundLoop::new(repeat, &self.memory)?
+            {
+                jobs.push(Job::Loop(bound));
+                continue;
+            }
+            for item in self.items_of(&self.plan.launches_of(step), &mut written)? {
+                jobs.push(Job::Item(item.lower()?));
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// One thing that a realization runs.
+enum Job<'a> {
+    Item(ExecItem),
+    Loop(BoundLoop<'a>),
 }
 
 /// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
-fn value_buffer(
-    ast: &UOp,
-    device: &DeviceName,
-    values: &Values,
-    written: &mut Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>,
-) -> Result<Option<BufferArg>> {
+fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut Written) -> Result<Option<BufferArg>> {
     if *values == Values::default() || ast.op() != Op::Sink {
         return Ok(None);
     }
@@ -475,25 +509,30 @@ fn value_buffer(
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
 pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
-    let scheduled = schedule(requests)?;
-    span.note("steps", || scheduled.items.len().into());
+    let scheduled = without_items(requests)?;
+    span.note("steps", || scheduled.plan.steps.len().into());
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
-    compile_together(scheduled.items.iter().filter_map(|i| match i {
-        ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
-        _ => None,
-    }))?;
-    let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
-    for item in &items {
-        item.check()?;
+    compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;
+    let jobs = scheduled.jobs(record::keeps_runs() || env::config()?.times_kernels())?;
+    for job in &jobs {
+        if let Job::Item(item) = job {
+            item.check()?;
+        }
     }
-    let _running = profile::span(|| "run".into());
-    for item in &items {
-        if let Err(e) = item.run() {
+    let running = profile::span(|| "run".into());
+    for job in &jobs {
+        let done = match job {
+            Job::Item(item) => item.run().map(drop),
+            Job::Loop(l) => l.run(&scheduled.memory),
+        };
+        if let Err(e) = done {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
             requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
-    record::note_run(requests, &scheduled, items);
+    drop(running);
+    let compiled = jobs.into_iter().filter_map(|job| if let Job::Item(item) = job { Some(item.compiled) } else { None }).collect();
+    record::note_run(requests, &scheduled, compiled);
     Ok((scheduled.outputs, scheduled.plan))
 }

@@ -183,8 +183,11 @@ pub enum Fold {
 /// What a `Scatter` makes of a value and of what is at its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Combine {
-    /// The value replaces what was there.
+    /// The value replaces what was there; of several at one place the last one stays.
     Set,
+    /// The value replaces what was there, and no two values have one place, so that they may be written in any order. Which of several at one place would
+    /// stay is not defined.
+    SetDistinct,
     /// Sum (or, for bools).
     Add,
     /// Product (and, for bools).
@@ -197,11 +200,11 @@ pub enum Combine {
 
 impl Combine {
     /// All of them.
-    pub const ALL: [Combine; 5] = [Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
-    /// The fold that it is; none for `Set`.
+    pub const ALL: [Combine; 6] = [Combine::Set, Combine::SetDistinct, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
+    /// The fold that it is; none for `Set` and `SetDistinct`.
     pub const fn fold(self) -> Option<Fold> {
         match self {
-            Combine::Set => None,
+            Combine::Set | Combine::SetDistinct => None,
             Combine::Add => Some(Fold::Add),
             Combine::Mul => Some(Fold::Mul),
             Combine::Max => Some(Fold::Max),

@@ -191,6 +191,33 @@ impl Tensor {
     }
 }
 
+/// A kernel of the library's own, which is correct by construction: unlike those of users it may run in
+/// order and read what it wrote. Inputs are given by dtype and length; no buffer is empty.
+pub(super) fn library_kernel(
+    inputs: &[(DType, usize)],
+    outputs: &[(&[usize], DType)],
+    sink: impl FnOnce(&[UOp], &[UOp]) -> UOp,
+) -> Arc<Custom> {
+    let outputs: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+    let sizes = outputs.iter().map(|(dtype, shape)| (*dtype, shape.iter().product())).chain(inputs.iter().copied());
+    let buffer = |(slot, (dtype, len)): (usize, (DType, usize))| UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len });
+    let args: Vec<UOp> = sizes.enumerate().map(buffer).collect();
+    let (written, read) = args.split_at(outputs.len());
+    let ast = simplify(&sink(written, read));
+    Arc::new(Custom { ast, outputs })
+}
+
+/// The outputs of such a kernel on these inputs, which lie on one device. They have no gradient.
+pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let device = inputs[0].device();
+    let src: Src = inputs.iter().map(|t| placed(&t.detach(), device)).collect::<Result<_>>()?;
+    let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
+    let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
+        Tensor::from_uop(UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i)), device.clone())
+    };
+    Ok(kernel.outputs.iter().enumerate().map(output).collect())
+}
+
 /// The value of an input, on the device even if it is made of nothing.
 fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     let uop = t.uop();

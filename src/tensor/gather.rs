@@ -304,6 +304,6 @@ impl Tensor {
         let before = mask.try_cast(wide)?.try_cumsum(0)?.try_sub(1)?;
         let at = mask.try_where_(before, -1)?;
         let none = at.literal(-1).try_expand([size])?;
-        write_at("nonzero", &none, &at, &iota(self.numel()).try_cast(wide)?, Combine::Set, 0)
+        write_at("nonzero", &none, &at, &iota(self.numel()).try_cast(wide)?, Combine::SetDistinct, 0)
     }
 }
