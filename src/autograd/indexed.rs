@@ -63,7 +63,7 @@ impl Scattered<'_> {
     fn best(&self, u: &UOp, g: &UOp) -> (UOp, UOp) {
         let (base, value) = (self.base.materialized(), self.value.materialized());
         let best = u.with_src([base.clone(), self.index.clone(), value.clone()].to_src());
-        let (old, new) = (base.equals(&best), value.equals(&self.at(&best)));
+        let (old, new) = (base.equals(&best), value.equals(self.at(&best)));
         let one = |is: &UOp| is.select(1.0, &g.const_like(0i64));
         // At least one: where none is equal there is a NaN.
         let share = g / &self.again(&one(&old), &one(&new), Combine::Add).binary(Op::Max, 1.0);
