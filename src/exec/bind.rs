@@ -104,19 +104,24 @@ impl Needs {
 }
 
 /// Checks the arguments of a launch and returns their places.
-pub(super) fn bind<'a>(program: &Program, device: &DeviceName, buffers: &[&'a Buffer]) -> Result<Vec<Place<'a>>> {
+pub(super) fn bind<'a>(
+    program: &Program,
+    device: &DeviceName,
+    buffers: impl ExactSizeIterator<Item = &'a Buffer>,
+) -> Result<Vec<Place<'a>>> {
     if buffers.len() != program.args.len() {
         let (given, takes) = (buffers.len(), program.args.len());
         return Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}")));
     }
-    for (slot, (buffer, arg)) in buffers.iter().zip(&program.args).enumerate() {
+    let place = |(slot, (buffer, arg)): (usize, (&'a Buffer, &UOp))| {
         Needs::of(program, slot).check(slot, device, buffer, 0)?;
         let (has, takes) = (buffer.dtype(), arg.dtype());
         if has != takes {
             return Err(Error::Device(format!("the buffer in slot {slot} is {has}, and the kernel takes {takes}")));
         }
-    }
-    Ok(buffers.iter().map(|b| b.place()).collect())
+        Ok(buffer.place())
+    };
+    buffers.zip(&program.args).enumerate().map(place).collect()
 }
 
 /// Checks a copy of `len` elements of a dtype.
@@ -196,12 +201,12 @@ mod tests {
         assert_eq!(program.writes, [0]);
         let here = DeviceName::new("INTERP");
         let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
-        bind(program, &here, &[&f, &f]).map(drop).unwrap();
-        says(bind(program, &here, &[&f]), "1 buffers for a kernel that takes 2");
-        says(bind(program, &here, &[&f, &i]), "is i32, and the kernel takes f32");
-        says(bind(program, &here, &[&f, &f.part(0..7)]), "has 28 bytes");
+        bind(program, &here, [&f, &f].into_iter()).map(drop).unwrap();
+        says(bind(program, &here, [&f].into_iter()), "1 buffers for a kernel that takes 2");
+        says(bind(program, &here, [&f, &i].into_iter()), "is i32, and the kernel takes f32");
+        says(bind(program, &here, [&f, &f.part(0..7)].into_iter()), "has 28 bytes");
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
-        bind(program, &here, &[&f, &lent]).map(drop).unwrap();
-        says(bind(program, &here, &[&lent, &f]), "lent for reading");
+        bind(program, &here, [&f, &lent].into_iter()).map(drop).unwrap();
+        says(bind(program, &here, [&lent, &f].into_iter()), "lent for reading");
     }
 }

@@ -103,11 +103,16 @@ impl ScheduleItem {
     /// Compiles what it needs.
     pub fn lower(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
-        let compiled = match self {
+        self.clone().lowered()
+    }
+
+    /// The item with its program, compiled now if it was not before.
+    fn lowered(self) -> Result<ExecItem> {
+        let compiled = match &self {
             ScheduleItem::Kernel { ast, device, .. } => Some(compiled(ast, &Device::named(device)?)?),
             ScheduleItem::Copy { .. } => None,
         };
-        Ok(ExecItem { item: self.clone(), compiled })
+        Ok(ExecItem { item: self, compiled })
     }
 
     /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the kernel or its device is an error that says why.
@@ -169,27 +174,39 @@ impl ExecItem {
     /// Checks that the item would run: it is as it was planned, and its buffers are what the program takes.
     pub fn check(&self) -> Result<()> {
         self.item.is_as_planned()?;
-        match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>()).map(drop)
-            }
-            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len),
-            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
-        }
+        self.bound().map(drop)
     }
 
     /// Runs it and says how long the device took. One item runs at a time.
     pub fn run(&self) -> Result<Duration> {
         self.item.is_as_planned()?;
+        let memory = self.bound()?;
+        // SAFETY: the item is as the scheduler made it, and the memory is its own.
+        unsafe { self.run_on(&memory) }
+    }
+
+    /// The memory of a kernel's arguments, checked against its program; none of a copy, whose buffers are checked.
+    fn bound(&self) -> Result<Vec<Place<'_>>> {
+        match (&self.item, &self.compiled) {
+            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => bind(&c.program, device, buffers.iter().map(|b| &b.buffer)),
+            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len).map(|()| vec![]),
+            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
+        }
+    }
+
+    /// Runs it on memory that was bound, and says how long the device took. One item runs at a time.
+    ///
+    /// # Safety
+    /// The item is as the scheduler made it, and the memory is from its [`bound`](Self::bound).
+    unsafe fn run_on(&self, memory: &[Place]) -> Result<Duration> {
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
-                let memory = bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>())?;
+            (ScheduleItem::Kernel { device, values, .. }, Some(c)) => {
                 let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                // SAFETY: the item is as the scheduler made it, so its program was lowered from a kernel whose
-                // indices are inside its arguments or masked, and `bind` has checked the arguments.
-                unsafe { run_kernel(c, device, &memory, &launch, debug) }
+                // SAFETY: by the caller's promise the program was lowered from a kernel whose indices are inside
+                // its arguments or masked, and `bind` has checked the arguments.
+                unsafe { run_kernel(c, device, memory, &launch, debug) }
             }
             (ScheduleItem::Copy { to, from, .. }, _) => run_copy(to, from, debug),
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
@@ -473,25 +490,26 @@ fn value_buffer(
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
 pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
-    let scheduled = schedule(requests)?;
+    let mut scheduled = schedule(requests)?;
     span.note("steps", || scheduled.items.len().into());
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.items.iter().filter_map(|i| match i {
         ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
         _ => None,
     }))?;
-    let items: Vec<ExecItem> = scheduled.items.iter().map(ScheduleItem::lower).collect::<Result<_>>()?;
-    for item in &items {
-        item.check()?;
-    }
+    let items = std::mem::take(&mut scheduled.items);
+    let items: Vec<ExecItem> = items.into_iter().map(ScheduleItem::lowered).collect::<Result<_>>()?;
+    let bound: Vec<Vec<Place>> = items.iter().map(ExecItem::bound).collect::<Result<_>>()?;
     let _running = profile::span(|| "run".into());
-    for item in &items {
-        if let Err(e) = item.run() {
+    for (item, memory) in items.iter().zip(&bound) {
+        // SAFETY: nobody has seen the items since the scheduler made them, and each runs on its own memory.
+        if let Err(e) = unsafe { item.run_on(memory) } {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
             requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
+    drop(bound);
     record::note_run(requests, &scheduled, items);
     Ok((scheduled.outputs, scheduled.plan))
 }
