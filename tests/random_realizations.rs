@@ -6,7 +6,7 @@
 use picograd::ir::unmarked;
 use picograd::reference::{Value, evaluate};
 use picograd::runtime::Buffer;
-use picograd::tensor::{Pool, keepdim};
+use picograd::tensor::{Pool, Scatter, keepdim};
 use picograd::testing::{Rng, graphs};
 use picograd::{DType, Device, Tensor};
 
@@ -23,6 +23,8 @@ struct Program {
     /// Tensors that are no parameter, and are written in place.
     data: Vec<Tensor>,
     pool: Vec<Tensor>,
+    /// Extremes over products, all of which are in the loss.
+    tops: Vec<Tensor>,
 }
 
 impl Program {
@@ -42,7 +44,7 @@ impl Program {
         let data: Vec<Tensor> = vec![input(n)];
         let pool = params.iter().map(|p| p * 1.0).chain(data.iter().map(|d| d + 0.0)).collect();
         let realize = realizes.then(|| Rng::new(seed ^ 0x5eed));
-        Program { rng, realize, params, data, pool }
+        Program { rng, realize, params, data, pool, tops: Vec::new() }
     }
 
     fn any(&mut self) -> Tensor {
@@ -56,7 +58,7 @@ impl Program {
         let (x, y) = (self.any(), self.any());
         let n = x.size(0);
         let full = |t: Tensor| t.expand([n, n]);
-        let made = match self.rng.below(26) {
+        let made = match self.rng.below(34) {
             0 => &x + &y,
             1 => &x * &y,
             2 => (&x - &y) * 0.5,
@@ -81,7 +83,38 @@ impl Program {
             22 => full(x.matmul(&y).min(keepdim(1))) / (n as f64),
             23 => full(x.matmul(&y).exp().max(keepdim(1)).log()) / (n as f64),
             24 => x.matmul(&y).reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)) / (n as f64),
-            _ => x.clamp(-0.4, 0.6),
+            25 => x.clamp(-0.4, 0.6),
+            // An extreme over a product that is computed anew wherever it is not stored, realized with a sibling of it.
+            _ => {
+                let y = if self.rng.once_in(2) { x.matmul(&y) } else { x.tanh().matmul(&y) };
+                let product = y.matmul(&y.t()) / (n as f64);
+                let top = match self.rng.below(8) {
+                    0..=2 => full(product.max(keepdim(self.rng.below(2) as isize))),
+                    3 => full(product.min(keepdim(1))),
+                    4 => product.reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)),
+                    5 => product.cummax(1).0,
+                    6 => product.minimum(y.t().matmul(&y) / (n as f64)),
+                    _ => {
+                        let places =
+                            (Tensor::arange(0, (n * n) as i64, 1) * 7).idiv(3).modulo(n as i64).reshape([n, n]).to(x.device().as_str());
+                        Tensor::full([n, n], -100f32)
+                            .to(x.device().as_str())
+                            .scatter_reduce(1, &places, &product, Scatter::Amax, true)
+                            .maximum(-1.0)
+                    }
+                };
+                let sibling = match self.rng.below(3) {
+                    0 => y.copy(),
+                    1 => full(product.exp().sum(keepdim(1))) / (n as f64),
+                    _ => (&product * 0.5 + &top).tanh(),
+                };
+                if self.realize.as_mut().is_some_and(|r| !r.once_in(4)) {
+                    Tensor::realize_many(&[&top, &sibling]).unwrap();
+                }
+                self.pool.push(sibling.tanh());
+                self.tops.push(top.copy());
+                top
+            }
         };
         // Values stay near one, whatever they are multiplied with.
         let made = if self.rng.once_in(4) { made.tanh() } else { made };
@@ -124,7 +157,7 @@ impl Program {
     /// The sum of a random handful, with weights.
     fn loss(&mut self) -> Tensor {
         let parts = (0..2).map(|_| self.any()).collect::<Vec<_>>();
-        let weighed = parts.iter().enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
+        let weighed = parts.iter().chain(&self.tops).enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
         let every: Tensor = self.params.iter().map(|p| (p * 0.0).sum(..)).reduce(|a, b| a + b).unwrap();
         weighed.reduce(|a, b| a + b).unwrap() + every
     }

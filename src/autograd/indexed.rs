@@ -3,7 +3,7 @@
 
 use super::{spread, zeros};
 use crate::dtype::DType;
-use crate::ir::{Arg, Combine, Op, Src, UOp};
+use crate::ir::{Arg, Combine, Op, Src, ToSrc, UOp};
 use crate::shape::Movement;
 
 /// The gradient of what a gather reads: each element gets the sum of the gradients of its reads.
@@ -19,6 +19,7 @@ pub fn scattered(u: &UOp, g: &UOp) -> (UOp, UOp) {
     let s = Scattered { base, index, value, axis };
     match combine {
         Combine::Set => s.set(g),
+        Combine::SetDistinct => (s.again(g, &g.const_like(0i64), *combine), s.at(g)),
         Combine::Add => (g.clone(), g.gathered(index, axis)),
         Combine::Mul => s.product(g),
         Combine::Max | Combine::Min => s.best(u, g),
@@ -56,13 +57,19 @@ impl Scattered<'_> {
         (self.again(g, &g.const_like(0i64), Combine::Set), stays.select(self.at(g), &g.const_like(0i64)))
     }
 
-    /// Elements that are the greatest (or least) of their place share the gradient evenly.
+    /// Elements that are the greatest (or least) of their place share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
+    ///
+    /// The extremes are those of the very values that they are compared with, and not `u`, which may be stored from an earlier plan.
     fn best(&self, u: &UOp, g: &UOp) -> (UOp, UOp) {
-        let one = |x: &UOp, best: &UOp| x.equals(best).select(1.0, &x.const_like(0i64));
-        let (old, new) = (one(self.base, u), one(self.value, &self.at(u)));
-        // At least one: were none equal, the gradient would be lost but for a NaN.
-        let share = g / &self.again(&old, &new, Combine::Add).binary(Op::Max, 1.0);
-        (old * &share, new * self.at(&share))
+        let (base, value) = (self.base.materialized(), self.value.materialized());
+        let best = u.with_src([base.clone(), self.index.clone(), value.clone()].to_src());
+        let (old, new) = (base.equals(&best), value.equals(&self.at(&best)));
+        let one = |is: &UOp| is.select(1.0, &g.const_like(0i64));
+        // At least one: where none is equal there is a NaN.
+        let share = g / &self.again(&one(&old), &one(&new), Combine::Add).binary(Op::Max, 1.0);
+        let is_lost = best.binary(Op::Ne, &best).binary(Op::And, g.binary(Op::Ne, 0.0));
+        let others = is_lost.select(f64::NAN, &g.const_like(0i64));
+        (old.select(&share, &others), new.select(self.at(&share), &self.at(&others)))
     }
 
     /// Each factor gets the product of the others at its place: of those that are not zero by a division, and of zeros by how many there are.

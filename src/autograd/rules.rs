@@ -55,11 +55,11 @@ rules! {
         d_add:         Add(_, _)                           => to([g.clone(), g.clone()]);
         d_mul:         Mul(x, y)                           => to([&*g * y, &*g * x]);
         d_div:         Div(_, y)                           => to([&*g / y, -(&*g * u / y)]);
-        d_mod:         Mod(x, y)                           => to([g.clone(), -(&*g * floor(&(x / y)))]);
+        d_mod:         Mod(x, y)                           => to([g.clone(), -(&*g * quotient(u, x, y))]);
         d_max:         Max(x, y)                           => to([wins(x, y, Op::Max, g), wins(y, x, Op::Max, g)]);
         d_min:         Min(x, y)                           => to([wins(x, y, Op::Min, g), wins(y, x, Op::Min, g)]);
         d_pow:         Pow(x, y)                           => to([by_base(x, y, g), by_exponent(u, x, y, g)]);
-        d_where:       Where(c, x, y)                      => { let c = chosen(c, x, y); to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]) };
+        d_where:       Where(c, x, y)                      => { let c = c.materialized(); to([none(), c.select(&*g, &g.const_like(0i64)), c.select(0i64, g)]) };
         d_fma:         Fma(x, y, _)                        => to([&*g * y, &*g * x, g.clone()]);
     }
 }
@@ -169,15 +169,13 @@ fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
 }
 
-/// The condition of a choice. Between two values that both have gradients it is materialized, so that the kernels of both take the same side.
-fn chosen(c: &UOp, x: &UOp, y: &UOp) -> UOp {
-    if x.requires_grad() && y.requires_grad() { c.materialized() } else { c.clone() }
-}
-
-/// The greatest whole number that is not above.
-fn floor(x: &UOp) -> UOp {
-    let t = x.unary(Op::Trunc);
-    x.lt(&t).select(&t + -1.0, &t)
+/// The quotient that belongs to the remainder `u`, a whole number: x/y itself can be rounded up to the next. By an infinity it is 0, or -1 where that was added.
+fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
+    let near = (x + -u) / y + 0.5;
+    let t = near.unary(Op::Trunc);
+    let whole = near.lt(&t).select(&t + -1.0, &t);
+    let is_infinite = y.equals(f64::INFINITY).or(y.equals(f64::NEG_INFINITY));
+    is_infinite.select(u.equals(x).select(0i64, &x.const_like(-1i64)), &whole)
 }
 
 /// y·x^(y-1), which is 0 for y = 0 even where x^-1 is infinite.

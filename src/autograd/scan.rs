@@ -36,7 +36,10 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
 
 /// The gradient of a running extreme: every element gets the gradients of the results that are it.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    let is_best = x.equals(u).or(x.differs(x));
+    // Compared with the extremes of the very same value, and not with `u`, which may be stored from an earlier plan.
+    let x = &x.materialized();
+    let best = x.scanned(fold(u), axis(u));
+    let is_best = x.equals(&best).or(x.differs(x));
     let place = spread(&iota(x.shape(), axis(u)), x.shape());
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
 }
@@ -121,6 +124,13 @@ fn iota(shape: &Dims, axis: usize) -> UOp {
 fn line(len: usize) -> UOp {
     let dtype = if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 };
     UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
+}
+
+fn fold(u: &UOp) -> Fold {
+    match u.arg() {
+        Arg::Reduce { fold, .. } => *fold,
+        _ => panic!("not a scan: {u:?}"),
+    }
 }
 
 fn axis(u: &UOp) -> usize {

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
 use crate::lower::Program;
-use crate::runtime::device::sees_host;
+use crate::runtime::device::{is_null, sees_host};
 use crate::runtime::{Buffer, Memory, Place};
 use crate::schedule::Values;
 use std::sync::Arc;
@@ -91,6 +91,10 @@ impl Needs {
         if name != device && !(sees_host(name) && sees_host(device)) {
             return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
         }
+        // NULL has no memory, which only its own kernels do not look at.
+        if matches!(buffer.place().memory, Memory::Null) && !is_null(device) {
+            return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}, which has no memory")));
+        }
         let has = buffer.bytes().saturating_sub(offset);
         if has < self.bytes {
             let needs = self.bytes;
@@ -103,25 +107,30 @@ impl Needs {
     }
 }
 
-/// Checks the arguments of a launch and returns their places.
-pub(super) fn bind<'a>(
-    program: &Program,
-    device: &DeviceName,
-    buffers: impl ExactSizeIterator<Item = &'a Buffer>,
-) -> Result<Vec<Place<'a>>> {
-    if buffers.len() != program.args.len() {
-        let (given, takes) = (buffers.len(), program.args.len());
-        return Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}")));
+/// Checks how many arguments a launch has.
+pub(super) fn check_count(program: &Program, given: usize) -> Result<()> {
+    match program.args.len() {
+        takes if takes == given => Ok(()),
+        takes => Err(Error::Device(format!("{given} buffers for a kernel that takes {takes}"))),
     }
-    let place = |(slot, (buffer, arg)): (usize, (&'a Buffer, &UOp))| {
-        Needs::of(program, slot).check(slot, device, buffer, 0)?;
-        let (has, takes) = (buffer.dtype(), arg.dtype());
-        if has != takes {
-            return Err(Error::Device(format!("the buffer in slot {slot} is {has}, and the kernel takes {takes}")));
-        }
-        Ok(buffer.place())
-    };
-    buffers.zip(&program.args).enumerate().map(place).collect()
+}
+
+/// Checks an argument of a launch: a buffer from a byte on, as elements of a dtype.
+pub(super) fn check_slot(program: &Program, slot: usize, device: &DeviceName, dtype: DType, buffer: &Buffer, offset: usize) -> Result<()> {
+    Needs::of(program, slot).check(slot, device, buffer, offset)?;
+    match program.args[slot].dtype() {
+        takes if takes == dtype => Ok(()),
+        takes => Err(Error::Device(format!("the buffer in slot {slot} is {dtype}, and the kernel takes {takes}"))),
+    }
+}
+
+/// Checks the arguments of a launch and returns their places.
+pub(super) fn bind<'a>(program: &Program, device: &DeviceName, buffers: &[&'a Buffer]) -> Result<Vec<Place<'a>>> {
+    check_count(program, buffers.len())?;
+    for (slot, buffer) in buffers.iter().enumerate() {
+        check_slot(program, slot, device, buffer.dtype(), buffer, 0)?;
+    }
+    Ok(buffers.iter().map(|b| b.place()).collect())
 }
 
 /// Checks a copy of `len` elements of a dtype.
@@ -188,6 +197,12 @@ mod tests {
         says(needs(32, false).check(0, &here, &x, 1), "has 31 bytes");
         says(needs(1, false).check(0, &here, &x, usize::MAX), "has 0 bytes");
         says(needs(8, false).check(0, &DeviceName::new("CUDA"), &x, 0), "was given");
+        let null = Buffer::new(&DeviceName::new("NULL"), DType::F32, 8).unwrap();
+        for device in ["CPU", "CPU:CLANG", "INTERP"] {
+            says(needs(32, true).check(0, &DeviceName::new(device), &null, 0), "has no memory");
+        }
+        needs(32, true).check(0, &DeviceName::new("NULL"), &null, 0).unwrap();
+        needs(32, true).check(0, &DeviceName::new("NULL"), &x, 0).unwrap();
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
         needs(32, false).check(0, &here, &lent, 0).unwrap();
         says(needs(32, true).check(0, &here, &lent, 0), "lent for reading");
@@ -201,12 +216,12 @@ mod tests {
         assert_eq!(program.writes, [0]);
         let here = DeviceName::new("INTERP");
         let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
-        bind(program, &here, [&f, &f].into_iter()).map(drop).unwrap();
-        says(bind(program, &here, [&f].into_iter()), "1 buffers for a kernel that takes 2");
-        says(bind(program, &here, [&f, &i].into_iter()), "is i32, and the kernel takes f32");
-        says(bind(program, &here, [&f, &f.part(0..7)].into_iter()), "has 28 bytes");
+        bind(program, &here, &[&f, &f]).map(drop).unwrap();
+        says(bind(program, &here, &[&f]), "1 buffers for a kernel that takes 2");
+        says(bind(program, &here, &[&f, &i]), "is i32, and the kernel takes f32");
+        says(bind(program, &here, &[&f, &f.part(0..7)]), "has 28 bytes");
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
-        bind(program, &here, [&f, &lent].into_iter()).map(drop).unwrap();
-        says(bind(program, &here, [&lent, &f].into_iter()), "lent for reading");
+        bind(program, &here, &[&f, &lent]).map(drop).unwrap();
+        says(bind(program, &here, &[&lent, &f]), "lent for reading");
     }
 }

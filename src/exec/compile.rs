@@ -149,8 +149,26 @@ fn keep(key: Key, c: &Arc<Compiled>) {
     programs.insert(key, c.clone());
 }
 
-/// The program of a kernel on a device, compiled now if it was not before.
+/// The program of a kernel on a device, compiled now if it was not before. The kernel is any that a user has at hand: it is
+/// verified first, and one that is malformed, could leave its buffers or is given as source text is an error.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
+    let refused = |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
+    if matches!(ast.arg(), Arg::Source(_)) {
+        return refused("nothing looks into source text; run it by CustomKernel::source and Tensor::custom_kernel".into());
+    }
+    // A search runs its candidates, so that the places are proven before anything is chosen.
+    if let Err(e) = verify::kernel(ast) {
+        return refused(e);
+    }
+    let plain = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
+    match verify::program(&plain.uops).and_then(|()| verify::in_bounds(&plain.uops)) {
+        Ok(()) => planned(ast, device),
+        Err(e) => refused(e),
+    }
+}
+
+/// The program of a kernel of the scheduler's, or of a text that a user vouched for, compiled now if it was not before.
+pub(super) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
     if let Arg::Source(source) = ast.arg() {
         return from_source(ast, source, device);

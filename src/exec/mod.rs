@@ -6,6 +6,7 @@ mod bind;
 mod compile;
 mod counters;
 pub(crate) mod record;
+mod repeat;
 mod run;
 mod tape;
 

@@ -2,7 +2,7 @@
 //! go, but for what the function makes from numbers of the host.
 
 use super::compile::Compiled;
-use super::run::{ExecItem, Scheduled};
+use super::run::Scheduled;
 use crate::dtype::DType;
 use crate::ir::{DeviceName, Storage, UOp, walk_values};
 use crate::runtime::Buffer;
@@ -23,7 +23,7 @@ pub struct Run {
     pub pieces: Vec<Option<Piece>>,
     /// The storage of each output, or of each part of one over several devices.
     pub outputs: Vec<Option<u64>>,
-    /// The program of each step; none for a copy.
+    /// The program of each launch; none for a copy.
     pub compiled: Vec<Option<Arc<Compiled>>>,
     /// The values of the graph's variables.
     pub values: Arc<Values>,
@@ -140,8 +140,13 @@ pub fn recorded<T>(mode: Mode, known: FxHashSet<u64>, watched: FxHashSet<u64>, f
     (value, NOW.take().unwrap_or_default())
 }
 
+/// Whether runs are recorded launch by launch.
+pub(super) fn keeps_runs() -> bool {
+    NOW.with_borrow(|now| now.as_ref().is_some_and(|r| r.mode != Mode::Little))
+}
+
 /// Adds a run, if something is written down.
-pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, items: Vec<ExecItem>) {
+pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, compiled: Vec<Option<Arc<Compiled>>>) {
     with(|r| {
         if r.mode == Mode::Little {
             return;
@@ -168,7 +173,6 @@ pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, items: Vec<E
         let outputs: Vec<Option<u64>> = scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         r.known.extend(outputs.iter().flatten());
         r.known.extend(pieces.iter().flatten().filter(|p| p.role == Role::Output).map(|p| p.id));
-        let compiled = items.iter().map(|i| i.compiled().cloned()).collect();
         r.runs.push(Run {
             plan: scheduled.plan.clone(),
             graph: scheduled.graph.clone(),

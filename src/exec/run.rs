@@ -2,9 +2,10 @@
 
 use super::beam::{self, Beam, Tuned};
 use super::bind::{Proof, bind, bind_copy};
-use super::compile::{Compiled, compile_together, compiled, compiled_with};
+use super::compile::{Compiled, compile_together, compiled_with, planned};
 use super::counters::{Counters, count, count_plan};
 use super::record;
+use super::repeat::BoundLoop;
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
@@ -103,16 +104,11 @@ impl ScheduleItem {
     /// Compiles what it needs.
     pub fn lower(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
-        self.clone().lowered()
-    }
-
-    /// The item with its program, compiled now if it was not before.
-    fn lowered(self) -> Result<ExecItem> {
-        let compiled = match &self {
-            ScheduleItem::Kernel { ast, device, .. } => Some(compiled(ast, &Device::named(device)?)?),
+        let compiled = match self {
+            ScheduleItem::Kernel { ast, device, .. } => Some(planned(ast, &Device::named(device)?)?),
             ScheduleItem::Copy { .. } => None,
         };
-        Ok(ExecItem { item: self, compiled })
+        Ok(ExecItem { item: self.clone(), compiled })
     }
 
     /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the kernel or its device is an error that says why.
@@ -174,39 +170,27 @@ impl ExecItem {
     /// Checks that the item would run: it is as it was planned, and its buffers are what the program takes.
     pub fn check(&self) -> Result<()> {
         self.item.is_as_planned()?;
-        self.bound().map(drop)
+        match (&self.item, &self.compiled) {
+            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
+                bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>()).map(drop)
+            }
+            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len),
+            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
+        }
     }
 
     /// Runs it and says how long the device took. One item runs at a time.
     pub fn run(&self) -> Result<Duration> {
         self.item.is_as_planned()?;
-        let memory = self.bound()?;
-        // SAFETY: the item is as the scheduler made it, and the memory is its own.
-        unsafe { self.run_on(&memory) }
-    }
-
-    /// The memory of a kernel's arguments, checked against its program; none of a copy, whose buffers are checked.
-    fn bound(&self) -> Result<Vec<Place<'_>>> {
-        match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => bind(&c.program, device, buffers.iter().map(|b| &b.buffer)),
-            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len).map(|()| vec![]),
-            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
-        }
-    }
-
-    /// Runs it on memory that was bound, and says how long the device took. One item runs at a time.
-    ///
-    /// # Safety
-    /// The item is as the scheduler made it, and the memory is from its [`bound`](Self::bound).
-    unsafe fn run_on(&self, memory: &[Place]) -> Result<Duration> {
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { device, values, .. }, Some(c)) => {
+            (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
+                let memory = bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>())?;
                 let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                // SAFETY: by the caller's promise the program was lowered from a kernel whose indices are inside
-                // its arguments or masked, and `bind` has checked the arguments.
-                unsafe { run_kernel(c, device, memory, &launch, debug) }
+                // SAFETY: the item is as the scheduler made it, so its program was lowered from a kernel whose
+                // indices are inside its arguments or masked, and `bind` has checked the arguments.
+                unsafe { run_kernel(c, device, &memory, &launch, debug) }
             }
             (ScheduleItem::Copy { to, from, .. }, _) => run_copy(to, from, debug),
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
@@ -369,6 +353,13 @@ pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
 
 /// Plans requests and gives them memory. Nothing runs.
 pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
+    let mut scheduled = without_items(requests)?;
+    scheduled.items = scheduled.items_of(&scheduled.plan.launches(), &mut Vec::new())?;
+    Ok(scheduled)
+}
+
+/// Plans requests and gives them memory, without a list of what to run.
+fn without_items(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
@@ -429,45 +420,71 @@ pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
         });
     }
     let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
-    let values = Arc::new(values);
-    let mut written: Vec<(DeviceName, Vec<Arc<str>>, BufferArg)> = Vec::new();
-    let piece = |p: &Piece| -> BufferArg {
-        let whole = arg(&p.buffer);
-        if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
-            return whole;
-        }
-        BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
-    };
-    let item = |launch: schedule::Launch| match (launch.step, &launch.pieces[..]) {
-        (Step::Kernel { ast, device, .. }, pieces) => {
-            let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
-            buffers.extend(value_buffer(ast, device, &values, &mut written)?);
-            let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &values);
-            Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: values.clone(), proof })
-        }
-        (_, [to, from]) => {
-            let (to, from) = (piece(to), piece(from));
-            let proof = Proof::of_copy(&to.buffer, &from.buffer);
-            Ok(ScheduleItem::Copy { to, from, proof })
-        }
-        (step, _) => panic!("a loop that was not written out: {step:?}"),
-    };
-    let items = plan.launches().into_iter().map(item).collect::<Result<_>>()?;
     let output = |o: &schedule::Output| {
         let whole = arg(&o.buffer).buffer;
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
-    Ok(Scheduled { items, outputs, plan, graph, inputs, memory: made, values })
+    Ok(Scheduled { items: Vec::new(), outputs, plan, graph, inputs, memory: made, values: Arc::new(values) })
+}
+
+/// The buffers with values of variables that were made: for each device and list of names.
+type Written = Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>;
+
+impl Scheduled {
+    /// The items of launches.
+    fn items_of(&self, launches: &[schedule::Launch], written: &mut Written) -> Result<Vec<ScheduleItem>> {
+        let piece = |p: &Piece| -> BufferArg {
+            let whole = self.memory[p.buffer].clone().expect("a step names buffers that exist");
+            if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
+                return whole;
+            }
+            BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
+        };
+        let item = |launch: &schedule::Launch| match (launch.step, &launch.pieces[..]) {
+            (Step::Kernel { ast, device, .. }, pieces) => {
+                let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
+                buffers.extend(value_buffer(ast, device, &self.values, written)?);
+                let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &self.values);
+                Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: self.values.clone(), proof })
+            }
+            (_, [to, from]) => {
+                let (to, from) = (piece(to), piece(from));
+                let proof = Proof::of_copy(&to.buffer, &from.buffer);
+                Ok(ScheduleItem::Copy { to, from, proof })
+            }
+            (step, _) => panic!("a loop that was not written out: {step:?}"),
+        };
+        launches.iter().map(item).collect()
+    }
+
+    /// What to run, compiled and checked. Loops run as loops where nobody asks for each of their launches.
+    fn jobs(&self, each: bool) -> Result<Vec<Job<'_>>> {
+        let (mut jobs, mut written) = (Vec::with_capacity(self.plan.steps.len()), Written::new());
+        for step in &self.plan.steps {
+            if let Step::Loop(repeat) = step
+                && !each
+                && let Some(bound) = BoundLoop::new(repeat, &self.memory)?
+            {
+                jobs.push(Job::Loop(bound));
+                continue;
+            }
+            for item in self.items_of(&self.plan.launches_of(step), &mut written)? {
+                jobs.push(Job::Item(item.lower()?));
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// One thing that a realization runs.
+enum Job<'a> {
+    Item(ExecItem),
+    Loop(BoundLoop<'a>),
 }
 
 /// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
-fn value_buffer(
-    ast: &UOp,
-    device: &DeviceName,
-    values: &Values,
-    written: &mut Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>,
-) -> Result<Option<BufferArg>> {
+fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut Written) -> Result<Option<BufferArg>> {
     if *values == Values::default() || ast.op() != Op::Sink {
         return Ok(None);
     }
@@ -478,9 +495,11 @@ fn value_buffer(
     if let Some((.., buffer)) = written.iter().find(|w| w.0 == *device && w.1 == names) {
         return Ok(Some(buffer.clone()));
     }
-    let value = |name: &Arc<str>| values.get(name).map(|v| (v as i32).to_le_bytes());
+    let value = |name: &Arc<str>| values.get(name).and_then(|v| i32::try_from(v).ok()).map(i32::to_le_bytes);
     let bytes: Option<Vec<[u8; 4]>> = names.iter().map(value).collect();
-    let Some(bytes) = bytes else { return Err(Error::Device(format!("a kernel has variables without values among {names:?}"))) };
+    let Some(bytes) = bytes else {
+        return Err(Error::Device(format!("a kernel has variables without a value of 32 bits among {names:?}")));
+    };
     let buffer = Buffer::from_bytes(device, DType::I32, &bytes.concat())?;
     let buffer = BufferArg { buffer, dtype: DType::I32, len: names.len(), role: Role::Values };
     written.push((device.clone(), names, buffer.clone()));
@@ -490,26 +509,30 @@ fn value_buffer(
 /// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
 pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
-    let mut scheduled = schedule(requests)?;
-    span.note("steps", || scheduled.items.len().into());
+    let scheduled = without_items(requests)?;
+    span.note("steps", || scheduled.plan.steps.len().into());
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
-    compile_together(scheduled.items.iter().filter_map(|i| match i {
-        ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => Some((ast, device)),
-        _ => None,
-    }))?;
-    let items = std::mem::take(&mut scheduled.items);
-    let items: Vec<ExecItem> = items.into_iter().map(ScheduleItem::lowered).collect::<Result<_>>()?;
-    let bound: Vec<Vec<Place>> = items.iter().map(ExecItem::bound).collect::<Result<_>>()?;
-    let _running = profile::span(|| "run".into());
-    for (item, memory) in items.iter().zip(&bound) {
-        // SAFETY: nobody has seen the items since the scheduler made them, and each runs on its own memory.
-        if let Err(e) = unsafe { item.run_on(memory) } {
+    compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;
+    let jobs = scheduled.jobs(record::keeps_runs() || env::config()?.times_kernels())?;
+    for job in &jobs {
+        if let Job::Item(item) = job {
+            item.check()?;
+        }
+    }
+    let running = profile::span(|| "run".into());
+    for job in &jobs {
+        let done = match job {
+            Job::Item(item) => item.run().map(drop),
+            Job::Loop(l) => l.run(&scheduled.memory),
+        };
+        if let Err(e) = done {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
             requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
-    drop(bound);
-    record::note_run(requests, &scheduled, items);
+    drop(running);
+    let compiled = jobs.into_iter().filter_map(|job| if let Job::Item(item) = job { Some(item.compiled) } else { None }).collect();
+    record::note_run(requests, &scheduled, compiled);
     Ok((scheduled.outputs, scheduled.plan))
 }

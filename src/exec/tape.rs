@@ -105,8 +105,8 @@ pub struct Tape {
     together: Vec<(DeviceName, Counters)>,
     /// The addresses of the host's kernels, one after the other; filled in at each run.
     addresses: Addresses,
-    /// What the steps need of the memory of each slot, and a device that uses it.
-    needs: Vec<Option<(Needs, DeviceName)>>,
+    /// What the steps need of the memory of each slot, and the devices whose kernels use it.
+    needs: Vec<(Needs, Vec<DeviceName>)>,
 }
 
 /// Steps that are run in one way.
@@ -245,7 +245,7 @@ impl Tape {
             return Err(Error::Device(format!("{} buffers for {} slots", buffers.len(), self.needs.len())));
         }
         for (slot, (needs, buffer)) in self.needs.iter().zip(buffers).enumerate() {
-            needs.as_ref().map_or(Ok(()), |(needs, device)| needs.check(slot, device, buffer, 0))?;
+            needs.1.iter().try_for_each(|device| needs.0.check(slot, device, buffer, 0))?;
         }
         let (debug, _alone) = (config.debug, writing());
         if config.times_kernels() {
@@ -255,7 +255,7 @@ impl Tape {
         self.together.iter_mut().for_each(|t| t.1.time = Duration::ZERO);
         for part in &mut self.parts {
             match part {
-                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers, &mut self.together),
+                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers, &mut self.together)?,
                 Part::Graph { graph, places, kernels } => {
                     let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
                     // SAFETY: the programs were captured from a run, and their memory was checked above.
@@ -287,13 +287,16 @@ impl Tape {
 }
 
 /// What steps need of the memory of each slot.
-fn needs(slots: usize, steps: &[TapeStep]) -> Vec<Option<(Needs, DeviceName)>> {
-    let mut all: Vec<Option<(Needs, DeviceName)>> = vec![None; slots];
+fn needs(slots: usize, steps: &[TapeStep]) -> Vec<(Needs, Vec<DeviceName>)> {
+    let mut all: Vec<(Needs, Vec<DeviceName>)> = vec![Default::default(); slots];
     for step in steps {
         let TapeStep::Kernel { compiled, device, args, writes } = step else { continue };
         for (i, at) in args.iter().enumerate() {
             let arg = Needs::of(&compiled.program, i);
-            let (needs, _) = all[at.slot].get_or_insert_with(|| (Needs::default(), device.clone()));
+            let (needs, devices) = &mut all[at.slot];
+            if !devices.contains(device) {
+                devices.push(device.clone());
+            }
             needs.bytes = needs.bytes.max(at.offset.saturating_add(arg.bytes));
             needs.written |= arg.written || writes.contains(&i);
         }
@@ -328,18 +331,16 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
     }
 }
 
-/// Runs kernels of the host, and adds the time of each device to what it did.
-fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer], together: &mut [(DeviceName, Counters)]) {
-    let starts: Vec<*mut u8> = buffers
-        .iter()
-        .map(|b| match b.place() {
-            Place { memory: Memory::Host(h), offset } => h.ptr().wrapping_add(offset),
-            _ => std::ptr::null_mut(),
-        })
-        .collect();
+/// Runs kernels of the host, and adds the time of each device to what it did. None runs where one was given memory that is
+/// not the host's.
+fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer], together: &mut [(DeviceName, Counters)]) -> Result<()> {
     for c in commands {
         for (address, at) in addresses.0[c.first..].iter_mut().zip(&c.args) {
-            *address = starts[at.slot].wrapping_add(at.offset);
+            let Place { memory: Memory::Host(host), offset } = buffers[at.slot].place() else {
+                let (device, buffer) = (&together[c.device].0, &buffers[at.slot]);
+                return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}, which is not memory of the host")));
+            };
+            *address = host.ptr().wrapping_add(offset).wrapping_add(at.offset);
         }
     }
     let addresses = &*addresses;
@@ -358,6 +359,7 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
         together[of_one[0].device].1.time += end - start;
         start = end;
     }
+    Ok(())
 }
 
 /// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.

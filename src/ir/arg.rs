@@ -183,8 +183,11 @@ pub enum Fold {
 /// What a `Scatter` makes of a value and of what is at its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Combine {
-    /// The value replaces what was there.
+    /// The value replaces what was there; of several at one place the last one stays.
     Set,
+    /// The value replaces what was there, and no two values have one place, so that they may be written in any order. Which of several at one place would
+    /// stay is not defined.
+    SetDistinct,
     /// Sum (or, for bools).
     Add,
     /// Product (and, for bools).
@@ -197,11 +200,11 @@ pub enum Combine {
 
 impl Combine {
     /// All of them.
-    pub const ALL: [Combine; 5] = [Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
-    /// The fold that it is; none for `Set`.
+    pub const ALL: [Combine; 6] = [Combine::Set, Combine::SetDistinct, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
+    /// The fold that it is; none for `Set` and `SetDistinct`.
     pub const fn fold(self) -> Option<Fold> {
         match self {
-            Combine::Set => None,
+            Combine::Set | Combine::SetDistinct => None,
             Combine::Add => Some(Fold::Add),
             Combine::Mul => Some(Fold::Mul),
             Combine::Max => Some(Fold::Max),
@@ -309,8 +312,9 @@ impl Slice {
         if let Some(Some(extent)) = extents.get(*axis) {
             return wrong(format!("axis {axis} of {shape:?} has the size {extent} already, which is not cut again"));
         }
+        start.check("slice").and(len.check("slice"))?;
         let within = |b: &Bound| format!("{b}, which is within {}..={}", b.min(), b.max());
-        if start.min() < 0 || len.min() < 1 || start.max().saturating_add(len.max()) > size as i64 {
+        if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
             let all = format!("axis {axis} of {shape:?} from {} on, and of length {}", within(start), within(len));
             return wrong(format!("{all}; a part has an element and stays within 0..{size} for all values"));
         }

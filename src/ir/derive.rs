@@ -444,7 +444,9 @@ fn make_bounds(u: &UOp) -> Bounds {
         Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => (of(0).0 >> of(1).0, of(0).1 >> of(1).0),
         Op::Where => (of(1).0.min(of(2).0), of(1).1.max(of(2).1)),
         Op::Vectorize | Op::Shards | Op::Cat => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
-        Op::Scatter if matches!(u.arg(), Arg::Scatter { combine: Combine::Set | Combine::Max | Combine::Min, .. }) => {
+        Op::Scatter
+            if matches!(u.arg(), Arg::Scatter { combine: Combine::Set | Combine::SetDistinct | Combine::Max | Combine::Min, .. }) =>
+        {
             (of(0).0.min(of(2).0), of(0).1.max(of(2).1))
         }
         Op::Reduce => reduce_bounds(u, of(0), all),

@@ -28,7 +28,7 @@ pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
 pub use loops::Loop;
 pub(crate) use loops::{Batch, Body, before, output, param, unshaped};
-pub use materialize::Rounding;
+pub use materialize::{Rounding, rectified};
 pub use op::{Group, Op, OpSet};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};

@@ -135,8 +135,12 @@ impl BatchNorm {
     /// assert!(BatchNorm::new(1).track_running_stats(false).running_mean.is_none());
     /// ```
     pub fn track_running_stats(self, track: bool) -> BatchNorm {
+        /// Features from which on memory is asked for when the numbers are, where there is an error to return.
+        const MANY: usize = 1 << 20;
+        let n = self.features;
         // Numbers in memory, not literals: the second step then runs the kernels of the first.
-        let stored = |value: f32| track.then(|| Tensor::from_vec(vec![value; self.features], [self.features]));
+        let made = |value: f32| if n < MANY { Tensor::from_vec(vec![value; n], [n]) } else { Tensor::full([n], value).contiguous() };
+        let stored = |value: f32| track.then(|| made(value));
         let count = track.then(|| Tensor::new([0i64]).reshape(()));
         BatchNorm { running_mean: stored(0.0), running_var: stored(1.0), num_batches_tracked: count, ..self }
     }
@@ -391,7 +395,8 @@ impl GroupNorm {
 /// Each sample normalised over groups of its channels and all places.
 fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
     let shape = x.max_shape();
-    let inside: usize = shape[1..].iter().product::<usize>() / groups;
+    // Without a channel there is nothing to divide among groups.
+    let Some(inside) = shape[1..].iter().product::<usize>().checked_div(groups) else { return Ok(x.clone()) };
     x.try_reshape([shape[0], groups, inside])?.try_layernorm(-1, eps)?.try_reshape(shape)
 }
 

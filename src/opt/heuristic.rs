@@ -307,21 +307,50 @@ pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
     })
 }
 
+/// Elements that are computed and elements that are folded. Reductions side by side add up; one inside another runs for
+/// each of its elements.
+fn work(k: &Kernel, axes: &[UOp]) -> usize {
+    let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) = axes.iter().partition(|r| r.range_kind().is_reduce());
+    let of_one = |u: &UOp| {
+        let inside = u.src()[0].ranges();
+        folded.iter().filter(|r| inside.has(r.range_id())).map(|r| extent(r)).fold(1usize, usize::saturating_mul)
+    };
+    let order = k.ast.toposort();
+    let reduces = order.iter().filter(|u| u.op() == Op::Reduce).map(of_one).fold(0, usize::saturating_add);
+    outputs.into_iter().map(extent).fold(reduces.max(1), usize::saturating_mul)
+}
+
 /// Divides the outermost output axis that can be divided.
 pub(super) fn threads(k: &mut Kernel, target: &Target) {
-    let size = |reduce: bool| -> usize {
-        k.axes().iter().filter(|r| r.range_kind().is_reduce() == reduce).map(extent).fold(1usize, usize::saturating_mul)
-    };
-    let work = size(false).saturating_mul(size(true));
-    if target.threads < 2 || work < WORTH_THREADS {
+    let axes = k.axes();
+    if target.threads < 2 || work(k, &axes) < WORTH_THREADS {
         return;
     }
-    let axes = k.axes();
     for (i, r) in axes.iter().enumerate().filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)) {
         if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
             && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
         {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::ScheduleItem;
+
+    #[test]
+    fn reductions_side_by_side_add_up() {
+        let x = crate::Tensor::ones([2, 32, 64]).contiguous().realize().unwrap().to("interp").realize().unwrap();
+        let (a, b) = (x.i(0), x.i(1));
+        let three = a.square().sum(1) + b.square().sum(1) * (&a * &b).sum(1);
+        let Some(ScheduleItem::Kernel { ast, .. }) = three.schedule().unwrap().pop() else { panic!("a kernel") };
+        let k = Kernel::new(ast);
+        assert_eq!(work(&k, &k.axes()), 32 * 3 * 64);
+        let product = a.matmul(&b.t());
+        let Some(ScheduleItem::Kernel { ast, .. }) = product.schedule().unwrap().pop() else { panic!("a kernel") };
+        let k = Kernel::new(ast);
+        assert_eq!(work(&k, &k.axes()), 32 * 32 * 64);
     }
 }

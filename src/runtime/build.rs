@@ -120,7 +120,7 @@ pub(super) fn build_text<M: Maker>(maker: &M, text: String, name: &str) -> Resul
     if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {
         return Ok(Built { code: Arc::new(code), symbol, source: text, kept: true });
     }
-    let (code, object) = maker.make(&text, name, Purpose::Keep)?;
+    let (code, object) = maker.make(&text, name, Purpose::Text)?;
     let made: Vec<Made> = object.map(|object| Made { object, kernels: vec![(key, symbol.clone())] }).into_iter().collect();
     store.put_programs(maker.device(), &made);
     Ok(Built { code: Arc::new(code), symbol, source: text, kept: false })

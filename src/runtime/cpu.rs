@@ -117,7 +117,7 @@ impl Maker for Cpu {
         let object = match &self.compiler {
             Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
             Compiler::C(c) => c.compile(text, name),
-            Compiler::Llvm(l) => l.compile(text, name),
+            Compiler::Llvm(l) => l.compile_text(text, name, purpose == Purpose::Text),
         }?;
         Ok((Code::load(&object)?, Some(object)))
     }

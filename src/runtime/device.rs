@@ -96,6 +96,8 @@ pub enum Purpose {
     Measure,
     /// To be run once. The store does without them, and a compiler that can take less time for slower code should.
     Once,
+    /// A text that no renderer of ours wrote: kept as the others are, and verified by a compiler that works in this process.
+    Text,
 }
 
 /// A compiled kernel.
@@ -368,6 +370,11 @@ pub(crate) fn language(name: &DeviceName) -> DeviceName {
 /// Do its kernels see the memory of the host? NULL looks at none.
 pub(crate) fn sees_host(name: &DeviceName) -> bool {
     matches!(name.as_str().split(':').next(), Some("CPU" | "INTERP" | "NULL"))
+}
+
+/// Whether it is the device that runs nothing and has no memory.
+pub(crate) fn is_null(name: &DeviceName) -> bool {
+    name.as_str().split(':').next() == Some("NULL")
 }
 
 fn unknown(name: &str) -> Error {

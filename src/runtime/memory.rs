@@ -366,8 +366,12 @@ impl Allocator {
                     self.clear();
                     limits::check(size.max(limits::STEP))
                 });
-                if let Err(e) = within {
+                if let Err(mut e) = within {
                     self.state().held -= size;
+                    // What was not allocated is not held.
+                    if let Error::OutOfMemory { held, .. } = &mut e {
+                        *held = held.saturating_sub(size);
+                    }
                     return Err(e);
                 }
                 let block = self.fresh(len, size).or_else(|| {

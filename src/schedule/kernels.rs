@@ -336,10 +336,14 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 }
 
 /// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot. `len` says how many elements a buffer has.
+///
+/// **Invariant:** every store stays inside its buffer by the bounds of its index, also where a mask keeps it from some elements.
 pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = len(*number);
+        let inside = index.vmin() >= 0 && index.vmax() < len as i128;
+        assert!(inside, "finish: a store leaves its buffer of {len}: {index:?}");
         let buffer = UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") });
         let mask = g.update.iter().filter(|inside| !inside.is_int(1)).cloned();
         let place = [buffer, index.clone()].into_iter().chain(mask).collect::<Src>();
@@ -386,4 +390,28 @@ fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
         u.src()[1..].iter().for_each(&mut number);
     }
     map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::AxisKind;
+
+    fn group(extent: i64, update: Option<UOp>) -> Group {
+        let range = UOp::range(extent, 0, AxisKind::Global);
+        let stores = vec![(0, range.clone(), UOp::constant(1i64, DType::I32))];
+        let (reads, reduced) = (BTreeSet::new(), BTreeSet::new());
+        Group { device: DeviceName::new("CPU"), ranges: vec![range], stores, update, reads, reduced, size: 1 }
+    }
+
+    #[test]
+    fn a_store_inside_its_buffer_is_finished() {
+        assert_eq!(finish(&group(8, None), &|_| 8).1, [0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a store leaves its buffer of 8")]
+    fn a_store_that_leaves_its_buffer_is_not() {
+        finish(&group(9, None), &|_| 8);
+    }
 }

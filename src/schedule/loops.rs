@@ -54,7 +54,7 @@ enum Carried {
 
 impl Repeat {
     /// The buffer of the plan around it that a buffer of a run is, and from which byte on.
-    fn memory(&self, run: usize, buffer: usize) -> (usize, usize) {
+    pub(crate) fn memory(&self, run: usize, buffer: usize) -> (usize, usize) {
         let info = &self.plan.buffers[buffer];
         let bytes = info.len * info.dtype.itemsize();
         let part = |run: usize| bytes * if self.reverse { self.count - 1 - run } else { run };
@@ -68,6 +68,24 @@ impl Repeat {
             Bind::After { then: Carried::Turns(two), .. } => (two[run % 2], 0),
             Bind::After { then: Carried::Stack(n), .. } => (*n, part(run)),
         }
+    }
+}
+
+impl Repeat {
+    /// Every buffer of the plan around it that a buffer of a run is in some run, with the last byte that it begins at.
+    pub(crate) fn reach(&self, buffer: usize) -> Vec<(usize, usize)> {
+        // Runs 0, 1 and 2 see each kind of memory before and after a run, and both turns; the last sees what it alone
+        // writes. A part of a stack is furthest in the first run or in the last one.
+        let mut runs = vec![0, 1, 2, self.count.saturating_sub(1)];
+        runs.retain(|run| *run < self.count);
+        let mut all: Vec<(usize, usize)> = Vec::new();
+        for (n, offset) in runs.into_iter().map(|run| self.memory(run, buffer)) {
+            match all.iter_mut().find(|a| a.0 == n) {
+                Some(known) => known.1 = known.1.max(offset),
+                None => all.push((n, offset)),
+            }
+        }
+        all
     }
 }
 
@@ -95,16 +113,20 @@ pub struct Launch<'a> {
 impl Plan {
     /// All that runs, in order, with loops written out.
     pub fn launches(&self) -> Vec<Launch<'_>> {
-        let mut all = Vec::with_capacity(self.steps.len());
-        self.add_launches(&|n| (n, 0), &mut all);
+        self.steps.iter().flat_map(|step| self.launches_of(step)).collect()
+    }
+    /// All that runs for one step, with loops written out.
+    pub(crate) fn launches_of<'a>(&'a self, step: &'a Step) -> Vec<Launch<'a>> {
+        let mut all = Vec::new();
+        self.add_launches(std::slice::from_ref(step), &|n| (n, 0), &mut all);
         all
     }
-    fn add_launches<'a>(&'a self, memory: &dyn Fn(usize) -> (usize, usize), all: &mut Vec<Launch<'a>>) {
+    fn add_launches<'a>(&'a self, steps: &'a [Step], memory: &dyn Fn(usize) -> (usize, usize), all: &mut Vec<Launch<'a>>) {
         let piece = |n: &usize| {
             let (buffer, offset) = memory(*n);
             Piece { buffer, offset, dtype: self.buffers[*n].dtype, len: self.buffers[*n].len }
         };
-        for step in &self.steps {
+        for step in steps {
             match step {
                 Step::Kernel { buffers, .. } => all.push(Launch { step, pieces: buffers.iter().map(piece).collect() }),
                 Step::Copy { to, from, start } => {
@@ -120,7 +142,7 @@ impl Plan {
                             let (outer, start) = memory(buffer);
                             (outer, start + offset)
                         };
-                        repeat.plan.add_launches(&inner, all);
+                        repeat.plan.add_launches(&repeat.plan.steps, &inner, all);
                     }
                 }
             }

@@ -5,7 +5,7 @@
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, toposort};
+use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rectified, toposort};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::shape::{Dims, Movement};
@@ -51,7 +51,7 @@ rules! {
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
         permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
         where_twice:    Where(_, x, =x) if x.shape() == u.shape()                       => x;
-        where_gated:    Where(c, z, w @ Where(d, _, =z)) if w.shape() == u.shape() && excludes(c, d) => w;
+        where_rectified: Where(Lt(_, y), _, =y) if rectified(u) == Some(&y)              => y;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
         contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
     }
@@ -124,16 +124,6 @@ fn is_narrow(u: &UOp) -> bool {
 /// The fold in f32, rounded once at the end.
 fn in_f32(u: &UOp, x: &UOp) -> UOp {
     UOp::new(u.op(), DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
-}
-
-/// Is `d` that the relu of an element is above zero, and so false where `c` is, that the element is below? With both of them in a gradient, the element would have to be
-/// kept beside its relu.
-fn excludes(c: &UOp, d: &UOp) -> bool {
-    let is_zero = |u: &UOp| u.as_const().is_some_and(|c| c.is_zero());
-    let (Op::Lt, [_, zero], Op::Lt, [other, relu]) = (c.op(), c.src(), d.op(), d.src()) else { return false };
-    is_zero(zero)
-        && is_zero(other)
-        && matches!((relu.op(), relu.src()), (Op::Where, [condition, value, _]) if condition == c && is_zero(value))
 }
 
 /// A literal in the shape of `u`.

@@ -1,6 +1,6 @@
 //! Writes at indices. A scatter is two stores to one buffer: the base, over the axes of the table, and the updates, over the axes of the index. The
 //! axis along which indices are places is a loop of kind `Ordered`, so that updates of one element happen one after the other, in order; updates of different
-//! positions along the other axes never meet.
+//! positions along the other axes never meet. Updates that are said to have distinct places (`SetDistinct`) need no order.
 //!
 //! Before: `Scatter(base[n, m], index[k, m], value[k, m]) {combine=Add axis=0}`. After:
 //!
@@ -25,7 +25,7 @@ fn payload(u: &UOp) -> (Combine, usize) {
 
 /// Passes the evaluation of the base on to it, and adds the one of the updates.
 pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
-    let (_, along) = payload(u);
+    let (combine, along) = payload(u);
     let [base, index, value] = u.src() else { panic!("a scatter without operands: {u:?}") };
     let k = walk.demand_at(base, &evals[0]);
     evals[0].operands.push(k);
@@ -35,7 +35,7 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
             if index.shape()[axis] == 1 {
                 return UOp::int(0);
             }
-            let kind = if axis == along { AxisKind::Ordered } else { AxisKind::Global };
+            let kind = if axis == along && combine != Combine::SetDistinct { AxisKind::Ordered } else { AxisKind::Global };
             ranges.push(walk.range(index, axis, kind));
             ranges[ranges.len() - 1].clone()
         })

@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// The greatest value that a variable may have: kernels read them as `i32`.
 const MOST: i64 = i32::MAX as i64;
 
+/// The greatest partial sum of a size or place. Kernels multiply places by strides in 64 bits, and no memory has so many
+/// elements.
+const MOST_SUM: i128 = 1 << 47;
+
 /// A size or a place that has a name and bounds, and a value only when a graph is run.
 ///
 /// ```
@@ -60,7 +64,7 @@ impl Variable {
         if !(self.min..=self.max).contains(&value) {
             return wrong("bind", format!("{} is {value}, outside {}..={}", self.name, self.min, self.max));
         }
-        Ok(Bound { terms: smallvec::smallvec![Term { variable: self.clone(), value: Some(value), times: 1 }], plus: 0 })
+        Ok(Bound { terms: smallvec::smallvec![Term { variable: self.clone(), value: Some(value), times: 1 }], plus: 0, wrapped: false })
     }
     /// Its name.
     pub fn name(&self) -> &str {
@@ -111,19 +115,21 @@ pub struct Bound {
     /// In the order of their names.
     terms: SmallVec<[Term; 1]>,
     plus: i64,
+    /// An operation on it has left `i64`: numbers in it are modulo 2^64.
+    wrapped: bool,
 }
 
 impl Bound {
     /// A number.
     pub(crate) fn number(plus: i64) -> Bound {
-        Bound { terms: SmallVec::new(), plus }
+        Bound { terms: SmallVec::new(), plus, wrapped: false }
     }
     /// A sum, from terms in any order.
-    pub(crate) fn sum(terms: impl IntoIterator<Item = Term>, plus: i64) -> Bound {
+    fn sum(terms: impl IntoIterator<Item = Term>, plus: i64, mut wrapped: bool) -> Bound {
         let mut all: SmallVec<[Term; 1]> = SmallVec::new();
         for t in terms {
             match all.iter_mut().find(|a| (&a.variable, a.value) == (&t.variable, t.value)) {
-                Some(a) => a.times = a.times.saturating_add(t.times),
+                Some(a) => a.times = noted(a.times.overflowing_add(t.times), &mut wrapped),
                 None => all.push(t),
             }
         }
@@ -131,7 +137,7 @@ impl Bound {
         all.sort_by(|a, b| {
             (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(&b.variable.name, b.variable.min, b.variable.max, b.value))
         });
-        Bound { terms: all, plus }
+        Bound { terms: all, plus, wrapped }
     }
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
@@ -145,16 +151,38 @@ impl Bound {
     }
     /// The same with other values: those that a function has for names.
     pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> Bound {
-        Bound::sum(self.terms.iter().map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }), self.plus)
+        Bound::sum(self.terms.iter().map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }), self.plus, self.wrapped)
     }
     /// The same without values: what is planned for all of them.
     pub(crate) fn unbound(&self) -> Bound {
-        Bound::sum(self.terms.iter().map(|t| Term { value: None, ..t.clone() }), self.plus)
+        Bound::sum(self.terms.iter().map(|t| Term { value: None, ..t.clone() }), self.plus, self.wrapped)
     }
-    fn total(&self, of: impl Fn(&Term) -> i64) -> i64 {
-        self.terms.iter().fold(self.plus, |sum, t| sum.saturating_add(t.times.saturating_mul(of(t))))
+    /// A term is less than 2^95, and a list of terms has less than 2^32.
+    fn total(&self, of: impl Fn(&Term) -> i64) -> i128 {
+        self.terms.iter().fold(self.plus.into(), |sum, t| sum + i128::from(t.times) * i128::from(of(t)))
     }
-    /// The value now. Without one, as in a graph that was planned for all values, it is the greatest. Inside a captured function that is an error of the
+    /// The least and the greatest value. One of 64 bits where the sum can leave them.
+    fn range(&self) -> (i64, i64) {
+        let least = self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max });
+        let greatest = self.total(|t| if t.times > 0 { t.variable.max } else { t.variable.min });
+        match (i64::try_from(least), i64::try_from(greatest)) {
+            (Ok(least), Ok(greatest)) if !self.wrapped => (least, greatest),
+            _ => (i64::MIN, i64::MAX),
+        }
+    }
+    /// Refuses what cannot be a size or a place: a sum of which a part, in any order, may be greater than 2^47 or less
+    /// than -2^47.
+    pub(crate) fn check(&self, op: &'static str) -> Result<()> {
+        let reach = |t: &Term| i128::from(t.times).abs() * i128::from(t.variable.max);
+        let reach = self.terms.iter().fold(i128::from(self.plus).abs(), |sum, t| sum + reach(t));
+        if self.wrapped || reach > MOST_SUM {
+            let msg = format!("{self} is no size or place: a part of the sum can be greater than 2^47; use smaller factors and bounds");
+            return wrong(op, msg);
+        }
+        Ok(())
+    }
+    /// The value now. A sum that leaves 64 bits wraps, as sums of `i64` tensors do, and is refused as a size or a place.
+    /// Without a value, as in a graph that was planned for all values, it is the greatest. Inside a captured function that is an error of the
     /// [`Jit`](crate::Jit): it would be the value of one call for all.
     pub fn value(&self) -> i64 {
         if !self.terms.is_empty() {
@@ -164,15 +192,15 @@ impl Bound {
     }
     /// The same, for what makes no number of it that a graph would keep.
     pub(crate) fn now(&self) -> i64 {
-        self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
+        self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min })) as i64
     }
-    /// The least value that it can have.
+    /// The least value that it can have; `i64::MIN` for a sum that can leave 64 bits.
     pub fn min(&self) -> i64 {
-        self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max })
+        self.range().0
     }
-    /// The greatest value that it can have.
+    /// The greatest value that it can have; `i64::MAX` for a sum that can leave 64 bits.
     pub fn max(&self) -> i64 {
-        self.total(|t| if t.times > 0 { t.variable.max } else { t.variable.min })
+        self.range().1
     }
     /// In text IR: `2*n[1..1024]=37 + 1`.
     pub(crate) fn text(&self) -> String {
@@ -206,7 +234,7 @@ impl Bound {
             }
             terms.push(Term { variable, value, times });
         }
-        Some(Bound::sum(terms, plus))
+        Some(Bound::sum(terms, plus, false))
     }
 }
 
@@ -235,27 +263,43 @@ impl fmt::Debug for Bound {
     }
 }
 
+/// The result of an operation, and in `wrapped` whether it left `i64`.
+fn noted((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
+    *wrapped |= left;
+    result
+}
+
 macro_rules! operators {
     ($($bound:ty),*) => { $(
         impl Add<i64> for $bound {
             type Output = Bound;
-            fn add(self, other: i64) -> Bound { Bound { terms: self.terms.clone(), plus: self.plus.saturating_add(other) } }
+            fn add(self, other: i64) -> Bound {
+                let (plus, left) = self.plus.overflowing_add(other);
+                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped | left }
+            }
         }
         impl Sub<i64> for $bound {
             type Output = Bound;
-            fn sub(self, other: i64) -> Bound { Bound { terms: self.terms.clone(), plus: self.plus.saturating_sub(other) } }
+            fn sub(self, other: i64) -> Bound {
+                let (plus, left) = self.plus.overflowing_sub(other);
+                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped | left }
+            }
         }
         impl Mul<i64> for $bound {
             type Output = Bound;
             fn mul(self, other: i64) -> Bound {
-                let times = |t: &Term| Term { times: t.times.saturating_mul(other), ..t.clone() };
-                Bound::sum(self.terms.iter().map(times), self.plus.saturating_mul(other))
+                let mut wrapped = self.wrapped;
+                let mut by = |n: i64| noted(n.overflowing_mul(other), &mut wrapped);
+                let plus = by(self.plus);
+                let terms: SmallVec<[Term; 1]> = self.terms.iter().map(|t| Term { times: by(t.times), ..t.clone() }).collect();
+                Bound::sum(terms, plus, wrapped)
             }
         }
         impl Add<&Bound> for $bound {
             type Output = Bound;
             fn add(self, other: &Bound) -> Bound {
-                Bound::sum(self.terms.iter().chain(&other.terms).cloned(), self.plus.saturating_add(other.plus))
+                let (plus, left) = self.plus.overflowing_add(other.plus);
+                Bound::sum(self.terms.iter().chain(&other.terms).cloned(), plus, self.wrapped | other.wrapped | left)
             }
         }
         impl Sub<&Bound> for $bound {

@@ -17,8 +17,9 @@ impl Tensor {
     pub fn relu(&self) -> Tensor {
         let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
-        // The gradient looks at the result, which is there anyway, and so the element itself is not kept for it.
-        if self.is_floating_point() { y.gt(0).where_(&y, y.detach()) } else { y }
+        // The gradient looks at the result alone, which is there anyway: the element itself is not kept for it, and a result above 0 has a gradient whatever
+        // is computed again.
+        if self.is_floating_point() { y.detach().gt(0).where_(self, y.detach()) } else { y }
     }
     /// Between 0 and 6.
     ///

@@ -123,7 +123,7 @@ impl Sizes {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// The greatest sizes.
-    pub(super) sizes: Sizes,
+    sizes: Sizes,
     /// Axes whose sizes are variables.
     bounds: Vec<(usize, Bound)>,
 }
@@ -203,6 +203,12 @@ shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4);
 shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl Shape {
+    /// The greatest sizes; -1 is where the method has to say what it means. A sum of variables that can be no size is an
+    /// error.
+    pub(super) fn sizes(&self, op: &'static str) -> Result<&Sizes> {
+        self.bounds.iter().try_for_each(|(_, bound)| bound.check(op))?;
+        Ok(&self.sizes)
+    }
     /// A tensor of the greatest sizes, cut to the variables. An axis that is not to be cut has to be of that variable already.
     pub(super) fn cut(&self, op: &'static str, whole: Tensor, may_cut: impl Fn(usize) -> bool) -> Result<Tensor> {
         let mut t = whole;
@@ -211,7 +217,7 @@ impl Shape {
             t = match now {
                 Some(extent) if extent == *bound => t,
                 // A variable that can be one number only is that number.
-                None if bound.min() == bound.max() => t,
+                None if (bound.min(), bound.max()) == (t.dims()[*axis] as i64, t.dims()[*axis] as i64) => t,
                 None if may_cut(*axis) => t.part(op, *axis, Bound::number(0), bound.clone())?,
                 other => {
                     let size = other.unwrap_or(Bound::number(t.dims()[*axis] as i64));

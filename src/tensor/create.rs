@@ -160,8 +160,12 @@ impl Tensor {
         /// ```
         pub fn from_bytes | try_from_bytes(bytes: &[u8], dtype: DType, shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
+            if !DType::ALL.contains(&dtype) {
+                let all = DType::ALL.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
+                return Err(Error::DType { op: "from_bytes", msg: format!("a tensor has no elements of {dtype}; it may have {all}") });
+            }
             let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
-            if needed != Some(bytes.len()) || dtype.itemsize() == 0 {
+            if needed != Some(bytes.len()) {
                 let needed = needed.map_or("more than there can be".to_string(), |n| n.to_string());
                 let msg = format!("{} bytes given for {dtype} of shape {shape:?}, which takes {needed}", bytes.len());
                 return Err(Error::Shape { op: "from_bytes", msg });
@@ -465,7 +469,7 @@ fn scalar_of<T: Element>(value: T) -> Tensor {
 }
 
 fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
-    shape.cut(op, super::broadcast::broadcast_to(op, &value, &shape.sizes.shape(op)?)?, |_| true)
+    shape.cut(op, super::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?, |_| true)
 }
 
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {

@@ -16,8 +16,7 @@ use crate::shape::{Movement, checked_numel};
 /// The logarithm of an impossible probability. A sum of a million of them is inside the range of an
 /// `f32`, and no sum of logarithms of probabilities that an `f32` holds comes near it.
 const IMPOSSIBLE: f64 = -1e30;
-/// Frames, at most: the graph has a few nodes for each.
-const MOST_FRAMES: usize = 1 << 16;
+const OP: &str = "ctc_loss";
 
 /// Options of [`Tensor::ctc_loss`]. A [`Reduction`] stands for one with nothing else set.
 ///
@@ -114,22 +113,23 @@ fn log_add(terms: &[Tensor]) -> Result<Tensor> {
 fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let [frames, batch, states] = emitted.dims()[..] else { panic!("frames, batch and states") };
     let first = iota(states).try_eq(0)?;
-    let mut now = first.try_where_(0.0, IMPOSSIBLE)?.try_cast(emitted.dtype())?.try_expand([batch, states])?;
+    let now = first.try_where_(0.0, IMPOSSIBLE)?.try_cast(emitted.dtype())?.try_expand([batch, states])?;
     let before = |t: &Tensor, by: usize| {
         let kept = t.slice_axis(1, 0, states - by.min(states))?;
         kept.try_pad_with(&[(0, 0), (by.min(states), 0)], IMPOSSIBLE)
     };
-    for frame in 0..frames {
-        let mut ways = vec![now.clone(), before(&now, 1)?];
+    let step = |carry: &[Tensor], of_frame: &[Tensor]| {
+        let (now, here, frame) = (&carry[0], &of_frame[0], &of_frame[1]);
+        let mut ways = vec![now.clone(), before(now, 1)?];
         if states > 2 {
-            ways.push(skips.try_where_(before(&now, 2)?, IMPOSSIBLE)?);
+            ways.push(skips.try_where_(before(now, 2)?, IMPOSSIBLE)?);
         }
-        let here = emitted.slice_axis(0, frame, frame + 1)?.moved(Movement::reshape([batch, states]))?;
         let next = log_add(&ways)?.try_add(here)?;
-        // Stored, so that a state is computed once and not for each of the three that follow it.
-        now = lengths.try_gt(frame)?.try_unsqueeze(-1)?.try_where_(next, now)?.contiguous();
-    }
-    Ok(now)
+        Ok((vec![lengths.try_gt(frame)?.try_unsqueeze(-1)?.try_where_(next, now)?], vec![]))
+    };
+    let frame = iota(frames).try_cast(lengths.dtype())?;
+    let (mut last, _) = Tensor::scan_in(OP, false, &[&now], &[emitted, &frame], step)?;
+    Ok(last.remove(0))
 }
 
 /// Targets that lie one after the other, as rows.
@@ -152,7 +152,7 @@ impl Tensor {
         /// lengths beyond the axes count as all.
         ///
         /// A target without labels is as likely as blanks in all frames. A target that has no alignment
-        /// costs ∞, and its gradient is 0. The graph grows with the number of frames.
+        /// costs ∞, and its gradient is 0. The frames are a loop of the graph ([`scan`](Self::scan)).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -166,7 +166,6 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_ctc_loss(targets, input_lengths, target_lengths, how);
             }
-            const OP: &str = "ctc_loss";
             let (how, dims) = (how.into(), self.dims());
             let single = dims.len() == 2;
             if single {
@@ -201,9 +200,6 @@ impl Tensor {
                 _ => return wrong_shape(OP, format!("targets of shape {:?} for a batch of {batch}; they are [batch, labels] or [all labels]", targets.dims())),
             };
             let count = targets.dims()[1];
-            if frames > MOST_FRAMES {
-                return wrong_shape(OP, format!("{frames} frames; each is part of the graph, and at most {MOST_FRAMES} are"));
-            }
             let states = checked_numel(OP, &[count.saturating_mul(2).saturating_add(1)])?;
             checked_numel(OP, &[frames, batch, states])?;
             let labels = labels.try_clamp(0, count as i64)?;

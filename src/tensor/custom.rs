@@ -149,6 +149,9 @@ impl Tensor {
         let shapes: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
         let given: Vec<(DType, Dims)> = inputs.iter().map(|t| (t.dtype(), t.dims())).collect();
         for (dtype, shape) in shapes.iter().chain(&given) {
+            if !DType::ALL.contains(dtype) {
+                return Err(Error::DType { op: OP, msg: format!("a tensor has no elements of {dtype}") });
+            }
             if checked_numel(OP, shape)? == 0 {
                 return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} has no element"));
             }
@@ -186,6 +189,33 @@ impl Tensor {
         };
         (0..shapes.len()).map(output).collect()
     }
+}
+
+/// A kernel of the library's own, which is correct by construction: unlike those of users it may run in
+/// order and read what it wrote. Inputs are given by dtype and length; no buffer is empty.
+pub(super) fn library_kernel(
+    inputs: &[(DType, usize)],
+    outputs: &[(&[usize], DType)],
+    sink: impl FnOnce(&[UOp], &[UOp]) -> UOp,
+) -> Arc<Custom> {
+    let outputs: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+    let sizes = outputs.iter().map(|(dtype, shape)| (*dtype, shape.iter().product())).chain(inputs.iter().copied());
+    let buffer = |(slot, (dtype, len)): (usize, (DType, usize))| UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len });
+    let args: Vec<UOp> = sizes.enumerate().map(buffer).collect();
+    let (written, read) = args.split_at(outputs.len());
+    let ast = simplify(&sink(written, read));
+    Arc::new(Custom { ast, outputs })
+}
+
+/// The outputs of such a kernel on these inputs, which lie on one device. They have no gradient.
+pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let device = inputs[0].device();
+    let src: Src = inputs.iter().map(|t| placed(&t.detach(), device)).collect::<Result<_>>()?;
+    let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
+    let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
+        Tensor::from_uop(UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i)), device.clone())
+    };
+    Ok(kernel.outputs.iter().enumerate().map(output).collect())
 }
 
 /// The value of an input, on the device even if it is made of nothing.
@@ -267,6 +297,15 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Some(s) = ast.src().iter().find(|s| !stores_apart(&s.src()[0].src()[1], &first)) {
         return wrong(format!("two steps of its ranges may store to one element, or it does not show that they do not: {:?}", s.src()[0]));
     }
+    for (i, a) in ast.src().iter().enumerate() {
+        if let Some(b) = ast.src()[..i].iter().find(|b| meet(a, b)) {
+            let (a, b) = (&a.src()[0], &b.src()[0]);
+            return wrong(format!("two stores may write one element, or it does not show that they do not: {b:?} and {a:?}"));
+        }
+    }
+    if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, ast.src(), &first)) {
+        return wrong(format!("not every element of output {i} is stored; those of bools are, since only 0 and 1 may be in their memory"));
+    }
     let program = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
     match verify::in_bounds(&program.uops) {
         Ok(()) => Ok(ast),
@@ -288,6 +327,36 @@ fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
             reach += stride * (extent - 1);
             apart
         })
+}
+
+/// Whether two stores may write one element, at any two steps of their ranges. They do not where the difference of their
+/// places is never zero: for a stride `g`, terms of multiples of `g` add a multiple of it, and what the others and the
+/// literals can add lies between two of its multiples.
+fn meet(a: &UOp, b: &UOp) -> bool {
+    let (a, b) = (&a.src()[0], &b.src()[0]);
+    if a.src()[0] != b.src()[0] {
+        return false;
+    }
+    let (Some(x), Some(y)) = (Linear::of(&a.src()[1]), Linear::of(&b.src()[1])) else { return true };
+    let terms = || x.terms.iter().map(|(t, c)| (t, i128::from(*c))).chain(y.terms.iter().map(|(t, c)| (t, -i128::from(*c))));
+    let apart = |g: i128| {
+        let (mut least, mut greatest) = (i128::from(x.constant) - i128::from(y.constant), i128::from(x.constant) - i128::from(y.constant));
+        for (t, c) in terms().filter(|(_, c)| g == 0 || c % g != 0) {
+            let ends = [t.vmin().saturating_mul(c), t.vmax().saturating_mul(c)];
+            least = least.saturating_add(ends[0].min(ends[1]));
+            greatest = greatest.saturating_add(ends[0].max(ends[1]));
+        }
+        if g == 0 { least > 0 || greatest < 0 } else { least.rem_euclid(g) != 0 && least.div_euclid(g) == greatest.div_euclid(g) }
+    };
+    !(apart(0) || terms().any(|(_, c)| apart(c.abs())))
+}
+
+/// Whether stores that are apart write every element of an output: there are as many steps as elements.
+fn covered(output: &UOp, stores: &[UOp], ranges: &[UOp]) -> bool {
+    let Arg::Global { len, .. } = output.arg() else { return false };
+    let steps = ranges.iter().try_fold(1usize, |n, r| n.checked_mul(extent(r)));
+    let to_it = || stores.iter().filter(|s| s.src()[0].src()[0] == *output);
+    to_it().all(|s| s.src()[0].src().len() == 2) && steps.and_then(|n| n.checked_mul(to_it().count())) == Some(*len)
 }
 
 /// A text for the device that the tensors are on.

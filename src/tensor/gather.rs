@@ -300,12 +300,10 @@ impl Tensor {
             }
         };
         let wide = if i32::try_from(self.numel()).is_ok() { DType::I32 } else { DType::I64 };
-        // Each goes where as many come before it. What is not set goes there too, as -1, and the next that is set writes over it: which elements are set
-        // then decides no branch, and half of the branches would be mispredicted. After the last that is set comes one place more.
-        let count = mask.try_cast(wide)?;
-        let before = count.try_cumsum(0)?.try_sub(&count)?;
-        let none = count.literal(-1).try_expand([size.saturating_add(1)])?;
-        let places = mask.try_where_(iota(self.numel()).try_cast(wide)?, -1)?;
-        write_at("nonzero", &none, &before, &places, Combine::Set, 0)?.slice_axis(0, 0, size)
+        // Each goes where as many come before it.
+        let before = mask.try_cast(wide)?.try_cumsum(0)?.try_sub(1)?;
+        let at = mask.try_where_(before, -1)?;
+        let none = at.literal(-1).try_expand([size])?;
+        write_at("nonzero", &none, &at, &iota(self.numel()).try_cast(wide)?, Combine::SetDistinct, 0)
     }
 }

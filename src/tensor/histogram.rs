@@ -5,10 +5,11 @@
 //! their input at once, as [`Tensor::nonzero`] does.
 
 use super::create::iota;
+use super::gather::write_at;
 use super::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::Fold;
+use crate::ir::{Combine, Fold};
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
@@ -94,7 +95,7 @@ impl Tensor {
             let firsts = named(OP, new.set_places(size))?;
             let count = firsts.dims()[0];
             let rank = named(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
-            let inverse = named(OP, rank.zeros_like().try_scatter(0, &order, &rank))?;
+            let inverse = write_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
             // A place of -1 is past the last distinct element.
             let there = firsts.try_ge(0)?;
             let safe = firsts.try_maximum(0)?;

@@ -185,8 +185,9 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cross_entropy(target, how);
             }
-            let axis = class_axis("cross_entropy", self)?;
-            classes("cross_entropy", &self.as_wide_float().try_log_softmax(axis as isize)?, target, axis, &how.into())?.try_cast(self.as_float().dtype())
+            let (axis, how) = (class_axis("cross_entropy", self)?, how.into());
+            let logp = counted_rows(&self.as_wide_float(), target, axis, &how)?.try_log_softmax(axis as isize)?;
+            classes("cross_entropy", &logp, target, axis, &how)?.try_cast(self.as_float().dtype())
         }
 
         /// The loss of [`cross_entropy`](Self::cross_entropy) for what are logarithms of probabilities already, such as a
@@ -225,7 +226,9 @@ impl Tensor {
                 return wrong_dtype(OP, format!("targets are indices of classes, and were given as {}", target.dtype()));
             }
             let axis = resolve_axis(OP, -1, &self.dims())?;
-            classes(OP, &self.as_wide_float().try_log_softmax(-1)?, target, axis, &how.into())?.try_cast(self.as_float().dtype())
+            let how = how.into();
+            let logp = counted_rows(&self.as_wide_float(), target, axis, &how)?.try_log_softmax(-1)?;
+            classes(OP, &logp, target, axis, &how)?.try_cast(self.as_float().dtype())
         }
 
         /// The cross entropy of probabilities and targets between 0 and 1. A logarithm counts as -100 at least, so that a certain mistake has a
@@ -475,6 +478,27 @@ fn check_classes(op: &'static str, target: &Tensor, classes: usize, ignored: Opt
     }
 }
 
+/// The index that is left out.
+fn ignored(target: &Tensor, how: &CrossEntropy) -> Option<i64> {
+    how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED))
+}
+
+/// Where the target is not the index that is left out. In 64 bits, since that need not be one that the target's dtype has.
+fn counted(target: &Tensor, ignored: Option<i64>) -> Result<Option<Tensor>> {
+    ignored.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()
+}
+
+/// The logits with zeros where the target is left out: its gradient is 0 whatever is there, where that of a softmax would multiply 0 by infinity or NaN.
+fn counted_rows(x: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
+    if !target.dtype().is_int() || target.ndim() + 1 != x.ndim() {
+        return Ok(x.same());
+    }
+    match counted(target, ignored(target, how))? {
+        Some(counted) => counted.try_unsqueeze(axis as isize)?.try_where_(x, 0.0),
+        None => Ok(x.same()),
+    }
+}
+
 /// The loss of logarithms of probabilities along an axis of classes.
 fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
     let dims = logp.dims();
@@ -517,9 +541,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
         );
     }
     let picked = target.try_unsqueeze(axis as isize)?.try_eq(across(&iota(count))?)?;
-    // In 64 bits, since an index that is ignored need not be one that the target's dtype has.
-    let ignored = how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED));
-    let counted = ignored.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()?;
+    let ignored = ignored(target, how);
+    let counted = counted(target, ignored)?;
     let keep = |t: Tensor| match &counted {
         Some(c) => c.try_where_(t, 0.0),
         None => Ok(t),

@@ -62,7 +62,7 @@ impl Tensor {
         /// ```
         pub fn reshape | try_reshape(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            shape.cut("reshape", self.moved(Movement::Reshape(shape.sizes.infer("reshape", &self.dims())?))?, |_| false)
+            shape.cut("reshape", self.moved(Movement::Reshape(shape.sizes("reshape")?.infer("reshape", &self.dims())?))?, |_| false)
         }
 
         /// Another name of [`reshape`](Self::reshape).
@@ -85,7 +85,7 @@ impl Tensor {
         /// ```
         pub fn expand | try_expand(&self, shape: impl Into<Shape>) -> Tensor {
             let (shape, from) = (shape.into(), self.dims());
-            let sizes = &shape.sizes.0;
+            let sizes = &shape.sizes("expand")?.0;
             let new = sizes.len().saturating_sub(from.len());
             let kept = |(i, &n): (usize, &isize)| if n == -1 && i >= new { from[i - new] as isize } else { n };
             let full = Sizes(sizes.iter().enumerate().map(kept).collect()).shape("expand")?;
@@ -485,7 +485,7 @@ impl Tensor {
         /// ```
         pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            let to = self.sizes_to("shrink_to", &shape.sizes)?;
+            let to = self.sizes_to("shrink_to", shape.sizes("shrink_to")?)?;
             shape.cut("shrink_to", self.moved(Movement::shrink(to.iter().map(|&m| (0, m))))?, |_| true)
         }
     }

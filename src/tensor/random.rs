@@ -77,13 +77,13 @@ fn unit(word: &Tensor) -> Result<Tensor> {
 }
 
 pub(super) fn uniform(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
-    let greatest = shape.sizes.shape(op)?;
+    let greatest = shape.sizes(op)?.shape(op)?;
     let [word, _] = words(checked_numel(op, &greatest)?, device)?;
     shape.cut(op, unit(&word)?.moved(Movement::Reshape(greatest))?, |_| true)
 }
 
 fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
-    let greatest = shape.sizes.shape(op)?;
+    let greatest = shape.sizes(op)?.shape(op)?;
     let [a, b] = words(checked_numel(op, &greatest)?, device)?;
     // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
     let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
@@ -151,7 +151,7 @@ impl Tensor {
         /// ```
         pub fn random_bits | try_random_bits(shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            let greatest = shape.sizes.shape("random_bits")?;
+            let greatest = shape.sizes("random_bits")?.shape("random_bits")?;
             let [word, _] = words(checked_numel("random_bits", &greatest)?, &default_device())?;
             shape.cut("random_bits", word.moved(Movement::Reshape(greatest))?, |_| true)
         }
@@ -267,7 +267,7 @@ impl Tensor {
                 return wrong_shape("randint", format!("there is no number from {low} up to but without {high}"));
             }
             let shape = shape.into();
-            let greatest = shape.sizes.shape("randint")?;
+            let greatest = shape.sizes("randint")?.shape("randint")?;
             let [word, _] = words(checked_numel("randint", &greatest)?, &default_device())?;
             let span = (high as i64 - low as i64) as u32;
             shape.cut("randint", word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)?.moved(Movement::Reshape(greatest))?, |_| true)

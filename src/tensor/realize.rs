@@ -11,7 +11,7 @@ use super::{Inner, Tensor, holders, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
-use crate::ir::{Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, walk_values};
+use crate::ir::{Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, rectified, walk_values};
 use crate::runtime::{Buffer, Device, device::canonical, limits};
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Bound, Movement};
@@ -110,24 +110,25 @@ fn content(s: &StorageRef) -> (u64, u64) {
     (s.storage.memory_id(), s.version)
 }
 
-/// The nodes under a node that have the same elements: itself, and what is under reshapes and marks. Under a reshape parts would not be cut where they are.
+/// The nodes under a node that have the same elements: itself, what is under reshapes and marks, and what a rectifier tests. Under a reshape parts would not be cut where they are.
 fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
-    std::iter::successors(Some(node), move |&u| if is_mark(u) { Some(&u.src()[0]) } else { None })
+    std::iter::successors(Some(node), move |&u| if is_mark(u) { Some(&u.src()[0]) } else { rectified(u) })
         .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
 
-/// Values that this run computes and that a later plan may compare with its results: what is stored for that purpose, and the arguments of maxima that have
-/// a gradient. Computed again they could be rounded differently, so they are kept if anyone who gets a result of this run holds them besides. So is the
-/// value of a live parameter that has not been computed before: the next run needs it too.
+/// Values that this run computes and that a later plan may compare with its results, or decide by once more: what is stored for that purpose, and what the
+/// gradients of results decide by. Computed again they could be rounded differently. What is stored to be decided by is kept if any live tensor reads it after
+/// this run: gradients that are realized one after the other take the same side. What a gradient decides by is kept if anyone who gets a result of this run
+/// holds it besides. So is the value of a live parameter that has not been computed before: the next run needs it too.
 fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
     let mut candidates: FxHashSet<UOp> = FxHashSet::default();
     walk_values(nodes, |u| match (u.op(), u.arg()) {
         (Op::Leaf, _) if base(u).view().is_none_or(|v| v.0.op() != Op::Const) => candidates.extend([u.clone()]),
         (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => candidates.extend([u.clone()]),
-        (Op::Reduce, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) if u.requires_grad() => {
-            candidates.extend(u.src()[0].to_materialize())
-        }
+        // A rectifier is what it is decided by.
+        _ if u.requires_grad() && rectified(u).is_some_and(|y| y.to_materialize().is_some()) => candidates.extend([u.clone()]),
+        _ if u.requires_grad() => candidates.extend(decides(u).iter().filter_map(UOp::to_materialize)),
         _ => {}
     });
     let keys: FxHashSet<&UOp> = nodes.iter().flat_map(|u| alike(u, device.is_several())).collect();
@@ -150,16 +151,31 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
         return vec![];
     }
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
+    let is_other = |t: &Tensor| !wanted.contains(&Arc::as_ptr(&t.0));
     let others = holders::region(keys.iter().copied());
-    let others = others.tensors.iter().filter(|(t, _)| !wanted.contains(&Arc::as_ptr(&t.0))).map(|(_, u)| u);
+    let others = others.tensors.iter().filter(|(t, _)| is_other(t)).map(|(_, u)| u);
     let kept = nodes.iter().filter(|u| u.requires_grad() && u.op() != Op::Leaf).flat_map(|u| u.src());
     let region = holders::region(&candidates);
-    let (leaves, candidates): (FxHashSet<UOp>, FxHashSet<UOp>) = candidates.into_iter().partition(|u| u.op() == Op::Leaf);
-    let params = region.tensors.iter().filter(|(t, u)| leaves.contains(u) && !wanted.contains(&Arc::as_ptr(&t.0)));
-    let mut found: Vec<UOp> = params.map(|(_, u)| u.clone()).collect();
-    region.walk(others.chain(kept), |u| keys.contains(u), |u| found.extend(candidates.contains(u).then(|| u.clone())));
+    let of = |op: Op| candidates.iter().filter(|u| u.op() == op).collect::<FxHashSet<&UOp>>();
+    let (leaves, stored) = (of(Op::Leaf), of(Op::Contiguous));
+    let live = || region.tensors.iter().filter(|(t, _)| is_other(t)).map(|(_, u)| u);
+    let mut found: FxHashSet<UOp> = live().filter(|u| leaves.contains(u)).cloned().collect();
+    region.walk(live(), |u| keys.contains(u), |u| found.extend(stored.contains(u).then(|| u.clone())));
+    let decided = |u: &UOp| candidates.contains(u) && u.op() != Op::Leaf;
+    region.walk(others.chain(kept), |u| keys.contains(u), |u| found.extend(decided(u).then(|| u.clone())));
+    let mut found: Vec<UOp> = found.into_iter().collect();
     found.sort_by_key(UOp::id);
     found
+}
+
+/// The values that the gradient of a node decides by: the elements that an extreme is one of, the sides of a maximum, the condition of a choice.
+fn decides(u: &UOp) -> &[UOp] {
+    match (u.op(), u.arg()) {
+        (Op::Reduce | Op::Scan, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) => &u.src()[..1],
+        (Op::Max | Op::Min, _) => u.src(),
+        (Op::Where, _) => &u.src()[..1],
+        _ => &[],
+    }
 }
 
 /// Requests for tensors, with memory to take over where nobody else reads it.
@@ -219,7 +235,13 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     requests.extend(kept.iter().map(|node| Request { node: node.clone(), device: device.clone(), reuse: vec![] }));
     let (buffers, plan) = exec::realize(&requests)?;
     let values = outputs(&requests, buffers, &plan)?;
-    let mut computed: FxHashMap<UOp, &UOp> = kept.iter().cloned().zip(&values[old.len()..]).collect();
+    // What a `Contiguous` stores and what a rectifier tests are the same value.
+    let tested = |u: &UOp| if u.op() == Op::Contiguous { Some(u.src()[0].clone()) } else { rectified(u).cloned() };
+    let mut computed: FxHashMap<UOp, &UOp> = FxHashMap::default();
+    for (u, value) in kept.iter().zip(&values[old.len()..]) {
+        computed.extend(tested(u).map(|u| (u, value)));
+        computed.insert(u.clone(), value);
+    }
     for ((old, layout), value) in old.iter().zip(&plan.layouts).zip(&values) {
         computed.extend(alike(old, layout.is_some()).map(|u| (u.clone(), value)));
     }
@@ -424,6 +446,9 @@ impl Tensor {
             return None;
         }
         let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());
+        if dtype == DType::F32 {
+            return Some(bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw) as f64).collect());
+        }
         let element = |raw: &[u8]| {
             let mut bits = [0; 8];
             bits[..raw.len()].copy_from_slice(raw);

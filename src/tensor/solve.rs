@@ -7,7 +7,8 @@
 
 use super::broadcast::broadcast_dims;
 use super::create::iota;
-use super::linalg::{matrix, unit};
+use super::linalg::{matrix, traced, unit};
+use super::svd::{order, pick};
 use super::{Axes, Tensor, keepdim, named, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -230,22 +231,24 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
     Tensor::call(
         &[a],
         |x| {
-            let a = from_lower(&x[0])?.contiguous();
-            // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors are
-            // eigenvectors; their values are taken from the matrix itself.
-            let sizes = a.abs().fold(op, Fold::Add, &keepdim(-1))?;
-            let shift = sizes.fold(op, Fold::Max, &keepdim(-2))?;
-            let (row, column) = counters(n)?;
-            let shifted = row.try_eq(&column)?.try_where_(&a + &shift, &a)?;
-            let (u, _, _) = shifted.try_svd()?;
-            let vectors = u.try_flip(-1)?.contiguous();
-            let values = a.try_matmul(&vectors)?.try_mul(&vectors)?;
-            let values = values.fold(op, Fold::Add, &keepdim(-2))?;
-            let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
-            // Values that are equal up to rounding may have changed places.
-            let at = both.ndim() - 2;
-            let order = both.slice_axis(at, 0, 1)?.try_argsort(-1, false)?;
-            both.try_gather(-1, &order.try_expand(&both.dims())?)
+            let both = |x: &Tensor| {
+                let a = from_lower(x)?.contiguous();
+                // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors are
+                // eigenvectors; their values are taken from the matrix itself.
+                let sizes = a.abs().fold(op, Fold::Add, &keepdim(-1))?;
+                let shift = sizes.fold(op, Fold::Max, &keepdim(-2))?;
+                let (row, column) = counters(n)?;
+                let shifted = row.try_eq(&column)?.try_where_(&a + &shift, &a)?;
+                let (u, _, _) = shifted.try_svd()?;
+                let vectors = u.try_flip(-1)?.contiguous();
+                let values = a.try_matmul(&vectors)?.try_mul(&vectors)?;
+                let values = values.fold(op, Fold::Add, &keepdim(-2))?;
+                let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
+                // Values that are equal up to rounding may have changed places.
+                let values = both.slice_axis(both.ndim() - 2, 0, 1)?.try_squeeze(-2)?;
+                Ok(vec![pick(&both, -1, &order(op, &values, false)?.1)?])
+            };
+            Ok(traced(op, &x[0], both)?.remove(0))
         },
         move |g, x| {
             let both = eigen(op, &x[0])?;

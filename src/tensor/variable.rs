@@ -73,6 +73,7 @@ impl Tensor {
                 self.device()
             )));
         }
+        start.check(op).and(len.check(op))?;
         let uop = self.uop();
         // A variable that can be one number only is that number, so that it goes with the others.
         let settled = |b: Bound| if b.min() == b.max() { Bound::number(b.min()) } else { b };

@@ -208,6 +208,9 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     if op == Op::Div && of[1].0 <= 0.0 && of[1].1 >= 0.0 {
         return Bound::Unknown;
     }
+    if op == Op::Mod && !is_one_turn(dtype, of) {
+        return Bound::Unknown;
+    }
     let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
     for corner in 0..1usize << of.len() {
         let x: SmallVec<[Const; 3]> =
@@ -219,6 +222,16 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
         (lo, hi) = (lo.min(v), hi.max(v));
     }
     within(lo, hi)
+}
+
+/// Whether a remainder has the same quotient over all of the interval, where it grows with the number. A turn in between would make it less at the upper end.
+fn is_one_turn(dtype: DType, of: &[(f64, f64)]) -> bool {
+    let ((lo, hi), y) = (of[0], of[1].0);
+    let rest = |x: f64| match eval::alu(Op::Mod, dtype, dtype, &[Const::Float(x), Const::Float(y)]) {
+        Const::Float(v) => v,
+        _ => f64::NAN,
+    };
+    of[1].0.to_bits() == of[1].1.to_bits() && hi - lo < y.abs() / 4.0 && rest(lo) <= rest(hi)
 }
 
 pub(super) fn cast(to: DType, (lo, hi): (f64, f64)) -> Bound {

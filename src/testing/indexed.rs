@@ -40,11 +40,11 @@ pub(super) fn scatter(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     for (i, p) in places(&src[1].value, &src[0].value.shape, *axis).into_iter().enumerate() {
         let Some(p) = p else { continue };
         let fold = match combine {
-            Combine::Set => {
+            Combine::Set | Combine::SetDistinct => {
                 (table.bounds[p], table.value.data[p]) = (src[2].bounds[i], src[2].value.data[i]);
                 continue;
             }
-            _ => combine.fold().expect("all but one are folds"),
+            _ => combine.fold().expect("all others are folds"),
         };
         table.bounds[p] = match (table.bounds[p], src[2].bounds[i], table.interval(p), src[2].interval(i)) {
             (Bound::Exact, Bound::Exact, ..) => Bound::Exact,

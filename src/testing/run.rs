@@ -215,13 +215,13 @@ struct Prepared {
 fn verified(case: &Case) -> Outcome<()> {
     let nodes = toposort(&case.outputs);
     let broke = |why: String| Err(Failure::Broke(format!("not a case that can be run: {why}")));
-    if let Some(u) = nodes.iter().find(|u| matches!(u.op(), Op::Kernel | Op::Output | Op::Source | Op::Buffer | Op::Shards)) {
+    if let Some(u) = nodes.iter().find(|u| matches!(u.op(), Op::Kernel | Op::Loop | Op::Output | Op::Source | Op::Buffer | Op::Shards)) {
         return broke(format!("{:?} has no place in a case", u.op()));
     }
     for u in &nodes {
-        if let Arg::Param { slot, .. } = u.arg()
-            && case.inputs.get(*slot).map(Vec::len) != Some(u.numel() * u.dtype().itemsize())
-        {
+        let Arg::Param { slot, .. } = u.arg() else { continue };
+        let bytes = u.numel().checked_mul(u.dtype().itemsize());
+        if bytes.is_none() || case.inputs.get(*slot).map(Vec::len) != bytes {
             return broke(format!("input {slot} has not the bytes of {u:?}"));
         }
     }

@@ -101,14 +101,19 @@ fn literal(u: &UOp) -> Verdict {
     }
 }
 
-/// A variable: an integer between its bounds.
+/// A variable: an integer between its bounds, which are not negative and fit in the 32 bits that kernels read.
 fn variable(u: &UOp) -> Verdict {
     match u.arg() {
         Arg::Var { min, max, .. } => {
-            rule(u.dtype().is_int() && u.dtype().lanes == 1 && min <= max, "a variable is an integer with bounds", u)
+            rule(u.dtype().is_int() && u.dtype().lanes == 1 && bounds_of_variable(*min, *max), "a variable is an integer with bounds", u)
         }
         _ => Err(broken("a variable has a name and bounds", u)),
     }
+}
+
+/// Bounds that [`Variable`](crate::Variable) accepts: a launch writes its value as `i32`.
+fn bounds_of_variable(min: i64, max: i64) -> bool {
+    0 <= min && min <= max && max <= i64::from(i32::MAX)
 }
 
 /// A vector of scalars, or lanes picked from one.

@@ -1,6 +1,6 @@
 //! The lazy graph: shapes, dtypes and payloads of what a user wrote. After it holds, `UOp::shape` of every node is right.
 
-use super::{Verdict, broken, elementwise, literal, rule, storable, variable};
+use super::{Verdict, bounds_of_variable, broken, elementwise, literal, rule, storable, variable};
 use crate::dtype::DType;
 use crate::ir::{Arg, Group, Op, UOp, fit_along, fit_cat};
 use crate::shape::{Movement, moved_extents};
@@ -22,7 +22,8 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         // In a graph that is not planned yet it has a value.
         Op::Var => match u.arg() {
             Arg::BoundVar { min, max, value, .. } => {
-                rule(u.dtype().is_int() && (min..=max).contains(&value), "a bound variable is an integer within its bounds", u)
+                let within = bounds_of_variable(*min, *max) && (min..=max).contains(&value);
+                rule(u.dtype().is_int() && within, "a bound variable is an integer within its bounds", u)
             }
             _ => variable(u),
         },

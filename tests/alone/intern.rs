@@ -97,3 +97,22 @@ fn a_long_chain_of_calls_is_dropped_without_recursion() {
     drop(x);
     assert_eq!(UOp::live(), before);
 }
+
+#[test]
+fn parameters_and_their_graphs_are_freed() {
+    let _turn = alone();
+    let step = || {
+        let w = Tensor::new([1.0f32, 2.0]).as_param();
+        let loss = w.square().exp().sum(..);
+        loss.item::<f32>().unwrap();
+        loss.backward();
+        w.grad().unwrap().realize().unwrap();
+    };
+    // What the first step leaves are kernels, which are kept.
+    step();
+    picograd::schedule::clear_cache();
+    let before = UOp::live();
+    (0..3).for_each(|_| step());
+    picograd::schedule::clear_cache();
+    assert_eq!(UOp::live(), before);
+}

@@ -147,7 +147,9 @@ fn check_op(op: Op) -> bool {
         Op::Scatter => {
             // Places that are named twice, not at all, and outside.
             let index = Tensor::new([[2, 0], [2, -1], [0, 3], [0, 2]]);
+            let distinct = Tensor::new([[2, 0], [1, -1], [-1, 3], [0, 2]]);
             for combine in Combine::ALL {
+                let index = if combine == Combine::SetDistinct { &distinct } else { &index };
                 for (axis, index) in [(0, index.clone()), (1, index.t())] {
                     let f = |x: &[Tensor]| graph(&x[0], |u| u.scattered(&index.uop(), &x[1].uop(), combine, axis)).square();
                     let (a, b) = if axis == 0 { (vec![3, 2], vec![4, 2]) } else { (vec![2, 3], vec![2, 4]) };

@@ -1,6 +1,6 @@
 //! A gradient is the same whatever was realized before it, and in which order.
 
-use picograd::tensor::{Pool, keepdim};
+use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
 use picograd::{Tensor, no_grad};
 
@@ -88,13 +88,11 @@ fn sides_of_a_choice_share_the_gradient() {
         let (p, q) = (param(seed + 1, [n, n]), param(seed + 2, [n, n]));
         let y = a.lt(&b).where_(&p, &q).sum(..);
         let g = y.gradient(&[&p, &q]);
-        Tensor::realize_many(&[&g[0], &g[1]]).unwrap();
         let sum: Vec<f32> = g[0].to_vec::<f32>().unwrap().iter().zip(g[1].to_vec::<f32>().unwrap()).map(|(p, q)| p + q).collect();
         assert!(sum.iter().all(|s| *s == 1.0), "seed {seed}: {sum:?}");
         let (p, q) = (&p * 0.0 + &a, &q * 0.0 + &b);
         let y = p.maximum(&q).sum(..);
         let g = y.gradient(&[&p, &q]);
-        Tensor::realize_many(&[&g[0], &g[1]]).unwrap();
         let sum: Vec<f32> = g[0].to_vec::<f32>().unwrap().iter().zip(g[1].to_vec::<f32>().unwrap()).map(|(p, q)| p + q).collect();
         assert!(sum.iter().all(|s| *s == 1.0), "maximum, seed {seed}: {sum:?}");
     }
@@ -106,6 +104,11 @@ fn where_a_nan_won_the_gradient_is_nan() {
     let g = x.max(1).sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap();
     assert!(g[..3].iter().all(|g| g.is_nan()), "{g:?}");
     assert_eq!(g[3..], [0.5, 0.5, 0.0]);
+    let (base, x) = (Tensor::zeros([3]).as_param(), Tensor::new([1.0f32, f32::NAN, 2.0, 2.0]).as_param());
+    let y = base.scatter_reduce(0, &Tensor::new([0, 0, 1, 1]), &x, Scatter::Amax, true).sum(..);
+    let g = y.gradient(&[&base, &x]).iter().map(|g| g.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+    assert!(g[0][0].is_nan() && g[1][..2].iter().all(|g| g.is_nan()), "{g:?}");
+    assert_eq!((&g[0][1..], &g[1][2..]), (&[0.0, 1.0][..], &[0.5, 0.5][..]));
 }
 
 /// A product over many elements has a gradient, of first and second order.
@@ -137,4 +140,111 @@ fn what_a_maximum_was_taken_of_is_computed_once() {
     let product = no_grad(|| cut.matmul(&cut.t()));
     product.max(keepdim(1)).realize().unwrap();
     assert_eq!(product.schedule().unwrap().len(), 1);
+}
+
+/// A function with a kink, and what its derivative is where it has such a result.
+struct Kink {
+    name: &'static str,
+    call: fn(&Tensor) -> Tensor,
+    derivative: fn(f32) -> Option<f32>,
+}
+
+fn no_rule(_: f32) -> Option<f32> {
+    None
+}
+
+fn step(y: f32) -> Option<f32> {
+    Some((y > 0.0) as u8 as f32)
+}
+
+fn sign_of(y: f32, slope: f32) -> Option<f32> {
+    Some(if y > 0.0 { 1.0 } else { slope })
+}
+
+const KINKS: &[Kink] = &[
+    Kink { name: "relu", call: |z| z.relu(), derivative: step },
+    Kink { name: "leaky_relu", call: |z| z.leaky_relu(0.25), derivative: |y| sign_of(y, 0.25) },
+    Kink { name: "clamp", call: |z| z.clamp(0.0, 1.0), derivative: step },
+    Kink { name: "relu6", call: |z| z.relu6(), derivative: step },
+    Kink { name: "maximum", call: |z| z.maximum(0.0), derivative: |y| (y > 0.0).then_some(1.0) },
+    Kink { name: "minimum", call: |z| z.minimum(0.0), derivative: |y| (y < 0.0).then_some(1.0) },
+    Kink { name: "abs", call: |z| z.abs(), derivative: no_rule },
+    Kink { name: "hardtanh", call: |z| (z + 1.0).hardtanh(), derivative: |y| Some((y < 1.0) as u8 as f32) },
+    Kink { name: "where", call: |z| z.lt(0.0).where_(z * 3.0, z), derivative: |y| Some(if y < 0.0 { 3.0 } else { 1.0 }) },
+    Kink { name: "masked_fill", call: |z| z.masked_fill(&z.lt(0.0), 0.0), derivative: no_rule },
+    Kink { name: "prelu", call: |z| z.gt(0.0).where_(z, z * 0.5), derivative: |y| sign_of(y, 0.5) },
+    Kink { name: "huber_loss", call: |z| (z + 1.0).huber_loss(&Tensor::zeros(z.shape()), 1.0, Reduction::None), derivative: no_rule },
+    Kink {
+        name: "smooth_l1_loss",
+        call: |z| (z + 1.0).smooth_l1_loss(&Tensor::zeros(z.shape()), 1.0, Reduction::None),
+        derivative: no_rule,
+    },
+    Kink { name: "l1_loss", call: |z| z.l1_loss(&Tensor::zeros(z.shape()), Reduction::None), derivative: no_rule },
+    Kink { name: "softshrink", call: |z| (z + 0.5).softshrink(0.5), derivative: step },
+    Kink { name: "hinge", call: |z| z.hinge_embedding_loss(&Tensor::full(z.shape(), -1.0f32), 0.0, Reduction::None), derivative: no_rule },
+    Kink { name: "sign", call: |z| z.sign() * z, derivative: no_rule },
+    Kink { name: "max.pair", call: |z| Tensor::stack(&[z.clone(), z * -1.0], 0).max(0), derivative: no_rule },
+];
+
+/// The argument of each kink is rounding noise, which every kernel could make anew. Gradients that are realized in any order, before or after the result or
+/// something made of it, are the same, and fit the result that was there.
+#[test]
+fn kinks_are_decided_once() {
+    let mut checked = 0;
+    for (at, kink) in KINKS.iter().enumerate() {
+        // A device that takes long to compile has one of the orders for each.
+        let one = at as u64 % 4..at as u64 % 4 + 1;
+        for seed in if seeds(12) < 12 { one } else { 0..12 } {
+            let n = 3 + (seed as usize * 5 + at) % 29;
+            let product = |a: &Tensor, b: &Tensor| {
+                let y = a.matmul(b);
+                (y.matmul(&y.t()), y)
+            };
+            let make = || (param(seed, [n, 1 + n % 23]), param(seed + 300, [1 + n % 23, 1 + n % 23]));
+            let (a, b) = make();
+            // As it is rounded where it is computed alone.
+            let usual = no_grad(|| product(&make().0, &make().1).0.to_vec::<f32>().unwrap());
+            let (product, y) = product(&a, &b);
+            let noise = &product - Tensor::new(usual).reshape([n, n]);
+            let (p, q) = (Tensor::zeros([n, n]).as_param(), Tensor::zeros([n, n]).as_param());
+            let z = &noise + &p + &q;
+            let (before, y) = (y, (kink.call)(&z));
+            let loss = y.sum(..);
+            let sibling = match seed % 3 {
+                0 => before.copy(),
+                1 => product.exp().sum(keepdim(1)),
+                _ => (&product * 0.5 + &y).tanh(),
+            };
+            match seed % 4 {
+                0 => drop(y.realize().unwrap()),
+                1 => Tensor::realize_many(&[&y, &sibling]).unwrap(),
+                2 => Tensor::realize_many(&[&loss, &sibling]).unwrap(),
+                _ => {}
+            }
+            let g = loss.gradient(&[&p, &q, &a]);
+            let first = g[0].to_vec::<f32>().unwrap();
+            if seed % 3 == 0 {
+                Tensor::realize_many(&[&g[2], &sibling]).unwrap();
+            }
+            let second = (&g[1] * 1.0).to_vec::<f32>().unwrap();
+            assert_eq!(first, second, "{}, seed {seed}: the gradients of two equal parts", kink.name);
+            // Asked for again, when all that was computed for it may be gone.
+            drop(g);
+            if seed % 4 < 3 {
+                let again = loss.gradient(&[&q])[0].to_vec::<f32>().unwrap();
+                assert_eq!(first, again, "{}, seed {seed}: the gradient asked for again", kink.name);
+                let results = y.to_vec::<f32>().unwrap();
+                for (i, (&got, &y)) in first.iter().zip(&results).enumerate() {
+                    if let Some(want) = (kink.derivative)(y)
+                        && seed % 4 < 2
+                    {
+                        assert_eq!(got, want, "{}, seed {seed}: element {i}, whose result is {y:e}", kink.name);
+                        checked += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{checked} derivatives");
+    assert!(checked > 400, "{checked}");
 }

@@ -230,6 +230,21 @@ fn text() {
     assert!(error(&x("INTERP"), source("INTERP", "f").launch([0, 1, 1], [1; 3])).contains("starts nothing"));
 }
 
+/// LLVM works in this process and takes a module that is not sound for what it is: text is always verified, also where
+/// `SPEC=0` or a release build verifies nothing else.
+#[test]
+fn text_for_llvm_is_verified() {
+    if Device::get("CPU:LLVM").is_err() {
+        return;
+    }
+    let text = "define void @f_entry(ptr %a, i64 %i) {\nentry:\n  %c = icmp eq i64 %i, 0\n  br i1 %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
+    let x = Tensor::ones([4]).contiguous().to("CPU:LLVM").realize().unwrap();
+    // SAFETY: it writes nothing, and is refused.
+    let kernel = unsafe { CustomKernel::source("CPU:LLVM", "f", text) };
+    let e = Tensor::custom_kernel(&[&x], &[(&[4], DType::F32)], kernel).unwrap()[0].to_vec::<f32>().unwrap_err().to_string();
+    assert!(e.contains("finds the module broken"), "{e}");
+}
+
 #[test]
 fn refused() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
@@ -261,6 +276,11 @@ fn refused() {
     assert!(error(&|o, x| one(o, x[0].at(i()).load() * &nothing)).contains("input 0 is not read"));
     assert!(error(&|o, x| vec![o[0].at(0i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
     assert!(error(&|o, x| vec![o[0].at(i() / 2i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
+    // Two stores to one element, at one step or at two.
+    let (at_most, value) = ("two stores may write one element", |x: &[UOp]| x[0].at(i()).load());
+    assert!(error(&|o, x| vec![o[0].at(i()).store(value(x), &[i()]), o[0].at(i()).store(value(x) + 1i64, &[i()])]).contains(at_most));
+    let backward = UOp::int(3) - i();
+    assert!(error(&|o, x| vec![o[0].at(i()).store(value(x), &[i()]), o[0].at(&backward).store(value(x), &[i()])]).contains(at_most));
     let fold = |x: &[UOp], kind: AxisKind| {
         let k = UOp::range(4, 1, kind);
         let most = x[0].at(&k).load().fold(Fold::Max, std::slice::from_ref(&k));
@@ -275,6 +295,37 @@ fn refused() {
     let there = Tensor::new([1, 2]).to("interp").realize().unwrap();
     let e = Tensor::custom_kernel(&[&x, &there], &[(&[1], DType::I32)], product(1)).unwrap_err().to_string();
     assert!(e.contains("one operand is on CPU and another on INTERP"), "{e}");
+}
+
+/// Several stores to one output are a kernel where each writes elements of its own: side by side, interleaved, or in
+/// columns.
+#[test]
+fn stores_to_one_output_are_apart() {
+    let x = Tensor::arange(0, 8, 1).realize().unwrap();
+    for device in devices() {
+        let x = x.to(device);
+        let run = |len: usize, nodes: &Build<'_>| {
+            let kernel = CustomKernel::new(|outputs, inputs| nodes(outputs, inputs));
+            let made = Tensor::custom_kernel(&[&x], &[(&[len], DType::I32)], kernel);
+            made.map(|y| y[0].to_vec::<i32>().unwrap()).map_err(|e| e.to_string())
+        };
+        let i = || global(8, 0);
+        let two = |o: &[UOp], x: &[UOp], a: UOp, b: UOp, ranges: &[UOp], at: UOp| {
+            let value = x[0].at(at).load();
+            vec![o[0].at(a).store(&value, ranges), o[0].at(b).store(&value + 10i64, ranges)]
+        };
+        let beside = run(16, &|o, x| two(o, x, i(), i() + 8i64, &[i()], i())).unwrap();
+        assert_eq!(beside, (0..8).chain(10..18).collect::<Vec<_>>(), "{device}");
+        let interleaved = run(16, &|o, x| two(o, x, i() * 2i64, i() * 2i64 + 1i64, &[i()], i())).unwrap();
+        assert_eq!(interleaved, (0..8).flat_map(|n| [n, n + 10]).collect::<Vec<_>>(), "{device}");
+        let (r, c) = (|| global(2, 0), || global(4, 1));
+        let at = || r() * 8i64 + c();
+        let columns = run(16, &|o, x| two(o, x, at(), at() + 4i64, &[r(), c()], r() * 4i64 + c())).unwrap();
+        assert_eq!(columns, [0, 1, 2, 3, 10, 11, 12, 13, 4, 5, 6, 7, 14, 15, 16, 17], "{device}");
+        // Columns that overlap in one element.
+        let wrong = run(16, &|o, x| two(o, x, at(), at() + 3i64, &[r(), c()], r() * 4i64 + c())).unwrap_err();
+        assert!(wrong.contains("two stores may write one element"), "{wrong}");
+    }
 }
 
 #[test]

@@ -236,7 +236,9 @@ impl Object {
     /// Through LLVM, or nothing where it is not here.
     fn by_llvm(programs: &[Rendered]) -> Option<Object> {
         let llvm = llvm::Llvm::find().inspect_err(|e| eprintln!("skipped: {e}")).ok()?;
-        let load = |p: &Rendered| (p.name.clone(), Code::load(&llvm.compile(&p.source, &p.name).unwrap()).unwrap());
+        // SAFETY: the renderer wrote the text.
+        let object = |p: &Rendered| unsafe { llvm.compile(&p.source, &p.name) }.unwrap();
+        let load = |p: &Rendered| (p.name.clone(), Code::load(&object(p)).unwrap());
         Some(Object::Loaded(programs.iter().map(load).collect()))
     }
     fn by_cc(programs: &[Rendered], dir: &Path) -> Object {

@@ -5,11 +5,12 @@
 
 use picograd::dtype::Const;
 use picograd::exec::{self, Choice, ScheduleItem};
-use picograd::ir::{Arg, Custom, DeviceName, Op, Source, Src, UOp};
+use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, UOp};
 use picograd::opt::Kernel;
 use picograd::runtime::Buffer;
+use picograd::tensor::CustomKernel;
 use picograd::testing::{Case, Choose, Setup, Traced, check};
-use picograd::{DType, Device, Tensor};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -176,6 +177,160 @@ fn a_byte_of_a_bool_is_one_or_zero() {
         assert_eq!(table.gather(0, &at).to_vec::<i32>().unwrap(), [10, 20, 20, 20, 20, 20]);
         let x = Buffer::from_bytes(Device::get(device).unwrap().name(), DType::BOOL, &[9, 0]).unwrap();
         assert_eq!(x.read().unwrap(), [1, 0]);
+    }
+}
+
+/// A bool of memory that nobody wrote could be any byte.
+#[test]
+fn a_kernel_writes_every_bool_of_its_output() {
+    let x = Tensor::arange(0, 4, 1).realize().unwrap();
+    let made = |by: i64| {
+        let kernel = CustomKernel::new(move |outputs, inputs| {
+            let i = UOp::range(4, 0, AxisKind::Global);
+            vec![outputs[0].at(&i * by).store(inputs[0].at(&i).load().lt(2i64), &[i])]
+        });
+        Tensor::custom_kernel(&[&x], &[(&[4 * by as usize], DType::BOOL)], kernel)
+    };
+    assert_eq!(made(1).unwrap()[0].to_vec::<bool>().unwrap(), [true, true, false, false]);
+    let e = made(2).unwrap_err().to_string();
+    assert!(e.contains("not every element of output 0 is stored"), "{e}");
+}
+
+#[test]
+fn elements_are_of_the_dtypes_of_tensors() {
+    for dtype in [DType::F32.vec(4), DType::BOOL.vec(2), DType::INDEX, DType::VOID] {
+        let e = Tensor::try_from_bytes(&[7; 16], dtype, [16 / dtype.itemsize().max(1)]).unwrap_err().to_string();
+        assert!(e.contains("from_bytes: a tensor has no elements of"), "{e}");
+        let x = Tensor::new([1.0f32; 4]);
+        let kernel = CustomKernel::new(|_, _| panic!("the dtype is refused before"));
+        let e = Tensor::custom_kernel(&[&x], &[(&[4], dtype)], kernel).unwrap_err().to_string();
+        assert!(e.contains("custom_kernel: a tensor has no elements of"), "{e}");
+    }
+}
+
+fn variable(name: &str, min: i64, max: i64, value: i64) -> Bound {
+    Variable::new(name, min, max).unwrap().bind(value).unwrap()
+}
+
+/// Sums of which a part leaves 64 bits, or what memory can have, though their value may be small.
+fn wild() -> Vec<Bound> {
+    let (a, b) = (variable("a", 1, 1000, 1000), variable("b", 1, 1, 1));
+    let p = i64::MAX - 8;
+    vec![
+        &a + p - &b * p,
+        &b * p - p + &a,
+        &a * p,
+        &a * i64::MIN,
+        &a + i64::MAX + i64::MAX + 2 - i64::MAX - i64::MAX,
+        &a * (1 << 60) * 16,
+        &a * (1 << 40) - &b * (1 << 40),
+        variable("n", 1, i64::from(i32::MAX), 5) * (1 << 20),
+    ]
+}
+
+/// Kernels compute modulo 2^64: a size or a place is one that does not leave 64 bits on the way.
+#[test]
+fn a_size_that_wraps_is_refused() {
+    let x = Tensor::arange(0, 8, 1).realize().unwrap();
+    for len in wild() {
+        let says = |made: picograd::Result<Tensor>, op: &str| {
+            let made = made.and_then(|t| t.contiguous().realize());
+            let e = made.err().unwrap_or_else(|| panic!("{op} took {len}")).to_string();
+            assert!(e.starts_with(&format!("{op}: ")) && e.contains("is no size or place"), "{e}");
+        };
+        says(Tensor::try_zeros(&len), "zeros");
+        says(Tensor::try_ones((&len, 2)), "ones");
+        says(Tensor::try_full(&len, 1i32), "full");
+        says(Tensor::try_rand(&len), "rand");
+        says(Tensor::try_randn(&len), "randn");
+        says(Tensor::try_randint(&len, 0, 4), "randint");
+        says(Tensor::try_random_bits(&len), "random_bits");
+        says(Tensor::new([7]).try_expand(&len), "expand");
+        says(x.try_reshape(&len), "reshape");
+        says(x.try_shrink_to(&len), "shrink_to");
+        says(x.try_i(&len), "i");
+        says(x.try_i(..&len), "i");
+        says(x.try_i(len.clone()..&len + 1), "i");
+        says(x.try_i(..&len - 990), "i");
+    }
+    // Small enough at every step.
+    let n = variable("n", 1, 8, 5);
+    assert_eq!(x.i(..&n * 1000 - &n * 999).to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4]);
+    // A size that is negative for sure is none either.
+    assert!(Tensor::try_zeros(variable("m", 1, 1, 1) - 10).is_err());
+}
+
+/// As a number such a sum is what sums of `i64` are: modulo 2^64. Its bounds say that it may be anything.
+#[test]
+fn a_number_that_wraps_is_that_of_64_bits() {
+    for sum in wild() {
+        let value = Tensor::from(&sum).cast(DType::I64).to_vec::<i64>().unwrap();
+        assert_eq!(value, [sum.value()], "{sum}");
+        assert!(sum.min() <= sum.value() && sum.value() <= sum.max(), "{sum}");
+    }
+    let a = variable("a", 1, 1000, 7);
+    let there_and_back = &a + i64::MAX + 5 - i64::MAX;
+    assert_eq!((there_and_back.value(), there_and_back.min(), there_and_back.max()), (12, i64::MIN, i64::MAX));
+}
+
+/// While a lazy argument is computed, the user's code may move another one.
+#[test]
+fn an_argument_that_moved_during_a_replay_is_refused() {
+    for device in ["NULL", "INTERP"] {
+        let mut sum = Jit::new(|(a, b): (Tensor, Tensor)| Ok(a + b));
+        let stored = || Tensor::new([1.0f32; 64]).realize().unwrap();
+        for _ in 0..3 {
+            assert_eq!(sum.call((stored(), stored())).unwrap().to_vec::<f32>().unwrap(), [2.0; 64]);
+        }
+        let (lazy, b) = (stored() * 3.0, stored());
+        if b.device().as_str() == device {
+            continue;
+        }
+        let moved = b.clone();
+        let chooser = move |k: &Kernel, _: &picograd::target::Target| {
+            moved.to_(device).unwrap();
+            k.clone()
+        };
+        let got = exec::with_choice(Choice::By(Rc::new(chooser)), || sum.call((lazy, b.clone())));
+        let e = got.map(drop).unwrap_err().to_string();
+        assert!(b.device().as_str() == device && e.contains("the memory of an argument is"), "{e}");
+    }
+}
+
+/// Compiling a kernel by hand proves it first: a search would run it.
+#[test]
+fn a_kernel_to_compile_is_proven() {
+    let buffer = |slot, len| UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len });
+    let copy = |steps: usize| {
+        let i = UOp::range(steps as i64, 0, AxisKind::Global);
+        let value = buffer(1, 64).at(&i).load();
+        UOp::sink([buffer(0, 8).at(&i).store(value, &[i])].into_iter().collect::<Src>())
+    };
+    for name in there() {
+        let device = Device::get(name).unwrap();
+        let refused = |ast: &UOp, why: &str| {
+            let e = exec::compiled(ast, &device).map(drop).unwrap_err().to_string();
+            assert!(e.starts_with("compile: compiled: ") && e.contains(why), "{e}");
+        };
+        exec::compiled(&copy(8), &device).unwrap();
+        refused(&copy(9), "");
+        refused(&source(name, vec![buffer(0, 8)]), "source text");
+        refused(&UOp::int(1), "the root of a kernel is a sink");
+        let not_closed = UOp::range(8, 0, AxisKind::Global);
+        let stores = [buffer(0, 8).at(&not_closed).store(1.0f32, &[])];
+        refused(&UOp::sink(stores.into_iter().collect::<Src>()), "is closed");
+    }
+}
+
+#[test]
+fn a_test_case_that_overflows_is_refused() {
+    let setup = Setup { device: "INTERP", choose: Choose::Nothing, in_place: false, quick: false };
+    let nothing: Vec<Traced> = Vec::new();
+    let input = |len: usize| UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len, device: DeviceName::new("HERE") });
+    for (len, inputs) in [(1 << 62, vec![vec![]]), ((1 << 62) + 1, vec![vec![0; 4]]), (1 << 62, vec![])] {
+        let case = Case { outputs: vec![input(len)], inputs };
+        let e = format!("{}", check(&case, &nothing, &setup).unwrap_err());
+        assert!(e.contains("has not the bytes"), "{e}");
     }
 }
 

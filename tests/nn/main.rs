@@ -1,5 +1,6 @@
 //! Networks: layers, losses, optimizers and schedules against what PyTorch gives, modules and their state, and a network that learns.
 
+mod fuzz;
 mod layers;
 mod layers_more;
 mod learn;

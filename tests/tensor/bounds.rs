@@ -1,6 +1,7 @@
 //! Errors of softmax, norms and losses against the bounds of `docs/semantics.md`, in `f32` and in narrower floats. The exact values are those of `f64`.
 
-use picograd::tensor::{Reduction, keepdim};
+use picograd::nn::{self, Layer};
+use picograd::tensor::{GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin, keepdim};
 use picograd::{DType, Tensor};
 
 /// The constant of each function.
@@ -19,6 +20,8 @@ fn call(name: &str, x: &Tensor) -> (Tensor, Tensor) {
     let zeros = x.zeros_like();
     let greatest = || x.abs().max(keepdim(1)) + 1.0;
     let target = Tensor::arange(0, x.size(0) as i32, 1).modulo(7);
+    // The sizes, one at most: numbers that every dtype has.
+    let share = x.abs().minimum(1.0);
     let loss = |y: Tensor, extra: bool| {
         let terms = if extra { y.abs() + x.abs().max(..) + 1.0 } else { y.abs() };
         (y, terms)
@@ -37,6 +40,31 @@ fn call(name: &str, x: &Tensor) -> (Tensor, Tensor) {
         "smooth_l1_loss" => loss(x.smooth_l1_loss(&zeros, 0.5, Reduction::Mean), false),
         "cross_entropy" => loss(x.cross_entropy(&target, Reduction::Mean), true),
         "binary_crossentropy_logits" => loss(x.binary_crossentropy_logits(&zeros, Reduction::Mean), true),
+        "logcumsumexp" => (x.logcumsumexp(1), x.logcumsumexp(1).abs() + greatest()),
+        "BatchNorm" => {
+            let norm = |x: &Tensor| nn::BatchNorm::new(x.size(0)).track_running_stats(false).forward(&x.t()).t();
+            (norm(x), norm(x).abs() + x.abs().mean(keepdim(1)) / x.std(keepdim(1), 0))
+        }
+        "GroupNorm" => (nn::GroupNorm::new(1, x.size(1)).forward(x), call("layernorm", x).1),
+        "InstanceNorm" => (nn::InstanceNorm::new(1).forward(&x.unsqueeze(1)).squeeze(1), call("layernorm", x).1),
+        "nll_loss" => loss(x.nll_loss(&target, Reduction::Mean), true),
+        "sparse_categorical_crossentropy" => loss(x.sparse_categorical_crossentropy(&target, Reduction::Mean), true),
+        "kl_div" => loss(x.kl_div(&share, false, Reduction::Mean), true),
+        "binary_crossentropy" => loss(share.binary_crossentropy(&(&zeros + 0.25), Reduction::Mean), true),
+        "cosine_similarity" => (x.cosine_similarity(&x.flip(0), 1, 1e-8), Tensor::ones(()).cast(x.dtype())),
+        "cosine_embedding_loss" => loss(x.cosine_embedding_loss(&x.flip(0), &Tensor::ones([x.size(0)]), 0.0, Reduction::Mean), true),
+        "poisson_nll_loss" => loss(x.clamp(-4.0, 4.0).poisson_nll_loss(&share, PoissonNll::new()), true),
+        "gaussian_nll_loss" => loss(x.gaussian_nll_loss(&zeros, &(&zeros + 0.5), GaussianNll::new()), true),
+        "hinge_embedding_loss" => loss(x.hinge_embedding_loss(&(&zeros - 1.0), 1.0, Reduction::Mean), true),
+        "margin_ranking_loss" => loss(x.margin_ranking_loss(&zeros, &(&zeros + 1.0), 0.5, Reduction::Mean), true),
+        "soft_margin_loss" => loss(x.soft_margin_loss(&(&zeros - 1.0), Reduction::Mean), true),
+        "multi_margin_loss" => loss(x.multi_margin_loss(&target, MultiMargin::new()), true),
+        "triplet_margin_loss" => loss(x.triplet_margin_loss(&zeros, &x.flip(1), TripletMargin::new()), true),
+        "ctc_loss" => {
+            let (frames, classes) = (x.size(0), x.size(1));
+            let lengths = [Tensor::new([frames as i32]), Tensor::new([1])];
+            loss(x.reshape([frames, 1, classes]).ctc_loss(&Tensor::new([[2]]), &lengths[0], &lengths[1], Reduction::Mean), true)
+        }
         _ => panic!("no function {name}"),
     }
 }
@@ -44,7 +72,7 @@ fn call(name: &str, x: &Tensor) -> (Tensor, Tensor) {
 #[test]
 fn sums_are_within_their_bounds() {
     let functions = documented();
-    assert!(functions.len() >= 13, "{functions:?}");
+    assert!(functions.len() >= 31, "{functions:?}");
     for (name, c) in functions {
         for (dtype, eps) in [(DType::F32, 0.0), (DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
             let mut worst = 0f64;

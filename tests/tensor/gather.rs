@@ -386,3 +386,53 @@ fn places_of_many() {
         check(&Tensor::new((0..n).map(|i| i as f32).collect::<Vec<_>>()).masked_select(&x, None), &[set.len()], &picked);
     }
 }
+
+/// Whatever form an index has, and however the compiler sees through it: what is read is what is there, with the sign of a zero.
+#[test]
+fn reading_keeps_the_sign_of_zero() {
+    let line = |n: usize| Tensor::arange(0, n as i64, 1);
+    type Form = (&'static str, fn(Tensor, i64) -> Tensor);
+    const FORMS: &[Form] = &[
+        ("stored", |i, n| Tensor::new((i * 5 + 3).modulo(n).to_vec::<i64>().unwrap())),
+        ("stored, narrow", |i, n| Tensor::new((i * 5 + 3).modulo(n.min(100)).to_vec::<i64>().unwrap()).cast(DType::U8)),
+        ("line", |i, _| i),
+        ("next", |i, n| (i + 1).minimum(n - 1)),
+        ("next, around", |i, n| (i + 1).modulo(n)),
+        ("from the end", |i, _| -i - 1),
+        ("turned", |i, n| -i + (n - 1)),
+        ("twice", |i, n| (i * 2).modulo(n)),
+        ("half", |i, _| i.idiv(2)),
+        ("same", |i, _| i * 0),
+        ("last", |i, n| i * 0 + (n - 1)),
+        ("literal", |i, _| Tensor::full(i.shape(), 0i64)),
+        ("bool", |i, n| i.modulo(2).eq(1).cast(DType::I64).minimum(n - 1)),
+        ("chosen", |i, n| i.modulo(3).eq(0).where_(0, (i + 2).modulo(n))),
+        ("wide", |i, _| i.cast(DType::I32)),
+    ];
+    let mut checked = 0;
+    for n in [1usize, 2, 3, 33, 70_000] {
+        let width = n.min(40);
+        for (name, form) in FORMS {
+            let index = form(line(width), n as i64);
+            let want = vec![(-0f32).to_bits(); width];
+            for dtype in [DType::F32, DType::F16] {
+                let stored = Tensor::full([n], -0f32).cast(dtype).contiguous().realize().unwrap();
+                let computed = &stored * 3.0;
+                let read = [
+                    stored.gather(0, &index),
+                    computed.gather(0, &index),
+                    stored.index_select(0, &index),
+                    stored.reshape([n, 1]).expand([n, 3]).index_select(0, &index).i((.., 1)),
+                    stored.gather(0, &index).gather(0, &line(width).flip(0)),
+                    -(stored.gather(0, &index).abs()),
+                ];
+                for (i, read) in read.iter().enumerate() {
+                    let got: Vec<u32> = read.cast(DType::F32).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect();
+                    assert_eq!(got, want, "{name} index of {n}, {dtype}, read {i}");
+                    checked += got.len();
+                }
+            }
+        }
+    }
+    println!("{checked} elements");
+}

@@ -150,3 +150,62 @@ fn gradients_of_factors() {
     let g = x.qr().1.diagonal(0, 0, 1).abs().log().sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1.0, -2.0, -0.5, 1.5], 1e-4);
 }
+
+/// The greatest distance of the columns from orthonormal ones.
+fn off_orthonormal(q: &Tensor) -> f64 {
+    let (q, n) = (q.cast(DType::F64), q.size(-1));
+    let product = q.transpose(-1, -2).matmul(&q);
+    (product - Tensor::eye(n, n).cast(DType::F64)).abs().max(..).item::<f64>().unwrap()
+}
+
+#[test]
+fn singular_values_and_vectors_are_accurate() {
+    let random = |n: usize| {
+        let value = |i: usize| ((i * i * 31 + i * 7919) % 65_521) as f32 / 32_760.5 - 1.0;
+        Tensor::from_vec((0..n * n).map(value).collect::<Vec<_>>(), [n, n]).realize().unwrap()
+    };
+    let decay = |n: usize| Tensor::from_vec((0..n).map(|i| 10f32.powf(-5.0 * i as f32 / n as f32)).collect::<Vec<_>>(), [1, n]);
+    for n in [2, 7, 16, 33, 64] {
+        for x in [random(n), random(n) * decay(n), random(n).matmul(&(random(n) * decay(n))), random(n) * 1e-12] {
+            let x = x.realize().unwrap();
+            let ((u, s, v), (_, exact, _)) = (x.svd(), x.cast(DType::F64).svd());
+            Tensor::realize_many(&[&u, &s, &v, &exact]).unwrap();
+            let (s, exact) = (s.cast(DType::F64).to_vec::<f64>().unwrap(), exact.to_vec::<f64>().unwrap());
+            for (a, b) in s.iter().zip(&exact) {
+                assert!((a - b).abs() <= 2e-6 * exact[0], "{n}: {a} and {b} of {}", exact[0]);
+            }
+            for (name, off) in [("u", off_orthonormal(&u)), ("v", off_orthonormal(&v.t()))] {
+                assert!(off <= 4e-6, "{n}: {name} is off by {off}");
+            }
+            let (u, _, v) = x.cast(DType::F64).svd();
+            assert!(off_orthonormal(&u) <= 1e-13 && off_orthonormal(&v.t()) <= 1e-13, "{n}, in f64");
+        }
+    }
+}
+
+#[test]
+fn factors_of_nan_are_nan() {
+    for (row, column) in [(0, 0), (2, 0), (1, 3), (3, 2)] {
+        let mut values: Vec<f32> = (0..16).map(|i| (i * 7 % 5) as f32).collect();
+        values[row * 4 + column] = f32::NAN;
+        let x = Tensor::from_vec(values, [4, 4]);
+        let (_, r) = x.qr();
+        assert!(r.isnan().any(..).item::<bool>().unwrap(), "qr with NaN at {row}, {column}");
+        let s = x.svd().1.to_vec::<f32>().unwrap();
+        assert!(s.iter().all(|s| s.is_nan()), "svd with NaN at {row}, {column}: {s:?}");
+    }
+}
+
+#[test]
+fn gradients_of_values_that_are_equal_or_zero() {
+    let (eye, low) = (Tensor::eye(3, 3), Tensor::new([[1f32, 2.0], [2.0, 4.0], [0.0, 0.0]]));
+    for x in [eye, low, Tensor::zeros([2, 2]), noise(&[2, 3, 3])] {
+        let x = x.as_param();
+        let (u, s, v) = x.svd();
+        // The sum of their squares is that of the matrix.
+        same(&s.square().sum(..).gradient(&[&x]).remove(0), &(&x * 2.0), 1e-5);
+        let back = (&u * s.unsqueeze(-2)).matmul(&v);
+        let g = back.sum(..).gradient(&[&x]).remove(0);
+        assert!(g.isfinite().all(..).item::<bool>().unwrap());
+    }
+}

@@ -1,7 +1,7 @@
 //! Loops in the graph against the same computation written out: values, gradients of first and second order, and misuse.
 
 use picograd::ir::{Op, UOp, toposort};
-use picograd::tensor::Scanned;
+use picograd::tensor::{Scanned, keepdim};
 use picograd::{DType, Result, Tensor};
 
 fn noise(shape: &[usize], seed: usize) -> Tensor {
@@ -21,12 +21,12 @@ fn same(x: &Tensor, y: &Tensor) {
 
 type Run<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned> + 'a;
 
-/// The loop written out.
+/// The loop written out. Carries are stored in between, as a loop stores them.
 fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run<'_>) -> Scanned {
     let (mut now, mut runs) = (carry.iter().map(|t| t.copy()).collect::<Vec<_>>(), Vec::new());
     for t in 0..xs[0].size(0) {
         let (after, kept) = body(&now, &xs.iter().map(|x| x.i(t)).collect::<Vec<_>>()).unwrap();
-        now = after;
+        now = after.iter().map(Tensor::contiguous).collect();
         runs.push(kept);
     }
     let stack = |i: usize| Tensor::stack(&runs.iter().map(|r| r[i].clone()).collect::<Vec<_>>(), 0);
@@ -38,6 +38,12 @@ type Body = dyn Fn(&[Tensor], &[Tensor], &[Tensor]) -> Result<Scanned>;
 /// Values and gradients by the first carries, the elements and what is used inside, of the loop and of the same written out.
 #[track_caller]
 fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body) {
+    agrees_up_to(2, carry, xs, inside, body);
+}
+
+/// The same for gradients up to an order, 1 or 2.
+#[track_caller]
+fn agrees_up_to(order: usize, carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body) {
     let make = |shapes: &[&[usize]], from: usize| -> Vec<Tensor> {
         shapes.iter().enumerate().map(|(i, s)| noise(s, from + i).as_param()).collect()
     };
@@ -52,12 +58,18 @@ fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body)
     }
     let loss = |s: &Scanned| {
         let terms = s.0.iter().chain(&s.1).filter(|t| t.is_floating_point()).enumerate();
-        terms.map(|(i, t)| (t.square() * (i as f64 + 1.0)).sum(..) + t.sin().sum(..)).reduce(|a, b| a + b).unwrap()
+        let of_loop = terms.map(|(i, t)| (t.square() * (i as f64 + 1.0)).sum(..) + t.sin().sum(..));
+        // Some of what a loop is given may not matter.
+        let of_inputs = carry.iter().chain(&xs).chain(&inside).map(|t| t.square().sum(..) * 0.1);
+        of_loop.chain(of_inputs).reduce(|a, b| a + b).unwrap()
     };
     let targets: Vec<&Tensor> = carry.iter().chain(&xs).chain(&inside).collect();
     let (first, expected) = (loss(&looped).gradient(&targets), loss(&plain).gradient(&targets));
     for (a, b) in first.iter().zip(&expected) {
         same(a, b);
+    }
+    if order < 2 {
+        return;
     }
     // Once more: the gradient of a number that is made of all gradients.
     let again = |g: &[Tensor]| g.iter().enumerate().map(|(i, t)| (t.square() * (0.5 + i as f64)).sum(..)).reduce(|a, b| a + b).unwrap();
@@ -240,5 +252,124 @@ fn a_captured_loop_reads_what_it_is_given() {
         let (a, b) = (captured.call((first.copy(), xs.copy())).unwrap(), run(&first, &xs).unwrap());
         assert_eq!(a.0.to_vec::<f32>().unwrap(), b.0.to_vec::<f32>().unwrap());
         assert_eq!(a.1.to_vec::<f32>().unwrap(), b.1.to_vec::<f32>().unwrap());
+    }
+}
+
+#[test]
+fn loops_over_several_devices_are_written_out() {
+    let devices = ["CPU", "CPU:1", "CPU:2"];
+    for (first, along) in [(Some(0), Some(1)), (None, Some(1)), (Some(1), None), (None, Some(0))] {
+        let run = |shard: bool| {
+            let place = |t: Tensor, axis: Option<isize>| if shard { t.shard(&devices, axis) } else { t }.as_param();
+            let (carry, xs) = (place(noise(&[4, 3], 1), first), place(noise(&[5, 4, 3], 2), along));
+            let (last, all) = Tensor::scan(&[&carry], &[&xs], |c, x| {
+                let h = (&c[0] * 0.5 + &x[0]).tanh();
+                Ok((vec![h.clone()], vec![h.sum(0)]))
+            })
+            .unwrap();
+            let loss = last[0].square().sum(..) + all[0].sin().sum(..);
+            let nodes = toposort(&[last[0].uop()]).iter().filter(|u| u.op() == Op::Loop).count();
+            let mut found = loss.gradient(&[&carry, &xs]);
+            found.extend([last[0].copy(), all[0].copy()]);
+            (nodes, found.iter().map(|t| t.to("CPU")).collect::<Vec<_>>())
+        };
+        let ((looped, plain), (written, sharded)) = (run(false), run(true));
+        assert_eq!((looped, written), (1, 0));
+        for (a, b) in sharded.iter().zip(&plain) {
+            same(a, b);
+        }
+    }
+}
+
+#[test]
+fn loops_with_sizes_of_variables_are_written_out() {
+    let (carry, xs) = (noise(&[6, 2], 1), noise(&[4, 6, 2], 2));
+    let run = |carry: &Tensor, xs: &Tensor| {
+        let (last, all) = Tensor::scan(&[carry], &[xs], |c, x| {
+            let h = &c[0] * 0.5 + &x[0];
+            Ok((vec![h.clone()], vec![h.sum(0)]))
+        })
+        .unwrap();
+        (last[0].clone(), all[0].clone())
+    };
+    for n in [1, 4, 6] {
+        let rows = picograd::Variable::new("rows", 1, 6).unwrap().bind(n).unwrap();
+        let (last, all) = run(&carry.i(..&rows), &xs.transpose(0, 1).i(..&rows).transpose(0, 1));
+        let cut = (carry.i(..n as usize), xs.transpose(0, 1).i(..n as usize).transpose(0, 1));
+        let (plain, plain_all) = run(&cut.0, &cut.1);
+        assert!(!toposort(&[last.uop()]).iter().any(|u| u.op() == Op::Loop));
+        same(&last.sum(0), &plain.sum(0));
+        same(&all, &plain_all);
+    }
+    // A variable that is no size is an operand of the loop like any other value.
+    let by = picograd::Variable::new("by", 0, 9).unwrap().bind(3).unwrap();
+    let (last, _) = Tensor::scan(&[&carry], &[&xs], |c, x| Ok((vec![&c[0] * Tensor::from(&by) + &x[0]], vec![]))).unwrap();
+    let (plain, _) = Tensor::scan(&[&carry], &[&xs], |c, x| Ok((vec![&c[0] * 3.0 + &x[0]], vec![]))).unwrap();
+    assert!(toposort(&[last[0].uop()]).iter().any(|u| u.op() == Op::Loop));
+    same(&last[0], &plain[0]);
+}
+
+/// A value of a shape, made of others by a few random ops.
+fn random_value(have: &[Tensor], shape: &[usize], next: &mut impl FnMut(usize) -> usize) -> Tensor {
+    let as_shape = |t: &Tensor, next: &mut dyn FnMut(usize) -> usize| -> Tensor {
+        if t.shape() == shape {
+            return t.clone();
+        }
+        let one = match next(3) {
+            0 => t.sum(..),
+            1 => t.max(..),
+            _ => t.flatten(0, -1).i(next(t.numel())),
+        };
+        one.expand(shape)
+    };
+    let mut value = as_shape(&have[next(have.len())], next);
+    for _ in 0..1 + next(4) {
+        let other = as_shape(&have[next(have.len())], next);
+        value = match next(9) {
+            0 => &value + &other,
+            1 => &value * &other,
+            2 => value.sin(),
+            3 => value.tanh() - &other,
+            4 => value.gt(&other).where_(&value, &other * 0.5),
+            5 if !shape.is_empty() => value.flip(-1),
+            6 if shape.len() == 2 => value.sum(keepdim(-1)) * 0.3 + &other,
+            7 if shape.len() == 2 && shape[0] == shape[1] => value.matmul(&other).tanh(),
+            8 if !shape.is_empty() => value.contiguous().roll(1, -1),
+            _ => &value * 0.7,
+        };
+    }
+    value
+}
+
+/// Random bodies: carries and elements of several shapes, some of them kept, some not needed.
+#[test]
+fn random_loops_are_what_they_would_be_written_out() {
+    const SHAPES: [&[usize]; 4] = [&[], &[3], &[2, 3], &[3, 3]];
+    for seed in 0..32u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = move |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        let mut shapes = |most: usize| -> Vec<&[usize]> { (0..1 + next(most)).map(|_| SHAPES[next(4)]).collect() };
+        let (carry, elements, inside) = (shapes(3), shapes(2), shapes(2));
+        let count = 1 + next(5);
+        let stacks: Vec<Vec<usize>> = elements.iter().map(|s| [&[count], *s].concat()).collect();
+        let stacks: Vec<&[usize]> = stacks.iter().map(|s| &s[..]).collect();
+        let (kept, choice) = (next(3), next(1 << 30) as u64);
+        let of_carry = carry.clone();
+        agrees_up_to(1, &carry, &stacks, &inside, &move |c, x, w| {
+            // The same choices each time that the body is traced.
+            let mut state = choice | 1;
+            let mut next = |n: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % n
+            };
+            let have = [c, x, w].concat();
+            let after: Vec<Tensor> = of_carry.iter().map(|s| random_value(&have, s, &mut next)).collect();
+            let have = [&have[..], &after].concat();
+            let kept = (0..kept).map(|_| random_value(&have, SHAPES[next(4)], &mut next)).collect();
+            Ok((after, kept))
+        });
     }
 }

@@ -314,7 +314,7 @@ impl Scheduler {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<()> {
-        self.set_step(optimizer, self.step + 1)
+        self.set_step(optimizer, self.step.saturating_add(1))
     }
     /// Goes to a step at once.
     ///

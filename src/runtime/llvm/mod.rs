@@ -192,13 +192,22 @@ impl Llvm {
         Key::of(&parts.map(str::as_bytes))
     }
 
-    /// Compiles a module to an object. The name is for messages only.
-    pub fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
-        self.compile_within(ir, name, store::global())
+    /// Compiles a module to an object, after LLVM's verifier. The name is for messages only.
+    ///
+    /// # Safety
+    /// LLVM works in this process, and its verifier does not find everything that makes it fail: the text is one that a
+    /// renderer wrote, or one that LLVM is known to compile.
+    pub unsafe fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
+        self.compile_text(ir, name, true)
     }
 
-    fn compile_within(&'static self, ir: &str, name: &str, store: &Store) -> Result<Vec<u8>> {
-        let verify = env::config()?.verify;
+    /// The same of a text of the renderer's, which LLVM verifies where the settings say so, or of another, which it always
+    /// verifies.
+    pub(crate) fn compile_text(&'static self, ir: &str, name: &str, verify: bool) -> Result<Vec<u8>> {
+        self.compile_within(ir, name, verify || env::config()?.verify, store::global())
+    }
+
+    fn compile_within(&'static self, ir: &str, name: &str, verify: bool, store: &Store) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
             Error::Compile { msg, source_at: keep_source(ir, name, ".ll", store.dir()) }

@@ -15,9 +15,9 @@ const ADD: &str =
 #[test]
 fn products_are_rounded_and_compilations_run_beside_each_other() {
     let Some(llvm) = found() else { return };
-    let object = llvm.compile(ADD, "k").unwrap();
+    let object = llvm.compile_text(ADD, "k", false).unwrap();
     std::thread::scope(|scope| {
-        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| llvm.compile(ADD, "k").unwrap())).collect();
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| llvm.compile_text(ADD, "k", false).unwrap())).collect();
         all.into_iter().for_each(|t| assert_eq!(t.join().unwrap(), object, "the same text gives the same object"));
     });
     let code = Code::load(&object).unwrap();
@@ -30,7 +30,7 @@ fn products_are_rounded_and_compilations_run_beside_each_other() {
     let other = llvm.for_cpu("x86-64-v2");
     assert!(std::ptr::eq(other, llvm.for_cpu("x86-64-v2")) && std::ptr::eq(llvm, llvm.for_cpu("native")));
     assert_ne!(llvm.key(ADD), other.key(ADD));
-    other.compile(ADD, "k").unwrap();
+    other.compile_text(ADD, "k", false).unwrap();
 }
 
 #[test]
@@ -46,12 +46,12 @@ fn what_llvm_refuses_is_an_error_with_the_text_kept() {
     // The assembler of LLVM complains by a remark.
     let remark = "define void @k() {\n  call void asm \"no_such_instruction\", \"\"()\n  ret void\n}\n";
     for (ir, word) in [(broken, "%y"), (unsound, "dominate"), (fatal, "select"), (remark, ""), ("\0", "null byte")] {
-        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", &store) else { panic!("{ir} was taken") };
+        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", true, &store) else { panic!("{ir} was taken") };
         assert!(msg.contains("kernel bad") && msg.contains(word), "{msg}");
         let file = source_at.unwrap();
         assert!(file.extension().is_some_and(|e| e == "ll") && std::fs::read_to_string(file).unwrap() == ir);
     }
-    assert!(llvm.compile(ADD, "k").is_ok(), "it goes on after all of these");
+    assert!(llvm.compile_text(ADD, "k", false).is_ok(), "it goes on after all of these");
 }
 
 #[test]

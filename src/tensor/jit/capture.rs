@@ -53,13 +53,13 @@ pub(super) struct Outside {
 }
 
 pub(super) enum Signature {
-    /// A tensor; over several devices with the axis of its parts and their elements.
+    /// A tensor; its parts have a device, a dtype and elements, and those over several devices an axis.
     Tensor {
         shape: Vec<usize>,
         dtype: DType,
         device: &'static DeviceName,
         axis: Option<usize>,
-        parts: Vec<usize>,
+        parts: Vec<(DeviceName, DType, usize)>,
         /// How much of each axis is there, for all values of variables.
         extents: Vec<Option<Bound>>,
         shown: String,
@@ -267,7 +267,8 @@ impl<R: JitOut> Captured<R> {
                 Leaf::Tensor(own) => {
                     let node = own.raw();
                     let all = storages(&node).unwrap_or_default();
-                    let parts = all.iter().map(|s| s.storage.len()).collect();
+                    let part = |s: &&crate::ir::StorageRef| (s.storage.device().clone(), Buffer::of(s).dtype(), s.storage.len());
+                    let parts = all.iter().map(part).collect();
                     let (dtype, device, axis) = (own.dtype(), own.device(), own.shard_axis());
                     let (shape, extents, shown) = (own.dims().to_vec(), unbound_extents(&own), described_for_all(&own));
                     signature.push(Signature::Tensor { shape, dtype, device, axis, parts, extents, shown });

@@ -131,15 +131,18 @@ impl<R: JitOut> Captured<R> {
         Ok(())
     }
 
-    /// The memory of each argument is as long as it was.
+    /// Checks that the memory of each argument is as it was when the function was captured: its device, its dtype and its
+    /// length. The tensor was checked before, but what was lazy then is computed since, and may have been moved meanwhile.
     fn check_parts(&self, given: &[Buffer]) -> Result<()> {
         for (source, buffer) in self.sources.iter().zip(given) {
             if let Source::Argument { leaf, part } = source
                 && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
-                && parts.get(*part) != Some(&buffer.size())
+                && !parts
+                    .get(*part)
+                    .is_some_and(|(device, dtype, len)| (device, *dtype, *len) == (buffer.device_name(), buffer.dtype(), buffer.size()))
             {
-                let msg = "an argument over several devices has other parts than the function was captured with; have a Jit for each";
-                return Err(Error::Jit(msg.into()));
+                let msg = format!("the memory of an argument is {buffer:?} now, and was another when the function was captured");
+                return Err(Error::Jit(format!("{msg}; have a Jit for each")));
             }
         }
         Ok(())

@@ -67,7 +67,7 @@ impl Builder {
         let mut y = self.partner(&x)?;
         let dtype = x.dtype();
         let ops: &[Op] = if dtype.is_float() {
-            &[Op::Add, Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min, Op::Pow, Op::Lt, Op::Eq, Op::Ne]
+            &[Op::Add, Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Mod, Op::Max, Op::Min, Op::Pow, Op::Lt, Op::Eq, Op::Ne]
         } else if dtype.is_bool() {
             &[Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Lt, Op::Eq, Op::Ne]
         } else {
@@ -96,7 +96,7 @@ impl Builder {
         let mut x = x;
         if dtype.is_float() && !self.special {
             match op {
-                Op::Div => {
+                Op::Div | Op::Mod => {
                     y = self.positive(&y)?;
                     if self.rng.once_in(2) {
                         y = self.binary(Op::Mul, &y, &self.number(-1.0, dtype))?;
@@ -118,12 +118,29 @@ impl Builder {
             let mask = Const::Int(self.rng.below(dtype.bits() as usize) as i64);
             y = self.binary(Op::And, &y, &self.constant(mask, dtype))?;
         }
+        if op == Op::Mod && dtype.is_float() && self.rng.once_in(2) {
+            return self.fmod(&x, &y);
+        }
         // Subtraction is an addition of the negative.
         if op == Op::Add && !dtype.is_bool() && self.rng.once_in(3) {
             let minus = self.constant(Const::Int(-1).cast(DType::I64, dtype), dtype);
             y = self.binary(Op::Mul, &y, &minus)?;
         }
         if self.rng.once_in(2) { self.binary(op, &x, &y) } else { self.binary(op, &y, &x).or_else(|| self.binary(op, &x, &y)) }
+    }
+
+    /// The remainder toward zero: that of the sizes, with the sign of the number.
+    fn fmod(&mut self, x: &Made, y: &Made) -> Option<Made> {
+        let minus = self.number(-1.0, x.dtype());
+        let size = |made: &mut Self, t: &Made| {
+            let negative = made.binary(Op::Mul, t, &minus)?;
+            made.binary(Op::Max, t, &negative)
+        };
+        let (a, b) = (size(self, x)?, size(self, y)?);
+        let rest = self.binary(Op::Mod, &a, &b)?;
+        let negative = self.binary(Op::Mul, &rest, &minus)?;
+        let below = self.binary(Op::Lt, x, &self.number(0.0, x.dtype()))?;
+        self.evaluate(below.uop.select(&negative.uop, &rest.uop), &[&below, &negative, &rest])
     }
 
     fn condition(&mut self, shape: &Dims) -> Option<Made> {
@@ -313,7 +330,8 @@ impl Builder {
         let value = self.any();
         let value = self.conform(&value, &shape)?;
         let value = self.cast(&value, x.dtype())?;
-        let combine = self.rng.pick(&Combine::ALL);
+        // The places repeat, which `SetDistinct` does not allow.
+        let combine = Some(self.rng.pick(&Combine::ALL)).filter(|c| *c != Combine::SetDistinct).unwrap_or(Combine::Set);
         let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special { self.tame(&value, 1.0)? } else { value };
         self.evaluate(x.uop.scattered(&places.uop, &value.uop, combine, axis), &[&x, &places, &value])
     }

@@ -58,6 +58,20 @@ fn dtypes() {
     refused(tensor(&node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 3, max: 2 })), "integer with bounds");
 }
 
+/// Kernels read variables as `i32`, and sizes and places are not negative.
+#[test]
+fn variables() {
+    let most = i64::from(i32::MAX);
+    for (min, max) in [(-1, 2), (0, most + 1), (i64::MIN, i64::MAX)] {
+        let arg = Arg::Var { name: "n".into(), min, max };
+        refused(tensor(&node(Op::Var, DType::I64, Src::new(), arg)), "integer with bounds");
+        let arg = Arg::BoundVar { name: "n".into(), min, max, value: 1 };
+        refused(tensor(&node(Op::Var, DType::I64, Src::new(), arg)), "within its bounds");
+    }
+    tensor(&node(Op::Var, DType::I64, Src::new(), Arg::BoundVar { name: "n".into(), min: 0, max: most, value: most })).unwrap();
+    refused(tensor(&node(Op::Var, DType::I64, Src::new(), Arg::BoundVar { name: "n".into(), min: 0, max: 3, value: 4 })), "within");
+}
+
 #[test]
 fn shapes() {
     let (x, y) = (param(0, 4, DType::F32), param(1, 5, DType::F32));
