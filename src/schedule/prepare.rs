@@ -1,6 +1,6 @@
 //! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals, nested reduces of one kind become one,
 //! narrow floats are folded in f32 (so that no later pass, however it takes a reduce apart, rounds a partial result),
-//! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine. So is a sum of products on a GPU, where a thread
+//! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine, whatever its length. So is a sum of products on a GPU, where a thread
 //! computes a tile of outputs, so that it takes far more of them until all threads have one.
 
 use super::{indexed, scan};
@@ -11,10 +11,17 @@ use crate::rules;
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::cmp::Reverse;
 use std::sync::LazyLock;
 
 /// Rows at least this long are split when there are few of them.
 const SPLIT_ROW: usize = 1 << 15;
+/// The pieces of a long row, about.
+const PIECES: usize = 256;
+/// Pieces of a row whose length has no good divisor, at most.
+const MOST_PIECES: usize = 320;
+/// Elements of a piece along unit stride are a multiple of this: those of a vector of 64 bytes.
+const LANES: usize = 16;
 /// With this many rows there is work for everyone without a split.
 const ENOUGH_ROWS: usize = 256;
 /// Uses of each factor from which on a sum of products is computed in tiles.
@@ -144,11 +151,31 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
         return None;
     }
-    // The longest reduced axis is cut; the number of pieces is the divisor nearest to 256.
-    let axis = *axes(u).iter().filter(|a| x.extent(**a).is_none()).max_by_key(|a| x.shape()[**a])?;
+    // The longest reduced axis is cut if it can be, of equal ones the innermost, which GPUs were measured to prefer.
+    let mut ways: SmallVec<[usize; 4]> = axes(u).iter().copied().filter(|a| x.extent(*a).is_none()).collect();
+    ways.sort_by_key(|a| Reverse((x.shape()[*a], *a)));
+    ways.into_iter().find_map(|axis| split_axis(u, x, axis))
+}
+
+/// A reduce in two steps, the first over pieces of one axis. `None` where the axis is too short.
+fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     let size = x.shape()[axis];
-    let pieces = (8..=1024).filter(|d| size.is_multiple_of(*d) && size / d >= 8).min_by_key(|d| d.abs_diff(256))?;
-    Some(in_pieces(u, x, axis, pieces))
+    // Pieces along unit stride are whole vectors.
+    let lanes = if x.shape()[axis + 1..].iter().all(|n| *n == 1) { LANES } else { 1 };
+    let most = (size / (8 * lanes)).min(MOST_PIECES);
+    let nearest = |ways: &mut dyn Iterator<Item = usize>| ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(PIECES));
+    if let Some(pieces) = nearest(&mut (most.div_ceil(2).max(8)..=1024).filter(|d| size.is_multiple_of(d * lanes))) {
+        return Some(in_pieces(u, x, axis, pieces));
+    }
+    if most < 8 || !x.extents().is_empty() {
+        return nearest(&mut (8..=1024).filter(|d| size.is_multiple_of(*d))).map(|pieces| in_pieces(u, x, axis, pieces));
+    }
+    // A length that has no good divisor: all but a short rest is cut. One thread without lanes would take twenty times as long.
+    let left = |d: &usize| size % (d * lanes);
+    let pieces = ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(PIECES)))?;
+    let end = size - left(&pieces);
+    let part = |range| u.with_src([x.narrowed(axis, range)].to_src());
+    Some(in_pieces(u, &x.narrowed(axis, 0..end), axis, pieces).binary(fold(u).op(), part(end..size)))
 }
 
 /// The same for a sum of products that has outputs for many threads, but not tiles of them.

@@ -71,7 +71,9 @@ pub(super) fn stored(u: &UOp, number: usize, buffer: &UOp, evals: &[Demand], [ba
         (inside, clamped) = (place.ge(0i64), clamped.binary(Op::Max, 0i64));
     }
     if place.vmax() >= size {
-        (inside, clamped) = (inside.and(place.lt(size as i64)), clamped.binary(Op::Min, size as i64 - 1));
+        clamped = clamped.binary(Op::Min, size as i64 - 1);
+        // What could leave the axis at both ends is inside where clamping changes nothing: one comparison for each update.
+        inside = if place.vmin() < 0 { place.equals(&clamped) } else { place.lt(size as i64) };
     }
     if let Some(extent) = u.extent(axis) {
         inside = inside.and(place.cast(DType::INDEX).lt(UOp::of_bound(extent, DType::INDEX)));

@@ -213,22 +213,28 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
 
 /// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the others are.
 pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'static DeviceName> {
-    let mut tensors = operands.iter().filter_map(|o| match o {
+    let tensors = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t),
         Operand::Scalar(..) => None,
     });
+    device_of(op, tensors)
+}
+
+/// As [`common_device`], of tensors.
+pub(super) fn device_of<'a>(op: &'static str, mut tensors: impl Iterator<Item = &'a Tensor>) -> Result<&'static DeviceName> {
     let Some(mut first) = tensors.next() else { return Ok(known(&super::realize::default_device())) };
+    let mut device = first.device();
     for t in tensors {
-        if t.device() == first.device() || !has_data(&t.uop()) {
+        if t.device() == device || !has_data(&t.uop()) {
             continue;
         }
         if has_data(&first.uop()) {
-            let (a, b) = (first.device(), t.device());
-            return Err(Error::Device(format!("{op}: one operand is on {a} and another on {b}; move one with .to(…) or .shard(…)")));
+            let b = t.device();
+            return Err(Error::Device(format!("{op}: one operand is on {device} and another on {b}; move one with .to(…) or .shard(…)")));
         }
-        first = t;
+        (first, device) = (t, t.device());
     }
-    Ok(first.device())
+    Ok(device)
 }
 
 /// Does the graph read storage, so that it belongs to a device?

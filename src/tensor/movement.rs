@@ -1,17 +1,52 @@
 //! Other shapes of the same elements. Every method becomes some of the six movement ops, and `cat` an op of its own.
 
-use super::broadcast::{Operand, common_device, promoted};
+use super::broadcast::{Operand, cast_uop, device_of};
 use super::conv::{Window, windows};
 use super::create::iota;
 use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
+use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
-use crate::ir::UOp;
+use crate::ir::{Src, UOp};
 use crate::shape::{Dims, Movement, Ranges, checked_numel};
 
-/// Tensors of one dtype, one after the other along an axis.
-fn along(parts: &[Tensor], axis: usize) -> Result<Tensor> {
-    let device = common_device("cat", &parts.iter().map(Operand::from).collect::<Vec<_>>())?;
-    Ok(Tensor::new_inner(UOp::cat(parts.iter().map(Tensor::uop).collect(), axis), device, None))
+/// The nodes of tensors, one after the other along an axis: `Tensor::cat` of tensors whose nodes are at hand, as `op` of the user's. It is linear in their
+/// number and makes no tensor but the result.
+fn along(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> Result<Tensor> {
+    let Some(first) = nodes.first() else { return wrong_shape(op, "takes one tensor or more, and was given none") };
+    let mut dims = first.shape().clone();
+    let at = resolve_axis(op, axis, &dims)?;
+    let mut total = 0usize;
+    for u in &nodes {
+        let other = u.shape();
+        if other.len() != dims.len() || (0..dims.len()).any(|i| i != at && dims[i] != other[i]) {
+            return wrong_shape(op, format!("{dims:?} and {other:?} differ outside axis {axis}"));
+        }
+        total = total.saturating_add(other[at]);
+    }
+    dims[at] = total;
+    checked_numel(op, &dims)?;
+    let dtype = nodes.iter().map(UOp::dtype).fold(DType::VOID, promote);
+    let device = device_of(op, tensors.iter())?;
+    let parts: Src = nodes.into_iter().map(|u| if u.dtype() == dtype { u } else { cast_uop(&u, dtype) }).collect();
+    if parts.iter().all(|u| u.extents().is_empty()) {
+        return Ok(Tensor::new_inner(UOp::cat(parts, at), device, None));
+    }
+    // Beside an axis that ends at a variable each element is chosen from the operands.
+    let place = iota(total).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
+    let mut joined: Option<Tensor> = None;
+    let mut end = 0;
+    for u in parts {
+        let (before, after) = (end, total - end - u.shape()[at]);
+        end += u.shape()[at];
+        let padding = Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) }));
+        let padded = Tensor::new_inner(u, device, None).moved(padding)?;
+        // A choice keeps every bit, where a sum with zeros would turn -0 into 0.
+        joined = Some(match joined {
+            None => padded,
+            Some(left) => place.try_lt(before)?.try_where_(left, padded)?,
+        });
+    }
+    Ok(joined.expect("one tensor at least"))
 }
 
 impl Tensor {
@@ -222,38 +257,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cat | try_cat(tensors: &[Tensor], axis: isize) -> Tensor {
-            let Some(first) = tensors.first() else { return wrong_shape("cat", "takes one tensor or more, and was given none") };
-            let dims = first.dims();
-            let at = resolve_axis("cat", axis, &dims)?;
-            for t in tensors {
-                let other = t.dims();
-                if other.len() != dims.len() || (0..dims.len()).any(|i| i != at && dims[i] != other[i]) {
-                    return wrong_shape("cat", format!("{dims:?} and {other:?} differ outside axis {axis}"));
-                }
-            }
-            let total = tensors.iter().fold(0usize, |n, t| n.saturating_add(t.dims()[at]));
-            checked_numel("cat", &dims.iter().enumerate().map(|(i, &n)| if i == at { total } else { n }).collect::<Dims>())?;
-            let dtype = promoted(&tensors.iter().map(Operand::from).collect::<Vec<_>>());
-            let parts = tensors.iter().map(|t| t.try_cast(dtype)).collect::<Result<Vec<_>>>()?;
-            if parts.iter().all(|t| t.uop().extents().is_empty()) {
-                return along(&parts, at);
-            }
-            // Beside an axis that ends at a variable each element is chosen from the operands.
-            let place = iota(total).moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
-            let mut joined: Option<Tensor> = None;
-            let mut end = 0;
-            for t in tensors {
-                let size = t.dims()[at];
-                let (before, after) = (end, total - end - size);
-                let padded = t.try_cast(dtype)?.moved(Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) })))?;
-                // A choice keeps every bit, where a sum with zeros would turn -0 into 0.
-                joined = Some(match joined {
-                    None => padded,
-                    Some(left) => place.try_lt(before)?.try_where_(left, padded)?,
-                });
-                end += size;
-            }
-            Ok(joined.expect("one tensor at least"))
+            along("cat", tensors, tensors.iter().map(Tensor::uop).collect(), axis)
         }
 
         /// Tensors of one shape along a new axis.
@@ -264,16 +268,17 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
-            let shapes: Vec<Dims> = tensors.iter().map(|t| t.dims()).collect();
-            if let Some(other) = shapes.iter().find(|s| **s != shapes[0]) {
-                return wrong_shape("stack", format!("shapes {:?} and {other:?} differ", shapes[0]));
+            let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
+            let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
+                return wrong_shape("stack", "takes one tensor or more, and was given none");
+            };
+            if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
+                return wrong_shape("stack", format!("shapes {dims:?} and {:?} differ", other.shape()));
             }
             // One after the other along the axis that the new one comes before, then cut: no node for each tensor.
-            let rank = shapes.first().map_or(0, |s| s.len());
-            let at = if axis < 0 { axis + rank as isize + 1 } else { axis };
-            if (0..rank as isize).contains(&at) && tensors.iter().all(|t| t.uop().extents().is_empty()) {
-                let (at, dims) = (at as usize, &shapes[0]);
-                let all = Tensor::try_cat(tensors, at as isize)?;
+            let at = if axis < 0 { axis + dims.len() as isize + 1 } else { axis };
+            if (0..dims.len() as isize).contains(&at) && nodes.iter().all(|u| u.extents().is_empty()) {
+                let (all, at) = (along("stack", tensors, nodes, at)?, at as usize);
                 return all.moved(Movement::reshape(dims[..at].iter().copied().chain([tensors.len()]).chain(dims[at..].iter().copied())));
             }
             Tensor::try_cat(&tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?, axis)

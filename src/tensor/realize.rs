@@ -83,17 +83,16 @@ fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     }
 }
 
-/// The storages that values of these nodes are read from. A graph that names a content which is no longer there must not be computed: the answer would be
+/// Calls `f` on the storages that values of these nodes are read from. A graph that names a content which is no longer there must not be computed: the answer would be
 /// silently wrong. One with the argument of a function has no value yet.
-fn read_by(nodes: &[UOp]) -> Result<Vec<StorageRef>> {
-    let mut found: Vec<StorageRef> = Vec::new();
+fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<()> {
     let mut wrong = None;
     walk_values(nodes, |u| match u.arg() {
         Arg::Storage(s) => {
             if s.is_stale() {
                 wrong = Some("a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way");
             }
-            found.push(s.clone());
+            f(s);
         }
         Arg::Param { .. } => {
             wrong = Some("an argument of callify or scan has no value while its function is written down; read what comes out of it")
@@ -102,7 +101,7 @@ fn read_by(nodes: &[UOp]) -> Result<Vec<StorageRef>> {
     });
     match wrong {
         Some(msg) => Err(Error::Device(msg.into())),
-        None => Ok(found),
+        None => Ok(()),
     }
 }
 
@@ -124,6 +123,20 @@ fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
 /// holds it besides. So is the value of a live parameter that has not been computed before: the next run needs it too.
 fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
     let mut candidates: FxHashSet<UOp> = FxHashSet::default();
+    walk_values(nodes, |u| match (u.op(), u.arg()) {
+        (Op::Leaf, _) if base(u).view().is_none_or(|v| v.0.op() != Op::Const) => candidates.extend([u.clone()]),
+        (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => candidates.extend([u.clone()]),
+        // A rectifier is what it is decided by.
+        _ if u.requires_grad() && rectified(u).is_some_and(|y| y.to_materialize().is_some()) => candidates.extend([u.clone()]),
+        _ if u.requires_grad() => candidates.extend(decides(u).iter().filter_map(UOp::to_materialize)),
+        _ => {}
+    });
+    let keys: FxHashSet<&UOp> = nodes.iter().flat_map(|u| alike(u, device.is_several())).collect();
+    candidates.retain(|u| !keys.contains(u) && !is_stored(u));
+    if candidates.is_empty() || device.is_several() {
+        return vec![];
+    }
+    // Most graphs have no candidate, and need not know where each node is.
     let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
     walk_values(nodes, |u| {
         let here = match u.arg() {
@@ -132,18 +145,9 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
             _ => u.src().iter().find_map(|s| on.get(&s.id()).cloned()),
         };
         on.extend(here.map(|d| (u.id(), d)));
-        match (u.op(), u.arg()) {
-            (Op::Leaf, _) if base(u).view().is_none_or(|v| v.0.op() != Op::Const) => candidates.extend([u.clone()]),
-            (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => candidates.extend([u.clone()]),
-            // A rectifier is what it is decided by.
-            _ if u.requires_grad() && rectified(u).is_some_and(|y| y.to_materialize().is_some()) => candidates.extend([u.clone()]),
-            _ if u.requires_grad() => candidates.extend(decides(u).iter().filter_map(UOp::to_materialize)),
-            _ => {}
-        }
     });
-    let keys: FxHashSet<&UOp> = nodes.iter().flat_map(|u| alike(u, device.is_several())).collect();
-    candidates.retain(|u| !keys.contains(u) && !is_stored(u) && on.get(&u.id()).is_none_or(|d| d == device));
-    if candidates.is_empty() || device.is_several() {
+    candidates.retain(|u| on.get(&u.id()).is_none_or(|d| d == device));
+    if candidates.is_empty() {
         return vec![];
     }
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
@@ -176,12 +180,11 @@ fn decides(u: &UOp) -> &[UOp] {
 
 /// Requests for tensors, with memory to take over where nobody else reads it.
 fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
-    let inputs_of = read_by(nodes)?;
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let homes: Vec<(u64, u64)> = tensors.iter().flat_map(|t| lock(&t.0.home).iter().map(content).collect::<Vec<_>>()).collect();
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     if !homes.is_empty() {
-        let readers = holders::readers(homes.into_iter());
+        let readers = holders::readers(homes.iter().copied());
         // A result that keeps what its gradient follows reads on after this run.
         let reads_on = |t: &Tensor, u: &UOp| !wanted.contains(&Arc::as_ptr(&t.0)) || (u.requires_grad() && u.op() != Op::Leaf);
         let roots = readers.tensors.iter().filter(|(t, u)| reads_on(t, u)).map(|(_, u)| u);
@@ -189,9 +192,12 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
     }
     // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
     let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
-    for s in &inputs_of {
-        inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
-    }
+    let all_new = homes.is_empty();
+    read_by(nodes, |s| {
+        if !all_new {
+            inputs.entry(s.storage.memory_id()).or_default().insert(s.storage.id());
+        }
+    })?;
     let alone = |s: &StorageRef| inputs.get(&s.storage.memory_id()).is_none_or(|ids| ids.len() == 1 && ids.contains(&s.storage.id()));
     let of = tensors.iter().zip(nodes).map(|(t, node)| {
         let free = |s: &StorageRef| !s.is_stale() && exec::record::may_overwrite(s.storage.id()) && !read.contains(&content(s)) && alone(s);
@@ -240,10 +246,15 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         computed.extend(alike(old, layout.is_some()).map(|u| (u.clone(), value)));
     }
     // What stands for each computed node. Behind one that gradients follow, others stand too.
-    let region = holders::region(computed.keys());
-    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let stand_ins = region.rebuilt(computed.keys(), |u, new| computed.get(u).map(|value| stand_in(&new, value)));
-    map.extend(computed.keys().map(|u| (u.clone(), stand_ins[&u.id()].clone())));
+    let followed = computed.keys().any(|u| u.requires_grad() && u.op() != Op::Leaf);
+    let before = followed.then(|| holders::region(computed.keys()));
+    let mut map: FxHashMap<UOp, UOp> = match &before {
+        Some(region) => {
+            let stand_ins = region.rebuilt(computed.keys(), |u, new| computed.get(u).map(|value| stand_in(&new, value)));
+            computed.keys().map(|u| (u.clone(), stand_ins[&u.id()].clone())).collect()
+        }
+        None => computed.iter().map(|(u, value)| (u.clone(), stand_in(u, value))).collect(),
+    };
     for ((t, old), value) in todo.iter().zip(&old).zip(&values) {
         // A literal is one node wherever it stands, and only here it is in memory.
         let new = map.get(old).cloned().unwrap_or_else(|| stand_in(old, value));
@@ -251,6 +262,8 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
             lock(&t.0.home).clear();
         }
     }
+    // A graph that nobody holds any more need not be looked at.
+    let region = before.unwrap_or_else(|| holders::region(computed.keys()));
     // Whoever else contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
     let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let others = region.tensors.iter().filter(|(t, _)| !done.contains(&Arc::as_ptr(&t.0)));
@@ -361,7 +374,7 @@ impl Tensor {
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
         // No memory is taken over: running the items must not change any tensor.
         let nodes: Vec<UOp> = tensors.iter().map(|t| t.raw()).collect();
-        read_by(&nodes)?;
+        read_by(&nodes, |_| {})?;
         let request = |(t, node): (&&Tensor, UOp)| Request { node, device: t.device().clone(), reuse: vec![] };
         let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
         Ok(exec::schedule(&requests)?.items)
@@ -405,7 +418,7 @@ impl Tensor {
             let uop = realize_all(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
             if let Some(storages) = storages(&uop) {
-                read_by(&[base(&uop).clone()])?;
+                read_by(&[base(&uop).clone()], |_| {})?;
                 return match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
                     _ => Ok(super::variable::there(Buffer::of(storages[0]).read()?, &uop)),

@@ -104,6 +104,19 @@ fn reading_one_by_one_is_linear() {
     assert!(many <= 2 * few, "{few} visits for each of 50, {many} for each of 400");
 }
 
+/// A stack of many tensors visits each a bounded number of times: few of them when it is planned, and fewer when the plan is there.
+#[test]
+fn a_stack_is_linear_in_its_tensors() {
+    let cost = |n: usize| {
+        let parts: Vec<Tensor> = (0..n).map(|i| Tensor::new([i as f32; 4]).realize().unwrap()).collect();
+        let run = || drop(Tensor::stack(&parts, 0).realize().unwrap());
+        (visited(run) as f64 / n as f64, visited(run) as f64 / n as f64)
+    };
+    let (few, many) = (cost(50), cost(1000));
+    assert!(many.0 <= 2.0 * few.0, "planning visits {} times each of 50 tensors, {} times each of 1000", few.0, many.0);
+    assert!(many.1 <= 8.0 && few.1 <= 8.0, "a run visits {} times each of 50 tensors, {} times each of 1000", few.1, many.1);
+}
+
 /// A chain of ops is cut into kernels of a bounded size, so what a compiler does grows with the chain.
 #[test]
 fn a_long_chain_is_many_kernels_of_bounded_size() {

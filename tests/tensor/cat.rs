@@ -108,3 +108,44 @@ fn kernels_grow_with_the_operands_and_are_few() {
     let (hundred, thousand) = (schedule(100).len(), schedule(1000).len());
     assert!(hundred <= 6 && thousand <= 60, "{hundred} and {thousand} kernels");
 }
+
+/// Many operands of several dtypes, among them empty ones, on both ways to join them: values, dtype and gradients.
+#[test]
+fn many_of_several_dtypes() {
+    let part = |i: usize| match i % 4 {
+        0 => Tensor::full([2, i % 3], i as i32),
+        1 => Tensor::full([2, i % 3], i as f32 + 0.5).realize().unwrap().as_param(),
+        2 => Tensor::zeros([2, 0]),
+        _ => Tensor::full([2, 1], true),
+    };
+    for n in [6usize, 90] {
+        let parts: Vec<Tensor> = (0..n).map(part).collect();
+        let all = Tensor::cat(&parts, 1);
+        assert_eq!(all.dtype(), DType::F32);
+        let row: Vec<f32> = (0..n)
+            .flat_map(|i| match i % 4 {
+                0 => vec![i as f32; i % 3],
+                1 => vec![i as f32 + 0.5; i % 3],
+                2 => vec![],
+                _ => vec![1.0],
+            })
+            .collect();
+        check(&all, &[2, row.len()], &[row.clone(), row.clone()].concat());
+        let params: Vec<&Tensor> = parts.iter().filter(|p| p.is_param() && p.numel() > 0).collect();
+        for (g, p) in all.square().sum(..).gradient(&params).iter().zip(&params) {
+            check(g, &p.shape(), &p.to_vec::<f32>().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_op() {
+    let (a, b) = (Tensor::zeros([2, 3]), Tensor::zeros([2, 4]));
+    let says = |e: picograd::Error, what: &str| assert!(e.to_string().starts_with(what), "{e}");
+    says(Tensor::try_cat(&[], 0).unwrap_err(), "cat: takes one tensor or more");
+    says(Tensor::try_stack(&[], 0).unwrap_err(), "stack: takes one tensor or more");
+    says(Tensor::try_cat(&[a.clone(), b.clone()], 0).unwrap_err(), "cat: [2, 3] and [2, 4] differ outside axis 0");
+    says(Tensor::try_stack(&[a.clone(), b], 0).unwrap_err(), "stack: shapes [2, 3] and [2, 4] differ");
+    let on = |device: &str| Tensor::zeros([2, 3]).to(device).contiguous().realize().unwrap();
+    says(Tensor::try_stack(&[on("null"), on("interp")], 0).unwrap_err(), "device: stack: one operand is on NULL");
+}

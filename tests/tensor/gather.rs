@@ -337,6 +337,56 @@ fn a_place_may_be_a_remainder() {
     check(&x.i((&index % 3, index.modulo(4))), &[4], &[11f32, 7.0, 7.0, 4.0]);
 }
 
+/// Many updates of few elements, some of them outside at either end: as a loop over them in order does it.
+#[test]
+fn many_updates_meet() {
+    let (n, table) = (40_000usize, 97usize);
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 8
+    };
+    // From before the start, counted from the end, to beyond the end.
+    let places: Vec<i64> = (0..n).map(|_| next() as i64 % 300 - 150).collect();
+    let values: Vec<f32> = (0..n).map(|_| next() as f32 / 1e6).collect();
+    let base: Vec<f32> = (0..table).map(|i| i as f32).collect();
+    let run = |combine: &dyn Fn(f32, f32) -> f32| {
+        let mut out = base.clone();
+        for (&p, &v) in places.iter().zip(&values) {
+            let p = if p < 0 { p + table as i64 } else { p };
+            if (0..table as i64).contains(&p) {
+                out[p as usize] = combine(out[p as usize], v);
+            }
+        }
+        out
+    };
+    let (x, v) = (Tensor::new(base.clone()), Tensor::new(values.clone()));
+    for dtype in [DType::I64, DType::I32, DType::I16] {
+        let at = Tensor::new(places.clone()).cast(dtype);
+        let folded = |how| x.scatter_reduce(0, &at, &v, how, true);
+        check(&x.scatter(0, &at, &v), &[table], &run(&|_, v| v));
+        check(&folded(Scatter::Sum), &[table], &run(&|a, v| a + v));
+        check(&folded(Scatter::Amax), &[table], &run(&f32::max));
+    }
+}
+
+/// Compaction of random masks, into fewer and more places than there are set elements.
+#[test]
+fn places_of_many() {
+    for (n, every) in [(1usize, 1u32), (5_000, 2), (5_000, 97), (40_000, 3)] {
+        let mask: Vec<bool> = (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 7 & 0xffff < 0x1_0000 / every).collect();
+        let set: Vec<i32> = (0..n).filter(|i| mask[*i]).map(|i| i as i32).collect();
+        let x = Tensor::new(mask.clone());
+        check(&x.nonzero(None), &[set.len(), 1], &set);
+        for size in [0, set.len() / 2, set.len(), set.len() + 1, set.len() + 70] {
+            let expected: Vec<i32> = (0..size).map(|i| set.get(i).copied().unwrap_or(-1)).collect();
+            check(&x.nonzero(Some(size)), &[size, 1], &expected);
+        }
+        let picked: Vec<f32> = set.iter().map(|i| *i as f32).collect();
+        check(&Tensor::new((0..n).map(|i| i as f32).collect::<Vec<_>>()).masked_select(&x, None), &[set.len()], &picked);
+    }
+}
+
 /// Whatever form an index has, and however the compiler sees through it: what is read is what is there, with the sign of a zero.
 #[test]
 fn reading_keeps_the_sign_of_zero() {

@@ -104,3 +104,35 @@ fn norms() {
     close(&x.layernorm(-1, 1e-5), &[row, row].concat(), 1e-5);
     close(&Tensor::new([[3f32, 4.0]]).rmsnorm(-1, 0.0), &[3.0 / 12.5f64.sqrt(), 4.0 / 12.5f64.sqrt()], 1e-6);
 }
+
+/// Long rows of lengths that have no divisor to cut them by: the same values, and still two kernels.
+#[test]
+fn long_rows_of_any_length() {
+    let value = |i: usize| (i * 7919 % 1009) as i64 - 500;
+    for shape in [vec![32_771usize], vec![65_537], vec![100_003], vec![3, 40_009], vec![40_009, 3], vec![499, 499], vec![2, 211, 223]] {
+        let n: usize = shape.iter().product();
+        let all: Vec<i64> = (0..n).map(value).collect();
+        let x = Tensor::from_vec(all.clone(), &shape[..]).realize().unwrap();
+        check(&x.sum(..), &[], &[all.iter().sum::<i64>()]);
+        check(&x.max(..), &[], &[*all.iter().max().unwrap()]);
+        check(&x.min(..), &[], &[*all.iter().min().unwrap()]);
+        // The last element counts, in every dtype.
+        let odd = Tensor::from_vec((0..n).map(|i| if i == n - 1 { 3i64 } else { 1 }).collect::<Vec<_>>(), &shape[..]);
+        check(&odd.prod(..), &[], &[3i64]);
+        check(&odd.cast(DType::F16).max(..), &[], &[f16::from_f32(3.0)]);
+        close(&x.cast(DType::F32).sum(..), &[all.iter().sum::<i64>() as f64], 1e-3);
+        let kernels = x.sum(..).schedule().unwrap().len();
+        assert!(kernels == 2, "{shape:?}: {kernels} kernels");
+        if let [rows, columns] = shape[..] {
+            let of = |r: usize| all[r * columns..(r + 1) * columns].iter().sum::<i64>();
+            check(&x.sum(1), &[rows], &(0..rows).map(of).collect::<Vec<_>>());
+            let of = |c: usize| all.iter().skip(c).step_by(columns).sum::<i64>();
+            check(&x.sum(0), &[columns], &(0..columns).map(of).collect::<Vec<_>>());
+        }
+    }
+    let x = Tensor::from_vec((0..40_009).map(|i| i as f32 / 40_009.0).collect::<Vec<_>>(), [40_009]).realize().unwrap().as_param();
+    let g = x.square().sum(..).gradient(&[&x]).remove(0);
+    close(&g.i(40_008), &[2.0 * 40_008.0 / 40_009.0], 1e-6);
+    let nan = Tensor::from_vec((0..40_009).map(|i| if i == 40_008 { NAN } else { 1.0 }).collect::<Vec<f32>>(), [40_009]);
+    assert!(nan.max(..).item::<f32>().unwrap().is_nan() && nan.sum(..).item::<f32>().unwrap().is_nan());
+}
