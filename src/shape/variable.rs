@@ -275,14 +275,14 @@ macro_rules! operators {
             type Output = Bound;
             fn add(self, other: i64) -> Bound {
                 let (plus, left) = self.plus.overflowing_add(other);
-                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped | left }
+                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
             }
         }
         impl Sub<i64> for $bound {
             type Output = Bound;
             fn sub(self, other: i64) -> Bound {
                 let (plus, left) = self.plus.overflowing_sub(other);
-                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped | left }
+                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
             }
         }
         impl Mul<i64> for $bound {

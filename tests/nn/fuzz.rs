@@ -62,7 +62,7 @@ impl Draw {
 type Call = fn(&mut Draw) -> Result<()>;
 
 /// Runs a layer on an input, and what comes out if that is little.
-fn run(d: &mut Draw, make: impl FnOnce(&mut Draw) -> Box<dyn Fn(&Tensor) -> Result<Tensor>>) -> Result<()> {
+fn run(d: &mut Draw, make: impl FnOnce(&mut Draw) -> Forward) -> Result<()> {
     let Ok(layer) = catch_unwind(AssertUnwindSafe(|| make(d))) else { return Ok(()) };
     let x = d.x();
     compute(&layer(&x)?)
@@ -77,7 +77,10 @@ fn compute(y: &Tensor) -> Result<()> {
     Ok(())
 }
 
-fn boxed(layer: impl Layer + 'static) -> Box<dyn Fn(&Tensor) -> Result<Tensor>> {
+/// A layer's `try_forward`.
+type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
+fn boxed(layer: impl Layer + 'static) -> Forward {
     Box::new(move |x| layer.try_forward(x))
 }
 

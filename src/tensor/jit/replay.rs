@@ -137,9 +137,9 @@ impl<R: JitOut> Captured<R> {
         for (source, buffer) in self.sources.iter().zip(given) {
             if let Source::Argument { leaf, part } = source
                 && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
-                && !parts
+                && parts
                     .get(*part)
-                    .is_some_and(|(device, dtype, len)| (device, *dtype, *len) == (buffer.device_name(), buffer.dtype(), buffer.size()))
+                    .is_none_or(|(device, dtype, len)| (device, *dtype, *len) != (buffer.device_name(), buffer.dtype(), buffer.size()))
             {
                 let msg = format!("the memory of an argument is {buffer:?} now, and was another when the function was captured");
                 return Err(Error::Jit(format!("{msg}; have a Jit for each")));
