@@ -298,7 +298,37 @@ pub fn joined(sink: &UOp) -> UOp {
         let place = s.src()[0].with_src(place);
         s.with_src([place, JOIN_RULES.fixpoint(&e[1], &mut ())].into_iter().chain(ranges.iter().cloned()).collect::<Src>())
     });
-    renumbered(&UOp::sink(stores.collect::<Src>()))
+    renumbered(&separated(UOp::sink(stores.collect::<Src>())))
+}
+
+/// The kernel in which reduces that share a range stand inside the same reduces. A range is one loop of the program: where
+/// one reduce has it inside another loop and a second one has not, the second gets ranges of its own.
+///
+/// ```text
+/// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
+/// ```
+fn separated(mut sink: UOp) -> UOp {
+    let is_range = |r: &&UOp| r.op() == Op::Range;
+    let closed = |u: &UOp| -> BTreeSet<u32> { u.src()[1..].iter().filter(is_range).map(UOp::range_id).collect() };
+    let reduces = |sink: &UOp| sink.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect::<Vec<_>>();
+    for _ in 0..reduces(&sink).len() {
+        let list = reduces(&sink);
+        let all: BTreeSet<u32> = list.iter().flat_map(&closed).collect();
+        // The reduce ranges that a reduce is inside of, with its own.
+        let around = |u: &UOp| -> BTreeSet<u32> { u.ranges().iter().filter(|id| all.contains(id)).chain(closed(u)).collect() };
+        let mut known: FxHashMap<u32, BTreeSet<u32>> = FxHashMap::default();
+        let differs = |u: &&UOp| {
+            let own = around(u);
+            closed(u).into_iter().any(|id| *known.entry(id).or_insert_with(|| own.clone()) != own)
+        };
+        let Some(u) = list.iter().find(differs) else { break };
+        let ids = sink.toposort().iter().filter(is_range).map(UOp::range_id).max().map_or(0, |id| id + 1);
+        let fresh = |(i, r): (u32, &UOp)| (r.clone(), UOp::range(&r.src()[0], ids + i, r.range_kind()));
+        let map: FxHashMap<UOp, UOp> = (0..).zip(u.src()[1..].iter().filter(is_range)).map(fresh).collect();
+        let new = u.with_src(u.src().iter().map(|s| map.get(s).cloned().unwrap_or_else(|| s.substitute(&map))).collect::<Src>());
+        sink = sink.substitute(&FxHashMap::from_iter([(u.clone(), new)]));
+    }
+    sink
 }
 
 /// Two ranges as one in all expressions, if no division is left of it.

@@ -12,6 +12,7 @@ use super::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
+use crate::runtime::Device;
 use crate::shape::{Dims, Movement};
 
 /// What [`Tensor::scatter_reduce`] makes of the elements that meet at one place.
@@ -301,9 +302,16 @@ impl Tensor {
         };
         let wide = if i32::try_from(self.numel()).is_ok() { DType::I32 } else { DType::I64 };
         // Each goes where as many come before it.
-        let before = mask.try_cast(wide)?.try_cumsum(0)?.try_sub(1)?;
-        let at = mask.try_where_(before, -1)?;
-        let none = at.literal(-1).try_expand([size])?;
-        write_at("nonzero", &none, &at, &iota(self.numel()).try_cast(wide)?, Combine::SetDistinct, 0)
+        let count = mask.try_cast(wide)?;
+        let before = count.try_cumsum(0)?.try_sub(&count)?;
+        let line = iota(self.numel()).try_cast(wide)?;
+        if self.device().is_several() || Device::named(self.device()).is_ok_and(|d| d.target().grid) {
+            let (at, none) = (mask.try_where_(before, -1)?, count.literal(-1).try_expand([size])?);
+            return write_at("nonzero", &none, &at, &line, Combine::SetDistinct, 0);
+        }
+        // A thread that writes in order does so without a branch, half of which would be mispredicted: what is not set goes there too, as -1, and the
+        // next that is set writes over it. After the last that is set comes one place more.
+        let none = count.literal(-1).try_expand([size.saturating_add(1)])?;
+        write_at("nonzero", &none, &before, &mask.try_where_(line, -1)?, Combine::Set, 0)?.slice_axis(0, 0, size)
     }
 }
