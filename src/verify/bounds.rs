@@ -310,6 +310,17 @@ impl Facts {
         }
     }
 
+    /// A sum less a multiple of what a fact bounds, and the bounds of that multiple; none if they have no term in common.
+    fn without(&self, sum: &Sum, fact: usize) -> Option<(Sum, Bounds)> {
+        let (fact, bounds) = &self.sums[fact];
+        let (term, of_fact) = &fact.terms[0];
+        let (_, k) = sum.terms.iter().find(|(t, _)| t == term)?;
+        (k % of_fact == 0).then(|| {
+            let q = k / of_fact;
+            (sum.less(fact, q), product(meet(*bounds, self.sum(fact)), (q, q)))
+        })
+    }
+
     /// Bounds of an expression where the facts hold.
     fn bounds(&mut self, u: &UOp) -> Bounds {
         self.propagate();
@@ -334,23 +345,15 @@ impl Facts {
         }
         let plain = if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
         let mut best = meet(meet(plain, u.bounds()), self.sum(&sum));
-        // Each fact in turn is the first that is taken out of the sum, the others follow where they help.
+        // Each fact in turn is the first that is taken out of the sum; then, as long as one helps, the one that leaves the least width.
         for first in 0..self.sums.len() {
-            let (mut rest, mut taken) = (sum.clone(), (0, 0));
-            for i in (first..self.sums.len()).chain(0..first) {
-                let (fact, b) = &self.sums[i];
-                let pivot = &fact.terms[0];
-                let Some((_, k)) = rest.terms.iter().find(|(t, _)| *t == pivot.0) else { continue };
-                if k % pivot.1 != 0 {
-                    continue;
-                }
-                let q = k / pivot.1;
-                let less = rest.less(fact, q);
-                let part = product(meet(*b, self.sum(fact)), (q, q));
-                let (old, new) = (self.sum(&rest), plus(self.sum(&less), part));
-                if i == first || width(new) < width(old) {
-                    (rest, taken) = (less, plus(taken, part));
-                }
+            let Some((mut rest, mut taken)) = self.without(&sum, first) else { continue };
+            loop {
+                let width_of = |(rest, taken): &(Sum, Bounds)| width(plus(self.sum(rest), *taken));
+                let now = width(self.sum(&rest));
+                let next = (0..self.sums.len()).filter_map(|i| self.without(&rest, i)).min_by_key(width_of);
+                let Some((less, part)) = next.filter(|n| width_of(n) < now) else { break };
+                (rest, taken) = (less, plus(taken, part));
             }
             best = meet(best, plus(self.sum(&rest), taken));
         }

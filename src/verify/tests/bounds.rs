@@ -70,6 +70,12 @@ fn gates() {
         let some = order[2..].iter().fold(bounds[order[1]].clone(), |all, i| all.and(&bounds[*i]));
         refused(in_bounds(&get(&x, &flat, &some)), "inside its buffer");
     }
+    // Bounds of parts of the coordinates beside those of the coordinates: the tighter ones decide.
+    let part = |p: &UOp, lo: i32, hi: i32| p.ge(lo).and(p.lt(hi));
+    let (ab, cd) = (part(&(&a - &b), -1, 3), part(&(&c - &d), -1, 3));
+    in_bounds(&get(&x, &flat, &ab.and(&cd).and(part(&y, 0, 3)).and(part(&z, 0, 4)))).unwrap();
+    in_bounds(&get(&x, &flat, &part(&z, 0, 4).and(part(&y, 0, 3)).and(&cd).and(&ab))).unwrap();
+    refused(in_bounds(&get(&x, &flat, &ab.and(&cd).and(part(&y, 0, 3)))), "inside its buffer");
     // A bound inside a quotient.
     let q = (&i * 30i32).binary(Op::CDiv, 8i32);
     in_bounds(&get(&x, &q, &i.lt(4i32))).unwrap();
