@@ -490,7 +490,9 @@ fn counted(target: &Tensor, ignored: Option<i64>) -> Result<Option<Tensor>> {
 
 /// The logits with zeros where the target is left out: its gradient is 0 whatever is there, where that of a softmax would multiply 0 by infinity or NaN.
 fn counted_rows(x: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
-    if !target.dtype().is_int() || target.ndim() + 1 != x.ndim() {
+    // A target of another form is an error of `classes`.
+    let rows = x.dims().into_iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, n)| n);
+    if !target.dtype().is_int() || !rows.eq(target.dims()) {
         return Ok(x.same());
     }
     match counted(target, ignored(target, how))? {

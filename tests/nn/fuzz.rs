@@ -8,7 +8,8 @@ use picograd::testing::Rng;
 use picograd::{DType, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const HUGE: [usize; 6] = [1 << 31, 1 << 32, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
+/// Sizes beyond the memory of every machine: weights are made, and what fits would be filled.
+const HUGE: [usize; 6] = [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
 const FLOATS: [f64; 12] = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, 1e300, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
 
 /// Draws arguments.
