@@ -74,6 +74,11 @@ pub fn programs() -> usize {
     lock().len()
 }
 
+/// The programs in the cache, in no particular order.
+pub fn compiled_programs() -> Vec<Arc<Compiled>> {
+    lock().values().cloned().collect()
+}
+
 /// Forgets compiled programs; those in use stay alive.
 pub fn clear_programs() {
     lock().clear();

@@ -11,7 +11,7 @@ mod run;
 mod tape;
 
 pub use bind::Proof;
-pub use compile::{Choice, Compiled, clear_programs, compiled, lowered, programs, with_choice};
+pub use compile::{Choice, Compiled, clear_programs, compiled, compiled_programs, lowered, programs, with_choice};
 pub use counters::{Counters, counters, reset_counters};
 pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, schedule_unchecked};
 pub(crate) use run::{copy_buffer, realize, schedule};

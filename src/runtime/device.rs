@@ -182,6 +182,7 @@ const KINDS: &[Kind] = &[
         name: "NULL",
         renderers: &[
             ("", |_, _| Ok(null::Null::c())),
+            ("LLVM", |_, _| Ok(null::Null::llvm())),
             ("CUDA", |_, _| Ok(null::Null::cuda())),
             ("OPENCL", |_, _| Ok(null::Null::opencl())),
             ("METAL", |_, _| Ok(null::Null::metal())),

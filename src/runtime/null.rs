@@ -5,7 +5,7 @@ use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
 use crate::error::Result;
 use crate::lower::{Launch, Program};
-use crate::render::{Clang, Cuda, Metal, OpenCl, Renderer, Wgsl};
+use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,10 @@ impl Null {
     /// As for a CPU.
     pub fn c() -> Arc<dyn Backend> {
         Null::of(Clang::new(Target::c(8, 64)), "C")
+    }
+    /// As for a CPU, in LLVM's language.
+    pub fn llvm() -> Arc<dyn Backend> {
+        Null::of(Llvm::new(Target::llvm(8, 64)), "LLVM IR")
     }
     /// As for a GPU with CUDA.
     pub fn cuda() -> Arc<dyn Backend> {

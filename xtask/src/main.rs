@@ -3,6 +3,7 @@
 mod beam;
 mod bench;
 mod beside;
+mod corpus;
 mod cpu;
 mod fuzz;
 mod gpu;
@@ -16,6 +17,7 @@ mod models;
 mod op_cases;
 mod ops;
 mod package;
+mod replay;
 mod resnet;
 mod saved;
 mod suite;
@@ -43,6 +45,8 @@ usage: cargo xtask TASK
   package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
   fuzz [--seconds N] [--seed S] [--realizations N]
                    random graphs on every device until time is up; a failing one is shrunk and printed
+  replay REV [--show N] [TARGET…]
+                   kernels of a fixed corpus that differ from those of a revision
   help             this text
 ";
 
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "package" => ended(package::run()),
         "fuzz" => ended(fuzz::main(rest)),
+        "replay" => ended(replay::run(rest)),
+        "corpus" => ended(corpus::run(rest)),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS

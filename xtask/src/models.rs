@@ -1,18 +1,17 @@
 //! Models for the benchmarks, built through the public `Tensor` methods with the real shapes. For those of the compiler, weights are memory of
 //! the NULL device: they have a size and no bytes. Every call makes new buffers, so no two graphs share a node that reads one.
 
-use picograd::ir::DeviceName;
 use picograd::runtime::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
-use picograd::{Bound, DType, Result, Tensor, Variable};
+use picograd::{Bound, DType, Device, Result, Tensor, Variable};
 use std::cell::{Cell, RefCell};
 
 /// A tensor of f32 that is a new buffer.
 fn input(shape: &[usize]) -> Tensor {
-    let null = DeviceName::new("NULL");
-    let buffer = Buffer::new(&null, DType::F32, shape.iter().product()).expect("NULL has room for everything");
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    unsafe { Tensor::from_uop_unchecked(buffer.node(), null) }.reshape(shape)
+    let device = Device::default_name();
+    let buffer = Buffer::new(&device, DType::F32, shape.iter().product()).expect("NULL has room for everything");
+    // SAFETY: the graph is one that the verifier accepts, without custom kernels.
+    unsafe { Tensor::from_uop_unchecked(buffer.node(), device) }.reshape(shape)
 }
 
 /// The parameters of GPT-2 small that a token is multiplied with, and those of them that are the table of words.

@@ -374,8 +374,8 @@ fn indexed() -> Vec<Case> {
         scatter_mean(updates, UPDATES, plain) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true)];
         scatter_amax(updates, UPDATES, plain, sampled) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, true)];
         scatter_prod(updates, UPDATES, plain) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, true)];
-        nonzero(masked, ELEMENTS, plain, sampled) |x| vec![x[1].nonzero(None)];
-        masked_select(masked, ELEMENTS, plain, sampled) |x| vec![x[0].masked_select(&x[1], None)];
+        nonzero(masked, ELEMENTS, plain, sampled) |x| vec![x[1].try_nonzero(None)?];
+        masked_select(masked, ELEMENTS, plain, sampled) |x| vec![x[0].try_masked_select(&x[1], None)?];
         sort(flat, [1_000, 10_000, 1_000_000], plain, sampled) |x| { let (v, i) = x[0].sort(0, false); vec![v, i] };
         sort_rows(rows, ELEMENTS, plain) |x| { let (v, i) = x[0].sort(1, false); vec![v, i] };
         argsort(flat, [1_000, 10_000, 1_000_000], plain) |x| vec![x[0].argsort(0, true)];

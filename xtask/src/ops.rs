@@ -97,7 +97,7 @@ pub fn figures(options: &Options) -> Result<()> {
     let mut ratios: Vec<(f64, String)> = Vec::new();
     for job in &jobs {
         let name = job.name();
-        let mut work = match prepare(job) {
+        let mut work = match prepare(job.case, job.size, job.gradient) {
             Ok(work) => work,
             Err(e) => {
                 println!("{{\"suite\":\"ops\",\"name\":\"{name}\",\"error\":\"{e}\"}}");
@@ -147,11 +147,11 @@ fn jobs<'a>(all: &'a [Case], options: &Options) -> Vec<Job<'a>> {
     jobs
 }
 
-/// Makes the inputs of a case and returns what runs it once.
-fn prepare(job: &Job) -> Result<impl FnMut() -> Result<()> + use<>> {
-    let (run, gradient) = (job.case.run, job.gradient);
-    let parameters = (job.case.parameters)();
-    let mut inputs = (job.case.inputs)(job.size).iter().map(Input::tensor).collect::<Result<Vec<Tensor>>>()?;
+/// Makes the inputs of a case at a size and returns a function that runs it once.
+pub fn prepare(case: &Case, size: usize, gradient: bool) -> Result<impl FnMut() -> Result<()> + use<>> {
+    let run = case.run;
+    let parameters = (case.parameters)();
+    let mut inputs = (case.inputs)(size).iter().map(Input::tensor).collect::<Result<Vec<Tensor>>>()?;
     if gradient {
         inputs = inputs.into_iter().map(|t| if t.is_floating_point() { t.as_param() } else { t }).collect();
     }
