@@ -59,10 +59,12 @@ impl Scattered<'_> {
 
     /// Elements that are the greatest (or least) of their place share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
     ///
-    /// The extremes are those of the very values that they are compared with, and not `u`, which may be stored from an earlier plan.
+    /// The extremes are those of the very values that they are compared with, and not `u`, which may be stored from an earlier plan and replaces only a node
+    /// that equals it.
     fn best(&self, u: &UOp, g: &UOp) -> (UOp, UOp) {
         let (base, value) = (self.base.materialized(), self.value.materialized());
-        let best = u.with_src([base.clone(), self.index.clone(), value.clone()].to_src());
+        let [detached_base, detached_value] = [&base, &value].map(|x| x.unary(Op::Detach));
+        let best = u.with_src([detached_base, self.index.clone(), detached_value].to_src());
         let (old, new) = (base.equals(&best), value.equals(self.at(&best)));
         let one = |is: &UOp| is.select(1.0, &g.const_like(0i64));
         // At least one: where none is equal there is a NaN.

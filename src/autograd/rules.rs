@@ -149,11 +149,11 @@ pub fn device_of(x: &UOp) -> Option<DeviceName> {
 /// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
 ///
 /// The maximum is taken of the very value that it is compared with. `u` itself may be stored from an earlier plan, and `x` computed again, rounded
-/// differently: then no element would equal `u`.
+/// differently: then no element would equal `u`. The `Detach` makes the reduce another node than `u`, which a stored `u` does not replace.
 fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let Arg::Reduce { fold, axes } = u.arg() else { panic!("not a reduce: {u:?}") };
     let x = x.materialized();
-    let best = x.reduced(*fold, axes.iter().copied());
+    let best = x.unary(Op::Detach).reduced(*fold, axes.iter().copied());
     let is_best = x.equals(spread(&best, x.shape()));
     let one = is_best.select(1.0, &x.const_like(0i64));
     let count = one.reduced(Fold::Add, axes.iter().copied());

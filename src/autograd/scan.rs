@@ -36,9 +36,9 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
 
 /// The gradient of a running extreme: every element gets the gradients of the results that are it.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    // Compared with the extremes of the very same value, and not with `u`, which may be stored from an earlier plan.
+    // Compared with the extremes of the very same value, and not with `u`, which may be stored from an earlier plan and replaces only a node that equals it.
     let x = &x.materialized();
-    let best = x.scanned(fold(u), axis(u));
+    let best = x.unary(Op::Detach).scanned(fold(u), axis(u));
     let is_best = x.equals(&best).or(x.differs(x));
     let place = spread(&iota(x.shape(), axis(u)), x.shape());
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))

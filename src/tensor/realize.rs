@@ -120,7 +120,8 @@ fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
 /// Values that this run computes and that a later plan may compare with its results, or decide by once more: what is stored for that purpose, and what the
 /// gradients of results decide by. Computed again they could be rounded differently. What is stored to be decided by is kept if any live tensor reads it after
 /// this run: gradients that are realized one after the other take the same side. What a gradient decides by is kept if anyone who gets a result of this run
-/// holds it besides. So is the value of a live parameter that has not been computed before: the next run needs it too.
+/// holds it besides, be it as what the gradient of that result follows. So is the value of a live parameter that has not been computed before: the next run
+/// needs it too.
 fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
     let mut candidates: FxHashSet<UOp> = FxHashSet::default();
     walk_values(nodes, |u| match (u.op(), u.arg()) {
@@ -154,7 +155,9 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     let is_other = |t: &Tensor| !wanted.contains(&Arc::as_ptr(&t.0));
     let others = holders::region(keys.iter().copied());
     let others = others.tensors.iter().filter(|(t, _)| is_other(t)).map(|(_, u)| u);
-    let kept = nodes.iter().filter(|u| u.requires_grad() && u.op() != Op::Leaf).flat_map(|u| u.src());
+    // A result that gradients follow keeps its graph: for the realized tensors, and for others that contain the same value, as one whose detached value was asked for.
+    let is_followed = |u: &UOp| u.requires_grad() && u.op() != Op::Leaf;
+    let kept = nodes.iter().filter(|u| is_followed(u));
     let region = holders::region(&candidates);
     let of = |op: Op| candidates.iter().filter(|u| u.op() == op).collect::<FxHashSet<&UOp>>();
     let (leaves, stored) = (of(Op::Leaf), of(Op::Contiguous));
@@ -162,7 +165,7 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     let mut found: FxHashSet<UOp> = live().filter(|u| leaves.contains(u)).cloned().collect();
     region.walk(live(), |u| keys.contains(u), |u| found.extend(stored.contains(u).then(|| u.clone())));
     let decided = |u: &UOp| candidates.contains(u) && u.op() != Op::Leaf;
-    region.walk(others.chain(kept), |u| keys.contains(u), |u| found.extend(decided(u).then(|| u.clone())));
+    region.walk(others.chain(kept), |u| keys.contains(u) && !is_followed(u), |u| found.extend(decided(u).then(|| u.clone())));
     let mut found: Vec<UOp> = found.into_iter().collect();
     found.sort_by_key(UOp::id);
     found

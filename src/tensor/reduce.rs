@@ -278,7 +278,8 @@ impl Tensor {
         }
         let at = axes[0];
         let x = self.materialized();
-        let best = x.extreme(op, fold, &keepdim(at))?;
+        // Detached it is another node than the reduce of a user, whose value may be stored from an earlier plan.
+        let best = x.detach().extreme(op, fold, &keepdim(at))?;
         // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
         let is_best = x.try_eq(&best)?;
         let is_best = if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };

@@ -58,6 +58,79 @@ fn max_of_a_product_that_was_realized_with_a_sibling() {
     assert!(lost.is_empty(), "{} of 180 gradients depend on what was realized: {lost:?}", lost.len());
 }
 
+/// The value of a maximum is realized through a detached tensor, then the maximum is differentiated twice, the first gradient
+/// realized in between.
+#[test]
+fn max_of_a_product_whose_detached_value_was_realized() {
+    let mut lost = Vec::new();
+    for seed in 0..seeds(40) {
+        let n = 4 + seed as usize % 9;
+        for device in ["CPU", "INTERP"] {
+            let gradients = |realize: bool| {
+                let values = |seed: u64| Tensor::new(numbers(seed, n * n)).reshape([n, n]).to(device).contiguous();
+                let x = values(seed).as_param();
+                let y = x.tanh().matmul(&values(seed + 1000));
+                let top = (y.matmul(&y.t()) / n as f64).max(keepdim(seed as isize % 2)).expand([n, n]);
+                if realize {
+                    top.detach().realize().unwrap();
+                }
+                let first = (&top * &top * &x).sum(..).gradient(&[&x]).remove(0);
+                if realize {
+                    first.realize().unwrap();
+                }
+                let second = (&first * &first).sum(..).gradient(&[&x]).remove(0);
+                [first, second].map(|g| g.to_vec::<f32>().unwrap())
+            };
+            let (got, want) = (gradients(true), gradients(false));
+            if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
+                lost.push((seed, device));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
+}
+
+/// An extreme is realized, and then by itself the product that it was taken of, on one device and over two. The product may be
+/// rounded differently the second time, and the gradient still finds the elements that were taken.
+#[test]
+fn extremes_that_were_realized_before_their_argument() {
+    let mut lost = Vec::new();
+    for seed in 0..seeds(40) {
+        let n = 4 + 2 * (seed as usize % 5);
+        let sharded = seed % 2 == 1;
+        let gradients = |realize: bool| {
+            let values = |seed: u64, axis: Option<isize>| {
+                let t = Tensor::new(numbers(seed, n * n)).reshape([n, n]).to("INTERP");
+                let t = if sharded { t.shard(&["INTERP:1", "INTERP:2"], axis) } else { t };
+                t.contiguous().realize().unwrap()
+            };
+            let (x, w) = (values(seed, Some(0)).as_param(), values(seed + 1000, None));
+            let product = x.tanh().matmul(&w).matmul(&w.t()) / n as f64;
+            let top = match seed / 2 % 4 {
+                0 => product.max(keepdim(1)).expand([n, n]),
+                1 => product.cummax(1).0,
+                2 => product.reshape([n, 1, 1, n]).max_pool2d([1, 2], Pool::new().stride(1)).reshape([n, n - 1]).pad(&[(0, 0), (0, 1)]),
+                _ => product.max_with_index(keepdim(1)).0.expand([n, n]),
+            };
+            if realize {
+                top.realize().unwrap();
+                product.realize().unwrap();
+            }
+            let first = (&top * &top * &x).sum(..).gradient(&[&x]).remove(0);
+            if realize {
+                first.realize().unwrap();
+            }
+            let second = (&first * &first).sum(..).gradient(&[&x]).remove(0);
+            [first, second].map(|g| g.to_vec::<f32>().unwrap())
+        };
+        let (got, want) = (gradients(true), gradients(false));
+        if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
+            lost.push(seed);
+        }
+    }
+    assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
+}
+
 /// Places of extremes are those of the value that is there, also where the extreme was computed before.
 #[test]
 fn places_of_extremes_that_were_realized_before() {
