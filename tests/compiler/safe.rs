@@ -373,12 +373,12 @@ fn machine_division_is_refused() {
         for device in there() {
             for (a, b) in [(1, 0), (i32::MIN, -1)] {
                 let setup = Setup { device, choose: Choose::Default, in_place: false, quick: false };
-                let case = Case { outputs: vec![input(0).binary(op, &input(1))], inputs: vec![bytes(a), bytes(b)] };
+                let case = Case { outputs: vec![input(0).binary(op, input(1))], inputs: vec![bytes(a), bytes(b)] };
                 let e = format!("{}", check(&case, &Vec::<Traced>::new(), &setup).unwrap_err());
                 assert!(e.contains("only in a kernel after lowering"), "{e}");
             }
             let r = UOp::range(8, 0, AxisKind::Global);
-            let value = buffer(1).at(&r).load().binary(op, &buffer(2).at(&r).load());
+            let value = buffer(1).at(&r).load().binary(op, buffer(2).at(&r).load());
             let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
             let e = exec::compiled(&ast, &Device::get(device).unwrap()).map(drop).unwrap_err().to_string();
             assert!(e.contains("has no place in a kernel before it is optimised"), "{e}");

@@ -164,7 +164,7 @@ fn a_file_that_is_too_long_is_set_aside_unread() {
     let key = Key::of(&[b"k"]);
     put(&store, key, b"value");
     let path = path_of(&store, key);
-    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 44).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(get(&store, key), None);
     assert_eq!(store.stats().corrupt, 1);
     assert!(!path.exists());
