@@ -82,7 +82,7 @@ fn in_a_process_with_little_memory() {
     drop((third, state));
     picograd::runtime::memory::clear_cache();
     // Rows of one byte take 56 bytes each, and a piece of a tensor is a tensor.
-    refused("to_rows", Tensor::full([30_000_000, 1], 1u8).to_rows::<u8>());
+    refused("to_rows", Tensor::full([40_000_000, 1], 1u8).to_rows::<u8>());
     picograd::runtime::memory::clear_cache();
     refused("split", Tensor::ones([1usize << 31]).try_split(1usize, 0));
     refused("chunk", Tensor::ones([1 << 24]).try_chunk(usize::MAX, 0));
