@@ -3,9 +3,10 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use picograd::nn::data::{Array, Random, cifar10_load_bytes, idx_load_bytes};
+use picograd::nn::data::{Array, Random, cifar10_load_bytes, idx_load, idx_load_bytes};
 use picograd::nn::state::{
-    StateDict, npy_load_bytes, npy_to_bytes, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes, safe_load_metadata, safe_to_bytes,
+    StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes,
+    safe_load_metadata, safe_to_bytes,
 };
 use picograd::runtime::memory;
 use picograd::{DType, Tensor};
@@ -219,6 +220,24 @@ fn cifar() {
 }
 
 /// A tensor that a state is loaded into holds on to no other memory than its own.
+/// Opening a pipe waits for a writer, and a device has no end.
+#[test]
+fn what_is_no_regular_file_is_refused() {
+    let folder = std::env::temp_dir().join(format!("pico-pipe-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe.as_path(), "/dev/zero".as_ref(), folder.as_path()] {
+        let refused = |e: picograd::Error| assert!(e.to_string().contains("is not a regular file"), "{e}");
+        refused(npy_load(path).map(drop).unwrap_err());
+        refused(npz_load(path).map(drop).unwrap_err());
+        refused(safe_load(path).map(drop).unwrap_err());
+        refused(safe_load_metadata(path).map(drop).unwrap_err());
+        refused(idx_load(path).map(drop).unwrap_err());
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_load_leaves_no_old_values_behind() {
     let _alone = alone();

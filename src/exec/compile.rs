@@ -162,12 +162,8 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         return refused("nothing looks into source text; run it by CustomKernel::source and Tensor::custom_kernel".into());
     }
     // A search runs its candidates, so that the places are proven before anything is chosen.
-    if let Err(e) = verify::kernel(ast) {
-        return refused(e);
-    }
-    let plain = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
-    match verify::program(&plain.uops).and_then(|()| verify::in_bounds(&plain.uops)) {
-        Ok(()) => planned(ast, device),
+    match lower::proven(ast) {
+        Ok(ast) => planned(&ast, device),
         Err(e) => refused(e),
     }
 }

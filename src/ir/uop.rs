@@ -2,7 +2,7 @@
 
 use super::{Arg, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
-use crate::shape::{Bound, Movement};
+use crate::shape::{Bound, Movement, checked_numel};
 use smallvec::SmallVec;
 
 impl UOp {
@@ -406,6 +406,12 @@ pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> std::result::Result<(), Str
     let alike = |a: usize| a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a));
     if index.shape().len() != rank || !(0..rank).all(alike) {
         return Err(format!("an index of {:?} for {:?} along axis {axis}", index.shape(), table.shape()));
+    }
+    // The scheduler makes a gather, also that of a scatter's gradient, a sum over all places for each index.
+    let places: Vec<usize> = index.shape().iter().chain([&table.shape()[axis]]).copied().collect();
+    if checked_numel("gather", &places).is_err() {
+        let (n, count) = (table.shape()[axis], index.shape());
+        return Err(format!("an index of {count:?} into {n} elements has more pairs of both than an index can count"));
     }
     match src.get(2) {
         Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {

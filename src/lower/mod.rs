@@ -9,6 +9,7 @@ mod guard;
 mod linearize;
 mod loads;
 mod locals;
+mod proven;
 mod remainder;
 mod specials;
 mod stage;
@@ -17,6 +18,7 @@ mod transcendental;
 mod variables;
 
 pub use decompose::DECOMPOSE;
+pub(crate) use proven::{proven, unoptimised};
 pub use specials::Launch;
 pub use variables::{Variables, names};
 

@@ -6,7 +6,7 @@
 //! by a rename, as `safe_save` does, keeps the old ones, because the open file is the old one.
 
 use super::buffer::as_bools;
-use super::limits::zeroed;
+use super::limits::{self, zeroed};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -33,15 +33,9 @@ pub(crate) struct DiskFile {
 impl DiskFile {
     /// Opens a file for reading.
     pub(crate) fn open(path: &Path) -> Result<DiskFile> {
-        let io = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
-        // Looked at before it is opened: opening a pipe waits for a writer.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(Error::Io { path: path.to_path_buf(), msg: "is not a file".into() });
-        }
-        let file = File::open(path).map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
+        let (file, len) = limits::open_file(path)?;
         let len = usize::try_from(len).ok().filter(|l| *l <= isize::MAX as usize);
-        let len = len.ok_or_else(|| io(ErrorKind::FileTooLarge.into()))?;
+        let len = len.ok_or_else(|| limits::io_error(path, ErrorKind::FileTooLarge.into()))?;
         Ok(DiskFile { path: path.to_path_buf(), file, len })
     }
 
@@ -166,7 +160,7 @@ mod tests {
     #[test]
     fn what_is_no_file_is_an_error() {
         let dir = TempDir::new("disk-bad");
-        assert!(DiskFile::open(dir.path()).is_err_and(|e| e.to_string().contains("is not a file")));
+        assert!(DiskFile::open(dir.path()).is_err_and(|e| e.to_string().contains("is not a regular file")));
         assert!(DiskFile::open(&dir.path().join("absent")).is_err());
         let empty = dir.path().join("empty");
         std::fs::write(&empty, []).unwrap();

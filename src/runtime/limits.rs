@@ -8,7 +8,7 @@
 use crate::dtype::{self, Element};
 use crate::error::{Error, Result};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -88,15 +88,59 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))
 }
 
+/// Bytes of the heap that a vector of so many bytes takes besides its header. `malloc` adds 8 bytes, rounds up to a
+/// multiple of 16 and gives 32 at least.
+pub(crate) fn heap_bytes(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes.saturating_add(8 + 15).max(32) / 16 * 16 }
+}
+
+/// Bytes that are written one after the other, where how many is not known before. Memory that does not fit is an error
+/// of the writer, from which [`io_error`] takes the error that names the limit.
+#[derive(Default)]
+pub(crate) struct Growing(pub(crate) Vec<u8>);
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let needed = self.0.len().saturating_add(bytes.len());
+        if needed > self.0.capacity() {
+            // The old memory is there until the new one is filled.
+            let capacity = needed.max(self.0.capacity().saturating_mul(2));
+            check(capacity).map_err(std::io::Error::other)?;
+            let more = capacity - self.0.len();
+            self.0.try_reserve_exact(more).map_err(|_| std::io::Error::other(out_of_memory(capacity)))?;
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error of reading or writing a file.
+pub(crate) fn io_error(path: &Path, e: std::io::Error) -> Error {
+    e.downcast::<Error>().unwrap_or_else(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
+}
+
+/// Opens a regular file, with its length. A pipe could be waited for without end, and `/dev/zero` be read without end.
+pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
+    let io = |e: std::io::Error| io_error(path, e);
+    // Looked at before it is opened: opening a pipe waits for a writer.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Error::Io { path: path.to_path_buf(), msg: "is not a regular file".into() });
+    }
+    let file = File::open(path).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    Ok((file, len))
+}
+
 /// The content of a file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let io = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
-    let mut file = File::open(path).map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    let len = usize::try_from(meta.len()).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?;
-    let mut out = vec(len)?;
+    let io = |e: std::io::Error| io_error(path, e);
+    let (file, len) = open_file(path)?;
+    let mut out = vec(usize::try_from(len).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?)?;
     // What is appended meanwhile is not read.
-    (&mut file).take(meta.len()).read_to_end(&mut out).map_err(io)?;
+    file.take(len).read_to_end(&mut out).map_err(io)?;
     Ok(out)
 }
 
@@ -212,6 +256,10 @@ mod tests {
         assert!(e.contains("RLIMIT_AS is 2147483648 bytes, 1073741824 bytes of it are left"), "{e}");
         assert!(fits(usize::MAX, left()).is_err());
         assert!(vec::<u64>(usize::MAX / 8).is_err() && vec::<u64>(usize::MAX).is_err() && zeroed(1 << 62).is_err());
+        assert_eq!([0, 1, 24, 25, 40, 41].map(heap_bytes), [0, 32, 32, 48, 48, 64]);
+        let mut out = Growing::default();
+        out.write_all(&[1, 2]).and_then(|()| out.write_all(&[3])).unwrap();
+        assert_eq!(out.0, [1, 2, 3]);
         assert_eq!(copied(&[1, 2, 3]).unwrap(), [1, 2, 3]);
         assert_eq!(elements::<i16>(&[1, 0, 2, 0]).unwrap(), [1, 2]);
         assert_eq!(elements::<bool>(&[0, 7]).unwrap(), [false, true]);

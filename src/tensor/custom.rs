@@ -7,12 +7,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
 use crate::lower;
-use crate::opt::{Kernel, extent};
+use crate::opt::extent;
 use crate::runtime::device::{canonical, language};
 use crate::shape::{Dims, checked_numel};
 use crate::symbolic::{Linear, simplify};
-use crate::target::Target;
-use crate::verify;
 use std::sync::Arc;
 
 const OP: &str = "custom_kernel";
@@ -237,7 +235,7 @@ fn wrong<T>(msg: String) -> Result<T> {
 
 /// A kernel of nodes that is sound: made of what kernels are made of, on the buffers that it was given, and inside them.
 fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
-    if let Err(e) = verify::kernel(&ast) {
+    if let Err(e) = lower::unoptimised(&ast) {
         return wrong(e);
     }
     // Optimisations are made of the simple form, so that what it does not read is said here and not later.
@@ -264,10 +262,8 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
                 ));
             }
         }
-        let known = matches!(u.op(), Op::Const | Op::DefineGlobal | Op::Range | Op::Index | Op::Load | Op::Store | Op::Reduce | Op::Sink);
-        let plain = known || (u.op().is_alu() && !matches!(u.op(), Op::CDiv | Op::CMod));
-        if !plain || u.dtype().lanes != 1 {
-            return wrong(format!("{:?} has no place in a kernel before it is optimised: {u:?}", u.op()));
+        if matches!(u.op(), Op::Var | Op::Scan) {
+            return wrong(format!("{:?} has no place in a kernel of the user's: {u:?}", u.op()));
         }
         if u.op() == Op::DefineGlobal && !written.contains(u) && !read.contains(u) {
             return wrong(format!("a buffer that the kernel was not given: {u:?}"));
@@ -306,11 +302,7 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, ast.src(), &first)) {
         return wrong(format!("not every element of output {i} is stored; those of bools are, since only 0 and 1 may be in their memory"));
     }
-    let program = lower::lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
-    match verify::in_bounds(&program.uops) {
-        Ok(()) => Ok(ast),
-        Err(e) => wrong(format!("the kernel could leave its buffers: {e}")),
-    }
+    lower::proven(&ast).or_else(|e| wrong(format!("the kernel could leave its buffers or fault: {e}")))
 }
 
 /// Is the place another one at each step of the ranges? It is where it is a sum of ranges with literal strides, each longer than all that the shorter ones reach.

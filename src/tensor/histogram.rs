@@ -10,6 +10,7 @@ use super::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Combine, Fold};
+use crate::runtime::limits;
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
@@ -131,6 +132,10 @@ impl Tensor {
             if let Some(w) = weights.filter(|w| w.dims() != dims) {
                 return wrong_shape(OP, format!("weights {:?} for numbers {dims:?}; there is one for each", w.dims()));
             }
+            // Refused before the numbers are looked at: more of them than memory could hold may be made of one literal, and
+            // to look at each would not end.
+            crate::shape::checked_numel(OP, &[minlength])?;
+            limits::check(dims[0].saturating_mul(self.dtype().itemsize()))?;
             let mut bins = minlength;
             if dims[0] > 0 {
                 let both = Tensor::try_stack(&[self.try_min(0)?, self.try_max(0)?], 0)?.try_cast(DType::I64)?.to_vec::<i64>()?;

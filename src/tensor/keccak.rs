@@ -85,6 +85,9 @@ fn permuted(mut state: Tensor) -> Result<Tensor> {
     Ok(state)
 }
 
+/// Blocks of the longest message of [`Tensor::keccak`]: 24 rounds are added to the graph for each.
+const MOST_BLOCKS: usize = 1 << 12;
+
 /// Bytes that [`Tensor::hash`] makes one digest of.
 const CHUNK: usize = 1 << 20;
 /// Bytes of a block of these: so many that the digests of a chunk are again one block.
@@ -131,7 +134,8 @@ impl Tensor {
             }
         }
 
-        /// The digest of the bytes along the last axis, as bytes.
+        /// The digest of the bytes along the last axis, as bytes. Each block of a message is a part of the graph, so a message
+        /// has at most 4096 of them; [`hash`](Self::hash) takes any number of bytes.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Keccak};
@@ -149,6 +153,10 @@ impl Tensor {
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
+            if blocks > MOST_BLOCKS {
+                let msg = format!("a message of {length} bytes has {blocks} blocks, and at most {MOST_BLOCKS} are planned");
+                return wrong_shape(OP, format!("{msg}; hash takes any number of bytes"));
+            }
             // The message, the bits that end it, zeros, and a one at the very end, which may share a byte with the first.
             let rest = blocks * block - length;
             let mut tail = vec![0u8; rest];

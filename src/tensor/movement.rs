@@ -7,7 +7,11 @@ use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
 use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
 use crate::ir::{Src, UOp};
+use crate::runtime::limits;
 use crate::shape::{Dims, Movement, Ranges, checked_numel};
+
+/// Bytes that a tensor takes which is a part of another, with its node: 600 where a million were made.
+const PIECE: usize = 600;
 
 /// The nodes of tensors, one after the other along an axis: `Tensor::cat` of tensors whose nodes are at hand, as `op` of the user's. It is linear in their
 /// number and makes no tensor but the result.
@@ -338,9 +342,10 @@ impl Tensor {
                 if every == 0 {
                     return wrong_shape("split", format!("pieces of size 0 of axis {axis} of {dims:?}"));
                 }
+                limits::check(dims[at].div_ceil(every).saturating_mul(PIECE))?;
                 sizes = (0..dims[at].max(1)).step_by(every).map(|start| every.min(dims[at] - start)).collect();
             }
-            if sizes.iter().sum::<usize>() != dims[at] {
+            if sizes.iter().try_fold(0usize, |n, s| n.checked_add(*s)) != Some(dims[at]) {
                 return wrong_shape("split", format!("{sizes:?} does not add up to the {} of axis {axis} of {dims:?}", dims[at]));
             }
             let mut start = 0;

@@ -483,9 +483,15 @@ impl Tensor {
             return wrong_shape("to_rows", format!("takes a matrix, and was given {:?}; to_vec gives all elements", self.dims()));
         };
         let all = self.to_vec::<T>()?;
+        // A row of few elements takes more for its vector than for them.
+        let row = size_of::<Vec<T>>() + limits::heap_bytes(cols * size_of::<T>());
+        limits::check(rows.saturating_mul(row))?;
         let mut out = limits::vec(rows)?;
         for r in 0..rows {
-            out.push(limits::copied(&all[r * cols..(r + 1) * cols])?);
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(cols).map_err(|_| limits::out_of_memory(rows.saturating_mul(row)))?;
+            copy.extend_from_slice(&all[r * cols..(r + 1) * cols]);
+            out.push(copy);
         }
         Ok(out)
     }

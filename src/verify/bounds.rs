@@ -54,6 +54,20 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
 }
 
+/// Shows for every load and store of a kernel that is not optimised yet that its elements lie in its buffer wherever its
+/// own mask holds. Conditions around an access do not count, because optimisations may remove them.
+pub fn kernel_in_bounds(root: &UOp) -> Result<(), String> {
+    let order = root.toposort();
+    let symbolic: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Range && u.src()[0].as_int().is_none()).collect();
+    let mut wrong: Vec<String> = Vec::new();
+    for u in order.iter().filter(|u| matches!(u.op(), Op::Load | Op::Store)) {
+        // An access whose index depends on a range is made inside its loop alone.
+        let open: Vec<&UOp> = symbolic.iter().copied().filter(|r| u.src()[0].src()[1].uses_range(r.range_id())).collect();
+        wrong.extend(access(u, &open).err());
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
+}
+
 /// The nodes that depend on some node of a sort.
 fn tainted(order: &[UOp], sort: impl Fn(&UOp) -> bool) -> rustc_hash::FxHashSet<u64> {
     let mut set = rustc_hash::FxHashSet::default();

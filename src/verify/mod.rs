@@ -10,7 +10,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
-pub use bounds::{in_bounds, shown_inside};
+pub use bounds::{in_bounds, kernel_in_bounds, shown_inside};
 pub use kernel::kernel;
 pub use program::program;
 pub(crate) use program::structure;

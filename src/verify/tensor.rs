@@ -102,6 +102,8 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             rule(u.dtype() == DType::VOID, "a sink has no value", u)?;
             rule(u.src().iter().all(|s| s.dtype() != DType::VOID), "a sink gathers tensors", u)
         }
+        // Machine division faults on some operands. Lowering makes it where it has proven that there are none of those.
+        Op::CDiv | Op::CMod => Err(broken("the op does not stand in a tensor graph, but only in a kernel after lowering", u)),
         op if op.is_alu() => {
             elementwise(u)?;
             let mut shapes = u.src().iter().map(|s| s.shape()).filter(|s| !s.is_empty());

@@ -3,7 +3,8 @@
 
 use picograd::nn::data::{Array, idx_load_bytes};
 use picograd::nn::state::StateDict;
-use picograd::nn::state::{npy_load, npy_load_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes};
+use picograd::nn::state::{npy_load, npy_load_bytes, npy_save, npy_to_bytes};
+use picograd::nn::state::{npz_load, npz_load_bytes, npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes};
 use picograd::{DType, Error, Tensor};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -16,6 +17,9 @@ const LIMIT: u64 = 2 << 30;
 /// Bytes that are more than there can be, and of which two copies are more than there can be.
 const HUGE: usize = 3 << 30;
 const HALF: usize = 1200 << 20;
+
+/// Bytes of which three copies are more than there can be.
+const THIRD: usize = 700 << 20;
 
 fn small_op_works() {
     let x = Tensor::new([1.0f32, 2.0, 3.0]);
@@ -65,8 +69,23 @@ fn in_a_process_with_little_memory() {
     let half = Tensor::full([HALF], 1u8).contiguous().realize().unwrap();
     refused("the copy of to_vec", half.to_vec::<u8>());
     refused("a second tensor", (&half + 1u8).realize());
+    refused("safe_to_bytes", safe_to_bytes(&StateDict::from_iter([("x", half.clone())]), &[]));
     drop(half);
     picograd::runtime::memory::clear_cache();
+    // The tensor and one copy fit, and what is written of it does not.
+    let third = Tensor::full([THIRD], 1u8).contiguous().realize().unwrap();
+    let state = StateDict::from_iter([("x", third.clone())]);
+    refused("npy_to_bytes", npy_to_bytes(&third));
+    refused("npz_to_bytes", npz_to_bytes(&state, false));
+    npy_save(folder.join("third.npy"), &third).unwrap();
+    npz_save(folder.join("third.npz"), &state, false).unwrap();
+    drop((third, state));
+    picograd::runtime::memory::clear_cache();
+    // Rows of one byte take 56 bytes each, and a piece of a tensor is a tensor.
+    refused("to_rows", Tensor::full([40_000_000, 1], 1u8).to_rows::<u8>());
+    picograd::runtime::memory::clear_cache();
+    refused("split", Tensor::ones([1usize << 31]).try_split(1usize, 0));
+    refused("chunk", Tensor::ones([1 << 24]).try_chunk(usize::MAX, 0));
     // The caller has the bytes, and there is no room for them again.
     let bytes = vec![0u8; HALF];
     refused("try_from_bytes", Tensor::try_from_bytes(&bytes, DType::U8, [HALF]));

@@ -5,7 +5,7 @@
 
 use picograd::dtype::Const;
 use picograd::exec::{self, Choice, ScheduleItem};
-use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, UOp};
+use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp};
 use picograd::opt::Kernel;
 use picograd::runtime::Buffer;
 use picograd::tensor::CustomKernel;
@@ -295,6 +295,106 @@ fn an_argument_that_moved_during_a_replay_is_refused() {
         let e = got.map(drop).unwrap_err().to_string();
         assert!(b.device().as_str() == device && e.contains("the memory of an argument is"), "{e}");
     }
+}
+
+/// An element of a buffer where a mask holds, and 7 elsewhere.
+fn masked(buffer: &UOp, index: UOp, mask: UOp) -> UOp {
+    let place = UOp::new(Op::Index, DType::I32, [buffer.clone(), index, mask].into_iter().collect::<Src>(), Arg::None);
+    let other = UOp::constant(7i64, DType::I32);
+    UOp::new(Op::Load, DType::I32, [place, other].into_iter().collect::<Src>(), Arg::None)
+}
+
+/// A mask that says nothing of an index of data is literal in some lanes when its range is upcast, and is dropped there.
+#[test]
+fn a_mask_bounds_the_index_in_every_lane() {
+    let far = [1 << 28, -(1 << 28), 1, 1 << 28];
+    for name in ["INTERP", "CPU:CLANG", "CPU:LLVM", "CUDA", "CL"] {
+        let Ok(device) = Device::get(name) else { continue };
+        let (at, table) = (Tensor::new(far).to(name).realize().unwrap(), Tensor::new([10i32, 20, 30, 40]).to(name).realize().unwrap());
+        let value = |at: &UOp, table: &UOp, r: &UOp| masked(table, at.at(r).load().cast(DType::INDEX), r.differs(0i64));
+        let kernel = CustomKernel::new(|outputs, inputs| {
+            let r = UOp::range(4, 0, AxisKind::Global);
+            vec![outputs[0].at(&r).store(value(&inputs[0], &inputs[1], &r), &[r])]
+        });
+        let got = Tensor::custom_kernel(&[&at, &table], &[(&[4], DType::I32)], kernel).unwrap().remove(0);
+        assert_eq!(got.to_vec::<i32>().unwrap(), [7, 7, 20, 7], "{name}");
+        // The same under an unrolled reduction.
+        let kernel = CustomKernel::new(|outputs, inputs| {
+            let (i, r) = (UOp::range(2, 1, AxisKind::Global), UOp::range(4, 0, AxisKind::Reduce));
+            let sum = value(&inputs[0], &inputs[1], &r).fold(Fold::Add, &[r]);
+            vec![outputs[0].at(&i).store(sum, &[i])]
+        });
+        let got = Tensor::custom_kernel(&[&at, &table], &[(&[2], DType::I32)], kernel).unwrap().remove(0);
+        assert_eq!(got.to_vec::<i32>().unwrap(), [41, 41], "{name}");
+        // What a search would run has the bounds in its mask too, whatever is applied to it.
+        let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 4 });
+        let r = UOp::range(4, 0, AxisKind::Global);
+        let store = buffer(0).at(&r).store(value(&buffer(1), &buffer(2), &r), &[r]);
+        let compiled = exec::compiled(&UOp::sink([store].into_iter().collect::<Src>()), &device).unwrap();
+        let free = |u: &&UOp| u.op() == Op::Load && u.src()[0].src().len() == 2 && u.src()[0].src()[0].arg() == buffer(2).arg();
+        assert_eq!(compiled.program.uops.iter().find(free), None, "{name} {:?}", compiled.opts);
+    }
+}
+
+/// A condition around a reduction is gone where the reduction is unrolled, so that it proves nothing of the loads in it.
+#[test]
+fn a_condition_around_a_load_is_no_mask() {
+    let x = Tensor::arange(0, 4, 1).realize().unwrap();
+    let kernel = CustomKernel::new(|outputs, inputs| {
+        let (i, r) = (UOp::range(8, 0, AxisKind::Global), UOp::range(4, 1, AxisKind::Reduce));
+        let (value, none) = (inputs[0].at(&i).load() + r.cast(DType::I32), UOp::constant(0i64, DType::I32));
+        let sum = i.lt(4i64).select(&value, &none).fold(Fold::Add, &[r]);
+        vec![outputs[0].at(&i).store(sum, &[i])]
+    });
+    let e = Tensor::custom_kernel(&[&x], &[(&[8], DType::I32)], kernel).unwrap_err().to_string();
+    assert!(e.contains("leave its buffers"), "{e}");
+}
+
+#[test]
+fn a_masked_load_has_an_alternative() {
+    let x = Tensor::arange(0, 4, 1).realize().unwrap();
+    let kernel = CustomKernel::new(|outputs, inputs| {
+        let i = UOp::range(8, 0, AxisKind::Global);
+        let place = [inputs[0].clone(), i.clone(), i.lt(4i64)].into_iter().collect::<Src>();
+        let load = UOp::new(Op::Index, DType::I32, place, Arg::None).load();
+        vec![outputs[0].at(&i).store(load, &[i])]
+    });
+    let e = Tensor::custom_kernel(&[&x], &[(&[8], DType::I32)], kernel).unwrap_err().to_string();
+    assert!(e.contains("a load with a mask has an alternative value"), "{e}");
+}
+
+/// Machine division faults where lowering has not proven its operands.
+#[test]
+fn machine_division_is_refused() {
+    let input = |slot| UOp::new(Op::Param, DType::I32, Src::new(), Arg::Param { slot, len: 8, device: DeviceName::new("HERE") });
+    let bytes = |v: i32| [v; 8].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
+    for op in [Op::CDiv, Op::CMod] {
+        for device in there() {
+            for (a, b) in [(1, 0), (i32::MIN, -1)] {
+                let setup = Setup { device, choose: Choose::Default, in_place: false, quick: false };
+                let case = Case { outputs: vec![input(0).binary(op, input(1))], inputs: vec![bytes(a), bytes(b)] };
+                let e = format!("{}", check(&case, &Vec::<Traced>::new(), &setup).unwrap_err());
+                assert!(e.contains("only in a kernel after lowering"), "{e}");
+            }
+            let r = UOp::range(8, 0, AxisKind::Global);
+            let value = buffer(1).at(&r).load().binary(op, buffer(2).at(&r).load());
+            let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
+            let e = exec::compiled(&ast, &Device::get(device).unwrap()).map(drop).unwrap_err().to_string();
+            assert!(e.contains("has no place in a kernel before it is optimised"), "{e}");
+        }
+    }
+}
+
+/// An index that a mask checked could be stored to by another thread before it is used.
+#[test]
+fn an_index_is_not_computed_from_what_is_stored() {
+    let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
+    let r = UOp::range(8, 0, AxisKind::Global);
+    let value = masked(&buffer(1), buffer(0).at(&r).load().cast(DType::INDEX), r.differs(0i64));
+    let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
+    let e = exec::compiled(&ast, &Device::get("CPU").unwrap()).map(drop).unwrap_err().to_string();
+    assert!(e.contains("computed from a buffer that the kernel stores to"), "{e}");
 }
 
 /// Compiling a kernel by hand proves it first: a search would run it.

@@ -2,6 +2,7 @@
 
 use super::{alone, floats, tensor};
 use picograd::{Jit, Tensor};
+use std::sync::{Barrier, Mutex};
 
 #[test]
 fn what_is_assigned_inside_goes_on_from_call_to_call() {
@@ -160,4 +161,37 @@ fn state_over_several_devices() {
         assert_eq!(floats(&state), [1.0 + i, 2.0 + i, 3.0 + i, 4.0 + i]);
         assert_eq!(floats(&copied), [2f32.powf(i), 2.0 * 2f32.powf(i)]);
     }
+}
+
+/// A replay keeps other threads from a tensor while it writes the memory of it, so that nobody is left with what is
+/// overwritten.
+#[test]
+fn threads_read_a_tensor_that_others_replay_on() {
+    let _alone = alone();
+    let state = Tensor::ones([256, 256]).contiguous().realize().unwrap();
+    let (capturing, captured) = (Mutex::new(()), Barrier::new(4));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut f = Jit::new(|x: Tensor| {
+                    state.assign(&state * 0.5 + x.sum(..))?;
+                    Ok(state.sum(0))
+                });
+                let mut call = || f.call(tensor(&[1.0, 1.0])).unwrap().to_vec::<f32>().unwrap();
+                let one = capturing.lock().unwrap();
+                (0..3).for_each(|_| drop(call()));
+                drop(one);
+                captured.wait();
+                (0..300).for_each(|_| drop(call()));
+            });
+            scope.spawn(|| {
+                captured.wait();
+                for _ in 0..300 {
+                    let sums = (&state * 2.0).sum(0).to_vec::<f32>().unwrap();
+                    assert!(sums.iter().all(|x| *x == sums[0]), "{:?}", &sums[..4]);
+                }
+            });
+        }
+    });
+    assert_eq!(floats(&state).len(), 256 * 256);
 }

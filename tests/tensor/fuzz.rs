@@ -238,6 +238,32 @@ fn no_call_panics() {
     assert!(good * 10 > good + bad, "most arguments are refused at once: {good} of {}", good + bad);
 }
 
+/// Sizes that a walk over all pieces, or over all elements, would not come back from.
+#[test]
+fn huge_sizes_are_refused_at_once() {
+    let start = Instant::now();
+    for size in [1usize << 31, 1 << 62] {
+        let x = Tensor::ones([size]);
+        for done in [x.try_split(1usize, 0), x.try_chunk(size / 2, 0), x.try_chunk(usize::MAX, 0)] {
+            let e = done.map(drop).unwrap_err().to_string();
+            assert!(e.contains("bytes"), "{e}");
+        }
+        assert!(x.try_split([size, usize::MAX >> 1, usize::MAX >> 1], 0).is_err());
+        assert_eq!(x.try_split(size - 1, 0).unwrap().len(), 2);
+        assert!(x.cast(DType::I32).try_bincount(None, usize::MAX).is_err());
+    }
+    assert!(Tensor::ones([1usize << 62]).cast(DType::I32).try_bincount(None, 0).is_err());
+    // A read at indices is planned as a sum over all places for each of them.
+    for size in [1usize << 33, 1 << 62] {
+        let x = Tensor::ones([size]);
+        assert!(x.try_unique(None).is_err());
+        assert!(x.try_gather(0, &x.cast(DType::I64)).and_then(|y| y.try_sum(0)?.to_vec::<f32>()).is_err());
+    }
+    let few = Tensor::ones([1usize << 62]).try_gather(0, &Tensor::new([0i64, 5, -1, 9]));
+    assert!(few.and_then(|x| x.to_vec::<f32>()).is_err());
+    assert!(start.elapsed() < MOST, "{:?}", start.elapsed());
+}
+
 /// A new method is fuzzed too.
 #[test]
 fn every_try_method_is_called() {

@@ -64,9 +64,9 @@ calls! {
     try_one_hot: |d| d.t().try_one_hot(d.n());
     try_tril: |d| d.t().try_tril(d.s() as i64);
     try_triu: |d| d.t().try_triu(d.s() as i64);
-    try_sort: |d| d.small().try_sort(d.s(), d.coin());
-    try_argsort: |d| d.small().try_argsort(d.s(), d.coin());
-    try_topk: |d| d.small().try_topk(d.n(), d.s(), d.coin(), d.coin());
+    try_sort: |d| d.t().try_sort(d.s(), d.coin());
+    try_argsort: |d| d.t().try_argsort(d.s(), d.coin());
+    try_topk: |d| d.t().try_topk(d.n(), d.s(), d.coin(), d.coin());
     try_max_pool2d: |d| d.image().try_max_pool2d(d.spatial(), d.pool());
     try_max_pool2d_with_indices: |d| d.image().try_max_pool2d_with_indices(d.spatial(), d.pool());
     try_max_unpool2d: |d| {
@@ -77,16 +77,16 @@ calls! {
     };
     try_avg_pool2d: |d| d.image().try_avg_pool2d(d.spatial(), d.pool());
     try_hash: |d| d.small().try_hash();
-    try_keccak: |d| d.small().try_keccak(d.pick(&[Keccak::Sha3_256, Keccak::Shake128]));
+    try_keccak: |d| d.t().try_keccak(d.pick(&[Keccak::Sha3_256, Keccak::Shake128]));
     try_gather: |d| d.t().try_gather(d.s(), &d.index());
     try_index_select: |d| d.t().try_index_select(d.s(), &d.index());
-    try_scatter: |d| d.small().try_scatter(d.s(), &d.index(), d.t());
+    try_scatter: |d| d.t().try_scatter(d.s(), &d.index(), d.t());
     try_scatter_reduce: |d| {
         let how = d.pick(&[Scatter::Sum, Scatter::Prod, Scatter::Mean, Scatter::Amax, Scatter::Amin]);
-        d.small().try_scatter_reduce(d.s(), &d.index(), d.t(), how, d.coin())
+        d.t().try_scatter_reduce(d.s(), &d.index(), d.t(), how, d.coin())
     };
-    try_nonzero: |d| d.small().try_nonzero(Some(d.n()));
-    try_masked_select: |d| d.small().try_masked_select(&d.small(), Some(d.n()));
+    try_nonzero: |d| d.t().try_nonzero(Some(d.n()));
+    try_masked_select: |d| d.t().try_masked_select(&d.t(), Some(d.n()));
     try_matmul: |d| d.t().try_matmul(&d.t());
     try_dot: |d| d.t().try_dot(&d.t());
     try_linear: |d| d.t().try_linear(&d.t(), Some(&d.t()));
@@ -114,8 +114,8 @@ calls! {
     try_stack: |d| Tensor::try_stack(&[d.t(), d.t(), d.t()][..d.below(4)], d.s());
     try_repeat: |d| d.t().try_repeat(d.ss());
     try_repeat_interleave: |d| d.t().try_repeat_interleave(d.n(), d.s());
-    try_split: |d| d.small().try_split(d.ss(), d.s());
-    try_chunk: |d| d.small().try_chunk(d.n(), d.s());
+    try_split: |d| if d.coin() { d.t().try_split(d.ss(), d.s()) } else { d.t().try_split(d.n(), d.s()) };
+    try_chunk: |d| d.t().try_chunk(d.n(), d.s());
     try_roll: |d| d.t().try_roll(d.s(), d.s());
     try_diagonal: |d| d.t().try_diagonal(d.s(), d.s(), d.s());
     try_diag: |d| d.t().try_diag();
@@ -177,7 +177,7 @@ calls! {
     try_atan2: |d| d.t().try_atan2(&d.t());
     try_cast: |d| d.t().try_cast(d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::F8E4M3, DType::INDEX]));
     try_bitcast: |d| d.t().try_bitcast(d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::U8, DType::U64]));
-    try_pad_mode: |d| d.small().try_pad_mode(&d.pairs(), d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]));
+    try_pad_mode: |d| d.t().try_pad_mode(&d.pairs(), d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]));
     try_interpolate: |d| {
         let mode = d.pick(&[
             Interpolate::Nearest,
@@ -191,10 +191,10 @@ calls! {
     };
     try_to: |d| d.t().try_to(d.pick(&["INTERP", "", ":", "CPU:99999999999999999999", "NULL", "DISK", "INTERP+", "+", "INTERP:1"]));
     try_cumsum: |d| d.t().try_cumsum(d.s());
-    try_cumprod: |d| d.small().try_cumprod(d.s());
-    try_cummax: |d| d.small().try_cummax(d.s());
-    try_cummin: |d| d.small().try_cummin(d.s());
-    try_logcumsumexp: |d| d.small().try_logcumsumexp(d.s());
+    try_cumprod: |d| d.t().try_cumprod(d.s());
+    try_cummax: |d| d.t().try_cummax(d.s());
+    try_cummin: |d| d.t().try_cummin(d.s());
+    try_logcumsumexp: |d| d.t().try_logcumsumexp(d.s());
     try_shard: |d| {
         let axis = if d.coin() { Some(d.s()) } else { None };
         d.t().try_shard(&["INTERP", "INTERP:1", "NULL"][..d.below(4)], axis)
@@ -210,7 +210,7 @@ calls! {
     try_random_bits: |d| Tensor::try_random_bits(d.ss());
     try_threefry: |d| d.t().try_threefry(&d.t());
     try_randperm: |d| Tensor::try_randperm(if d.coin() { d.below(50) } else { d.pick(&HUGE) });
-    try_multinomial: |d| d.small().try_multinomial(d.n(), d.coin());
+    try_multinomial: |d| d.t().try_multinomial(d.n(), d.coin());
     try_rand: |d| Tensor::try_rand(d.ss());
     try_randn: |d| Tensor::try_randn(d.ss());
     try_randint: |d| Tensor::try_randint(d.ns(), d.s() as i32, d.s() as i32);
@@ -254,9 +254,9 @@ calls! {
     try_index_put: |d| {
         let indices = [d.index(), if d.coin() { d.index() } else { d.small().bool() }, d.index()];
         let indices: Vec<&Tensor> = indices.iter().skip(d.below(3)).collect();
-        d.small().try_index_put(&indices[..d.below(indices.len() + 1)], d.t(), d.coin())
+        d.t().try_index_put(&indices[..d.below(indices.len() + 1)], d.t(), d.coin())
     };
-    try_masked_scatter: |d| d.small().try_masked_scatter(&d.small().bool(), &d.t());
+    try_masked_scatter: |d| d.t().try_masked_scatter(&d.t().bool(), &d.t());
     try_movedim: |d| match d.coin() {
         true => d.t().try_movedim(d.s(), d.s()),
         false => d.t().try_movedim(d.ss(), d.ss()),
@@ -290,7 +290,8 @@ calls! {
         let sizes = [batch].into_iter().chain((0..n).map(|_| d.below(3))).chain([n]).collect::<Vec<_>>();
         x.try_grid_sample(&if d.below(4) == 0 { d.t() } else { Tensor::full(sizes, d.f()) }, how)
     };
-    try_unique: |d| d.small().try_unique(if d.below(8) > 0 { Some(d.n()) } else { None });
+    // Without a size it computes the tensor.
+    try_unique: |d| if d.below(8) > 0 { d.t().try_unique(Some(d.n())) } else { d.small().try_unique(None) };
     try_bincount: |d| {
         let x = Tensor::full([d.below(4)], d.s() as i64).cast(d.dtype());
         x.try_bincount(if d.coin() { Some(&x) } else { None }, d.n())
@@ -325,14 +326,14 @@ calls! {
     try_amin: |d| d.t().try_amin(keepdim(d.ss()));
     try_max_with_index: |d| d.t().try_max_with_index(d.s());
     try_min_with_index: |d| d.t().try_min_with_index(keepdim(d.ss()));
-    try_median: |d| d.small().try_median(d.s());
-    try_kthvalue: |d| d.small().try_kthvalue(d.n(), d.s());
-    try_mode: |d| d.small().try_mode(d.s());
+    try_median: |d| d.t().try_median(d.s());
+    try_kthvalue: |d| d.t().try_kthvalue(d.n(), d.s());
+    try_mode: |d| d.t().try_mode(d.s());
     try_quantile: |d| {
         let how = d.pick(&[Quantile::Linear, Quantile::Lower, Quantile::Higher, Quantile::Midpoint, Quantile::Nearest]);
         match d.coin() {
-            true => d.small().try_quantile(d.f(), d.s(), how),
-            false => d.small().try_quantile(d.t(), d.s(), how),
+            true => d.t().try_quantile(d.f(), d.s(), how),
+            false => d.t().try_quantile(d.t(), d.s(), how),
         }
     };
     try_diff: |d| {

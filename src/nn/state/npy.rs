@@ -9,7 +9,6 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::runtime::{Buffer, Device, files, limits};
 use crate::tensor::Tensor;
-use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
@@ -46,9 +45,7 @@ const NAMES: [(&str, DType); 12] = [
 /// ```
 pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
-    let io = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
-    let file = File::open(path).map_err(io)?;
-    let len = file.metadata().map_err(io)?.len();
+    let (file, len) = limits::open_file(path)?;
     parse(&path.display().to_string(), &mut BufReader::new(file), len)
 }
 
@@ -75,9 +72,8 @@ pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
-    let bytes = npy_to_bytes(tensor)?;
-    let failed = |e: std::io::Error| Error::Io { path: path.as_ref().to_path_buf(), msg: e.to_string() };
-    files::write(path.as_ref(), |out| out.write_all(&bytes).map_err(failed))
+    let (path, head, data) = (path.as_ref(), head(tensor)?, tensor.to_bytes()?);
+    files::write(path, |out| out.write_all(&head).and_then(|()| out.write_all(&data)).map_err(|e| limits::io_error(path, e)))
 }
 
 /// What [`npy_save`] writes, in memory.
@@ -88,6 +84,15 @@ pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    let (head, data) = (head(tensor)?, tensor.to_bytes()?);
+    let mut out = limits::vec(head.len() + data.len())?;
+    out.extend(head);
+    out.extend(data);
+    Ok(out)
+}
+
+/// What a `.npy` file has before the elements of a tensor.
+fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let Some((name, _)) = NAMES.iter().find(|(_, d)| *d == dtype) else {
         let msg = format!("NumPy has no {dtype}; cast to f32 first, or write safetensors");
@@ -111,7 +116,6 @@ pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
         out.extend((len as u16).to_le_bytes());
     }
     out.extend(format!("{text:<width$}\n", width = len - 1).bytes());
-    out.extend(tensor.to_bytes()?);
     Ok(out)
 }
 
@@ -168,16 +172,16 @@ pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Re
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npz_to_bytes(state: &StateDict, compress: bool) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let mut bytes = limits::Growing::default();
     pack(Path::new("npz"), state, compress, &mut bytes)?;
-    Ok(bytes)
+    Ok(bytes.0)
 }
 
 fn pack(path: &Path, state: &StateDict, compress: bool, out: &mut dyn Write) -> Result<()> {
-    let failed = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
+    let failed = |e: std::io::Error| limits::io_error(path, e);
     let mut archive = Writer::new(out);
     for (name, tensor) in state {
-        archive.add(&format!("{name}.npy"), &npy_to_bytes(tensor)?, compress).map_err(failed)?;
+        archive.add(&format!("{name}.npy"), [&head(tensor)?, &tensor.to_bytes()?], compress).map_err(failed)?;
     }
     archive.finish().map_err(failed)
 }

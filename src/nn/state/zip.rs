@@ -4,6 +4,7 @@
 //! with the bytes that are really there, up to the size that is declared.
 
 use crate::error::{Error, Result};
+use crate::runtime::limits::Growing;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 use std::io::{Read, Write};
@@ -203,9 +204,9 @@ impl Content<'_> {
     }
 }
 
-fn crc(bytes: &[u8]) -> u32 {
+fn crc(parts: [&[u8]; 2]) -> u32 {
     let mut crc = flate2::Crc::new();
-    crc.update(bytes);
+    parts.iter().for_each(|bytes| crc.update(bytes));
     crc.sum()
 }
 
@@ -244,14 +245,17 @@ impl Writer<'_> {
         if long.is_empty() { long } else { [head, long].concat() }
     }
 
-    pub(super) fn add(&mut self, name: &str, content: &[u8], compress: bool) -> std::io::Result<()> {
-        let mut packed = Vec::new();
+    /// Adds a file, whose content is given in two parts.
+    pub(super) fn add(&mut self, name: &str, content: [&[u8]; 2], compress: bool) -> std::io::Result<()> {
+        let mut packed = Growing::default();
         if compress {
-            DeflateEncoder::new(content, Compression::default()).read_to_end(&mut packed)?;
+            let mut encoder = DeflateEncoder::new(content[0].chain(content[1]), Compression::default());
+            std::io::copy(&mut encoder, &mut packed)?;
         }
-        let (method, data) = if compress { (DEFLATED, packed.as_slice()) } else { (STORED, content) };
+        let (method, data) = if compress { (DEFLATED, [packed.0.as_slice(), &[]]) } else { (STORED, content) };
         let name_len = u16::try_from(name.len()).map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
-        let (size, packed_size, local) = (content.len() as u64, data.len() as u64, self.at);
+        let len = |parts: [&[u8]; 2]| (parts[0].len() + parts[1].len()) as u64;
+        let (size, packed_size, local) = (len(content), len(data), self.at);
         // The local header has both sizes in its 64-bit record, or neither.
         let both = size.max(packed_size) >= self.long;
         let version: u16 = if both || local >= self.long { 45 } else { 20 };
@@ -269,7 +273,8 @@ impl Writer<'_> {
         self.put(&(local_extra.len() as u16).to_le_bytes())?;
         self.put(name.as_bytes())?;
         self.put(&local_extra)?;
-        self.put(data)?;
+        self.put(data[0])?;
+        self.put(data[1])?;
 
         let extra = self.extra(&[size, packed_size, local]);
         let mut d = ENTRY.to_le_bytes().to_vec();
@@ -333,7 +338,7 @@ mod tests {
             let mut bytes = Vec::new();
             let mut w = Writer { long, ..Writer::new(&mut bytes) };
             let files = [("a", vec![1; 100]), ("empty", vec![]), ("long", (0..=255).collect()), ("z", vec![7; 39])];
-            files.iter().for_each(|(name, content)| w.add(name, content, name.len() == 4).unwrap());
+            files.iter().for_each(|(name, content)| w.add(name, [content, &[]], name.len() == 4).unwrap());
             w.finish().unwrap();
             let read: Vec<(String, Vec<u8>)> = entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
             assert_eq!(read, files.map(|(n, c)| (n.to_string(), c)), "numbers from {long} on in 64 bits");

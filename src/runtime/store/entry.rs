@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 9] = b"picograd\x02";
 const HEAD: usize = MAGIC.len() + SEAL;
+/// Bytes of the longest entry that is written or read.
+pub(super) const MOST_BYTES: u64 = 256 << 20;
 /// How the names of entries end that are of no use.
 pub(super) const CORRUPT: &str = ".corrupt";
 /// Entries used again within this time are not marked as used again; that would only cost.
@@ -46,7 +48,12 @@ pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
     };
     let mut bytes = Vec::new();
     let Ok(meta) = file.metadata() else { return Found::Nothing };
-    if bytes.try_reserve_exact(meta.len() as usize).is_err() || file.read_to_end(&mut bytes).is_err() {
+    // Nothing that long was written by us, and the seal is known only after all of it is read.
+    if meta.len() > MOST_BYTES {
+        set_aside(folder, key);
+        return Found::Corrupt;
+    }
+    if bytes.try_reserve_exact(meta.len() as usize).is_err() || (&mut file).take(meta.len()).read_to_end(&mut bytes).is_err() {
         return Found::Nothing;
     }
     let Some((_, _, value)) = opened(folder, key, &bytes) else {

@@ -274,7 +274,7 @@ impl Store {
         let mut bytes = self.bytes.lock().unwrap_or_else(|e| e.into_inner());
         let mut sum = bytes.unwrap_or_else(|| total(folder));
         for e in entries {
-            let done = size_of_entry(e) <= self.limit && entry::write(folder, e, now).is_ok();
+            let done = size_of_entry(e) <= self.limit.min(entry::MOST_BYTES) && entry::write(folder, e, now).is_ok();
             if done {
                 sum += size_of_entry(e);
             } else {

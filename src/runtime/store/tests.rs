@@ -156,6 +156,22 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
     assert_eq!(store.contents().unwrap(), Contents::default());
 }
 
+/// The seal is known after all of a file is read, so that one of any length is not read at all.
+#[test]
+fn a_file_that_is_too_long_is_set_aside_unread() {
+    let tmp = TempDir::new("long");
+    let store = Store::at(tmp.path());
+    let key = Key::of(&[b"k"]);
+    put(&store, key, b"value");
+    let path = path_of(&store, key);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(get(&store, key), None);
+    assert_eq!(store.stats().corrupt, 1);
+    assert!(!path.exists());
+    put(&store, key, b"again");
+    assert_eq!(get(&store, key).as_deref(), Some(&b"again"[..]));
+}
+
 /// An entry that somebody wrote who does not know the secret: whole, and of a right form.
 #[test]
 fn an_entry_of_somebody_else_is_never_used() {

@@ -2,17 +2,52 @@
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
+use super::described_for_all;
 use super::observe::{add_values, given_values};
-use super::{described, described_for_all};
 use crate::error::{Error, Result};
 use crate::exec;
 use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::runtime::{Buffer, profile};
-use crate::schedule::Values;
+use crate::schedule::{Values, layout};
 use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
-use crate::tensor::{Tensor, random};
+use crate::tensor::{Tensor, holders, random};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
+
+/// The tensors that a replay writes in place, locked from where it is decided that nobody else reads their memory until
+/// they have their new values. Another thread that took the node of one in between would be left with memory that is
+/// overwritten, and where it assigns what it made of that, so would be every later reader of the tensor.
+#[derive(Default)]
+struct Locked<'a> {
+    /// By [`Tensor::id`].
+    guards: FxHashMap<usize, RwLockWriteGuard<'a, UOp>>,
+    running: Option<MutexGuard<'a, ()>>,
+    /// Tensors with another node than before, and that node. It goes after the locks: it may hold what the user's code
+    /// drops.
+    exchanged: Vec<(Tensor, UOp)>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.guards.clear();
+        self.exchanged.iter().for_each(|(t, _)| holders::note(t, false));
+        self.running = None;
+    }
+}
+
+impl Locked<'_> {
+    /// The node of a tensor, which may be one of those that are locked.
+    fn node(&self, t: &Tensor) -> UOp {
+        self.guards.get(&t.id()).map_or_else(|| t.raw(), |guard| (**guard).clone())
+    }
+    /// Exchanges the node of a tensor.
+    fn set(&mut self, t: &Tensor, node: UOp) {
+        match self.guards.get_mut(&t.id()) {
+            Some(guard) => self.exchanged.push((t.clone(), std::mem::replace(&mut **guard, node))),
+            None => t.set_uop(node),
+        }
+    }
+}
 
 impl<R: JitOut> Captured<R> {
     /// What a call with these arguments does.
@@ -23,36 +58,45 @@ impl<R: JitOut> Captured<R> {
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
         let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
-        let _running = loop {
-            let lazy: Vec<&Tensor> =
-                tensors.iter().copied().chain(self.outside.iter().map(|o| &o.tensor)).filter(|t| !is_stored(&t.raw())).collect();
-            if lazy.is_empty() {
-                let running = lock(&RUNNING);
-                // Another thread may have assigned meanwhile.
-                if tensors.iter().copied().chain(self.outside.iter().map(|o| &o.tensor)).all(|t| is_stored(&t.raw())) {
-                    break running;
-                }
+        let outside: Vec<Tensor> = self.outside.iter().map(|o| o.tensor.clone()).collect();
+        let of_arguments = given_values(&leaves)?;
+        let mut locked = Locked::default();
+        loop {
+            let lazy: Vec<&Tensor> = tensors.iter().copied().chain(&outside).filter(|t| !is_stored(&t.raw())).collect();
+            if !lazy.is_empty() {
+                realize_all(&lazy)?;
                 continue;
             }
-            realize_all(&lazy)?;
-        };
+            locked.running = Some(lock(&RUNNING));
+            for source in &self.sources {
+                if let Source::Outside { tensor, written: true, .. } = source {
+                    let t = &outside[*tensor];
+                    locked.guards.entry(t.id()).or_insert_with(|| t.0.uop.write().unwrap_or_else(|e| e.into_inner()));
+                }
+            }
+            // Another thread may have assigned meanwhile.
+            if tensors.iter().copied().chain(&outside).all(|t| is_stored(&locked.node(t))) {
+                break;
+            }
+            locked = Locked::default();
+        }
         let mut given: Vec<Buffer> = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             given.push(match source {
                 Source::Argument { leaf, part } => match &leaves[*leaf] {
-                    Leaf::Tensor(t) => memory_of(&t.raw(), *part)?,
+                    Leaf::Tensor(t) => memory_of(&locked.node(t), *part)?,
                     Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => unreachable!("the arguments were checked"),
                 },
-                Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(*part)?,
+                Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(&locked, *part)?,
             });
         }
         self.check_parts(&given)?;
         for i in 0..self.sources.len() {
             if let Source::Outside { tensor, part, written: true } = self.sources[i] {
-                self.own(i, tensor, part, &mut given)?;
+                self.own(i, tensor, part, &mut given, &mut locked)?;
             }
         }
-        let values = self.values_now(&leaves)?;
+        let values = self.values_now(of_arguments, &locked)?;
         for (buffer, names) in &self.variables {
             let numbers: Vec<i32> =
                 names.iter().map(|n| values.get(n).expect("every variable that was captured has a value") as i32).collect();
@@ -70,12 +114,13 @@ impl<R: JitOut> Captured<R> {
         written.for_each(Buffer::overwritten);
         ran?;
         for (t, template) in &self.changed {
-            t.set_uop(template.filled(&buffers, &values)?);
+            locked.set(t, template.filled(&buffers, &values)?);
             lock(&t.0.home).clear();
         }
         let filled =
             |(template, device): &(Template, &'static DeviceName)| Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None));
         let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
+        drop(locked);
         Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
     }
 
@@ -149,19 +194,18 @@ impl<R: JitOut> Captured<R> {
     }
 
     /// The values of variables: those of arguments, and of others those that they had when it was captured. A tensor around the function with another is an error.
-    fn values_now(&self, leaves: &[Leaf]) -> Result<Values> {
-        let mut values = given_values(leaves)?;
+    fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
         values.complete(&self.values);
-        self.outside.iter().try_for_each(|o| add_values(&mut values, &o.tensor.raw()))?;
+        self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
         Ok(values)
     }
 
     /// Makes sure that nobody else reads memory that is written in place: who does keeps it, and the tensor gets a copy.
-    fn own(&mut self, i: usize, tensor: usize, part: usize, given: &mut [Buffer]) -> Result<()> {
+    fn own(&mut self, i: usize, tensor: usize, part: usize, given: &mut [Buffer], locked: &mut Locked<'_>) -> Result<()> {
         let block = given[i].span().0;
         let shared = given.iter().enumerate().any(|(j, b)| j != i && b.span().0 == block);
         let t = &self.outside[tensor].tensor;
-        let node = t.raw();
+        let node = locked.node(t);
         let storage = nth(&node, part)?;
         // Handles on the node: the tensor's and this one. On the buffer: the storage's and the list's.
         let alone = node.is_held_alone(2) && Arc::strong_count(&storage.storage) == 1 && given[i].is_alone(2) && given[i].is_writable();
@@ -174,7 +218,7 @@ impl<R: JitOut> Captured<R> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         map.insert(old.node(), new.node());
         let with_own = node.substitute(&map);
-        t.set_uop(with_own);
+        locked.set(t, with_own);
         given[i] = new;
         self.copies += 1;
         Ok(())
@@ -183,13 +227,16 @@ impl<R: JitOut> Captured<R> {
 
 impl Outside {
     /// The memory of a part now.
-    fn memory(&self, part: usize) -> Result<Buffer> {
-        let buffer = memory_of(&self.tensor.raw(), part)?;
+    fn memory(&self, locked: &Locked<'_>, part: usize) -> Result<Buffer> {
+        let (node, on) = (locked.node(&self.tensor), self.tensor.device());
+        let buffer = memory_of(&node, part)?;
         let (device, dtype, len) = &self.parts[part];
-        if self.tensor.shard_axis() != self.axis || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
+        let axis = if on.is_several() { layout(&node, on).and_then(|l| l.axis) } else { None };
+        if axis != self.axis || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
             return Err(Error::Jit(format!(
-                "a tensor that the function uses is {} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
-                described(&self.tensor)
+                "a tensor that the function uses is {} {:?} on {on} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
+                node.dtype(),
+                node.shape()
             )));
         }
         Ok(buffer)
