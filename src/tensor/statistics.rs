@@ -385,12 +385,15 @@ impl Tensor {
         pub fn diff | try_diff(&self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>) -> Tensor {
             const OP: &str = "diff";
             let at = super::resolve_axis(OP, axis, &self.dims())?;
+            if n == 0 {
+                return Ok(self.same());
+            }
             let parts: Vec<Tensor> = prepend.into_iter().chain([self]).chain(append).cloned().collect();
             let mut x = if parts.len() == 1 { self.same() } else { named(OP, Tensor::try_cat(&parts, at as isize))? };
             x.no_variables(OP, [at])?;
             let size = x.dims()[at];
             if n >= size {
-                return x.slice_axis(at, 0, if n == 0 { size } else { 0 });
+                return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
                 return wrong_shape(OP, format!("{n} differences of differences; each is part of the graph, and at most {MOST_STEPS} are"));

@@ -122,7 +122,7 @@ fn indexed_writes_of_many_add_up() {
     let zeros = Tensor::full([m], 0);
     check(&zeros.index_add(0, &place, &value, 1), &[m], &expected);
     check(&zeros.index_put(&[&place], &value, true), &[m], &expected);
-    check(&place.bincount(Some(&value), 0), &[m], &expected);
+    check(&place.bincount(Some(&value), 0).int(), &[m], &expected);
     // An index outside the axis writes nothing, also of several axes.
     let (rows, cols) = (Tensor::new([0, 5, 0]), Tensor::new([0, 0, -9]));
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, true), &[2, 2], &[7, 0, 0, 0]);
@@ -300,4 +300,65 @@ fn huge_arguments_are_no_panics() {
     let wide = Tensor::zeros([1]).expand([1usize << 31]);
     let _ = wide.try_kron(&wide);
     let _ = wide.try_outer(&wide);
+}
+
+/// Sequences as `sort` leaves them: NaN is the greatest, and what is searched for as NaN goes to the end.
+#[test]
+fn sorted_sequences_may_end_in_nan() {
+    let nan = f32::NAN;
+    let values = Tensor::new([0.0f32, 3.0, 6.0, f32::NEG_INFINITY, f32::INFINITY, nan]);
+    for nans in 1..6 {
+        let mut sequence = vec![1.0f32, 3.0, 5.0];
+        sequence.resize(3 + nans, nan);
+        let (n, sorted) = (sequence.len() as i32, Tensor::from_slice(&sequence, [sequence.len()]));
+        for right in [false, true] {
+            let expected = [0, if right { 2 } else { 1 }, 3, 0, 3, n];
+            check(&sorted.searchsorted(&values, right), &[6], &expected);
+            check(&values.bucketize(&sorted, right), &[6], &expected);
+        }
+    }
+    // `isin` searches a sorted list.
+    let list: Vec<f32> = (0..20).map(|i| i as f32).chain([nan; 20]).collect();
+    let list = Tensor::from_slice(&list, [40]);
+    check(&Tensor::new([0.0f32, 3.0, 19.0, 20.0, nan]).isin(&list), &[5], &[true, true, true, false, false]);
+}
+
+#[test]
+fn weights_are_counted_in_wide_floats() {
+    let x = Tensor::new([0, 0]);
+    let counted = x.bincount(Some(&Tensor::new([100i8, 100])), 0);
+    assert_eq!(counted.dtype(), DType::F64);
+    check(&counted, &[1], &[200.0f64]);
+    for (dtype, sum) in [(DType::F32, DType::F32), (DType::BOOL, DType::F64), (DType::F16, DType::F64), (DType::I64, DType::F64)] {
+        assert_eq!(x.bincount(Some(&Tensor::ones([2]).cast(dtype)), 0).dtype(), sum, "{dtype}");
+    }
+}
+
+/// Ranges and their errors as PyTorch 2.15 has them.
+#[test]
+fn ranges_of_histograms() {
+    let x = Tensor::new([1.0f32, 2.0, 3.0]);
+    check(&x.histc(4, 2.0, 2.0), &[4], &[1.0f32, 0.0, 1.0, 1.0]);
+    check(&Tensor::new([5.0f32]).histc(4, 3.0, 3.0), &[4], &[0.0f32, 0.0, 1.0, 0.0]);
+    check(&Tensor::new([1.0f32, f32::NAN]).histc(2, 0.0, 2.0), &[2], &[0.0f32, 1.0]);
+    for bad in [f32::NAN, f32::INFINITY] {
+        let e = said(Tensor::new([1.0f32, bad]).try_histc(4, 0.0, 0.0));
+        assert!(e.starts_with("histc: the range of the elements is not finite"), "{e}");
+    }
+}
+
+#[test]
+fn no_difference_is_the_tensor_itself() {
+    let (x, more) = (Tensor::new([1, 2, 3]), Tensor::new([0]));
+    check(&x.diff(0, 0, Some(&more), Some(&more)), &[3], &[1, 2, 3]);
+}
+
+#[test]
+fn classes_of_one_hot_are_checked_where_they_are_at_hand() {
+    for bad in [3, -1] {
+        let e = said(Tensor::new([0, bad]).try_one_hot(3));
+        assert_eq!(e, format!("one_hot: the target at 1 is {bad}, and there are 3 classes: 0 to 2"));
+        // Not computed yet, and so not looked at.
+        check(&(Tensor::new([0, bad]) + 0).one_hot(3), &[2, 3], &[1, 0, 0, 0, 0, 0]);
+    }
 }
