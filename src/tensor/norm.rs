@@ -66,6 +66,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_logsumexp(axes);
+            }
             let (axes, x) = (axes.into(), self.as_wide_float());
             // Over no element it is -inf, and so is the result.
             let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
@@ -105,6 +108,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_rmsnorm(axes, eps);
+            }
             let x = self.as_wide_float();
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
@@ -165,6 +171,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_normalize(p, axes, eps);
+            }
             let (x, axes) = (self.as_wide_float(), keepdim(axes));
             if p <= 0.0 || p.is_nan() {
                 return super::wrong_shape("normalize", format!("there is no norm for a power of {p}"));

@@ -5,7 +5,7 @@
 use super::broadcast::Operand;
 use super::elementwise::pair;
 use super::inverse::with_slope;
-use super::{Tensor, or_panic};
+use super::{Tensor, autocast, or_panic};
 use crate::dtype::DType;
 use crate::error::Result;
 use std::f64::consts::PI;
@@ -373,6 +373,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn expm1(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.expm1();
+        }
         rounded(self, expm1)
     }
     /// The inverse of the error function; infinite at -1 and 1, NaN beyond. Within 8 units in the last
@@ -385,6 +388,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn erfinv(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.erfinv();
+        }
         rounded(self, erfinv)
     }
     /// The logarithm of the absolute value of the gamma function; infinite at zero and at negative whole
