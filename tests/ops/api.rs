@@ -125,6 +125,12 @@ pub const CASES: &[Case] = cases! {
     Exact, "grid_sample.nearest.border.align", |x| sampled(x, GridMode::Nearest, GridPadding::Border, true);
     Exact, "grid_sample.nearest.reflection", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, false);
     Exact, "grid_sample.nearest.reflection.align", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, true);
+    Wide(16.0), "grid_sample.bicubic.zeros", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, false);
+    Wide(16.0), "grid_sample.bicubic.zeros.align", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, true);
+    Wide(16.0), "grid_sample.bicubic.border", |x| sampled(x, GridMode::Cubic, GridPadding::Border, false);
+    Wide(16.0), "grid_sample.bicubic.border.align", |x| sampled(x, GridMode::Cubic, GridPadding::Border, true);
+    Wide(16.0), "grid_sample.bicubic.reflection", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, false);
+    Wide(16.0), "grid_sample.bicubic.reflection.align", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, true);
     Wide(8.0), "grid_sample.solid", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, false);
     Wide(32.0), "interpolate.bicubic", |x| x[0].interpolate([3, 6], Interpolate::Cubic, false);
     Wide(32.0), "interpolate.bicubic.corners", |x| x[0].interpolate([3, 6], Interpolate::Cubic, true);
