@@ -256,7 +256,10 @@ fn quasi_newton_on_narrow_floats_and_in_captured_functions() {
 /// The line search stops at `max_eval`; the numbers are PyTorch 2.15's.
 #[test]
 fn a_line_search_keeps_to_the_number_of_evaluations() {
-    let cases = [(2, [-1.2636253881946555, 1.1299318301690333, 0.7551118043224719], 4), (4, [-0.8971048975774604, 0.9128748925174626, 0.8730993269552607], 8)];
+    let cases = [
+        (2, [-1.2636253881946555, 1.1299318301690333, 0.7551118043224719], 4),
+        (4, [-0.8971048975774604, 0.9128748925174626, 0.8730993269552607], 8),
+    ];
     for (most, expected, calls) in cases {
         let x = Tensor::new([-1.5f64, 2.0, 0.5]).as_param();
         let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe().max_iter(20).max_eval(most);
