@@ -201,8 +201,9 @@ impl Tensor {
             // The lesser over the greater; of two zeros 0, of two infinities 1.
             let steep = ax.try_lt(&ay)?;
             let (low, high) = (steep.try_where_(&ax, &ay)?, steep.try_where_(&ay, &ax)?);
-            let zero = high.try_eq(0)?;
-            let ratio = zero.try_where_(0.0, &low)?.try_div(zero.try_where_(1.0, &high)?)?;
+            // At the origin both gradients are 0.
+            let origin = high.try_eq(0)?.try_bitwise_and(low.try_eq(0)?)?;
+            let ratio = origin.try_where_(0.0, &low)?.try_div(origin.try_where_(1.0, &high)?)?;
             let ratio = low.isinf().try_bitwise_and(high.isinf())?.try_where_(1.0, ratio)?;
             let angle = atan(&ratio)?;
             let angle = steep.try_where_(FRAC_PI_2 - &angle, &angle)?;

@@ -1,5 +1,6 @@
 //! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow floats are computed in `f32` and rounded once.
 
+use super::compensated::gated;
 use super::{Axes, Tensor, autocast, keepdim};
 use crate::error::Result;
 use crate::ir::Fold;
@@ -206,7 +207,7 @@ impl Tensor {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
             let x = self.as_wide_float();
-            x.slice_axis(at, 0, n / 2)?.try_mul(x.slice_axis(at, n / 2, n)?.sigmoid())?.try_cast(self.as_float().dtype())
+            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?.try_cast(self.as_float().dtype())
         }
     }
 
