@@ -1,6 +1,7 @@
 //! Special functions: eˣ-1, the hypotenuse, the inverse error function, the gamma function's logarithm
 //! and its derivative. Narrow floats are computed in `f32` and rounded once. Gradients are those of the
-//! pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the true gradient is finite. `scripts/special.py` makes the coefficients.
+//! pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the true gradient is
+//! finite. `scripts/special.py` makes the coefficients.
 
 use super::broadcast::Operand;
 use super::elementwise::pair;
