@@ -2,7 +2,7 @@
 
 use super::{Layer, Mode, Module};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, autocast};
 
 macro_rules! activations {
     ($($name:ident $method:ident;)*) => { $(
@@ -115,7 +115,9 @@ impl Layer for PReLU {
             return super::unfit("PReLU", format_args!("[batch, {slopes}, …]"), x);
         }
         let shape: Vec<usize> = std::iter::once(slopes).chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2))).collect();
-        x.try_gt(0)?.try_where_(x, x.try_mul(self.weight.try_reshape(shape)?)?)
+        // PyTorch's autocast has it among the operations in narrow floats.
+        let (x, weight) = (autocast::narrow_layer(x), autocast::narrow_layer(&self.weight.try_reshape(shape)?));
+        x.try_gt(0)?.try_where_(&x, x.try_mul(weight)?)
     }
 }
 

@@ -125,7 +125,9 @@ macro_rules! convolutions {
                 &self.weight
             }
             fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
-                if x.ndim() != $axes + 2 || x.size(1) != self.inputs {
+                // A sample may come without a batch.
+                let rank = x.ndim();
+                if !(rank == $axes + 1 || rank == $axes + 2) || x.size(rank as isize - $axes - 1) != self.inputs {
                     return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
                 }
                 x.$method(weight, self.bias.iter().fold(self.how.clone(), Conv::bias))

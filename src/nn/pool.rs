@@ -108,6 +108,38 @@ pools! {
     AvgPool3d 3 try_avg_pool2d;
 }
 
+macro_rules! averages {
+    ($($name:ident)*) => { $(
+        impl $name {
+            /// Leaves padding out of the mean, as `count_include_pad=False` does in PyTorch.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1).exclude_padding();")]
+            /// let means = pool.forward(&Tensor::ones([1, 1, 2, 2, 2])).to_vec::<f32>()?;
+            /// assert!(means.iter().all(|&m| m == 1.0));
+            /// # Ok::<(), picograd::Error>(())
+            /// ```
+            pub fn exclude_padding(self) -> $name {
+                $name { how: self.how.exclude_padding(), ..self }
+            }
+            /// What the sum of a window is divided by, in place of the number of its elements.
+            ///
+            /// ```
+            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
+            #[doc = concat!("let pool = ", stringify!($name), "::new(1).divisor_override(2);")]
+            /// assert_eq!(pool.forward(&Tensor::ones([1, 1, 1, 1, 1])).to_vec::<f32>()?, [0.5]);
+            /// # Ok::<(), picograd::Error>(())
+            /// ```
+            pub fn divisor_override(self, divisor: usize) -> $name {
+                $name { how: self.how.divisor_override(divisor), ..self }
+            }
+        }
+    )* };
+}
+
+averages! { AvgPool1d AvgPool2d AvgPool3d }
+
 macro_rules! adaptive_pools {
     ($($(#[$meta:meta])* $name:ident $axes:literal $method:ident;)*) => { $(
         $(#[$meta])*

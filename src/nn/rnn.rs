@@ -3,7 +3,7 @@
 use super::{Dropout, Layer, Module, Visitor, init, unfit};
 use crate::dtype::promote;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, or_panic};
+use crate::tensor::{Tensor, autocast, or_panic};
 
 /// What a step computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,19 +51,26 @@ impl Weights {
             visitor.field(&format!("bias_hh{suffix}"), hh);
         }
     }
+    /// The weights and a state in the narrow dtype, under autocast: PyTorch computes whole cells in it.
+    fn narrowed(&self, state: State) -> (Weights, State) {
+        let narrow = autocast::narrow_layer;
+        let bias = self.bias.as_ref().map(|(ih, hh)| (narrow(ih), narrow(hh)));
+        (Weights { ih: narrow(&self.ih), hh: narrow(&self.hh), bias }, (narrow(&state.0), state.1.as_ref().map(narrow)))
+    }
     /// What the input adds to the gates, for one step or for all of them.
     fn of_input(&self, x: &Tensor) -> Result<Tensor> {
         x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
     }
     /// All steps over a sequence, in either direction: the outputs, and the last state. What the input adds to the gates is one product for all steps.
     fn run(&self, layer: &'static str, kind: Kind, reverse: bool, x: &Tensor, first: State) -> Result<(Tensor, State)> {
-        let inputs = self.of_input(x)?;
+        let (weights, first) = self.narrowed(first);
+        let inputs = weights.of_input(&autocast::narrow_layer(x))?;
         // A step may compute in a wider dtype than that of the first state.
         let first: Vec<Tensor> = std::iter::once(first.0).chain(first.1).collect();
-        let dtype = first.iter().chain([&self.hh]).fold(inputs.dtype(), |dtype, t| promote(dtype, t.dtype()));
+        let dtype = first.iter().chain([&weights.hh]).fold(inputs.dtype(), |dtype, t| promote(dtype, t.dtype()));
         let first: Vec<Tensor> = first.iter().map(|t| t.try_cast(dtype)).collect::<Result<_>>()?;
         let (last, mut outputs) = Tensor::scan_in(layer, reverse, &first.iter().collect::<Vec<_>>(), &[&inputs], |state, input| {
-            let (h, c) = self.step(kind, &input[0], &(state[0].clone(), state.get(1).cloned()))?;
+            let (h, c) = weights.step(kind, &input[0], &(state[0].clone(), state.get(1).cloned()))?;
             Ok((std::iter::once(h.clone()).chain(c).collect(), vec![h]))
         })?;
         let mut last = last.into_iter();
@@ -131,7 +138,8 @@ impl Cell {
         }
         let shape = [x.size(0), hidden];
         check_state(self.name, &state, &shape)?;
-        self.weights.step(self.kind, &self.weights.of_input(x)?, &start(self.kind, state, &shape))
+        let (weights, state) = self.weights.narrowed(start(self.kind, state, &shape));
+        weights.step(self.kind, &weights.of_input(&autocast::narrow_layer(x))?, &state)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
 use super::inverse::rounded;
-use super::{Tensor, autocast};
+use super::special::expm1;
+use super::{Tensor, autocast, or_panic};
 use crate::error::Result;
 
 impl Tensor {
@@ -18,8 +19,8 @@ impl Tensor {
         let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
         // The gradient looks at the result alone, which is there anyway: the element itself is not kept for it, and a result above 0 has a gradient whatever
-        // is computed again.
-        if self.is_floating_point() { y.detach().gt(0).where_(self, y.detach()) } else { y }
+        // is computed again. NaN passes it, as in PyTorch.
+        if self.is_floating_point() { y.detach().ne(0).where_(self, y.detach()) } else { y }
     }
     /// Between 0 and 6.
     ///
@@ -30,7 +31,7 @@ impl Tensor {
     /// ```
     pub fn relu6(&self) -> Tensor {
         let _operation = autocast::enter();
-        self.clamp(0, 6)
+        or_panic(self.clamped(0.into(), 6.into()))
     }
     /// The element, times `slope` below 0; at 0 the gradient is `slope`.
     ///
@@ -54,7 +55,7 @@ impl Tensor {
     /// ```
     pub fn elu(&self, alpha: f64) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(x)?, alpha)?))
+        rounded(self, |x| below_zero(x, x, |low| times(&expm1(low)?, alpha)))
     }
     /// The element, and `alpha`·(e^(x/alpha)-1) below 0.
     ///
@@ -67,7 +68,7 @@ impl Tensor {
     /// ```
     pub fn celu(&self, alpha: f64) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| x.try_gt(0)?.try_where_(x, times(&exp_minus_one(&times(x, 1.0 / alpha)?)?, alpha)?))
+        rounded(self, |x| below_zero(x, x, |low| times(&expm1(&times(low, 1.0 / alpha)?)?, alpha)))
     }
     /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants from there.
     ///
@@ -82,7 +83,7 @@ impl Tensor {
         let _operation = autocast::enter();
         const SCALE: f64 = 1.0507009873554805;
         const ALPHA: f64 = 1.6732632423543772;
-        rounded(self, |x| x.try_gt(0)?.try_where_(times(x, SCALE)?, times(&exp_minus_one(x)?, SCALE * ALPHA)?))
+        rounded(self, |x| below_zero(x, &times(x, SCALE)?, |low| times(&expm1(low)?, SCALE * ALPHA)))
     }
     /// x·sigmoid(x).
     ///
@@ -242,7 +243,7 @@ impl Tensor {
     /// ```
     pub fn hardtanh(&self) -> Tensor {
         let _operation = autocast::enter();
-        self.clamp(-1, 1)
+        or_panic(self.clamped((-1).into(), 1.into()))
     }
     /// x/6+1/2, between 0 and 1.
     ///
@@ -253,7 +254,7 @@ impl Tensor {
     /// ```
     pub fn hardsigmoid(&self) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| Ok((x + 3.0).relu6() / 6.0))
+        rounded(self, |x| Ok((x + 3.0).clamp(0, 6) / 6.0))
     }
     /// x·hardsigmoid(x).
     ///
@@ -268,9 +269,11 @@ impl Tensor {
     }
 }
 
-/// eˣ-1 for x up to 0; above, as at 0. By the hyperbolic tangent, which is exact near zero where a difference is not.
-fn exp_minus_one(x: &Tensor) -> Result<Tensor> {
-    // A choice and not a minimum, whose gradient at 0 is that of both sides.
-    let t = (x.try_gt(0)?.try_where_(0.0, x)? * 0.5).tanh();
-    (&t * 2.0).try_div(1.0 - &t)
+/// `low` of the elements that are not above zero, and `above` elsewhere, where NaN belongs: its gradient
+/// is that of `above`, as in PyTorch.
+fn below_zero(x: &Tensor, above: &Tensor, low: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let is_low = x.try_le(0)?;
+    // Elsewhere 0, so that no exponential overflows beside a gradient of 0.
+    let below = is_low.try_where_(x, 0.0)?;
+    is_low.try_where_(low(&below)?, above)
 }

@@ -261,6 +261,8 @@ impl Axes {
     /// The axes of a shape, ascending, and whether they stay.
     pub(super) fn resolve(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
         let mut axes = match &self.list {
+            // A tensor without axes counts as one of one element.
+            Some(list) if shape.is_empty() && matches!(list.0[..], [0 | -1]) => Dims::new(),
             None => (0..shape.len()).collect(),
             Some(list) => list.axes(op, shape)?,
         };

@@ -40,7 +40,9 @@ impl Drop for Restore {
 ///
 /// | to the narrow dtype | to `f32` |
 /// |---|---|
-/// | `matmul`, `dot`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention` | `exp`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `softplus`, `softmax`, `softmin`, `log_softmax`, `layernorm`, `sum`, `prod`, `cumsum`, `cumprod`, `cosine_similarity` and all losses |
+/// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate` and all losses |
+///
+/// A `dot` of two vectors promotes. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
 ///
 /// `binary_crossentropy` is an error inside, as in PyTorch: its gradient leaves the range of narrow
 /// floats; `binary_crossentropy_logits` does not. A [`GradScaler`](crate::nn::optim::GradScaler) keeps
@@ -93,6 +95,14 @@ pub(crate) fn enter() -> Restore {
 fn active(depth: u32) -> Option<DType> {
     let state = STATE.get();
     state.dtype.filter(|_| state.depth <= depth)
+}
+
+/// The input of a layer of the narrow list, where it has to be cast.
+pub(crate) fn narrow_layer(x: &Tensor) -> Tensor {
+    match active(0) {
+        Some(dtype) if matches!(x.dtype(), DType::F32 | DType::BF16 | DType::F16) => x.cast(dtype),
+        _ => x.clone(),
+    }
 }
 
 /// Whether autocast is on for what a layer does.

@@ -228,8 +228,8 @@ impl Conv {
 impl Tensor {
     fallible! {
         /// The convolution (in truth the correlation, as everywhere in this field) of `[batch, channels, …]` with a weight of
-        /// `[outputs, channels / groups, …]`. There are as many spatial axes as the weight has after its first two. Floats under 32 bits
-        /// accumulate in `f32`.
+        /// `[outputs, channels / groups, …]`. There are as many spatial axes as the weight has after its first two. An input
+        /// without the batch gives a result without it. Floats under 32 bits accumulate in `f32`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
@@ -240,6 +240,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+            if self.lacks_batch(weight) {
+                return self.try_unsqueeze(0)?.try_conv2d(weight, how)?.try_squeeze(0);
+            }
             match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
                 Some([x, w, b]) => conv(&x, &w, &how.with_bias(b)),
                 None => conv(self, weight, &how),
@@ -258,11 +261,21 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv_transpose2d | try_conv_transpose2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+            if self.lacks_batch(weight) {
+                return self.try_unsqueeze(0)?.try_conv_transpose2d(weight, how)?.try_squeeze(0);
+            }
             match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
                 Some([x, w, b]) => conv_transpose(&x, &w, &how.with_bias(b)),
                 None => conv_transpose(self, weight, &how),
             }
         }
+    }
+}
+
+impl Tensor {
+    /// Whether this is one sample of a convolution: it has every axis of the weight but one.
+    fn lacks_batch(&self, weight: &Tensor) -> bool {
+        weight.ndim() >= 3 && self.ndim() + 1 == weight.ndim()
     }
 }
 

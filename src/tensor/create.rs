@@ -319,7 +319,9 @@ impl Tensor {
             axes.iter().enumerate().map(along).collect()
         }
 
-        /// Along a new last axis: 1 at the place that the integer names, 0 elsewhere, in `i32`.
+        /// Along a new last axis: 1 at the place that the integer names, 0 elsewhere, in `i32`. An
+        /// integer outside the classes is an error where the tensor is in the host's memory; elsewhere
+        /// its row is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -333,6 +335,7 @@ impl Tensor {
             let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
             checked_numel("one_hot", &shape)?;
             checked_numel("one_hot", &[classes])?;
+            super::loss::check_classes("one_hot", self, classes, None)?;
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 

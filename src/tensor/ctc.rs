@@ -9,7 +9,7 @@
 use super::create::iota;
 use super::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
 
@@ -143,6 +143,24 @@ fn rows(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
     targets.try_reshape([1, total])?.try_expand([batch, total])?.try_gather(1, &place)
 }
 
+/// Refuses labels outside the classes, where they and the lengths are in the host's memory. What lies
+/// behind the end of a target is never read.
+fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()> {
+    let (Some(values), Some(lengths)) = (targets.at_hand(), lengths.at_hand()) else { return Ok(()) };
+    let dims = targets.dims();
+    let mut end = 0;
+    for (row, length) in lengths.into_iter().enumerate() {
+        let (start, room) = if dims.len() == 2 { (row * dims[1], dims[1]) } else { (end, values.len().saturating_sub(end)) };
+        end = start + (length.max(0.0) as usize).min(room);
+        let read = values.iter().enumerate().take(end).skip(start);
+        if let Some((i, t)) = read.into_iter().find(|(_, t)| !(0.0..classes as f64).contains(*t)) {
+            let msg = format!("the label at {i} is {t}, and there are {classes} classes: 0 to {}", classes as i64 - 1);
+            return Err(Error::Index { op: OP, msg });
+        }
+    }
+    Ok(())
+}
+
 impl Tensor {
     fallible! {
         /// How unlikely targets are under these logarithms of probabilities, `[frames, batch, classes]` or
@@ -193,6 +211,7 @@ impl Tensor {
             if how.reduction == Reduction::BatchMean {
                 return wrong_shape(OP, "takes the reductions Mean, Sum and None");
             }
+            check_labels(targets, target_lengths, classes)?;
             let (inputs, labels) = (input_lengths.try_cast(DType::I64)?, target_lengths.try_cast(DType::I64)?);
             let targets = match targets.dims()[..] {
                 [n, _] if n == batch => targets.try_cast(DType::I64)?,

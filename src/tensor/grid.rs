@@ -16,6 +16,8 @@ pub enum GridMode {
     Linear,
     /// The nearest element; of two equally near the one at the even index.
     Nearest,
+    /// Cubic interpolation from four elements along each of two axes: bicubic, with the factor -0.75.
+    Cubic,
 }
 
 /// What [`Tensor::grid_sample`] reads outside the picture.
@@ -89,12 +91,17 @@ impl GridSample {
     }
 
     /// Where a coordinate from -1 to 1 lies on an axis, in elements from the center of the first.
-    fn place(&self, at: &Tensor, size: usize) -> Result<Tensor> {
+    fn place(&self, at: &Tensor, size: usize) -> Tensor {
         let n = size as f64;
-        let place = if self.align_corners { (at + 1.0) * ((n - 1.0) / 2.0) } else { ((at + 1.0) * n - 1.0) * 0.5 };
+        if self.align_corners { (at + 1.0) * ((n - 1.0) / 2.0) } else { ((at + 1.0) * n - 1.0) * 0.5 }
+    }
+
+    /// The place that is read for one that may be outside its axis.
+    fn padded(&self, place: Tensor, size: usize) -> Result<Tensor> {
+        let n = size as f64;
         match self.padding {
             GridPadding::Zeros => Ok(place),
-            GridPadding::Border => place.try_clamp(0.0, n - 1.0),
+            GridPadding::Border => on_axis(&place, n),
             GridPadding::Reflection => {
                 let (low, span) = if self.align_corners { (0.0, n - 1.0) } else { (-0.5, n) };
                 if span == 0.0 {
@@ -105,10 +112,15 @@ impl GridSample {
                 let rest = away.try_sub(&turns * span)?;
                 let odd = (&turns * 0.5).floor().try_mul(2.0)?.try_ne(&turns)?;
                 let back = odd.try_where_(span - &rest, &rest)? + low;
-                back.try_clamp(0.0, n - 1.0)
+                on_axis(&back, n)
             }
         }
     }
+}
+
+/// The nearest place on an axis of so many elements. NaN becomes the first, as in PyTorch.
+fn on_axis(place: &Tensor, size: f64) -> Result<Tensor> {
+    place.isnan().try_where_(0.0, place.try_clamp(0.0, size - 1.0)?)
 }
 
 /// The elements of `x`, `[batch, channels, plane]`, at a place of each axis, `[batch, points]`, and 0 where
@@ -133,6 +145,40 @@ fn read(op: &'static str, x: &Tensor, sizes: &[usize], places: &[&Tensor]) -> Re
     let (dims, points) = (x.dims(), flat.dims()[1]);
     let index = flat.try_unsqueeze(1)?.try_expand([dims[0], dims[1], points])?;
     inside.try_unsqueeze(1)?.try_where_(named(op, x.try_gather(2, &index))?, x.literal(0))
+}
+
+/// Cubic interpolation at places of two axes, from the four elements around each.
+fn cubic(op: &'static str, x: &Tensor, sizes: &[usize], places: &[Tensor], how: &GridSample) -> Result<Tensor> {
+    let [y, across] = places else {
+        return wrong_shape(op, format!("cubic interpolation is for two spatial axes, and there are {}", places.len()));
+    };
+    let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
+        let low = place.detach().floor();
+        let weights = cubic_weights(&place.try_sub(&low)?)?;
+        weights.into_iter().enumerate().map(|(i, w)| Ok((how.padded(&low + (i as f64 - 1.0), size)?, w))).collect()
+    };
+    let (rows, columns) = (along(y, sizes[0])?, along(across, sizes[1])?);
+    let mut sum: Option<Tensor> = None;
+    for (row, by_row) in &rows {
+        let mut line: Option<Tensor> = None;
+        for (column, by_column) in &columns {
+            let part = read(op, x, sizes, &[row, column])?.try_mul(by_column.try_unsqueeze(1)?)?;
+            line = Some(line.map_or(Ok(part.clone()), |l| l.try_add(&part))?);
+        }
+        let part = line.expect("four elements").try_mul(by_row.try_unsqueeze(1)?)?;
+        sum = Some(sum.map_or(Ok(part.clone()), |s| s.try_add(&part))?);
+    }
+    Ok(sum.expect("four rows"))
+}
+
+/// The weights of four elements for a point at `t` between the second and the third: Keys' kernel.
+fn cubic_weights(t: &Tensor) -> Result<[Tensor; 4]> {
+    const A: f64 = -0.75;
+    // At a distance of 1 to 2, and of 0 to 1.
+    let outer = |d: &Tensor| ((d * A - 5.0 * A).try_mul(d)? + 8.0 * A).try_mul(d).map(|p| p - 4.0 * A);
+    let inner = |d: &Tensor| (d * (A + 2.0) - (A + 3.0)).try_mul(d)?.try_mul(d).map(|p| p + 1.0);
+    let rest = 1.0 - t;
+    Ok([outer(&(t + 1.0))?, inner(t)?, inner(&rest)?, outer(&(&rest + 1.0))?])
 }
 
 /// Windows as the columns of `[batch, channels · kernel, windows]` have them.
@@ -225,11 +271,15 @@ impl Tensor {
         /// ```
         pub fn unfold2d | try_unfold2d(&self, kernel: impl Into<Spatial>, how: super::Conv) -> Tensor {
             const OP: &str = "unfold2d";
-            let dims = self.dims();
+            let (dims, kernel) = (self.dims(), kernel.into());
+            // A kernel of two numbers is for two axes.
+            if dims.len() == 3 && kernel.positive(OP, "kernel", 2).is_ok() && kernel.positive(OP, "kernel", 1).is_err() {
+                return self.try_unsqueeze(0)?.try_unfold2d(kernel, how)?.try_squeeze(0);
+            }
             if dims.len() < 3 {
                 return wrong_shape(OP, format!("takes [batch, channels, …], and was given {dims:?}"));
             }
-            let blocks = Blocks::new(OP, &dims[2..], &kernel.into(), &how)?;
+            let blocks = Blocks::new(OP, &dims[2..], &kernel, &how)?;
             let padded = self.moved(Movement::pad([(0, 0); 2].into_iter().chain(blocks.padding.iter().copied())))?;
             let n = blocks.list.len();
             let seen = windows(OP, &padded, &blocks.list)?.moved(Movement::permute([0, 1].into_iter().chain(2 + n..2 + 2 * n).chain(2..2 + n)))?;
@@ -253,6 +303,10 @@ impl Tensor {
             let (dims, size) = (self.dims(), size.into().shape(OP)?);
             if size.is_empty() {
                 return wrong_shape(OP, "a size of no axes");
+            }
+            if dims.len() == 2 {
+                let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
+                return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, how)?.try_squeeze(0);
             }
             let blocks = Blocks::new(OP, &size, &kernel.into(), &how)?;
             let (kernel, windows) = (blocks.kernel().product::<usize>(), blocks.counts.iter().product::<usize>());
@@ -278,7 +332,9 @@ impl Tensor {
         /// The values of pictures at points: of `[batch, channels, h, w]` and a grid `[batch, …, 2]` of
         /// points (x, y) the values `[batch, channels, …]`; x is a place along the last axis. With 3 spatial
         /// axes points are (x, y, z). Coordinates go from -1 at one border to 1 at the other. Both the
-        /// picture and the grid have gradients. A point that is NaN is outside.
+        /// picture and the grid have gradients. A NaN among the coordinates is the first place of its axis
+        /// with the paddings of the border and of reflections. With zeros it is outside: the nearest element is 0,
+        /// and linear interpolation gives NaN. Cubic interpolation always gives NaN.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::GridSample};
@@ -306,7 +362,9 @@ impl Tensor {
             let at = |axis: usize| {
                 // The first number of a point is along the last axis.
                 let along = grid.slice_axis(2, n - 1 - axis, n - axis)?.moved(Movement::reshape([g[0], points]))?;
-                how.place(&along, dims[2 + axis])
+                let place = how.place(&along, dims[2 + axis]);
+                // Cubic interpolation pads each element that it reads.
+                if how.mode == GridMode::Cubic { Ok(place) } else { how.padded(place, dims[2 + axis]) }
             };
             let places = (0..n).map(at).collect::<Result<Vec<_>>>()?;
             let out = Movement::reshape(dims[..2].iter().chain(&g[1..g.len() - 1]).copied());
@@ -314,6 +372,9 @@ impl Tensor {
                 let nearest: Vec<Tensor> = places.iter().map(|p| p.detach().round()).collect();
                 let y = read(OP, &x, &dims[2..], &nearest.iter().collect::<Vec<_>>())?;
                 return y.moved(out)?.try_cast(self.as_float().dtype());
+            }
+            if how.mode == GridMode::Cubic {
+                return cubic(OP, &x, &dims[2..], &places, &how)?.moved(out)?.try_cast(self.as_float().dtype());
             }
             let low: Vec<Tensor> = places.iter().map(|p| p.detach().floor()).collect();
             let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();

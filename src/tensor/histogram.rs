@@ -10,7 +10,7 @@ use super::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Combine, Fold};
-use crate::runtime::limits;
+use crate::runtime::{Device, limits};
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
@@ -22,12 +22,14 @@ fn search(op: &'static str, sorted: &Tensor, values: &Tensor, right: bool) -> Re
         return Ok(found);
     }
     let sorted = sorted.try_expand([dims[0], n])?;
+    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for goes to the end.
+    let is_number = values.isnan().logical_not();
     let mut step = 1usize << n.ilog2();
     while step > 0 {
         let next = &found + step as i64;
         let element = named(op, sorted.try_gather(1, &(&next - 1).try_minimum(n - 1)?))?;
-        // Written so that NaN comes after all numbers.
-        let after = if right { values.try_lt(element)? } else { values.try_le(element)? };
+        let before = if right { element.try_le(values)? } else { element.try_lt(values)? };
+        let after = before.logical_not().try_bitwise_and(&is_number)?;
         let passed = after.logical_not().try_bitwise_and(next.try_le(n)?)?;
         found = passed.try_where_(next, found)?;
         step /= 2;
@@ -55,6 +57,12 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     };
     let count = other.iter().product();
     Ok((sorted.moved(Movement::reshape([count, n]))?, values.moved(Movement::reshape([count, m]))?, v))
+}
+
+/// The dtype in which weights are added up: `f64` but for `f32`, and where the device has no `f64`.
+fn weight_dtype(weights: &Tensor) -> DType {
+    let lacks = Device::named(weights.device()).is_ok_and(|d| d.target().lacks(DType::F64));
+    if weights.dtype() == DType::F32 || lacks { DType::F32 } else { DType::F64 }
 }
 
 /// How many times each number below `bins` comes in a list of integers, or the sum of its weights.
@@ -107,7 +115,8 @@ impl Tensor {
         }
 
         /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of them
-        /// negative; with weights, the sum of the weights of each. There are as many results as the
+        /// negative; with weights, the sum of the weights of each: in `f32` for weights of `f32`, and in
+        /// `f64` for all others, or in `f32` on a device without `f64`. There are as many results as the
         /// greatest number needs, and `minlength` at least. The tensor is computed now, to find that
         /// number.
         ///
@@ -147,14 +156,15 @@ impl Tensor {
             }
             crate::shape::checked_numel(OP, &[bins])?;
             match weights {
-                Some(w) => counts(OP, self, bins, w),
+                Some(w) => counts(OP, self, bins, &w.try_cast(weight_dtype(w))?),
                 None => counts(OP, self, bins, &self.with(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?),
             }
         }
 
         /// How many elements fall into each of `bins` intervals of equal width from `min` to `max`, as
         /// floats. Elements outside and NaN count nowhere; `max` itself is in the last interval. If
-        /// both are 0 the range is that of the elements, which then have to be finite.
+        /// `min` equals `max` the range is that of the elements. They then have to be finite, which is an
+        /// error where they are in the host's memory; elsewhere NaN and infinities are not looked for.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -177,7 +187,10 @@ impl Tensor {
             if n == 0 {
                 return x.literal(0).try_expand([bins])?.try_cast(dtype);
             }
-            let (low, high) = if min == 0.0 && max == 0.0 { (x.try_min(0)?, x.try_max(0)?) } else { (x.literal(min), x.literal(max)) };
+            if min == max && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite())) {
+                return wrong_shape(OP, "the range of the elements is not finite; give `min` and `max`");
+            }
+            let (low, high) = if min == max { (x.try_min(0)?, x.try_max(0)?) } else { (x.literal(min), x.literal(max)) };
             // An interval without width is one of width 2 around its place.
             let flat = low.try_eq(&high)?;
             let (low, high) = (flat.try_where_(&low - 1.0, &low)?, flat.try_where_(&high + 1.0, &high)?);
@@ -192,7 +205,8 @@ impl Tensor {
         /// For each value the index in this sorted sequence at which it can be inserted so that the
         /// sequence stays in order: before elements that are equal, or after them if `right`. A sequence
         /// of one axis serves values of any shape; otherwise both have the same axes but for the last.
-        /// NaN is inserted at the end.
+        /// NaN is inserted at the end, and a NaN of the sequence counts as greater than all numbers,
+        /// so that every result of [`sort`](Self::sort) can be searched.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -2,7 +2,7 @@
 
 use super::create::iota;
 use super::gather::slices_at;
-use super::{Sizes, Tensor, resample, wrong_shape};
+use super::{Sizes, Tensor, autocast, resample, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
@@ -83,6 +83,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn interpolate | try_interpolate(&self, size: impl Into<Sizes>, mode: Interpolate, align_corners: bool) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_interpolate(size, mode, align_corners);
+            }
             const OP: &str = "interpolate";
             let (size, dims) = (size.into().shape(OP)?, self.dims());
             if size.len() > dims.len() {

@@ -28,6 +28,15 @@ pub(super) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> 
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
 }
 
+/// A function with its derivative given: that of its pieces is NaN where an infinite slope meets a factor 0.
+pub(super) fn with_slope(
+    x: &Tensor,
+    f: impl FnOnce(&Tensor) -> Result<Tensor>,
+    slope: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    Tensor::call(&[x], |x| f(&x[0]), move |g, x| Ok(vec![g.try_mul(slope(&x[0])?)?]))
+}
+
 /// -1 or 1.
 fn side(x: &Tensor) -> Result<Tensor> {
     x.try_lt(0)?.try_where_(x.literal(-1.0), x.literal(1.0))
@@ -102,7 +111,10 @@ impl Tensor {
             return x.asin();
         }
         // The tangent of half the angle. (1-x)(1+x) keeps what 1-x² would lose near 1.
-        rounded(self, |x| Ok(atan(&(x / (((1.0 - x) * (x + 1.0)).sqrt() + 1.0)))? * 2.0))
+        rounded(self, |x| {
+            let angle = |x: &Tensor| Ok(atan(&(x / (((1.0 - x) * (x + 1.0)).sqrt() + 1.0)))? * 2.0);
+            with_slope(x, angle, |x| Ok(((1.0 - x) * (x + 1.0)).rsqrt()))
+        })
     }
     /// The angle of a cosine, in radians from 0 to π; NaN outside -1 to 1.
     ///
@@ -115,7 +127,10 @@ impl Tensor {
         if let Some(x) = autocast::plain_wide(self) {
             return x.acos();
         }
-        rounded(self, |x| Ok(atan(&((1.0 - x) / (x + 1.0)).sqrt())? * 2.0))
+        rounded(self, |x| {
+            let angle = |x: &Tensor| Ok(atan(&((1.0 - x) / (x + 1.0)).sqrt())? * 2.0);
+            with_slope(x, angle, |x| Ok(-((1.0 - x) * (x + 1.0)).rsqrt()))
+        })
     }
     /// The inverse of the hyperbolic sine.
     ///
@@ -186,7 +201,9 @@ impl Tensor {
             // The lesser over the greater; of two zeros 0, of two infinities 1.
             let steep = ax.try_lt(&ay)?;
             let (low, high) = (steep.try_where_(&ax, &ay)?, steep.try_where_(&ay, &ax)?);
-            let ratio = low.try_div(high.try_eq(0)?.try_where_(1.0, &high)?)?;
+            // At the origin both gradients are 0.
+            let origin = high.try_eq(0)?.try_bitwise_and(low.try_eq(0)?)?;
+            let ratio = origin.try_where_(0.0, &low)?.try_div(origin.try_where_(1.0, &high)?)?;
             let ratio = low.isinf().try_bitwise_and(high.isinf())?.try_where_(1.0, ratio)?;
             let angle = atan(&ratio)?;
             let angle = steep.try_where_(FRAC_PI_2 - &angle, &angle)?;

@@ -1,6 +1,7 @@
 //! Losses: how far an output is from its target, as one number or one per element. Narrow floats are computed in `f32` and rounded once.
 
 use super::create::iota;
+use super::margin_loss::positive;
 use super::{Axes, Tensor, autocast, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -410,7 +411,7 @@ impl Tensor {
             // A small number under the roots keeps their gradient finite at zero.
             let cos = cosine(OP, self, other, -1, |squares| Ok(squares + 1e-12))?;
             let alike = target.try_eq(1)?.try_where_(1.0 - &cos, 0.0)?;
-            let apart = target.try_eq(-1)?.try_where_((cos - margin).try_maximum(0.0)?, 0.0)?;
+            let apart = target.try_eq(-1)?.try_where_(positive(&(cos - margin))?, 0.0)?;
             self.reduced(&alike.try_add(apart)?, reduction)
         }
     }
@@ -468,7 +469,7 @@ fn cosine(op: &'static str, x: &Tensor, y: &Tensor, axis: isize, floor: impl Fn(
 }
 
 /// Refuses indices outside the classes, where they are at hand.
-fn check_classes(op: &'static str, target: &Tensor, classes: usize, ignored: Option<i64>) -> Result<()> {
+pub(super) fn check_classes(op: &'static str, target: &Tensor, classes: usize, ignored: Option<i64>) -> Result<()> {
     let inside = |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
     match target.at_hand().and_then(|values| values.into_iter().enumerate().find(|(_, t)| !inside(*t))) {
         Some((i, t)) => {

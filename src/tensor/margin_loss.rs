@@ -2,7 +2,7 @@
 //! floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
 
 use super::create::iota;
-use super::loss::times;
+use super::loss::{check_classes, times};
 use super::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -197,9 +197,9 @@ impl From<Reduction> for MultiMargin {
     }
 }
 
-/// `max(x, 0)`, whose gradient at 0 is 1, as that of PyTorch's `clamp_min`. NaN stays.
-fn positive(x: &Tensor) -> Result<Tensor> {
-    x.try_lt(0.0)?.try_where_(0.0, x)
+/// `max(x, 0)`, whose gradient at 0 is 0, as in PyTorch's losses. NaN stays.
+pub(super) fn positive(x: &Tensor) -> Result<Tensor> {
+    x.try_le(0.0)?.try_where_(0.0, x)
 }
 
 /// ‖x - y + eps‖ₚ over the last axis.
@@ -340,6 +340,7 @@ impl Tensor {
                 return wrong_shape(OP, format!("an input of {dims:?} takes a target of {lead:?}, and was given {:?}", target.dims()));
             }
             let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
+            check_classes(OP, target, classes, None)?;
             let sum = |t: &Tensor| t.fold(OP, Fold::Add, &Axes::from(-1));
             let right = target.try_cast(DType::I64)?.try_unsqueeze(-1)?.try_eq(iota(classes).try_cast(DType::I64)?)?;
             let score = sum(&right.try_where_(&x, 0.0)?)?.try_unsqueeze(-1)?;

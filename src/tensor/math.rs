@@ -184,7 +184,14 @@ impl Tensor {
         }
         rounded(self, |x| {
             let (big, e, tail) = half_exponential(x)?;
-            big.try_where_(tail, &e * 0.5 + 0.5 / &e)
+            // Near zero the gradient of this would be a difference of equal numbers; there it is a Taylor
+            // polynomial, whose gradient is that of the hyperbolic sine.
+            let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
+            let square = small.try_where_(x, 0.0)?.square();
+            let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
+            let step = |p: Tensor, k: i32| p * (&square / f64::from((2 * k - 1) * 2 * k)) + 1.0;
+            let near = (1..=terms).rev().fold(x.literal(1.0), step);
+            small.try_where_(near, big.try_where_(tail, &e * 0.5 + 0.5 / &e)?)
         })
     }
     /// The hyperbolic sine.
@@ -371,7 +378,7 @@ impl Tensor {
     }
 
     fallible! {
-        /// The element, or the nearer bound if it is outside. NaN stays. At a bound that is a number the gradient is 0; with a bound that is a tensor an equal
+        /// The element, or the nearer bound if it is outside. NaN stays, and its gradient is 0. At a bound that is a number the gradient is 0; with a bound that is a tensor an equal
         /// element shares it, as in [`maximum`](Self::maximum).
         ///
         /// ```
@@ -380,14 +387,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn clamp | try_clamp(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
-            let (min, max): (Operand, Operand) = (min.into(), max.into());
-            let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
-            for bound in [min, max] {
-                if matches!(bound, Operand::Scalar(..)) && clamped.is_floating_point() {
-                    clamped = self.try_eq(bound)?.try_where_(clamped.detach(), &clamped)?;
-                }
-            }
-            Ok(clamped)
+            let clamped = self.clamped(min.into(), max.into())?;
+            // NaN has no gradient, as in PyTorch.
+            if clamped.is_floating_point() { self.isnan().try_where_(clamped.detach(), &clamped) } else { Ok(clamped) }
         }
 
         /// Another name of [`clamp`](Self::clamp).
@@ -476,6 +478,17 @@ impl Tensor {
         pub fn allclose | try_allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
             self.try_isclose(other, rtol, atol)?.try_all(..)
         }
+    }
+
+    /// The elements between two bounds. At a bound that is a number the gradient is 0; NaN passes it.
+    pub(super) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
+        let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
+        for bound in [min, max] {
+            if matches!(bound, Operand::Scalar(..)) && clamped.is_floating_point() {
+                clamped = self.try_eq(bound)?.try_where_(clamped.detach(), &clamped)?;
+            }
+        }
+        Ok(clamped)
     }
 
     fn try_isfinite_with(&self, other: &Tensor) -> Result<Tensor> {

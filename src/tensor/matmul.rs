@@ -65,7 +65,8 @@ impl Tensor {
             Ok(product)
         }
 
-        /// Another name of [`matmul`](Self::matmul).
+        /// Another name of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) two vectors keep their
+        /// dtypes, as in PyTorch.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -73,6 +74,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn dot | try_dot(&self, other: &Tensor) -> Tensor {
+            if self.ndim() == 1 && other.ndim() == 1 {
+                return self.try_matmul(other);
+            }
             match autocast::narrow([self, other]) {
                 Some([x, y]) => x.try_matmul(&y),
                 None => self.try_matmul(other),

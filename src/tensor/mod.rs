@@ -437,6 +437,11 @@ pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     }
 }
 
+/// Whether an axis is the one that a tensor of rank 0 counts as having, as in PyTorch: 0 or -1.
+fn is_scalar_axis(axis: isize, shape: &[usize]) -> bool {
+    shape.is_empty() && matches!(axis, 0 | -1)
+}
+
 /// An axis that may count from the end.
 fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize> {
     let rank = shape.len() as isize;

@@ -1,5 +1,6 @@
 //! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow floats are computed in `f32` and rounded once.
 
+use super::compensated::gated;
 use super::{Axes, Tensor, autocast, keepdim};
 use crate::error::Result;
 use crate::ir::Fold;
@@ -66,6 +67,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_logsumexp(axes);
+            }
             let (axes, x) = (axes.into(), self.as_wide_float());
             // Over no element it is -inf, and so is the result.
             let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
@@ -105,6 +109,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_rmsnorm(axes, eps);
+            }
             let x = self.as_wide_float();
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
@@ -165,6 +172,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_normalize(p, axes, eps);
+            }
             let (x, axes) = (self.as_wide_float(), keepdim(axes));
             if p <= 0.0 || p.is_nan() {
                 return super::wrong_shape("normalize", format!("there is no norm for a power of {p}"));
@@ -197,7 +207,7 @@ impl Tensor {
                 return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
             }
             let x = self.as_wide_float();
-            x.slice_axis(at, 0, n / 2)?.try_mul(x.slice_axis(at, n / 2, n)?.sigmoid())?.try_cast(self.as_float().dtype())
+            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?.try_cast(self.as_float().dtype())
         }
     }
 

@@ -15,11 +15,12 @@ pub struct Pool {
     dilation: Spatial,
     ceil: bool,
     count_padding: bool,
+    divisor: Option<usize>,
 }
 
 impl Default for Pool {
     fn default() -> Pool {
-        Pool { stride: None, padding: 0.into(), dilation: 1.into(), ceil: false, count_padding: true }
+        Pool { stride: None, padding: 0.into(), dilation: 1.into(), ceil: false, count_padding: true, divisor: None }
     }
 }
 
@@ -92,6 +93,17 @@ impl Pool {
     /// ```
     pub fn exclude_padding(self) -> Pool {
         Pool { count_padding: false, ..self }
+    }
+    /// What the sum of a window is divided by in a mean, in place of the number of its elements.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Pool};
+    /// let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]]);
+    /// assert_eq!(x.avg_pool2d(2, Pool::new().divisor_override(2)).to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn divisor_override(self, divisor: usize) -> Pool {
+        Pool { divisor: Some(divisor), ..self }
     }
 }
 
@@ -302,7 +314,12 @@ impl Tensor {
             let x = self.as_wide_float();
             let sum = sums(&named("avg_pool2d", pad(&x, &padding).and_then(|p| pad(&p, &overhang)))?)?;
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
-            let mean = if none(&overhang) && (how.count_padding || none(&padding)) {
+            let mean = if let Some(divisor) = how.divisor {
+                if divisor == 0 {
+                    return wrong_shape("avg_pool2d", "a divisor of 0");
+                }
+                sum.try_div(divisor as f64)?
+            } else if none(&overhang) && (how.count_padding || none(&padding)) {
                 sum.try_div(list.iter().map(|w| w.kernel).product::<usize>() as f64)?
             } else {
                 let ones = x.ones_like();

@@ -11,7 +11,7 @@ use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::runtime::Device;
-use crate::shape::Movement;
+use crate::shape::{Dims, Movement};
 
 /// Elements in a block of a sum of exponentials. An axis of two blocks or less is folded at once.
 const BLOCK: usize = 8;
@@ -43,6 +43,9 @@ fn log_prefixes(x: &Tensor) -> Result<Tensor> {
 
 /// A running extreme, and where it stands: the last of equals, as in PyTorch. Both come from one scan, and gradients go where the places say.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
+    if super::is_scalar_axis(axis, &x.dims()) {
+        return Ok((x.same(), x.with(iota(1).uop()).moved(Movement::Reshape(Dims::new()))?));
+    }
     let at = resolve_axis(op, axis, &x.dims())?;
     x.no_variables(op, [at])?;
     let wide = Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
@@ -172,6 +175,9 @@ impl Tensor {
         /// ```
         pub fn logcumsumexp | try_logcumsumexp(&self, axis: isize) -> Tensor {
             let x = self.as_wide_float();
+            if super::is_scalar_axis(axis, &x.dims()) {
+                return Ok(self.as_float());
+            }
             let at = resolve_axis("logcumsumexp", axis, &x.dims())? as isize;
             x.no_variables("logcumsumexp", [at as usize])?;
             let dtype = self.as_float().dtype();
@@ -194,6 +200,9 @@ impl Tensor {
 
     /// The fold of all elements up to each along an axis, in the dtype of this tensor.
     pub(super) fn prefix_scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
+        if super::is_scalar_axis(axis, &self.dims()) {
+            return Ok(self.same());
+        }
         let at = resolve_axis(op, axis, &self.dims())?;
         self.no_variables(op, [at])?;
         Ok(self.with(self.uop().scanned(fold, at)))

@@ -1,6 +1,8 @@
 //! Piecewise activations with a threshold. NaN stays NaN.
 
 use super::Tensor;
+use super::inverse::rounded;
+use crate::dtype::DType;
 
 impl Tensor {
     /// The element moved toward zero by `lambda`, and zero within that distance of it.
@@ -36,8 +38,23 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn tanhshrink(&self) -> Tensor {
-        let x = self.as_wide_float();
-        (&x - x.tanh()).cast(self.as_float().dtype())
+        rounded(self, |x| {
+            // x - tanh x = (x·cosh x - sinh x)/cosh x. Both series have terms of one sign, where the difference
+            // itself would lose digits.
+            let small = x.try_gt(-1.5)?.try_bitwise_and(x.try_lt(1.5)?)?;
+            let near = small.try_where_(x, 0.0)?;
+            let square = near.square();
+            let terms = if x.dtype() == DType::F64 { 12 } else { 7 };
+            let series = |scale: &dyn Fn(i32) -> f64| {
+                let factorial = |n: i32| (1..=n).map(f64::from).product::<f64>();
+                let term = |k: i32| scale(k) / factorial(2 * k + 1);
+                (1..terms).rev().fold(x.literal(term(terms)), |p, k| p * &square + term(k))
+            };
+            let odd = series(&|k| f64::from(2 * k));
+            let cosh = series(&|k| f64::from(2 * k + 1)) * &square + 1.0;
+            let quotient = near.try_mul(square.try_mul(odd)?.try_div(cosh)?)?;
+            small.try_where_(quotient, x.try_sub(x.tanh())?)
+        })
     }
     /// The element where it is above a threshold, a value elsewhere.
     ///

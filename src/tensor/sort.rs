@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Fold, Group, Op, UOp};
 use crate::runtime::Device;
-use crate::shape::Movement;
+use crate::shape::{Dims, Movement};
 
 /// The longest row that is sorted by comparing each key with all others: about where radix sort, which
 /// fills a table of 256 entries for each digit, takes as long.
@@ -241,6 +241,11 @@ impl Keys {
 /// The first `k` of an axis in order, and their indices.
 fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
+    if super::is_scalar_axis(axis, &dims) {
+        let (values, places) = first(op, &x.moved(Movement::reshape([1]))?, k, 0, descending)?;
+        let out = |t: &Tensor| if t.max_numel() == 1 { t.moved(Movement::Reshape(Dims::new())) } else { Ok(t.clone()) };
+        return Ok((out(&values)?, out(&places)?));
+    }
     let at = resolve_axis(op, axis, &dims)?;
     x.no_variables(op, [at])?;
     let n = dims[at];

@@ -1,10 +1,12 @@
 //! Special functions: eˣ-1, the hypotenuse, the inverse error function, the gamma function's logarithm
 //! and its derivative. Narrow floats are computed in `f32` and rounded once. Gradients are those of the
-//! pieces, and finite wherever the true gradient is finite. `scripts/special.py` makes the coefficients.
+//! pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the true gradient is
+//! finite. `scripts/special.py` makes the coefficients.
 
 use super::broadcast::Operand;
 use super::elementwise::pair;
-use super::{Tensor, or_panic};
+use super::inverse::with_slope;
+use super::{Tensor, autocast, or_panic};
 use crate::dtype::DType;
 use crate::error::Result;
 use std::f64::consts::PI;
@@ -200,7 +202,7 @@ fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
 
 /// Taylor's series up to 1, where `exp(x) - 1` would cancel; a choice by `where`, whose other side has a
 /// harmless argument.
-fn expm1(x: &Tensor) -> Result<Tensor> {
+pub(super) fn expm1(x: &Tensor) -> Result<Tensor> {
     let near = x.abs().try_lt(1.0)?;
     let small = near.try_where_(x, 0.0)?;
     // 1/2!, 1/3!, … until they are nothing beside the first.
@@ -236,8 +238,9 @@ fn erfinv(x: &Tensor) -> Result<Tensor> {
         central.try_where_(piece(&near, 0.0, 5.0, &ERFINV_F32), piece(&root, 5f64.sqrt(), 4.2, &ERFINV_ROOT_F32))?
     };
     // At 1 and -1 it is infinite, beyond and for NaN it is NaN.
-    let side = x.try_lt(0.0)?.try_where_(x.literal(f64::NEG_INFINITY), f64::INFINITY)?;
-    let end = x.abs().try_eq(1.0)?.try_where_(side, f64::NAN)?;
+    // As a product, whose gradient is infinite at 1 and -1 and NaN beyond.
+    let end = x.abs().try_eq(1.0)?.try_where_(x.literal(f64::INFINITY), f64::NAN)?;
+    let end = x.try_mul(inside.try_where_(1.0, end)?)?;
     inside.try_where_(safe.try_mul(factor)?, end)
 }
 
@@ -354,9 +357,11 @@ fn digamma(x: &Tensor) -> Result<Tensor> {
     let angle = turn.try_where_(part, 0.25)? * PI;
     let reflected = &positive - PI * angle.cos() / angle.sin();
     let y = turn.try_where_(reflected, positive)?;
-    // At zero the side that its sign says.
-    let at_zero = x.signbit().try_where_(x.literal(f64::INFINITY), f64::NEG_INFINITY)?;
-    zero.try_where_(at_zero, pole.try_where_(f64::NAN, y)?)
+    // At zero the side that its sign says, as a quotient, whose gradient is infinite; at the other poles
+    // value and gradient are NaN.
+    let at_zero = x.literal(-1.0).try_div(zero.try_where_(x, 1.0)?)?;
+    let at_pole = x.try_mul(pole.try_where_(x.literal(f64::NAN), 1.0)?)?;
+    zero.try_where_(at_zero, pole.try_where_(at_pole, y)?)
 }
 
 impl Tensor {
@@ -369,6 +374,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn expm1(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.expm1();
+        }
         rounded(self, expm1)
     }
     /// The inverse of the error function; infinite at -1 and 1, NaN beyond. Within 8 units in the last
@@ -381,6 +389,9 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn erfinv(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.erfinv();
+        }
         rounded(self, erfinv)
     }
     /// The logarithm of the absolute value of the gamma function; infinite at zero and at negative whole
@@ -393,7 +404,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn lgamma(&self) -> Tensor {
-        rounded(self, lgamma)
+        rounded(self, |x| with_slope(x, lgamma, digamma))
     }
     /// The derivative of [`lgamma`](Self::lgamma): -∞ at 0, ∞ at -0, NaN at negative whole numbers.
     /// Within 16 units of the last place of 1 or of the result.

@@ -6,7 +6,7 @@
 
 use super::broadcast::{Operand, broadcast_to};
 use super::linalg::MOST_STEPS;
-use super::{Axes, Tensor, keepdim, named, wrong_shape};
+use super::{Axes, Tensor, autocast, keepdim, named, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
@@ -170,6 +170,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn norm | try_norm(&self, p: f64, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_norm(p, axes);
+            }
             if p.is_nan() {
                 return wrong_shape("norm", "there is no norm for a power of NaN");
             }
@@ -362,7 +365,7 @@ impl Tensor {
             let along = q.moved(Movement::reshape((0..shape.len()).map(|i| if i == line.at { count } else { 1 })))?;
             let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
-            let rank = broadcast_to(OP, &rank, &shape)?;
+            let rank = wide.as_much_of(broadcast_to(OP, &rank, &shape)?);
             let line = Line { x: wide, ..line };
             let values = interpolated(OP, &line, &rank, how)?;
             let values = inside.try_where_(values, f64::NAN)?;
@@ -385,12 +388,15 @@ impl Tensor {
         pub fn diff | try_diff(&self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>) -> Tensor {
             const OP: &str = "diff";
             let at = super::resolve_axis(OP, axis, &self.dims())?;
+            if n == 0 {
+                return Ok(self.same());
+            }
             let parts: Vec<Tensor> = prepend.into_iter().chain([self]).chain(append).cloned().collect();
             let mut x = if parts.len() == 1 { self.same() } else { named(OP, Tensor::try_cat(&parts, at as isize))? };
             x.no_variables(OP, [at])?;
             let size = x.dims()[at];
             if n >= size {
-                return x.slice_axis(at, 0, if n == 0 { size } else { 0 });
+                return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
                 return wrong_shape(OP, format!("{n} differences of differences; each is part of the graph, and at most {MOST_STEPS} are"));

@@ -9,7 +9,7 @@
 use super::create::iota;
 use super::gather::slices_at;
 use super::linalg::{matrix, qr, sum, traced, unit};
-use super::{Axes, Tensor, wrong_shape};
+use super::{Axes, Tensor};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -196,7 +196,10 @@ impl Tensor {
         pub fn svd | try_svd(&self) -> (Tensor, Tensor, Tensor) {
             let (_, m, n) = matrix("svd", self)?;
             if m == 0 || n == 0 {
-                return wrong_shape("svd", format!("{:?} has no element", self.dims()));
+                // Every part has an axis of min(m, n) = 0.
+                let (x, dims) = (self.as_float(), self.dims());
+                let empty = |last: &[usize]| x.literal(0).try_expand(&dims[..dims.len() - 2].iter().chain(last).copied().collect::<Dims>());
+                return Ok((empty(&[m, 0])?, empty(&[0])?, empty(&[0, n])?));
             }
             let x = self.as_wide_float();
             let (u, s, v) = if m < n {

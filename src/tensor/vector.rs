@@ -3,7 +3,7 @@
 
 use super::broadcast::{broadcast_dims, broadcast_to, promoted};
 use super::statistics::p_norm;
-use super::{Axes, Sizes, Tensor, named, resolve_axis, wrong_dtype, wrong_shape};
+use super::{Axes, Sizes, Tensor, autocast, named, resolve_axis, wrong_dtype, wrong_shape};
 use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
@@ -162,6 +162,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cdist | try_cdist(&self, other: &Tensor, p: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self).or_else(|| autocast::wide(other).map(|_| self.clone())) {
+                return x.try_cdist(&autocast::wide(other).unwrap_or_else(|| other.clone()), p);
+            }
             const OP: &str = "cdist";
             let (a, b) = (self.dims(), other.dims());
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {

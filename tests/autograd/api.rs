@@ -258,3 +258,45 @@ fn gradient_of_a_remainder_by_its_divisor() {
         assert_eq!(g, want, "of {x}");
     }
 }
+
+/// Gradients where a domain ends and at NaN; the numbers are PyTorch 2.15's.
+#[test]
+fn gradients_at_the_edges_of_domains() {
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+    type Case = (&'static str, fn(&Tensor) -> Tensor, &'static [f32], &'static [f32]);
+    let cases: &[Case] = &[
+        ("erfinv", Tensor::erfinv, &[1.0, -1.0, 2.0, NAN], &[INF, INF, NAN, NAN]),
+        ("lgamma", Tensor::lgamma, &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN], &[NAN, NAN, -INF, INF, NAN, INF, NAN]),
+        // At the negative poles PyTorch has rounding noise of 1e15.
+        ("digamma", Tensor::digamma, &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN], &[NAN, NAN, INF, INF, NAN, 0.0, NAN]),
+        ("asin", Tensor::asin, &[1.0, -1.0, 2.0, NAN, 0.0], &[INF, INF, NAN, NAN, 1.0]),
+        ("acos", Tensor::acos, &[1.0, -1.0, 2.0, NAN, 0.0], &[-INF, -INF, NAN, NAN, -1.0]),
+        ("relu", Tensor::relu, &[NAN, 0.0, -0.0, INF, -1.0], &[1.0, 0.0, 0.0, 1.0, 0.0]),
+        ("relu6", Tensor::relu6, &[NAN, 0.0, 6.0, 1.0], &[1.0, 0.0, 0.0, 1.0]),
+        ("hardtanh", Tensor::hardtanh, &[NAN, 1.0, -1.0], &[1.0, 0.0, 0.0]),
+        ("clamp", |x| x.clamp(-1, 1), &[NAN, 1.0, -1.0, 0.5], &[0.0, 0.0, 0.0, 1.0]),
+        ("hardsigmoid", Tensor::hardsigmoid, &[NAN, 3.0, -3.0], &[0.0, 0.0, 0.0]),
+        ("elu", |x| x.elu(1.0), &[NAN, 0.0, -0.0, INF, -INF], &[1.0, 1.0, 1.0, 1.0, 0.0]),
+        ("celu", |x| x.celu(1.0), &[NAN, 0.0, INF, -INF], &[1.0, 1.0, 1.0, 0.0]),
+        ("selu", Tensor::selu, &[NAN, 0.0, INF, -INF], &[1.050701, 1.7580993, 1.050701, 0.0]),
+        ("leaky_relu", |x| x.leaky_relu(0.01), &[NAN, 0.0], &[0.01, 0.01]),
+        ("threshold", |x| x.threshold(0.5, 2.0), &[NAN, 0.5], &[1.0, 0.0]),
+        ("softshrink", |x| x.softshrink(0.5), &[NAN, 0.5, -0.5], &[1.0, 0.0, 0.0]),
+        ("hardshrink", |x| x.hardshrink(0.5), &[NAN, 0.5, -0.5], &[1.0, 0.0, 0.0]),
+        ("cosh", Tensor::cosh, &[1e-8, -1e-8, 1e-3, INF, -INF, NAN], &[1e-8, -1e-8, 0.0010000002, INF, -INF, NAN]),
+        ("softplus", |x| x.softplus(1.0), &[NAN, INF, -INF, 30.0], &[NAN, 1.0, 0.0, 1.0]),
+    ];
+    for (name, f, x, want) in cases {
+        let x = Tensor::from_slice(x, [x.len()]).as_param();
+        let got = vec(&f(&x).sum(..).gradient(&[&x])[0]);
+        for (i, (g, w)) in got.iter().zip(*want).enumerate() {
+            assert!(g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= 2e-7 * w.abs(), "{name}: gradient {i} is {g:e}, expected {w:e}");
+        }
+    }
+    for (y, x, by_y, by_x) in [(0.0f32, 0.0f32, 0.0f32, 0.0f32), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, -1.0, 0.0), (1.0, 0.0, 0.0, -1.0)] {
+        let (y, x) = (Tensor::new([y]).as_param(), Tensor::new([x]).as_param());
+        let g = y.atan2(&x).sum(..).gradient(&[&y, &x]);
+        assert_eq!((vec(&g[0])[0], vec(&g[1])[0]), (by_y, by_x), "atan2 at {y:?}, {x:?}");
+    }
+}

@@ -63,6 +63,11 @@ const FUNCTIONS: &[Function] = &[
     function("relu", Tensor::relu, |x| if x < 0.0 { 0.0 } else { x }, 0.0),
     function("relu6", Tensor::relu6, |x| if x.is_nan() { x } else { x.clamp(0.0, 6.0).abs() }, 0.0),
     function("hardtanh", Tensor::hardtanh, |x| if x == 0.0 { 0.0 } else { x.clamp(-1.0, 1.0) }, 0.0),
+    function("tanhshrink", Tensor::tanhshrink, tanhshrink, 4.0),
+    function("softshrink(0.5)", |x| x.softshrink(0.5), |x| shrunk(x, x - 0.5 * x.signum()), 0.5),
+    function("hardshrink(0.5)", |x| x.hardshrink(0.5), |x| shrunk(x, x), 0.0),
+    function("threshold(0.5; 2)", |x| x.threshold(0.5, 2.0), |x| if x <= 0.5 { 2.0 } else { x }, 0.0),
+    function("glu", |x| Tensor::stack(&[x.clone(), x.clone()], 0).glu(0).squeeze(0), |x| x * sigmoid(x), 4.0),
     function("softsign", Tensor::softsign, |x| x / (1.0 + x.abs()), 4.0),
     function("hardsigmoid", Tensor::hardsigmoid, |x| (x + 3.0).clamp(0.0, 6.0).abs() / 6.0, 4.0),
     function("hardswish", Tensor::hardswish, |x| x * ((x + 3.0).clamp(0.0, 6.0).abs() / 6.0), 4.0),
@@ -76,6 +81,16 @@ fn sigmoid(x: f64) -> f64 {
 
 fn softplus(x: f64) -> f64 {
     if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
+}
+
+/// Near zero by its series, where the difference has no digits in float64 either.
+fn tanhshrink(x: f64) -> f64 {
+    if x.abs() < 0.03 { x * x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0))) } else { x - x.tanh() }
+}
+
+/// 0 for what is not above one half in size.
+fn shrunk(x: f64, outside: f64) -> f64 {
+    if x.abs() <= 0.5 { 0.0 } else { outside }
 }
 
 fn mish(x: f64) -> f64 {
@@ -275,4 +290,41 @@ fn normal_cdf(x: f64) -> f64 {
     let fraction = (1..=200).rev().fold(a, |acc, k| a + 0.5 * k as f64 / acc);
     let tail = 0.25 * std::f64::consts::FRAC_2_SQRT_PI * (-0.5 * x * x).exp() / fraction;
     if x < 0.0 { tail } else { 1.0 - tail }
+}
+
+/// Functions whose gradient keeps its digits near zero and far out: the derivative, and the bound in ulp of f32.
+const GRADIENTS: &[Function] = &[
+    function("elu", |x| x.elu(1.0), |x| if x > 0.0 { 1.0 } else { x.exp() }, 4.0),
+    function("celu(1.3)", |x| x.celu(1.3), |x| if x > 0.0 { 1.0 } else { (x / 1.3).exp() }, 128.0),
+    function("selu", Tensor::selu, |x| SELU * if x > 0.0 { 1.0 } else { 1.6732632423543772 * x.exp() }, 4.0),
+    function("expm1", Tensor::expm1, f64::exp, 4.0),
+    function("cosh", Tensor::cosh, f64::sinh, 8.0),
+    function("sinh", Tensor::sinh, f64::cosh, 8.0),
+    function("log1p", Tensor::log1p, |x| if x < -1.0 { f64::NAN } else { 1.0 / (1.0 + x) }, 4.0),
+    function("softplus", |x| x.softplus(1.0), sigmoid, 8.0),
+    function("logsigmoid", Tensor::logsigmoid, |x| sigmoid(-x), 8.0),
+    function("asin", Tensor::asin, |x| 1.0 / ((1.0 - x) * (1.0 + x)).sqrt(), 4.0),
+    function("acos", Tensor::acos, |x| -1.0 / ((1.0 - x) * (1.0 + x)).sqrt(), 4.0),
+    function("tanhshrink", Tensor::tanhshrink, |x| x.tanh().powi(2), 8.0),
+];
+
+/// Where the derivative is a normal number, its relative error is bounded.
+#[test]
+fn f32_gradients() {
+    let mut failures = Vec::new();
+    for device in devices() {
+        let x = stratified(1 << 14);
+        for f in GRADIENTS {
+            let t = tensor(&x, &device).as_param();
+            let y = (f.call)(&t).sum(..).gradient(&[&t]).remove(0).to_vec::<f32>().unwrap();
+            let normal = |want: f64| (f32::MIN_POSITIVE as f64..=f32::MAX as f64).contains(&want.abs());
+            let error = |(x, y): (&f32, &f32)| {
+                let want = (f.oracle)(*x as f64);
+                if normal(want) { ulp_error(*y, want) } else { 0.0 }
+            };
+            let (error, i) = worst(x.iter().zip(&y).map(error));
+            judge(&mut failures, &format!("{}'", f.name), &device, DType::F32, error, f.ulp, &format!("{:e}", x[i]));
+        }
+    }
+    report(&failures);
 }

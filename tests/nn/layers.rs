@@ -152,7 +152,7 @@ fn activations() {
 fn inputs_that_do_not_fit_are_errors_that_name_the_layer() {
     let e = |layer: &dyn Layer, shape: &[usize]| layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string();
     assert_eq!(e(&Linear::new(3, 4), &[]), "Linear: takes […, 3], and was given []");
-    assert_eq!(e(&Conv1d::new(2, 3, 3), &[2, 9]), "Conv1d: takes [batch, 2, length], and was given [2, 9]");
+    assert_eq!(e(&Conv1d::new(2, 3, 3), &[3, 9]), "Conv1d: takes [batch, 2, length], and was given [3, 9]");
     assert_eq!(e(&BatchNorm::new(3), &[4, 2]), "BatchNorm: takes [batch, 3, …], and was given [4, 2]");
     assert_eq!(e(&BatchNorm::new(3), &[1, 3]), "BatchNorm: takes two elements or more per channel in training, and was given [1, 3]");
     assert_eq!(e(&LayerNorm::new([3, 5]), &[5]), "LayerNorm: takes […, 3, 5], and was given [5]");

@@ -86,3 +86,18 @@ fn the_power_method_goes_on_in_a_captured_function() {
     let buffers = |i: usize| layers[i].named_buffers().iter().map(|(_, t)| t.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
     assert_eq!(buffers(0), buffers(1));
 }
+
+/// Means with options, and convolutions of one sample without a batch; the numbers are PyTorch's.
+#[test]
+fn options_of_means_and_single_samples() {
+    let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]]);
+    let y = AvgPool2d::new(2).stride(1).padding(1).exclude_padding().forward(&x);
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1.0, 1.5, 2.0, 2.0, 3.0, 4.0, 3.0, 4.5, 6.0]);
+    assert_eq!(AvgPool2d::new(2).divisor_override(3).forward(&x).to_vec::<f32>().unwrap(), [4.0]);
+    assert!(AvgPool1d::new(2).divisor_override(0).try_forward(&x).is_err());
+    let x = Tensor::arange(0f32, 50.0, 1.0).reshape([2, 5, 5]);
+    let (conv, back) = (Conv2d::new(2, 3, 3), ConvTranspose2d::new(2, 3, 3));
+    for (one, many) in [(conv.forward(&x), conv.forward(&x.unsqueeze(0))), (back.forward(&x), back.forward(&x.unsqueeze(0)))] {
+        assert_eq!(one.to_vec::<f32>().unwrap(), many.squeeze(0).to_vec::<f32>().unwrap());
+    }
+}

@@ -156,10 +156,19 @@ fn gradients_at_corners_are_those_of_pytorch() {
         f(&x).backward();
         x.grad().unwrap().item::<f32>().unwrap()
     };
-    // clamp_min passes the gradient where both are equal.
+    // Where a margin is met exactly, there is no gradient.
     let (zero, one) = (Tensor::new([0.0f32]), Tensor::new([1.0f32]));
-    assert_eq!(at(0.0, &|x| x.margin_ranking_loss(&zero, &one, 0.0, Reduction::Sum)), -1.0);
-    assert_eq!(at(1.0, &|x| x.hinge_embedding_loss(&-&one, 1.0, Reduction::Sum)), -1.0);
+    assert_eq!(at(0.0, &|x| x.margin_ranking_loss(&zero, &one, 0.0, Reduction::Sum)), 0.0);
+    assert_eq!(at(1.0, &|x| x.hinge_embedding_loss(&-&one, 1.0, Reduction::Sum)), 0.0);
+    assert_eq!(at(0.0, &|x| x.triplet_margin_loss(&one, &(&one + &one), TripletMargin::new().eps(0.0))), 0.0);
+    for p in [1, 2] {
+        let x = Tensor::new([[1.0f32, 0.0]]).as_param();
+        x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(p)).backward();
+        assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
+    }
+    let x = Tensor::new([[1.0f32, 0.0]]).as_param();
+    x.cosine_embedding_loss(&Tensor::new([[0.0f32, 1.0]]), &Tensor::new([-1]), 0.0, Reduction::Sum).backward();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
     // A variance that was raised to eps passes its gradient.
     let loss = |v: &Tensor| zero.gaussian_nll_loss(&zero, v, GaussianNll::new().eps(0.5));
     assert_eq!(at(0.0, &loss), 1.0);
@@ -181,6 +190,10 @@ fn misuse_is_an_error() {
     assert!(text(x.try_soft_margin_loss(&y, Reduction::Mean)).starts_with("soft_margin_loss:"));
     assert!(text(x.try_multi_margin_loss(&y, Reduction::Mean)).contains("indices of classes"));
     assert!(text(x.try_multi_margin_loss(&Tensor::new([1]), Reduction::Mean)).contains("takes a target of [2]"));
+    for bad in [3, -1] {
+        let e = text(x.try_multi_margin_loss(&Tensor::new([0, bad]), Reduction::Mean));
+        assert_eq!(e, format!("multi_margin_loss: the target at 1 is {bad}, and there are 3 classes: 0 to 2"));
+    }
     let weight = MultiMargin::new().weight(&y);
     assert!(text(x.try_multi_margin_loss(&Tensor::new([0, 1]), weight)).contains("for 3 classes"));
     assert!(text(x.try_poisson_nll_loss(&y, Reduction::Mean)).starts_with("poisson_nll_loss:"));
@@ -190,6 +203,15 @@ fn misuse_is_an_error() {
     assert!(text(y.try_ctc_loss(&target, &one, &one, Reduction::Mean)).contains("[frames, batch, classes]"));
     assert!(text(logp.try_ctc_loss(&target, &Tensor::new([1, 1]), &one, Reduction::Mean)).contains("input_lengths of shape [2]"));
     assert!(text(logp.try_ctc_loss(&target, &one, &Tensor::zeros([1]), Reduction::Mean)).contains("target_lengths are integers"));
+    for bad in [3, -1] {
+        let (rows, list) = (Tensor::new([[1, bad]]), Tensor::new([1, bad]));
+        for targets in [&rows, &list] {
+            let e = text(logp.try_ctc_loss(targets, &Tensor::new([4]), &Tensor::new([2]), Reduction::Mean));
+            assert_eq!(e, format!("ctc_loss: the label at 1 is {bad}, and there are 3 classes: 0 to 2"));
+            // Behind the end of the target anything may stand.
+            assert!(logp.try_ctc_loss(targets, &Tensor::new([4]), &one, Reduction::Mean).is_ok());
+        }
+    }
     assert!(text(logp.try_ctc_loss(&target, &one, &one, Ctc::new().blank(3))).contains("blank is class 3 of 3"));
     assert!(text(logp.try_ctc_loss(&target, &one, &one, Reduction::BatchMean)).contains("Mean, Sum and None"));
     assert!(text(logp.try_ctc_loss(&Tensor::new([[1], [2]]), &one, &one, Reduction::Mean)).contains("targets of shape [2, 1]"));

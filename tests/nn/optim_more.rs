@@ -252,3 +252,39 @@ fn quasi_newton_on_narrow_floats_and_in_captured_functions() {
     let wrong = (0..3).find_map(|_| jit.call(Tensor::new([1.0f32, 2.0])).err()).expect("an error").to_string();
     assert!(wrong.starts_with("jit"), "{wrong}");
 }
+
+/// The line search stops at `max_eval`; the numbers are PyTorch 2.15's.
+#[test]
+fn a_line_search_keeps_to_the_number_of_evaluations() {
+    let cases = [
+        (2, [-1.2636253881946555, 1.1299318301690333, 0.7551118043224719], 4),
+        (4, [-0.8971048975774604, 0.9128748925174626, 0.8730993269552607], 8),
+    ];
+    for (most, expected, calls) in cases {
+        let x = Tensor::new([-1.5f64, 2.0, 0.5]).as_param();
+        let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe().max_iter(20).max_eval(most);
+        let mut count = 0;
+        for _ in 0..2 {
+            let closure = || {
+                count += 1;
+                Ok(rosenbrock(&x))
+            };
+            optimizer.step(closure).unwrap();
+        }
+        assert_eq!(count, calls, "evaluations with {most} a step");
+        close(&format!("{most} a step"), &x, &Tensor::new(expected), 1e-9);
+    }
+}
+
+#[test]
+fn a_closure_that_calls_backward_is_named() {
+    let x = Tensor::new([3.0f32]).as_param();
+    let mut optimizer = LBFGS::new([x.clone()]).unwrap();
+    let closure = || {
+        let loss = x.square().sum(..);
+        loss.try_backward()?;
+        Ok(loss)
+    };
+    let wrong = optimizer.step(closure).unwrap_err().to_string();
+    assert!(wrong.contains("the closure called backward"), "{wrong}");
+}

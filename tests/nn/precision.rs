@@ -3,7 +3,7 @@
 use super::{close, fill};
 use picograd::nn::optim::{Adam, GradScaler, Optimizer, SGD};
 use picograd::nn::*;
-use picograd::tensor::{Attention, Conv, Pool, Reduction};
+use picograd::tensor::{Attention, Conv, Interpolate, Pool, Reduction};
 use picograd::{DType, Jit, Tensor, autocast, no_autocast, seq};
 
 fn x(dtype: DType) -> Tensor {
@@ -20,6 +20,11 @@ const NARROW: &[Case] = &[
     ("einsum", |x| Tensor::einsum("ij,kj->ik", &[x, x])),
     ("conv", |x| x.unsqueeze(0).conv2d(&x.unsqueeze(0).i((0..1, 0..3, 0..2)), Conv::new().bias(&Tensor::ones([1])))),
     ("conv_transpose", |x| x.unsqueeze(0).conv_transpose2d(&x.unsqueeze(1), Conv::new())),
+    ("prelu", |x| PReLU::new(1).forward(x)),
+    ("rnn", |x| RNN::new(4, 2).forward(&x.unsqueeze(0))),
+    ("gru", |x| GRU::new(4, 2).forward(&x.unsqueeze(0))),
+    ("lstm", |x| LSTM::new(4, 2).forward(&x.unsqueeze(0))),
+    ("gru cell", |x| GRUCell::new(4, 2).forward(x, None)),
     ("attention", |x| x.scaled_dot_product_attention(x, x, Attention::new())),
 ];
 const WIDE: &[Case] = &[
@@ -37,6 +42,14 @@ const WIDE: &[Case] = &[
     ("cosh", |x| x.cosh()),
     ("sinh", |x| x.sinh()),
     ("softplus", |x| x.softplus(1.0)),
+    ("expm1", |x| x.expm1()),
+    ("erfinv", |x| x.erfinv()),
+    ("norm", |x| x.norm(2.0, -1)),
+    ("normalize", |x| x.normalize(2.0, -1, 1e-12)),
+    ("rmsnorm", |x| x.rmsnorm(-1, 1e-6)),
+    ("logsumexp", |x| x.logsumexp(-1)),
+    ("cdist", |x| x.cdist(x, 2.0)),
+    ("interpolate", |x| x.unsqueeze(0).interpolate([8], Interpolate::Linear, false)),
     ("softmax", |x| x.softmax(-1)),
     ("softmin", |x| x.softmin(-1)),
     ("log_softmax", |x| x.log_softmax(-1)),
@@ -114,6 +127,7 @@ fn mixed_operands_promote_to_the_widest() {
         assert_eq!((&a + &b).dtype(), DType::F32);
         assert_eq!(a.matmul(&b.t()).dtype(), DType::BF16);
         assert_eq!(a.pow(&b).dtype(), DType::F32);
+        assert_eq!(a.i((0, ..)).dot(&b.i((0, ..))).dtype(), DType::F32);
     });
 }
 

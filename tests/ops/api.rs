@@ -69,7 +69,7 @@ pub const CASES: &[Case] = cases! {
     Exact, "unique", |x| x[0].unique(None);
     Exact, "bincount", |x| x[0].bincount(None, 0);
     Exact, "bincount.long", |x| x[0].bincount(None, 6);
-    Once, "bincount.weights", |x| x[0].bincount(Some(&x[1]), 0);
+    Once, "bincount.weights", |x| x[0].bincount(Some(&x[1]), 0).cast(x[1].dtype());
     Exact, "histc", |x| x[0].histc(4, -2.0, 2.0);
     Exact, "histc.own", |x| x[0].histc(5, 0.0, 0.0);
     Exact, "searchsorted.left", |x| x[0].searchsorted(&x[1], false);
@@ -125,6 +125,12 @@ pub const CASES: &[Case] = cases! {
     Exact, "grid_sample.nearest.border.align", |x| sampled(x, GridMode::Nearest, GridPadding::Border, true);
     Exact, "grid_sample.nearest.reflection", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, false);
     Exact, "grid_sample.nearest.reflection.align", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, true);
+    Wide(16.0), "grid_sample.bicubic.zeros", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, false);
+    Wide(16.0), "grid_sample.bicubic.zeros.align", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, true);
+    Wide(16.0), "grid_sample.bicubic.border", |x| sampled(x, GridMode::Cubic, GridPadding::Border, false);
+    Wide(16.0), "grid_sample.bicubic.border.align", |x| sampled(x, GridMode::Cubic, GridPadding::Border, true);
+    Wide(16.0), "grid_sample.bicubic.reflection", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, false);
+    Wide(16.0), "grid_sample.bicubic.reflection.align", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, true);
     Wide(8.0), "grid_sample.solid", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, false);
     Wide(32.0), "interpolate.bicubic", |x| x[0].interpolate([3, 6], Interpolate::Cubic, false);
     Wide(32.0), "interpolate.bicubic.corners", |x| x[0].interpolate([3, 6], Interpolate::Cubic, true);

@@ -122,7 +122,7 @@ fn indexed_writes_of_many_add_up() {
     let zeros = Tensor::full([m], 0);
     check(&zeros.index_add(0, &place, &value, 1), &[m], &expected);
     check(&zeros.index_put(&[&place], &value, true), &[m], &expected);
-    check(&place.bincount(Some(&value), 0), &[m], &expected);
+    check(&place.bincount(Some(&value), 0).int(), &[m], &expected);
     // An index outside the axis writes nothing, also of several axes.
     let (rows, cols) = (Tensor::new([0, 5, 0]), Tensor::new([0, 0, -9]));
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, true), &[2, 2], &[7, 0, 0, 0]);
@@ -300,4 +300,159 @@ fn huge_arguments_are_no_panics() {
     let wide = Tensor::zeros([1]).expand([1usize << 31]);
     let _ = wide.try_kron(&wide);
     let _ = wide.try_outer(&wide);
+}
+
+/// Sequences as `sort` leaves them: NaN is the greatest, and what is searched for as NaN goes to the end.
+#[test]
+fn sorted_sequences_may_end_in_nan() {
+    let nan = f32::NAN;
+    let values = Tensor::new([0.0f32, 3.0, 6.0, f32::NEG_INFINITY, f32::INFINITY, nan]);
+    for nans in 1..6 {
+        let mut sequence = vec![1.0f32, 3.0, 5.0];
+        sequence.resize(3 + nans, nan);
+        let (n, sorted) = (sequence.len() as i32, Tensor::from_slice(&sequence, [sequence.len()]));
+        for right in [false, true] {
+            let expected = [0, if right { 2 } else { 1 }, 3, 0, 3, n];
+            check(&sorted.searchsorted(&values, right), &[6], &expected);
+            check(&values.bucketize(&sorted, right), &[6], &expected);
+        }
+    }
+    // `isin` searches a sorted list.
+    let list: Vec<f32> = (0..20).map(|i| i as f32).chain([nan; 20]).collect();
+    let list = Tensor::from_slice(&list, [40]);
+    check(&Tensor::new([0.0f32, 3.0, 19.0, 20.0, nan]).isin(&list), &[5], &[true, true, true, false, false]);
+}
+
+#[test]
+fn weights_are_counted_in_wide_floats() {
+    let x = Tensor::new([0, 0]);
+    let counted = x.bincount(Some(&Tensor::new([100i8, 100])), 0);
+    assert_eq!(counted.dtype(), DType::F64);
+    check(&counted, &[1], &[200.0f64]);
+    for (dtype, sum) in [(DType::F32, DType::F32), (DType::BOOL, DType::F64), (DType::F16, DType::F64), (DType::I64, DType::F64)] {
+        assert_eq!(x.bincount(Some(&Tensor::ones([2]).cast(dtype)), 0).dtype(), sum, "{dtype}");
+    }
+}
+
+/// Ranges and their errors as PyTorch 2.15 has them.
+#[test]
+fn ranges_of_histograms() {
+    let x = Tensor::new([1.0f32, 2.0, 3.0]);
+    check(&x.histc(4, 2.0, 2.0), &[4], &[1.0f32, 0.0, 1.0, 1.0]);
+    check(&Tensor::new([5.0f32]).histc(4, 3.0, 3.0), &[4], &[0.0f32, 0.0, 1.0, 0.0]);
+    check(&Tensor::new([1.0f32, f32::NAN]).histc(2, 0.0, 2.0), &[2], &[0.0f32, 1.0]);
+    for bad in [f32::NAN, f32::INFINITY] {
+        let e = said(Tensor::new([1.0f32, bad]).try_histc(4, 0.0, 0.0));
+        assert!(e.starts_with("histc: the range of the elements is not finite"), "{e}");
+    }
+}
+
+#[test]
+fn no_difference_is_the_tensor_itself() {
+    let (x, more) = (Tensor::new([1, 2, 3]), Tensor::new([0]));
+    check(&x.diff(0, 0, Some(&more), Some(&more)), &[3], &[1, 2, 3]);
+}
+
+#[test]
+fn classes_of_one_hot_are_checked_where_they_are_at_hand() {
+    for bad in [3, -1] {
+        let e = said(Tensor::new([0, bad]).try_one_hot(3));
+        assert_eq!(e, format!("one_hot: the target at 1 is {bad}, and there are 3 classes: 0 to 2"));
+        // Not computed yet, and so not looked at.
+        check(&(Tensor::new([0, bad]) + 0).one_hot(3), &[2, 3], &[1, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Axis 0 or -1 of a tensor of rank 0, as in PyTorch.
+#[test]
+fn a_scalar_has_one_axis_to_name() {
+    let x = Tensor::new(3.0f32);
+    for axis in [0, -1] {
+        for y in [
+            x.sum(axis),
+            x.mean(axis),
+            x.max(axis),
+            x.cumsum(axis),
+            x.cummax(axis).0,
+            x.logcumsumexp(axis),
+            x.logsumexp(axis),
+            x.sort(axis, false).0,
+            x.topk(1, axis, true, true).0,
+            x.median(axis).0,
+            x.quantile(0.5, axis, Quantile::Linear),
+        ] {
+            check(&y, &[], &[3.0f32]);
+        }
+        check(&x.softmax(axis), &[], &[1.0f32]);
+        check(&x.log_softmax(axis), &[], &[0.0f32]);
+        for y in [x.argmax(axis), x.argsort(axis, false), x.cummin(axis).1, x.median(axis).1] {
+            check(&y, &[], &[0]);
+        }
+    }
+    for e in [said(x.try_sum(1)), said(x.try_sort(-2, false)), said(x.try_cumsum(1)), said(x.try_softmax(1))] {
+        assert!(e.contains("of a tensor of shape [], which has none"), "{e}");
+    }
+}
+
+#[test]
+fn quantiles_beside_an_axis_of_a_variable() {
+    let x = Tensor::new([[3f32, 1.0, 2.0], [9.0, 7.0, 8.0], [4.0, 6.0, 5.0], [0.0, 0.0, 0.0]]);
+    let n = picograd::Variable::new("rows_of_quantiles", 1, 4).unwrap();
+    for rows in [1, 3] {
+        let part = x.shrink_to((&n.bind(rows).unwrap(), 3));
+        let middle = part.quantile(0.25, 1, Quantile::Linear);
+        assert_eq!(middle.to_vec::<f32>().unwrap(), [1.5f32, 7.5, 4.5][..rows as usize]);
+    }
+}
+
+/// NaN among the coordinates, as PyTorch 2.15 reads it.
+#[test]
+fn points_that_are_nan() {
+    use picograd::tensor::{GridMode, GridPadding};
+    let x = Tensor::arange(0f32, 12.0, 1.0).reshape([1, 1, 3, 4]);
+    let point = Tensor::new([[[[f32::NAN, 0.0]]]]);
+    for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+        let at = |mode| x.grid_sample(&point, GridSample::new().mode(mode).padding(padding)).item::<f32>().unwrap();
+        assert!(at(GridMode::Cubic).is_nan());
+        if padding == GridPadding::Zeros {
+            assert!(at(GridMode::Linear).is_nan() && at(GridMode::Nearest) == 0.0);
+        } else {
+            assert_eq!((at(GridMode::Linear), at(GridMode::Nearest)), (4.0, 4.0));
+        }
+    }
+    let solid = Tensor::zeros([1, 1, 2, 2, 2]).try_grid_sample(&Tensor::zeros([1, 1, 1, 1, 3]), GridSample::new().mode(GridMode::Cubic));
+    assert!(said(solid).contains("two spatial axes"));
+}
+
+#[test]
+fn samples_without_a_batch() {
+    let x = Tensor::arange(0f32, 16.0, 1.0).reshape([1, 4, 4]);
+    let batch = x.unsqueeze(0);
+    let w = Tensor::ones([1, 1, 2, 2]);
+    let same = |one: Tensor, many: Tensor| {
+        assert_eq!([&[1], one.shape().as_slice()].concat(), many.shape());
+        assert_eq!(one.to_vec::<f32>().unwrap(), many.to_vec::<f32>().unwrap());
+    };
+    same(x.conv2d(&w, Conv::new()), batch.conv2d(&w, Conv::new()));
+    same(x.conv_transpose2d(&w, Conv::new()), batch.conv_transpose2d(&w, Conv::new()));
+    let columns = batch.unfold2d([2, 2], Conv::new());
+    same(x.unfold2d([2, 2], Conv::new()), columns.clone());
+    same(columns.squeeze(0).fold2d([4, 4], [2, 2], Conv::new()), columns.fold2d([4, 4], [2, 2], Conv::new()));
+    // Along one axis a batch may be there or not.
+    let line = Tensor::arange(0f32, 8.0, 1.0).reshape([1, 8]);
+    same(line.conv2d(&Tensor::ones([1, 1, 3]), Conv::new()), line.unsqueeze(0).conv2d(&Tensor::ones([1, 1, 3]), Conv::new()));
+}
+
+#[test]
+fn decompositions_of_nothing() {
+    for (shape, u, s, v) in [
+        (vec![0, 0], vec![0, 0], vec![0], vec![0, 0]),
+        (vec![2, 0, 0], vec![2, 0, 0], vec![2, 0], vec![2, 0, 0]),
+        (vec![0, 3], vec![0, 0], vec![0], vec![0, 3]),
+        (vec![3, 0], vec![3, 0], vec![0], vec![0, 0]),
+    ] {
+        let (a, b, c) = Tensor::zeros(shape.as_slice()).svd();
+        assert_eq!((a.shape(), b.shape(), c.shape()), (u, s, v), "svd of {shape:?}");
+        assert_eq!(a.to_vec::<f32>().unwrap().len() + b.to_vec::<f32>().unwrap().len(), 0);
+    }
 }

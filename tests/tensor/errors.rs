@@ -39,7 +39,7 @@ fn axes_and_indices() {
     let x = ramp(&[2, 3]);
     says(x.try_sum(2), "sum: axis 2 is outside [2, 3], whose axes are -2..=1");
     says(x.try_sum([0, -2]), "sum: axis -2 comes twice in [0, -2], for [2, 3]");
-    says(Tensor::from(1).try_sum(0), "sum: axis 0 of a tensor of shape [], which has none");
+    says(Tensor::from(1).try_sum(1), "sum: axis 1 of a tensor of shape [], which has none");
     says(x.try_permute([0]), "permute: 1 axes given for [2, 3], which has 2");
     says(x.try_permute([0, 0]), "permute: axis 0 comes twice in [0, 0], for [2, 3]");
     says(x.try_transpose(0, 5), "transpose: axis 5 is outside [2, 3], whose axes are -2..=1");

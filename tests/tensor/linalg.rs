@@ -73,7 +73,7 @@ fn singular_values() {
     for (got, want) in known.iter().zip([11.0, 2.0, 1.0]) {
         assert!((got - want).abs() < 1e-13, "{known:?}");
     }
-    assert!(Tensor::zeros([0, 2]).try_svd().is_err() && Tensor::zeros([2]).try_svd().is_err());
+    assert!(Tensor::zeros([2]).try_svd().is_err());
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn axes_and_dtypes() {
     check::<f32>(&Tensor::zeros([0, 3]).cumsum(0), &[0, 3], &[]);
     assert_eq!(Tensor::zeros([2, 0]).cummax(1).1.dtype(), DType::I32);
     assert_eq!(x.logcumsumexp(0).dtype(), DType::F32);
-    assert!(Tensor::from(1).try_cumsum(0).is_err());
+    assert!(Tensor::from(1).try_cumsum(1).is_err());
     assert!(x.try_cumprod(2).is_err());
 }
 

@@ -172,8 +172,8 @@ impl LBFGS {
     }
 
     /// Makes a step and returns the loss before it. `closure` computes the loss, one number, from the
-    /// parameters as they are; it is called several times, and `backward` is called here. Gradients
-    /// from before are dropped, and none are left.
+    /// parameters as they are; it is called several times, and `backward` is called here, so that a
+    /// closure that calls it is an error. Gradients from before are dropped, and none are left.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -207,7 +207,7 @@ impl LBFGS {
             let mut count = 0;
             if self.strong_wolfe {
                 let here = Point { t: 0.0, loss, grad, slope };
-                let best = self.search(&from, &direction, here, &mut closure, &mut count)?;
+                let best = self.search(&from, &direction, here, most.saturating_sub(evaluations), &mut closure, &mut count)?;
                 self.write(&from, best.t, &direction)?;
                 self.state.t = best.t;
                 (loss, grad) = (best.loss, best.grad);
@@ -236,6 +236,10 @@ impl LBFGS {
     fn evaluate(&mut self, closure: &mut impl FnMut() -> Result<Tensor>) -> Result<(f64, Vec<f64>)> {
         self.params.iter().for_each(|p| p.set_grad(None));
         let loss = closure()?;
+        if self.params.iter().any(|p| p.grad().is_some()) {
+            let msg = "LBFGS::step: the closure called backward; it returns the loss, and step computes the gradients";
+            return Err(Error::Gradient(msg.into()));
+        }
         loss.try_backward()?;
         let grads: Vec<Option<Tensor>> = self.params.iter().map(Tensor::grad).collect();
         self.params.iter().for_each(|p| p.set_grad(None));
@@ -306,16 +310,16 @@ impl LBFGS {
     }
 
     /// A point along the direction that meets the strong Wolfe conditions, or the best that was found
-    /// in 25 evaluations.
+    /// in `most` evaluations after the first.
     fn search(
         &mut self,
         from: &[f64],
         direction: &[f64],
         here: Point,
+        most: usize,
         closure: &mut impl FnMut() -> Result<Tensor>,
         count: &mut usize,
     ) -> Result<Point> {
-        const MOST: usize = 25;
         let mut at = |this: &mut LBFGS, t: f64| -> Result<Point> {
             this.write(from, t, direction)?;
             let (loss, grad) = this.evaluate(closure)?;
@@ -328,7 +332,7 @@ impl LBFGS {
         let (mut last, mut now) = (here.clone(), at(self, self.state.t)?);
         let mut tries = 0;
         let (mut low, mut high) = loop {
-            if tries == MOST {
+            if tries == most {
                 break (here.clone(), now);
             }
             if too_high(&now) || (tries > 1 && now.loss >= last.loss) {
@@ -351,14 +355,14 @@ impl LBFGS {
         // Inward, by cubic interpolation that keeps a distance from the ends.
         let size = greatest(direction);
         let mut stuck = false;
-        while tries < MOST && (high.t - low.t).abs() * size >= self.tolerance_change {
-            let (least, most) = (low.t.min(high.t), low.t.max(high.t));
+        while tries < most && (high.t - low.t).abs() * size >= self.tolerance_change {
+            let (start, end) = (low.t.min(high.t), low.t.max(high.t));
             let (first, second) = if low.t <= high.t { (&low, &high) } else { (&high, &low) };
-            let mut t = cubic_minimum(first, second, (least, most));
-            let margin = 0.1 * (most - least);
-            if (most - t).min(t - least) < margin {
-                if stuck || t >= most || t <= least {
-                    t = if (t - most).abs() < (t - least).abs() { most - margin } else { least + margin };
+            let mut t = cubic_minimum(first, second, (start, end));
+            let margin = 0.1 * (end - start);
+            if (end - t).min(t - start) < margin {
+                if stuck || t >= end || t <= start {
+                    t = if (t - end).abs() < (t - start).abs() { end - margin } else { start + margin };
                     stuck = false;
                 } else {
                     stuck = true;
