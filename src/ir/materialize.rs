@@ -88,12 +88,12 @@ fn only_rounded(u: &UOp) -> Option<usize> {
     (fits && rounded.next().is_none()).then_some(operand)
 }
 
-/// The value of a rectifier, `where(0 < y, x, y)` with `y = where(x < 0, 0, x)`: its sides are equal wherever they are taken, and so it is `y`. Marks do not
+/// The value of a rectifier, `where(y != 0, x, y)` with `y = where(x < 0, 0, x)`: its sides are equal wherever they are taken, and so it is `y`. Marks do not
 /// count, and `y` may be stored.
 pub fn rectified(u: &UOp) -> Option<&UOp> {
     let is_zero = |u: &UOp| u.as_const().is_some_and(|c| c.is_zero());
     let (Op::Where, [above, x, y]) = (u.op(), u.src()) else { return None };
-    let (Op::Lt, [zero, tested]) = (above.op(), above.src()) else { return None };
+    let (Op::Ne, [tested, zero]) = (above.op(), above.src()) else { return None };
     let (x, y, tested) = (under_marks(x), under_marks(y), under_marks(tested));
     let inside = if y.op() == Op::Contiguous { under_marks(&y.src()[0]) } else { y };
     let (Op::Where, [below, least, kept]) = (inside.op(), inside.src()) else { return None };
