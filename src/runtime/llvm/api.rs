@@ -19,7 +19,6 @@ functions! {
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
     LLVMInstallFatalErrorHandler(OnFatal);
-    LLVMParseCommandLineOptions(c_int, *const *const c_char, *const c_char);
     LLVMGetHostCPUName() -> *mut c_char;
     LLVMGetHostCPUFeatures() -> *mut c_char;
     LLVMDisposeMessage(*mut c_char);
@@ -80,7 +79,7 @@ fn version(library: &Library) -> Result<String, String> {
     Ok(format!("{major}.{minor}.{patch}"))
 }
 
-pub(super) const NEWEST: u32 = 21;
+const NEWEST: u32 = 21;
 const OLDEST: u32 = 15;
 
 /// The names that the library of a version goes by. Those without a slash are looked for by the system.

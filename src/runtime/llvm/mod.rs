@@ -15,10 +15,10 @@ use super::store::{self, Key, Store};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, OnceLock};
@@ -121,25 +121,6 @@ impl Drop for Owned {
     }
 }
 
-/// Options of the code generator, as its command-line tools take them. The default list scheduler before register allocation takes quadratic time in blocks
-/// with many selects by one flag (35 s for 8,500 lines, and 0.1 s with this one). Of 125 kernels the code has 2 % fewer instructions and 16 % fewer accesses to
-/// the stack: the scheduler of machine instructions, which runs later, does the work.
-const OPTIONS: [&CStr; 2] = [c"picograd", c"-pre-RA-sched=linearize"];
-
-/// Sets [`OPTIONS`] in a library, once: LLVM ends the process if it meets an option a second time, or one that it does not know, as a later version might.
-///
-/// # Safety
-/// The functions are those of the library at the path.
-unsafe fn set_options(api: &Api, version: &str, path: &Path) {
-    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let known = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major <= api::NEWEST);
-    if known && DONE.lock().unwrap_or_else(|e| e.into_inner()).insert(path.to_path_buf()) {
-        let words = OPTIONS.map(CStr::as_ptr);
-        // SAFETY: the words end in null bytes, and LLVM copies what it keeps of them.
-        unsafe { (api.LLVMParseCommandLineOptions)(words.len() as c_int, words.as_ptr(), null_mut()) };
-    }
-}
-
 /// Whether `PICO_LLVM` names a library.
 pub(super) fn is_named() -> bool {
     std::env::var("PICO_LLVM").is_ok_and(|name| !matches!(name.trim(), "" | "0" | "off"))
@@ -184,7 +165,6 @@ impl Llvm {
             (api.LLVMInitializeX86Target)();
             (api.LLVMInitializeX86TargetMC)();
             (api.LLVMInitializeX86AsmPrinter)();
-            set_options(&api, &version, &path);
             let (cpu, features) = (api.take((api.LLVMGetHostCPUName)()), api.take((api.LLVMGetHostCPUFeatures)()));
             let (mut target, mut error) = (null_mut(), null_mut());
             if (api.LLVMGetTargetFromTriple)(TRIPLE.as_ptr(), &mut target, &mut error) != 0 {
@@ -208,7 +188,7 @@ impl Llvm {
 
     /// The cache key of the object that this text gives: library, CPU and text.
     pub fn key(&self, ir: &str) -> Key {
-        let parts = ["llvm object 2", &self.library, &self.version, &self.cpu, &self.features, ir];
+        let parts = ["llvm object 1", &self.library, &self.version, &self.cpu, &self.features, ir];
         Key::of(&parts.map(str::as_bytes))
     }
 
