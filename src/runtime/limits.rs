@@ -88,7 +88,7 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))
 }
 
-/// Bytes of the heap that a vector of so many bytes takes besides its header. `malloc` adds 8 bytes, rounds up to a
+/// Heap bytes of a vector of `bytes` bytes, without its header. `malloc` adds 8 bytes, rounds up to a
 /// multiple of 16 and gives 32 at least.
 pub(crate) fn heap_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes.saturating_add(8 + 15).max(32) / 16 * 16 }

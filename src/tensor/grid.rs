@@ -118,7 +118,7 @@ impl GridSample {
     }
 }
 
-/// The nearest place on an axis of so many elements. NaN becomes the first, as in PyTorch.
+/// The nearest index on an axis of `size` elements. NaN becomes the first, as in PyTorch.
 fn on_axis(place: &Tensor, size: f64) -> Result<Tensor> {
     place.isnan().try_where_(0.0, place.try_clamp(0.0, size - 1.0)?)
 }
