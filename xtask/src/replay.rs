@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn renamed_kernels_are_equal_and_changed_ones_are_listed() {
-        let before = "# a\n@ r_1\ngrid 1\n int x0 = 1;\n@ r_2\ngrid 1\n int x0 = 2;\n# b\n! no f64\n";
-        let renamed = "# a\n@ s_2\ngrid 1\n int y1 = 2;\n@ s_1\ngrid 1\n int y0 = 1;\n# b\n! no f64\n";
+        let before = "# a\n@ r_1\ngrid 1\n int val0 = 1;\n@ r_2\ngrid 1\n int val0 = 2;\n# b\n! no f64\n";
+        let renamed = "# a\n@ s_2\ngrid 1\n int alu1 = 2;\n@ s_1\ngrid 1\n int alu0 = 1;\n# b\n! no f64\n";
         assert!(compare(before, renamed).different.is_empty());
         let changed = renamed.replace("= 2", "= 3");
         let report = compare(before, &changed);
