@@ -56,6 +56,8 @@ impl Library {
 /// Checks that a file has all that its program headers say is loaded. `dlopen` maps what is missing of a file that was cut
 /// off, and the first access to it ends the process by a signal.
 fn is_whole(path: &Path) -> Result<(), String> {
+    /// The type of a program header whose segment is loaded; `libc` has it for ELF systems only.
+    const PT_LOAD: u32 = 1;
     let (file, len) = limits::open_file(path).map_err(|e| e.to_string())?;
     let mut head = [0; 64];
     let elf64 = file.read_exact_at(&mut head, 0).is_ok() && head.starts_with(b"\x7fELF\x02\x01");
@@ -69,7 +71,7 @@ fn is_whole(path: &Path) -> Result<(), String> {
     for i in 0..count {
         let mut header = [0; 56];
         let end = first.checked_add(i * size).filter(|at| file.read_exact_at(&mut header, *at).is_ok()).and_then(|_| {
-            let is_loaded = header.starts_with(&libc::PT_LOAD.to_le_bytes());
+            let is_loaded = header.starts_with(&PT_LOAD.to_le_bytes());
             if is_loaded { u64_at(&header, 8).checked_add(u64_at(&header, 32)) } else { Some(0) }
         });
         if end.is_none_or(|end| end > len) {
