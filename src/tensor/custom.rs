@@ -263,7 +263,7 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
             }
         }
         if matches!(u.op(), Op::Var | Op::Scan) {
-            return wrong(format!("{:?} has no place in a kernel of the user's: {u:?}", u.op()));
+            return wrong(format!("{:?} is not allowed in a custom kernel: {u:?}", u.op()));
         }
         if u.op() == Op::DefineGlobal && !written.contains(u) && !read.contains(u) {
             return wrong(format!("a buffer that the kernel was not given: {u:?}"));

@@ -30,6 +30,16 @@ fn close(got: &[f32], want: &[f32]) -> bool {
     got.len() == want.len() && got.iter().zip(want).all(|(g, w)| (g - w).abs() <= 1e-3 * size)
 }
 
+/// The first and second gradient of a loss of `top` and `x`, the first realized before the second is built or not.
+fn first_and_second(top: &Tensor, x: &Tensor, realize: bool) -> [Vec<f32>; 2] {
+    let first = (top * top * x).sum(..).gradient(&[x]).remove(0);
+    if realize {
+        first.realize().unwrap();
+    }
+    let second = (&first * &first).sum(..).gradient(&[x]).remove(0);
+    [first, second].map(|g| g.to_vec::<f32>().unwrap())
+}
+
 /// A maximum is realized together with a sibling, as printing both does, then differentiated.
 #[test]
 fn max_of_a_product_that_was_realized_with_a_sibling() {
@@ -74,12 +84,7 @@ fn max_of_a_product_whose_detached_value_was_realized() {
                 if realize {
                     top.detach().realize().unwrap();
                 }
-                let first = (&top * &top * &x).sum(..).gradient(&[&x]).remove(0);
-                if realize {
-                    first.realize().unwrap();
-                }
-                let second = (&first * &first).sum(..).gradient(&[&x]).remove(0);
-                [first, second].map(|g| g.to_vec::<f32>().unwrap())
+                first_and_second(&top, &x, realize)
             };
             let (got, want) = (gradients(true), gradients(false));
             if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
@@ -116,12 +121,7 @@ fn extremes_that_were_realized_before_their_argument() {
                 top.realize().unwrap();
                 product.realize().unwrap();
             }
-            let first = (&top * &top * &x).sum(..).gradient(&[&x]).remove(0);
-            if realize {
-                first.realize().unwrap();
-            }
-            let second = (&first * &first).sum(..).gradient(&[&x]).remove(0);
-            [first, second].map(|g| g.to_vec::<f32>().unwrap())
+            first_and_second(&top, &x, realize)
         };
         let (got, want) = (gradients(true), gradients(false));
         if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
