@@ -125,12 +125,17 @@ pub(super) fn check_slot(program: &Program, slot: usize, device: &DeviceName, dt
 }
 
 /// Checks the arguments of a launch and returns their places.
-pub(super) fn bind<'a>(program: &Program, device: &DeviceName, buffers: &[&'a Buffer]) -> Result<Vec<Place<'a>>> {
+pub(super) fn bind<'a>(
+    program: &Program,
+    device: &DeviceName,
+    buffers: impl ExactSizeIterator<Item = &'a Buffer>,
+) -> Result<Vec<Place<'a>>> {
     check_count(program, buffers.len())?;
-    for (slot, buffer) in buffers.iter().enumerate() {
+    let place = |(slot, buffer): (usize, &'a Buffer)| {
         check_slot(program, slot, device, buffer.dtype(), buffer, 0)?;
-    }
-    Ok(buffers.iter().map(|b| b.place()).collect())
+        Ok(buffer.place())
+    };
+    buffers.enumerate().map(place).collect()
 }
 
 /// Checks a copy of `len` elements of a dtype.
@@ -216,12 +221,12 @@ mod tests {
         assert_eq!(program.writes, [0]);
         let here = DeviceName::new("INTERP");
         let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
-        bind(program, &here, &[&f, &f]).map(drop).unwrap();
-        says(bind(program, &here, &[&f]), "1 buffers for a kernel that takes 2");
-        says(bind(program, &here, &[&f, &i]), "is i32, and the kernel takes f32");
-        says(bind(program, &here, &[&f, &f.part(0..7)]), "has 28 bytes");
+        bind(program, &here, [&f, &f].into_iter()).map(drop).unwrap();
+        says(bind(program, &here, [&f].into_iter()), "1 buffers for a kernel that takes 2");
+        says(bind(program, &here, [&f, &i].into_iter()), "is i32, and the kernel takes f32");
+        says(bind(program, &here, [&f, &f.part(0..7)].into_iter()), "has 28 bytes");
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
-        bind(program, &here, &[&f, &lent]).map(drop).unwrap();
-        says(bind(program, &here, &[&lent, &f]), "lent for reading");
+        bind(program, &here, [&f, &lent].into_iter()).map(drop).unwrap();
+        says(bind(program, &here, [&lent, &f].into_iter()), "lent for reading");
     }
 }

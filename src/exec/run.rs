@@ -104,11 +104,15 @@ impl ScheduleItem {
     /// Compiles what it needs.
     pub fn lower(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
-        let compiled = match self {
-            ScheduleItem::Kernel { ast, device, .. } => Some(planned(ast, &Device::named(device)?)?),
-            ScheduleItem::Copy { .. } => None,
-        };
-        Ok(ExecItem { item: self.clone(), compiled })
+        Ok(ExecItem { item: self.clone(), compiled: self.compile()? })
+    }
+
+    /// The program of a kernel; none for a copy.
+    fn compile(&self) -> Result<Option<Arc<Compiled>>> {
+        match self {
+            ScheduleItem::Kernel { ast, device, .. } => planned(ast, &Device::named(device)?).map(Some),
+            ScheduleItem::Copy { .. } => Ok(None),
+        }
     }
 
     /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the kernel or its device is an error that says why.
@@ -170,30 +174,54 @@ impl ExecItem {
     /// Checks that the item would run: it is as it was planned, and its buffers are what the program takes.
     pub fn check(&self) -> Result<()> {
         self.item.is_as_planned()?;
+        self.bind().map(drop)
+    }
+
+    /// Runs it and returns the time that the device took. One item runs at a time.
+    pub fn run(&self) -> Result<Duration> {
+        self.item.is_as_planned()?;
+        // SAFETY: the item is as the scheduler made it.
+        unsafe { self.bind()?.run() }
+    }
+
+    /// The item with checked arguments.
+    fn bind(&self) -> Result<BoundItem<'_>> {
         match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, .. }, Some(c)) => {
-                bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>()).map(drop)
+            (ScheduleItem::Kernel { buffers, device, values, .. }, Some(compiled)) => {
+                let memory = bind(&compiled.program, device, buffers.iter().map(|b| &b.buffer))?;
+                Ok(BoundItem::Kernel { compiled, device, memory, values })
             }
-            (ScheduleItem::Copy { to, from, .. }, _) => bind_copy(&to.buffer, &from.buffer, to.dtype, to.len),
+            (ScheduleItem::Copy { to, from, .. }, _) => {
+                bind_copy(&to.buffer, &from.buffer, to.dtype, to.len)?;
+                Ok(BoundItem::Copy { to, from })
+            }
             _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
         }
     }
+}
 
-    /// Runs it and says how long the device took. One item runs at a time.
-    pub fn run(&self) -> Result<Duration> {
-        self.item.is_as_planned()?;
+/// A schedule item whose arguments were checked.
+enum BoundItem<'a> {
+    Kernel { compiled: &'a Compiled, device: &'a DeviceName, memory: Vec<Place<'a>>, values: &'a Values },
+    Copy { to: &'a BufferArg, from: &'a BufferArg },
+}
+
+impl BoundItem<'_> {
+    /// Runs the item and returns the time that the device took.
+    ///
+    /// # Safety
+    /// The item is as the scheduler made it: its program was lowered from a kernel whose indices are inside its
+    /// arguments or masked.
+    unsafe fn run(&self) -> Result<Duration> {
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
-        match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, values, .. }, Some(c)) => {
-                let memory = bind(&c.program, device, &buffers.iter().map(|b| &b.buffer).collect::<Vec<_>>())?;
+        match self {
+            BoundItem::Kernel { compiled: c, device, memory, values } => {
                 let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                // SAFETY: the item is as the scheduler made it, so its program was lowered from a kernel whose
-                // indices are inside its arguments or masked, and `bind` has checked the arguments.
-                unsafe { run_kernel(c, device, &memory, &launch, debug) }
+                // SAFETY: the caller's promise, and `bind` has checked the arguments.
+                unsafe { run_kernel(c, device, memory, &launch, debug) }
             }
-            (ScheduleItem::Copy { to, from, .. }, _) => run_copy(to, from, debug),
-            _ => Err(Error::Device("a kernel was not compiled before it was run".into())),
+            BoundItem::Copy { to, from } => run_copy(to, from, debug),
         }
     }
 }
@@ -470,7 +498,8 @@ impl Scheduled {
                 continue;
             }
             for item in self.items_of(&self.plan.launches_of(step), &mut written)? {
-                jobs.push(Job::Item(item.lower()?));
+                let compiled = item.compile()?;
+                jobs.push(Job::Item(ExecItem { item, compiled }));
             }
         }
         Ok(jobs)
@@ -514,16 +543,16 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
     // Everything is compiled before anything runs, so that an error leaves no memory half written.
     compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;
     let jobs = scheduled.jobs(record::keeps_runs() || env::config()?.times_kernels())?;
-    for job in &jobs {
-        if let Job::Item(item) = job {
-            item.check()?;
-        }
-    }
+    // Every argument is checked before anything runs, for the same reason.
+    let bound = jobs.iter().map(|job| if let Job::Item(item) = job { item.bind().map(Some) } else { Ok(None) });
+    let bound = bound.collect::<Result<Vec<_>>>()?;
     let running = profile::span(|| "run".into());
-    for job in &jobs {
-        let done = match job {
-            Job::Item(item) => item.run().map(drop),
-            Job::Loop(l) => l.run(&scheduled.memory),
+    for (job, bound) in jobs.iter().zip(&bound) {
+        let done = match (job, bound) {
+            (Job::Loop(l), _) => l.run(&scheduled.memory),
+            // SAFETY: the items were made above.
+            (_, Some(item)) => unsafe { item.run() }.map(drop),
+            _ => Ok(()),
         };
         if let Err(e) = done {
             // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
@@ -531,7 +560,7 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
             return Err(e);
         }
     }
-    drop(running);
+    drop((running, bound));
     let compiled = jobs.into_iter().filter_map(|job| if let Job::Item(item) = job { Some(item.compiled) } else { None }).collect();
     record::note_run(requests, &scheduled, compiled);
     Ok((scheduled.outputs, scheduled.plan))

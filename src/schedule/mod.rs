@@ -37,6 +37,7 @@ use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unma
 use crate::shape::Bound;
 use memory::Places;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -224,15 +225,43 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
             _ => {}
         }
         let Arg::Storage(s) = u.arg() else { return None };
-        let arg = Arg::Param { slot: inputs.len(), len: s.storage.len(), device: s.storage.device().clone() };
         inputs.push(s.clone());
-        Some(UOp::new(Op::Param, u.dtype(), Src::new(), arg))
+        Some(parameter(inputs.len() - 1, u.dtype(), s.storage.len(), s.storage.device()))
     });
     match wrong {
         Some(e) => Err(e),
         None if values == Values::default() => Ok((nodes, inputs, values)),
         None => Ok((with_bounds(&nodes, &Bound::unbound), inputs, values)),
     }
+}
+
+/// Slots whose parameters are remembered: enough for the widest layers, few enough to hold.
+const REMEMBERED: usize = 1024;
+
+thread_local! {
+    /// The parameter that each slot had last. Most plans have the same parameters as the one before, and a
+    /// comparison is five times cheaper than interning.
+    static PARAMETERS: RefCell<Vec<UOp>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The parameter of a slot.
+fn parameter(slot: usize, dtype: DType, len: usize, device: &DeviceName) -> UOp {
+    let is_same = |u: &UOp| u.dtype() == dtype && matches!(u.arg(), Arg::Param { len: l, device: d, .. } if *l == len && d == device);
+    let make = || UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
+    PARAMETERS.with_borrow_mut(|known| match known.get_mut(slot) {
+        Some(u) if is_same(u) => u.clone(),
+        Some(u) => {
+            *u = make();
+            u.clone()
+        }
+        None => {
+            let u = make();
+            if slot == known.len() && slot < REMEMBERED {
+                known.push(u.clone());
+            }
+            u
+        }
+    })
 }
 
 /// Plans an abstracted graph. `reuse` has an entry for each part of each output.
