@@ -72,8 +72,10 @@ pub const CASES: &[Case] = cases! {
     Once, "bincount.weights", |x| x[0].bincount(Some(&x[1]), 0).cast(x[1].dtype());
     Exact, "histc", |x| x[0].histc(4, -2.0, 2.0);
     Exact, "histc.own", |x| x[0].histc(5, 0.0, 0.0);
-    Exact, "searchsorted.left", |x| x[0].searchsorted(&x[1], false);
-    Exact, "searchsorted.right", |x| x[0].searchsorted(&x[1], true);
+    Exact, "searchsorted.left", |x| x[0].searchsorted(&x[1], false, None);
+    Exact, "searchsorted.right", |x| x[0].searchsorted(&x[1], true, None);
+    Exact, "searchsorted.sorter.left", |x| x[0].searchsorted(&x[2], false, Some(&x[1]));
+    Exact, "searchsorted.sorter.right", |x| x[0].searchsorted(&x[2], true, Some(&x[1]));
     Exact, "bucketize.left", |x| x[0].bucketize(&x[1], false);
     Exact, "bucketize.right", |x| x[0].bucketize(&x[1], true);
     Exact, "isin", |x| x[0].isin(&x[1]);

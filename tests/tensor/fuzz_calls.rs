@@ -297,7 +297,10 @@ calls! {
         x.try_bincount(if d.coin() { Some(&x) } else { None }, d.n())
     };
     try_histc: |d| d.t().try_histc(d.n(), d.f(), d.f());
-    try_searchsorted: |d| d.t().try_searchsorted(&d.t(), d.coin());
+    try_searchsorted: |d| {
+        let (x, sorter) = (d.t(), d.index());
+        x.try_searchsorted(&d.t(), d.coin(), d.pick(&[None, Some(&sorter), Some(&x)]))
+    };
     try_bucketize: |d| d.t().try_bucketize(&d.t(), d.coin());
     try_isin: |d| d.t().try_isin(&d.small());
     try_outer: |d| d.t().try_outer(&d.t());
