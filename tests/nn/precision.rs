@@ -45,6 +45,7 @@ const WIDE: &[Case] = &[
     ("expm1", |x| x.expm1()),
     ("erfinv", |x| x.erfinv()),
     ("norm", |x| x.norm(2.0, -1)),
+    ("matrix_norm", |x| x.matrix_norm(1.0, ..)),
     ("normalize", |x| x.normalize(2.0, -1, 1e-12)),
     ("rmsnorm", |x| x.rmsnorm(-1, 1e-6)),
     ("logsumexp", |x| x.logsumexp(-1)),

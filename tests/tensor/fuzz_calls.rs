@@ -3,8 +3,8 @@
 use crate::fuzz::{Draw, HUGE, REDUCTIONS};
 use picograd::ir::Op;
 use picograd::tensor::{
-    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak, MultiMargin, PadMode, PoissonNll, Quantile,
-    Rounding, Scatter, TripletMargin, keepdim, step,
+    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak, MatrixNorm, MultiMargin, PadMode, PoissonNll,
+    Quantile, Rounding, Scatter, TripletMargin, keepdim, step,
 };
 use picograd::{DType, Error, Tensor};
 
@@ -322,6 +322,11 @@ calls! {
         }
     };
     try_norm: |d| d.t().try_norm(d.f(), d.ss());
+    try_matrix_norm: |d| {
+        let order = d.f();
+        let order = d.pick(&[MatrixNorm::Nuclear, MatrixNorm::Frobenius, order.into(), 1.0.into(), (-2.0).into(), 2.0.into()]);
+        if d.coin() { d.square().try_matrix_norm(order, [-2, -1]) } else { d.t().try_matrix_norm(order, d.ss()) }
+    };
     try_nansum: |d| d.t().try_nansum(d.ss());
     try_nanmean: |d| d.t().try_nanmean(d.ss());
     try_count_nonzero: |d| d.t().try_count_nonzero(d.ss());
