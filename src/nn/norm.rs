@@ -18,14 +18,27 @@ fn per_channel(t: &Tensor, axes: usize) -> Result<Tensor> {
     t.try_reshape(shape)
 }
 
+/// The dtype of a normalisation of narrow floats under autocast, as in PyTorch's lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Autocast {
+    /// `f32`: `layer_norm`, `group_norm` and `rms_norm` are in the list of `f32`.
+    Wide,
+    /// That of the input: `batch_norm`, which `instance_norm` is made of, is in no list.
+    Kept,
+}
+
 /// Runs a normalisation, and the scale and shift after it, in `f32` for narrower floats. The result is rounded once, to the dtype that the input and the
-/// parameters make.
-fn rounded_once(x: &Tensor, params: [&Option<Tensor>; 2], f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// parameters make, or to that of autocast.
+fn rounded_once(x: &Tensor, params: [&Option<Tensor>; 2], cast: Autocast, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let dtype = x.dtype();
     if !dtype.is_float() || dtype.bits() >= 32 {
         return f(x);
     }
-    let out = params.into_iter().flatten().fold(dtype, |d, p| promote(d, p.dtype()));
+    let out = match cast {
+        Autocast::Wide if autocast::is_on() => DType::F32,
+        Autocast::Kept if autocast::is_on() => dtype,
+        _ => params.into_iter().flatten().fold(dtype, |d, p| promote(d, p.dtype())),
+    };
     f(&x.try_cast(DType::F32)?)?.try_cast(out)
 }
 
@@ -271,7 +284,7 @@ fn last_axes(layer: &'static str, x: &Tensor, shape: &[usize]) -> Result<Vec<isi
 impl Layer for LayerNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         let axes = last_axes("LayerNorm", x, &self.shape)?;
-        rounded_once(x, [&self.weight, &self.bias], |x| {
+        rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| {
             let mut y = x.try_layernorm(axes, self.eps)?;
             if let Some(w) = &self.weight {
                 y = y.try_mul(w)?;
@@ -337,7 +350,7 @@ impl Layer for LayerNorm2d {
         if x.ndim() != 4 || x.size(1) != self.channels {
             return unfit("LayerNorm2d", format_args!("[batch, {}, height, width]", self.channels), x);
         }
-        rounded_once(x, [&self.weight, &self.bias], |x| affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias))
+        rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias))
     }
 }
 
@@ -405,7 +418,9 @@ impl Layer for GroupNorm {
         if x.ndim() < 2 || x.size(1) != self.channels {
             return unfit("GroupNorm", format_args!("[batch, {}, …]", self.channels), x);
         }
-        rounded_once(x, [&self.weight, &self.bias], |x| affine(&by_groups(x, self.groups, self.eps)?, &self.weight, &self.bias))
+        rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| {
+            affine(&by_groups(x, self.groups, self.eps)?, &self.weight, &self.bias)
+        })
     }
 }
 
@@ -471,7 +486,9 @@ impl Layer for InstanceNorm {
                 msg: format!("{:?} has one place per channel, which is its own mean", x.shape()),
             });
         }
-        rounded_once(x, [&self.weight, &self.bias], |x| affine(&by_groups(x, self.channels, self.eps)?, &self.weight, &self.bias))
+        rounded_once(x, [&self.weight, &self.bias], Autocast::Kept, |x| {
+            affine(&by_groups(x, self.channels, self.eps)?, &self.weight, &self.bias)
+        })
     }
 }
 
@@ -526,7 +543,7 @@ impl RMSNorm {
 impl Layer for RMSNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         let axes = last_axes("RMSNorm", x, &[self.size])?;
-        rounded_once(x, [&self.weight, &None], |x| {
+        rounded_once(x, [&self.weight, &None], Autocast::Wide, |x| {
             let y = x.try_rmsnorm(axes, self.eps)?;
             match &self.weight {
                 Some(w) => y.try_mul(w),

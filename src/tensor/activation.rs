@@ -256,7 +256,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| Ok((x + 3.0).clamp(0, 6) / 6.0))
     }
-    /// x·hardsigmoid(x).
+    /// x·hardsigmoid(x). The gradient is 1 from 3 on and at NaN, and 0 up to -3.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -265,7 +265,12 @@ impl Tensor {
     /// ```
     pub fn hardswish(&self) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| x.try_mul(x.hardsigmoid()))
+        // From 3 on and at NaN it is the element itself, and so is its gradient.
+        rounded(self, |x| {
+            let is_low = x.try_lt(3)?;
+            let low = is_low.try_where_(x, 0.0)?;
+            is_low.try_where_(low.try_mul(low.hardsigmoid())?, x)
+        })
     }
 }
 

@@ -260,13 +260,18 @@ pub fn keepdim(axes: impl Into<Axes>) -> Axes {
 impl Axes {
     /// The axes of a shape, ascending, and whether they stay.
     pub(super) fn resolve(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
-        let mut axes = match &self.list {
+        let (mut axes, keep) = self.in_order(op, shape)?;
+        axes.sort_unstable();
+        Ok((axes, keep))
+    }
+    /// The axes of a shape in the order in which they were given, and whether they stay.
+    pub(super) fn in_order(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
+        let axes = match &self.list {
             // A tensor without axes counts as one of one element.
             Some(list) if shape.is_empty() && matches!(list.0[..], [0 | -1]) => Dims::new(),
             None => (0..shape.len()).collect(),
             Some(list) => list.axes(op, shape)?,
         };
-        axes.sort_unstable();
         Ok((axes, self.keep))
     }
 }

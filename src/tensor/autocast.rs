@@ -40,9 +40,10 @@ impl Drop for Restore {
 ///
 /// | to the narrow dtype | to `f32` |
 /// |---|---|
-/// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate` and all losses |
+/// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `matrix_norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate`, all losses, the layers `LayerNorm`, `LayerNorm2d`, `GroupNorm` and `RMSNorm` |
 ///
-/// A `dot` of two vectors promotes. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
+/// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` give the dtype of their
+/// input. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
 ///
 /// `binary_crossentropy` is an error inside, as in PyTorch: its gradient leaves the range of narrow
 /// floats; `binary_crossentropy_logits` does not. A [`GradScaler`](crate::nn::optim::GradScaler) keeps

@@ -14,20 +14,26 @@ use crate::runtime::{Device, limits};
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
-/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`.
-fn search(op: &'static str, sorted: &Tensor, values: &Tensor, right: bool) -> Result<Tensor> {
+/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at
+/// its indices are in order.
+fn search(op: &'static str, sorted: &Tensor, sorter: Option<&Tensor>, values: &Tensor, right: bool) -> Result<Tensor> {
     let (n, dims) = (sorted.dims()[1], values.dims());
     let mut found = values.with(iota(1).uop()).try_mul(0)?.try_expand(&dims)?;
     if n == 0 {
         return Ok(found);
     }
     let sorted = sorted.try_expand([dims[0], n])?;
+    let sorter = sorter.map(|s| s.try_expand([dims[0], n])).transpose()?;
     // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for goes to the end.
     let is_number = values.isnan().logical_not();
     let mut step = 1usize << n.ilog2();
     while step > 0 {
         let next = &found + step as i64;
-        let element = named(op, sorted.try_gather(1, &(&next - 1).try_minimum(n - 1)?))?;
+        let mut at = (&next - 1).try_minimum(n - 1)?;
+        if let Some(sorter) = &sorter {
+            at = named(op, sorter.try_gather(1, &at))?;
+        }
+        let element = named(op, sorted.try_gather(1, &at))?;
         let before = if right { element.try_le(values)? } else { element.try_lt(values)? };
         let after = before.logical_not().try_bitwise_and(&is_number)?;
         let passed = after.logical_not().try_bitwise_and(next.try_le(n)?)?;
@@ -57,6 +63,22 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     };
     let count = other.iter().product();
     Ok((sorted.moved(Movement::reshape([count, n]))?, values.moved(Movement::reshape([count, m]))?, v))
+}
+
+/// Checks the sorter of a sequence: an index for each of its elements, none outside where they are at hand.
+fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()> {
+    let (s, dims) = (sorted.dims(), sorter.dims());
+    if dims != s {
+        return wrong_shape(op, format!("a sorter of {dims:?} for sequences {s:?}; it has an index for each element"));
+    }
+    if !sorter.dtype().is_int() {
+        return wrong_dtype(op, format!("a sorter is of integers, and this one is of {}", sorter.dtype()));
+    }
+    let n = s.last().copied().unwrap_or(0) as f64;
+    match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
+        Some(i) => Err(Error::Index { op, msg: format!("the sorter has the index {i}, and a sequence has {n} elements") }),
+        None => Ok(()),
+    }
 }
 
 /// The dtype in which weights are added up: `f64` but for `f32`, and where the device has no `f64`.
@@ -208,18 +230,32 @@ impl Tensor {
         /// NaN is inserted at the end, and a NaN of the sequence counts as greater than all numbers,
         /// so that every result of [`sort`](Self::sort) can be searched.
         ///
+        /// A sequence that is not sorted needs a `sorter`: the indices that sort it along the last axis, as
+        /// [`argsort`](Self::argsort) gives them. Negative ones count from the end. One outside the sequence
+        /// is an error where the sorter is in the host's memory; elsewhere it reads 0.
+        ///
         /// ```
         /// use picograd::Tensor;
         /// let sorted = Tensor::new([1.0f32, 3.0, 3.0, 5.0]);
         /// let values = Tensor::new([[3.0f32, 6.0], [0.0, 4.0]]);
-        /// assert_eq!(sorted.searchsorted(&values, false).to_vec::<i32>()?, [1, 4, 0, 3]);
-        /// assert_eq!(sorted.searchsorted(&values, true).to_vec::<i32>()?, [3, 4, 0, 3]);
+        /// assert_eq!(sorted.searchsorted(&values, false, None).to_vec::<i32>()?, [1, 4, 0, 3]);
+        /// assert_eq!(sorted.searchsorted(&values, true, None).to_vec::<i32>()?, [3, 4, 0, 3]);
+        /// let (mixed, sorter) = (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
+        /// assert_eq!(mixed.searchsorted(&values, false, Some(&sorter)).to_vec::<i32>()?, [1, 4, 0, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn searchsorted | try_searchsorted(&self, values: &Tensor, right: bool) -> Tensor {
+        pub fn searchsorted | try_searchsorted(&self, values: &Tensor, right: bool, sorter: Option<&Tensor>) -> Tensor {
             const OP: &str = "searchsorted";
             let (sorted, values, shape) = rows(OP, self, values)?;
-            search(OP, &sorted.detach(), &values.detach(), right)?.moved(Movement::Reshape(shape))
+            let sorter = match sorter {
+                Some(sorter) => {
+                    sorter.no_variables(OP, 0..sorter.ndim())?;
+                    check_sorter(OP, self, sorter)?;
+                    Some(sorter.moved(Movement::Reshape(sorted.dims()))?)
+                }
+                None => None,
+            };
+            search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?.moved(Movement::Reshape(shape))
         }
 
         /// For each element the number of the interval between sorted boundaries that it is in: an
@@ -237,7 +273,7 @@ impl Tensor {
             if boundaries.ndim() != 1 {
                 return wrong_shape(OP, format!("boundaries have one axis, and these are {:?}", boundaries.dims()));
             }
-            named(OP, boundaries.try_searchsorted(self, right))
+            named(OP, boundaries.try_searchsorted(self, right, None))
         }
 
         /// Whether each element is among the elements of another tensor; NaN is not.
@@ -263,7 +299,7 @@ impl Tensor {
             let sorted = named(OP, list.try_sort(0, false))?.0.contiguous();
             let flat = x.moved(Movement::reshape([1, x.max_numel()]))?;
             let row = sorted.moved(Movement::reshape([1, m]))?;
-            let place = search(OP, &row, &flat, false)?.try_minimum(m - 1)?;
+            let place = search(OP, &row, None, &flat, false)?.try_minimum(m - 1)?;
             named(OP, row.try_gather(1, &place))?.try_eq(flat)?.moved(Movement::Reshape(self.dims()))
         }
     }

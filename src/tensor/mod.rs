@@ -19,7 +19,7 @@
 //! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
 //! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
 //! | `vector`, `grid`, `resample` | products and distances of vectors; pixels, blocks and sampling of pictures |
-//! | `linalg`, `solve`, `keccak` | factors of matrices; linear systems; hashes |
+//! | `linalg`, `svd`, `matrix_norm`, `solve`, `keccak` | factors, singular values and norms of matrices; linear systems; hashes |
 //! | `grad`, `checkpoint`, `autocast`, `function`, `loops` | gradients; recomputation; mixed precision; graphs with arguments; a body that is run for each element |
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
@@ -106,6 +106,7 @@ mod loss;
 mod margin_loss;
 mod math;
 mod matmul;
+mod matrix_norm;
 mod movement;
 mod norm;
 mod operators;
@@ -152,6 +153,7 @@ pub use likelihood_loss::{GaussianNll, PoissonNll};
 pub use loops::Scanned;
 pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
 pub use margin_loss::{MultiMargin, TripletMargin};
+pub use matrix_norm::MatrixNorm;
 pub use pad::PadMode;
 pub use pool::Pool;
 pub(crate) use random::fans;

@@ -159,7 +159,8 @@ impl Tensor {
         /// The `p`-norm over axes: the `p`-th root of the sum of the `p`-th powers of the absolute
         /// values. 2 is the Euclidean norm, and over two axes the Frobenius norm; 1 the sum and infinity
         /// the maximum of the absolute values, minus infinity their minimum, 0 the number of elements
-        /// that are not zero. The gradient is 0 where the norm is 0.
+        /// that are not zero. The gradient is 0 where the norm is 0. Norms of matrices are
+        /// [`matrix_norm`](Self::matrix_norm).
         ///
         /// ```
         /// use picograd::Tensor;

@@ -178,6 +178,25 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((next(), next(), next()))
 }
 
+/// The singular values of each matrix of wide floats, the greatest first, along the last axis.
+pub(super) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    let (lead, m, n) = matrix(op, x)?;
+    x.no_variables(op, [lead.len(), lead.len() + 1])?;
+    if m == 0 || n == 0 {
+        // There is none; a sum is followed by gradients.
+        return x.fold(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
+    }
+    let tall = if m < n { x.try_transpose(-1, -2)? } else { x.same() };
+    Tensor::call(
+        &[&tall],
+        |x| Ok(traced(op, &x[0], |x| factors(op, x))?.swap_remove(1)),
+        move |g, x| {
+            let (u, _, v) = svd(op, &x[0])?;
+            Ok(vec![u.try_mul(g.try_unsqueeze(-2)?)?.try_matmul(&v)?])
+        },
+    )
+}
+
 impl Tensor {
     fallible! {
         /// The singular values of each matrix, the greatest first, between their vectors: U of m rows and

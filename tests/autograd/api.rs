@@ -277,6 +277,7 @@ fn gradients_at_the_edges_of_domains() {
         ("hardtanh", Tensor::hardtanh, &[NAN, 1.0, -1.0], &[1.0, 0.0, 0.0]),
         ("clamp", |x| x.clamp(-1, 1), &[NAN, 1.0, -1.0, 0.5], &[0.0, 0.0, 0.0, 1.0]),
         ("hardsigmoid", Tensor::hardsigmoid, &[NAN, 3.0, -3.0], &[0.0, 0.0, 0.0]),
+        ("hardswish", Tensor::hardswish, &[NAN, 3.0, -3.0, 2.0, INF, -INF], &[1.0, 1.0, 0.0, 7.0 / 6.0, 1.0, 0.0]),
         ("elu", |x| x.elu(1.0), &[NAN, 0.0, -0.0, INF, -INF], &[1.0, 1.0, 1.0, 1.0, 0.0]),
         ("celu", |x| x.celu(1.0), &[NAN, 0.0, INF, -INF], &[1.0, 1.0, 1.0, 0.0]),
         ("selu", Tensor::selu, &[NAN, 0.0, INF, -INF], &[1.050701, 1.7580993, 1.050701, 0.0]),

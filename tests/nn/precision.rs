@@ -45,6 +45,7 @@ const WIDE: &[Case] = &[
     ("expm1", |x| x.expm1()),
     ("erfinv", |x| x.erfinv()),
     ("norm", |x| x.norm(2.0, -1)),
+    ("matrix_norm", |x| x.matrix_norm(1.0, ..)),
     ("normalize", |x| x.normalize(2.0, -1, 1e-12)),
     ("rmsnorm", |x| x.rmsnorm(-1, 1e-6)),
     ("logsumexp", |x| x.logsumexp(-1)),
@@ -54,6 +55,17 @@ const WIDE: &[Case] = &[
     ("softmin", |x| x.softmin(-1)),
     ("log_softmax", |x| x.log_softmax(-1)),
     ("layernorm", |x| x.layernorm(-1, 1e-5)),
+    ("LayerNorm", |x| LayerNorm::new(4).forward(x)),
+    ("LayerNorm without parameters", |x| LayerNorm::new(4).affine(false).forward(x)),
+    ("LayerNorm2d", |x| LayerNorm2d::new(3).affine(false).forward(&x.reshape([1, 3, 2, 2]))),
+    ("RMSNorm", |x| RMSNorm::new(4).affine(false).forward(x)),
+    ("GroupNorm", |x| GroupNorm::new(2, 4).forward(x)),
+    ("GroupNorm without parameters", |x| GroupNorm::new(2, 4).affine(false).forward(x)),
+    ("GroupNorm of narrow parameters", |x| {
+        let norm = GroupNorm::new(2, 4);
+        norm.cast(x.dtype()).unwrap();
+        norm.forward(x)
+    }),
     ("sum", |x| x.sum(0)),
     ("prod", |x| x.prod(0)),
     ("cumsum", |x| x.cumsum(0)),
@@ -97,6 +109,9 @@ const KEPT: &[Case] = &[
     ("div", |x| x / (x + 1.0)),
     ("var", |x| x.var(0, 1)),
     ("std", |x| x.std(0, 1)),
+    ("BatchNorm", |x| BatchNorm::new(4).forward(x)),
+    ("InstanceNorm", |x| InstanceNorm::new(3).forward(&x.unsqueeze(0))),
+    ("InstanceNorm with parameters", |x| InstanceNorm::new(3).affine(true).forward(&x.unsqueeze(0))),
     ("max_pool2d", |x| x.reshape([1, 1, 3, 4]).max_pool2d(2, Pool::new())),
     ("avg_pool2d", |x| x.reshape([1, 1, 3, 4]).avg_pool2d(2, Pool::new())),
     ("cat", |x| Tensor::cat(&[x.clone(), x.clone()], 0)),

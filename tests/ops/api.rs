@@ -2,7 +2,7 @@
 
 use crate::cases::How::{Cast, Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};
-use picograd::tensor::{Conv, GridMode, GridPadding, GridSample, Interpolate, Quantile, keepdim};
+use picograd::tensor::{Conv, GridMode, GridPadding, GridSample, Interpolate, MatrixNorm, Quantile, keepdim};
 use picograd::{DType, Tensor};
 
 const INF: f64 = f64::INFINITY;
@@ -37,6 +37,22 @@ pub const CASES: &[Case] = cases! {
     Wide(8.0), "norm.minus", |x| x[0].norm(-1.5, -1);
     Wide(4.0), "norm.all", |x| x[0].norm(2.0, ..);
     Wide(4.0), "norm.fro", |x| x[0].norm(2.0, keepdim([-2, -1]));
+    Wide(4.0), "matrix_norm.fro", |x| x[0].matrix_norm(MatrixNorm::Frobenius, [-2, -1]);
+    Wide(4.0), "matrix_norm.fro.axes", |x| x[0].matrix_norm(MatrixNorm::Frobenius, keepdim([2, 0]));
+    Wide(64.0), "matrix_norm.nuc", |x| x[0].matrix_norm(MatrixNorm::Nuclear, [-2, -1]);
+    Wide(64.0), "matrix_norm.nuc.axes", |x| x[0].matrix_norm(MatrixNorm::Nuclear, keepdim([2, 0]));
+    Wide(4.0), "matrix_norm.one", |x| x[0].matrix_norm(1.0, [-2, -1]);
+    Wide(4.0), "matrix_norm.one.axes", |x| x[0].matrix_norm(1.0, keepdim([2, 0]));
+    Wide(64.0), "matrix_norm.two", |x| x[0].matrix_norm(2.0, [-2, -1]);
+    Wide(64.0), "matrix_norm.two.axes", |x| x[0].matrix_norm(2.0, keepdim([2, 0]));
+    Wide(4.0), "matrix_norm.inf", |x| x[0].matrix_norm(INF, [-2, -1]);
+    Wide(4.0), "matrix_norm.inf.axes", |x| x[0].matrix_norm(INF, keepdim([2, 0]));
+    Wide(4.0), "matrix_norm.minus_one", |x| x[0].matrix_norm(-1.0, [-2, -1]);
+    Wide(4.0), "matrix_norm.minus_one.axes", |x| x[0].matrix_norm(-1.0, keepdim([2, 0]));
+    Wide(64.0), "matrix_norm.minus_two", |x| x[0].matrix_norm(-2.0, [-2, -1]);
+    Wide(64.0), "matrix_norm.minus_two.axes", |x| x[0].matrix_norm(-2.0, keepdim([2, 0]));
+    Wide(4.0), "matrix_norm.minus_inf", |x| x[0].matrix_norm(-INF, [-2, -1]);
+    Wide(4.0), "matrix_norm.minus_inf.axes", |x| x[0].matrix_norm(-INF, keepdim([2, 0]));
     Once, "nansum", |x| x[0].nansum(-1);
     Once, "nanmean", |x| x[0].nanmean(-1);
     Once, "nanmean.all", |x| x[0].nanmean(..);
@@ -72,8 +88,10 @@ pub const CASES: &[Case] = cases! {
     Once, "bincount.weights", |x| x[0].bincount(Some(&x[1]), 0).cast(x[1].dtype());
     Exact, "histc", |x| x[0].histc(4, -2.0, 2.0);
     Exact, "histc.own", |x| x[0].histc(5, 0.0, 0.0);
-    Exact, "searchsorted.left", |x| x[0].searchsorted(&x[1], false);
-    Exact, "searchsorted.right", |x| x[0].searchsorted(&x[1], true);
+    Exact, "searchsorted.left", |x| x[0].searchsorted(&x[1], false, None);
+    Exact, "searchsorted.right", |x| x[0].searchsorted(&x[1], true, None);
+    Exact, "searchsorted.sorter.left", |x| x[0].searchsorted(&x[2], false, Some(&x[1]));
+    Exact, "searchsorted.sorter.right", |x| x[0].searchsorted(&x[2], true, Some(&x[1]));
     Exact, "bucketize.left", |x| x[0].bucketize(&x[1], false);
     Exact, "bucketize.right", |x| x[0].bucketize(&x[1], true);
     Exact, "isin", |x| x[0].isin(&x[1]);

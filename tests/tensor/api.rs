@@ -57,18 +57,48 @@ fn searches_of_many_are_binary_searches() {
         let expected = |right: bool| -> Vec<i32> {
             asked.iter().map(|&a| sorted.iter().filter(|&&x| if right { x <= a } else { x < a }).count() as i32).collect()
         };
-        check(&s.searchsorted(&v, false), &[64], &expected(false));
-        check(&s.searchsorted(&v, true), &[64], &expected(true));
+        check(&s.searchsorted(&v, false, None), &[64], &expected(false));
+        check(&s.searchsorted(&v, true, None), &[64], &expected(true));
         let inside: Vec<bool> = asked.iter().map(|a| sorted.contains(a)).collect();
         check(&v.isin(&s), &[64], &inside);
     }
 }
 
 #[test]
+fn a_sorter_puts_a_sequence_in_order() {
+    for n in [1, 2, 7, 100, 257] {
+        let (rows, values) = (Tensor::from_vec(mixed(2 * n, 40), [2, n]), Tensor::from_vec(mixed(66, 44), [2, 33]));
+        let (sorted, sorter) = rows.sort(-1, false);
+        for right in [false, true] {
+            let expected = sorted.searchsorted(&values, right, None).to_vec::<i32>().unwrap();
+            check(&rows.searchsorted(&values, right, Some(&sorter)), &[2, 33], &expected);
+            // Any dtype of integers, and from the end.
+            check(&rows.searchsorted(&values, right, Some(&(sorter.long() - n as i64))), &[2, 33], &expected);
+        }
+    }
+    let (x, values) = (Tensor::new([3.0f32, f32::NAN, 1.0]), Tensor::new([2.0f32, f32::NAN]));
+    check(&x.searchsorted(&values, false, Some(&x.argsort(0, false))), &[2], &[1, 3]);
+}
+
+#[test]
+fn a_sorter_has_indices_of_the_sequence() {
+    let (x, v) = (Tensor::new([3.0f32, 5.0, 1.0]), Tensor::new([0.5f32]));
+    for bad in [[2, 0, 3], [-4, 0, 1]] {
+        let error = x.try_searchsorted(&v, false, Some(&Tensor::new(bad))).unwrap_err().to_string();
+        assert!(error.starts_with("searchsorted: the sorter has the index") && error.contains("3 elements"), "{error}");
+    }
+    // Computed indices are not looked at: one outside reads 0, which is below 0.5.
+    let computed = Tensor::new([7, 7, 7]) + 0;
+    check(&x.searchsorted(&v, false, Some(&computed)), &[1], &[3]);
+}
+
+#[test]
 fn a_search_is_one_kernel() {
     let s = Tensor::from_vec(mixed(1000, 99), [1000]).realize().unwrap();
     let v = Tensor::from_vec(mixed(64, 99), [64]).realize().unwrap();
-    assert_eq!(s.searchsorted(&v, false).schedule().unwrap().len(), 1);
+    assert_eq!(s.searchsorted(&v, false, None).schedule().unwrap().len(), 1);
+    let order = s.argsort(0, false).realize().unwrap();
+    assert_eq!(s.searchsorted(&v, false, Some(&order)).schedule().unwrap().len(), 1);
 }
 
 #[test]
@@ -221,6 +251,14 @@ fn misuse_is_an_error_that_names_the_method() {
         ("quantile", said(empty.try_quantile(0.5, 1, Quantile::Lower))),
         ("diff", said(x.try_diff(1, 2, None, None))),
         ("diff", said(x.try_diff(1, 0, Some(&v), None))),
+        ("matrix_norm", said(x.try_matrix_norm(3.0, ..))),
+        ("matrix_norm", said(x.try_matrix_norm(f64::NAN, ..))),
+        ("matrix_norm", said(x.try_matrix_norm(1.0, 0))),
+        ("matrix_norm", said(x.try_matrix_norm(1.0, [0, 0]))),
+        ("matrix_norm", said(v.try_matrix_norm(1.0, ..))),
+        ("matrix_norm", said(Tensor::zeros([0, 3]).try_matrix_norm(-2.0, ..))),
+        ("matrix_norm", said(Tensor::zeros([0, 3]).try_matrix_norm(-f64::INFINITY, ..))),
+        ("matrix_norm", said(Tensor::zeros([3, 0]).try_matrix_norm(-1.0, ..))),
         ("bincount", said(x.try_bincount(None, 0))),
         ("bincount", said(v.try_bincount(None, 0))),
         ("bincount", said(Tensor::new([-1, 2]).try_bincount(None, 0))),
@@ -229,8 +267,10 @@ fn misuse_is_an_error_that_names_the_method() {
         ("histc", said(x.try_histc(0, 0.0, 1.0))),
         ("histc", said(x.try_histc(3, 2.0, 1.0))),
         ("histc", said(x.try_histc(3, f64::NAN, 1.0))),
-        ("searchsorted", said(x.try_searchsorted(&Tensor::zeros([3, 3]), false))),
-        ("searchsorted", said(Tensor::zeros(()).try_searchsorted(&x, false))),
+        ("searchsorted", said(x.try_searchsorted(&Tensor::zeros([3, 3]), false, None))),
+        ("searchsorted", said(Tensor::zeros(()).try_searchsorted(&x, false, None))),
+        ("searchsorted", said(v.try_searchsorted(&v, false, Some(&index)))),
+        ("searchsorted", said(v.try_searchsorted(&v, false, Some(&v)))),
         ("bucketize", said(x.try_bucketize(&x, false))),
         ("index_add", said(x.try_index_add(0, &x, &x, 1))),
         ("index_add", said(x.try_index_add(0, &index, &v, 1))),
@@ -313,7 +353,7 @@ fn sorted_sequences_may_end_in_nan() {
         let (n, sorted) = (sequence.len() as i32, Tensor::from_slice(&sequence, [sequence.len()]));
         for right in [false, true] {
             let expected = [0, if right { 2 } else { 1 }, 3, 0, 3, n];
-            check(&sorted.searchsorted(&values, right), &[6], &expected);
+            check(&sorted.searchsorted(&values, right, None), &[6], &expected);
             check(&values.bucketize(&sorted, right), &[6], &expected);
         }
     }

@@ -3,8 +3,8 @@
 use crate::fuzz::{Draw, HUGE, REDUCTIONS};
 use picograd::ir::Op;
 use picograd::tensor::{
-    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak, MultiMargin, PadMode, PoissonNll, Quantile,
-    Rounding, Scatter, TripletMargin, keepdim, step,
+    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak, MatrixNorm, MultiMargin, PadMode, PoissonNll,
+    Quantile, Rounding, Scatter, TripletMargin, keepdim, step,
 };
 use picograd::{DType, Error, Tensor};
 
@@ -297,7 +297,10 @@ calls! {
         x.try_bincount(if d.coin() { Some(&x) } else { None }, d.n())
     };
     try_histc: |d| d.t().try_histc(d.n(), d.f(), d.f());
-    try_searchsorted: |d| d.t().try_searchsorted(&d.t(), d.coin());
+    try_searchsorted: |d| {
+        let (x, sorter) = (d.t(), d.index());
+        x.try_searchsorted(&d.t(), d.coin(), d.pick(&[None, Some(&sorter), Some(&x)]))
+    };
     try_bucketize: |d| d.t().try_bucketize(&d.t(), d.coin());
     try_isin: |d| d.t().try_isin(&d.small());
     try_outer: |d| d.t().try_outer(&d.t());
@@ -319,6 +322,11 @@ calls! {
         }
     };
     try_norm: |d| d.t().try_norm(d.f(), d.ss());
+    try_matrix_norm: |d| {
+        let order = d.f();
+        let order = d.pick(&[MatrixNorm::Nuclear, MatrixNorm::Frobenius, order.into(), 1.0.into(), (-2.0).into(), 2.0.into()]);
+        if d.coin() { d.square().try_matrix_norm(order, [-2, -1]) } else { d.t().try_matrix_norm(order, d.ss()) }
+    };
     try_nansum: |d| d.t().try_nansum(d.ss());
     try_nanmean: |d| d.t().try_nanmean(d.ss());
     try_count_nonzero: |d| d.t().try_count_nonzero(d.ss());

@@ -1,6 +1,7 @@
 //! Factors of matrices: that they multiply back, that they are orthogonal, and hand values.
 
 use super::close;
+use picograd::tensor::MatrixNorm;
 use picograd::{DType, Tensor};
 
 fn noise(shape: &[usize]) -> Tensor {
@@ -207,5 +208,60 @@ fn gradients_of_values_that_are_equal_or_zero() {
         let back = (&u * s.unsqueeze(-2)).matmul(&v);
         let g = back.sum(..).gradient(&[&x]).remove(0);
         assert!(g.isfinite().all(..).item::<bool>().unwrap());
+    }
+}
+
+const ORDERS: [MatrixNorm; 8] = [
+    MatrixNorm::Frobenius,
+    MatrixNorm::Nuclear,
+    MatrixNorm::Order(1.0),
+    MatrixNorm::Order(-1.0),
+    MatrixNorm::Order(2.0),
+    MatrixNorm::Order(-2.0),
+    MatrixNorm::Order(f64::INFINITY),
+    MatrixNorm::Order(f64::NEG_INFINITY),
+];
+
+#[test]
+fn gradients_of_matrix_norms_by_differences() {
+    for order in ORDERS {
+        for shape in [&[3, 2][..], &[2, 4], &[2, 3, 3]] {
+            // Sines, so that no two sums are equal.
+            let x = (noise(shape).cast(DType::F64) * 1.7).sin().realize().unwrap().as_param();
+            let f = |x: &Tensor| x.matrix_norm(order, [-1, 0]).square().sum(..);
+            let got = f(&x).gradient(&[&x]).remove(0).to_vec::<f64>().unwrap();
+            for (g, e) in got.iter().zip(differences(&x.detach(), &f)) {
+                assert!((g - e).abs() < 1e-5 * (1.0 + e.abs()), "{order:?} of {shape:?}: {g} and {e}");
+            }
+            // The second gradient, along the first.
+            let slope = |x: &Tensor| f(x).gradient(&[x]).remove(0);
+            let along = noise(shape).cast(DType::F64) * 0.5;
+            let got = (slope(&x) * &along).sum(..).gradient(&[&x]).remove(0).to_vec::<f64>().unwrap();
+            let of_slope = |x: &Tensor| (slope(&x.detach().as_param()) * &along).sum(..);
+            for (g, e) in got.iter().zip(differences(&x.detach(), &of_slope)) {
+                assert!((g - e).abs() < 1e-4 * (1.0 + e.abs()), "second gradient of {order:?} of {shape:?}: {g} and {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn matrix_norms_of_special_matrices() {
+    for order in ORDERS {
+        // Values that are all 0 are shared, and the gradient is one of finite numbers.
+        let zero = Tensor::zeros([2, 3]).as_param();
+        let norm = zero.matrix_norm(order, ..);
+        assert_eq!(norm.item::<f32>().unwrap(), 0.0, "{order:?}");
+        assert!(norm.gradient(&[&zero])[0].isfinite().all(..).item::<bool>().unwrap(), "{order:?}");
+        let bad = Tensor::new([[1.0f32, f32::NAN], [2.0, 3.0]]);
+        assert!(bad.matrix_norm(order, ..).item::<f32>().unwrap().is_nan(), "{order:?}");
+        // Rounded once from f32, and beyond f16 infinite.
+        let narrow = Tensor::full([4, 4], 300.0).cast(DType::F16);
+        let (own, wide) = (narrow.matrix_norm(order, ..), narrow.float().matrix_norm(order, ..));
+        assert_eq!(
+            (own.dtype(), own.float().item::<f32>().unwrap()),
+            (DType::F16, wide.half().float().item::<f32>().unwrap()),
+            "{order:?}"
+        );
     }
 }
