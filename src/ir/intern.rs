@@ -126,6 +126,16 @@ impl UOp {
         true
     }
 
+    /// How many handles there are on the node, in all threads, with those of nodes over it.
+    pub(crate) fn handles(&self) -> u64 {
+        self.node().handles.load(Ordering::Acquire)
+    }
+
+    /// The nodes that this node has handles on: its operands, and what it knows that it is a view of.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &UOp> {
+        self.src().iter().chain(self.node().facts.view_of())
+    }
+
     /// How many nodes are alive in the process.
     pub fn live() -> usize {
         TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()

@@ -18,11 +18,21 @@ const LISTS: usize = 16;
 static FRESH: [Mutex<Fresh>; LISTS] = [const { Mutex::new(Fresh { tensors: Vec::new(), sweep_at: 1024 }) }; LISTS];
 static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
+/// How many threads have read the node of a tensor, or made a tensor.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
-    static LIST: Cell<usize> = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % LISTS)
-    };
+    static LIST: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::SeqCst) % LISTS);
+}
+
+/// Counts this thread among those that may hold nodes of tensors.
+pub(super) fn note_thread() {
+    let _ = LIST.try_with(|_| ());
+}
+
+/// Has more than one thread held nodes of tensors?
+pub(super) fn is_threaded() -> bool {
+    THREADS.load(Ordering::SeqCst) > 1
 }
 
 /// Tensors to index, each with whether it is new or has another node than before.

@@ -24,7 +24,7 @@
 //! | `custom` | kernels of the user's |
 //! | `shard` | tensors over several devices |
 //! | `jit` | functions that are captured and replayed |
-//! | `realize`, `holders` | where a graph becomes values; which tensors hold which nodes |
+//! | `realize`, `holders`, `in_place` | where a graph becomes values; which tensors hold which nodes; threads beside writes in place |
 //! | `display` | values as text |
 //!
 //! Misuse panics at the caller's line with a message that names the operation, the shapes and the dtypes. Each such method `x` has a `try_x`
@@ -94,6 +94,7 @@ mod grad;
 mod grid;
 mod histogram;
 mod holders;
+mod in_place;
 mod index;
 mod interpolate;
 mod inverse;
@@ -228,6 +229,7 @@ impl Tensor {
     }
     /// The node as it is kept.
     fn raw(&self) -> UOp {
+        holders::note_thread();
         // A panic between lock and unlock cannot leave a half-written handle.
         self.0.uop.read().unwrap_or_else(|e| e.into_inner()).clone()
     }

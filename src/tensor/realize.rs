@@ -7,7 +7,9 @@
 //! What a later plan may compare with a result of this one (`retained`) is kept too: computed again it could be rounded differently.
 
 use super::broadcast::{Operand, has_data, unify};
-use super::{Inner, Tensor, holders, wrong_dtype, wrong_shape};
+use super::holders::{self, Region};
+use super::in_place::Locked;
+use super::{Inner, Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
@@ -69,7 +71,7 @@ pub(super) fn is_stored(u: &UOp) -> bool {
 }
 
 /// What takes the place of a node whose elements are known: the buffer, and beside it whatever gradients need of the node.
-fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
+pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     let mut value = if buffer.shape() == u.shape() { buffer.clone() } else { buffer.moved(Movement::Reshape(u.shape().clone())) };
     for (axis, extent) in u.extents().iter().enumerate() {
         if let Some(extent) = extent {
@@ -181,13 +183,13 @@ fn decides(u: &UOp) -> &[UOp] {
     }
 }
 
-/// Requests for tensors, with memory to take over where nobody else reads it.
-fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
+/// Requests for tensors, with memory to take over where no other tensor reads it, and what is made of that memory.
+fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<Region>)> {
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let homes: Vec<(u64, u64)> = tensors.iter().flat_map(|t| lock(&t.0.home).iter().map(content).collect::<Vec<_>>()).collect();
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
-    if !homes.is_empty() {
-        let readers = holders::readers(homes.iter().copied());
+    let readers = (!homes.is_empty()).then(|| holders::readers(homes.iter().copied()));
+    if let Some(readers) = &readers {
         // A result that keeps what its gradient follows reads on after this run.
         let reads_on = |t: &Tensor, u: &UOp| !wanted.contains(&Arc::as_ptr(&t.0)) || (u.requires_grad() && u.op() != Op::Leaf);
         let roots = readers.tensors.iter().filter(|(t, u)| reads_on(t, u)).map(|(_, u)| u);
@@ -207,13 +209,18 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<Vec<Request>> {
         let reuse = lock(&t.0.home).iter().map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone())).collect();
         Request { node: node.clone(), device: t.device().clone(), reuse }
     });
-    Ok(of.collect())
+    Ok((of.collect(), readers))
 }
 
 /// Computes tensors together, so that what they share is computed once. Each keeps its result, unless it was assigned to meanwhile. Returns
 /// what each has become.
 pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let _running = lock(&RUNNING);
+    realize_running(tensors)
+}
+
+/// The part of [`realize_all`] under [`RUNNING`].
+fn realize_running(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let mut devices: Vec<&DeviceName> = tensors.iter().map(|t| t.device()).collect();
     devices.sort();
     devices.dedup();
@@ -228,16 +235,18 @@ pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
 
 /// The part of [`realize_all`] for one device.
 fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
-    let todo: Vec<&Tensor> = tensors.iter().copied().filter(|t| !is_stored(&t.raw())).collect();
+    // Each node is read once: another thread may assign.
+    let (todo, old): (Vec<&Tensor>, Vec<UOp>) = tensors.iter().map(|t| (*t, t.raw())).filter(|(_, u)| !is_stored(u)).unzip();
     if todo.is_empty() {
         return Ok(());
     }
-    let old: Vec<UOp> = todo.iter().map(|t| t.raw()).collect();
-    let mut requests = requests(&todo, &old)?;
+    let (mut requests, readers) = requests(&todo, &old)?;
     let kept = retained(device, &todo, &old);
     requests.extend(kept.iter().map(|node| Request { node: node.clone(), device: device.clone(), reuse: vec![] }));
+    let locked = Locked::new(&todo, &old, &mut requests, &kept, readers);
     let (buffers, plan) = exec::realize(&requests)?;
     let values = outputs(&requests, buffers, &plan)?;
+    let now = locked.exchange(&todo, old.clone(), &values);
     // What a `Contiguous` stores and what a rectifier tests are the same value.
     let tested = |u: &UOp| if u.op() == Op::Contiguous { Some(u.src()[0].clone()) } else { rectified(u).cloned() };
     let mut computed: FxHashMap<UOp, &UOp> = FxHashMap::default();
@@ -258,17 +267,19 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         }
         None => computed.iter().map(|(u, value)| (u.clone(), stand_in(u, value))).collect(),
     };
-    for ((t, old), value) in todo.iter().zip(&old).zip(&values) {
+    let mut done: FxHashSet<*const Inner> = FxHashSet::default();
+    for (((t, old), now), value) in todo.iter().zip(&old).zip(&now).zip(&values) {
         // A literal is one node wherever it stands, and only here it is in memory.
         let new = map.get(old).cloned().unwrap_or_else(|| stand_in(old, value));
-        if t.exchange(old, new) {
+        // One that was assigned to meanwhile may contain what was computed, as any other.
+        if t.exchange(now, new) {
             lock(&t.0.home).clear();
+            done.insert(Arc::as_ptr(&t.0));
         }
     }
     // A graph that nobody holds any more need not be looked at.
     let region = before.unwrap_or_else(|| holders::region(computed.keys()));
     // Whoever else contains what was computed reads it from now on; on another device only what has data, and so can be nowhere else.
-    let done: FxHashSet<*const Inner> = todo.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let others = region.tensors.iter().filter(|(t, _)| !done.contains(&Arc::as_ptr(&t.0)));
     let (here, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(t, _)| t.device() == device);
     let exchange = |tensors: &[&(Tensor, UOp)], map: &FxHashMap<UOp, UOp>| {
@@ -418,15 +429,17 @@ impl Tensor {
             return Err(Error::Jit(what));
         }
         loop {
-            let uop = realize_all(&[self])?.swap_remove(0);
+            // Until the content is copied, so that no other realization and no replay writes it in between.
+            let running = lock(&RUNNING);
+            let uop = realize_running(&[self])?.swap_remove(0);
             // An assignment on another thread can come between; then there is something new to compute.
-            if let Some(storages) = storages(&uop) {
-                read_by(&[base(&uop).clone()], |_| {})?;
-                return match base(&uop).arg() {
-                    Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
-                    _ => Ok(super::variable::there(Buffer::of(storages[0]).read()?, &uop)),
-                };
-            }
+            let Some(storages) = storages(&uop) else { continue };
+            let read = read_by(&[base(&uop).clone()], |_| {}).and_then(|()| match base(&uop).arg() {
+                Arg::Shards { axis: Some(axis), .. } => super::shard::read_parts(base(&uop), *axis, &storages),
+                _ => Buffer::of(storages[0]).read().map(|bytes| super::variable::there(bytes, &uop)),
+            });
+            drop(running);
+            return read;
         }
     }
 

@@ -4,6 +4,9 @@ use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
 use picograd::schedule::{self, Role, Room};
 use picograd::shape::Movement;
 use picograd::{DType, Tensor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn v(t: &Tensor) -> Vec<f32> {
     t.to_vec::<f32>().unwrap()
@@ -239,24 +242,72 @@ fn a_run_that_fails_changes_nothing() {
     assert_eq!(v(&w), [2.0, 3.0, 4.0, 5.0]);
 }
 
-#[test]
-fn threads_assign_and_read_one_tensor() {
-    let x = Tensor::zeros([4096]).contiguous().realize().unwrap();
+/// Checks that a value is whole, never half of one update and half of the next, and not older than one seen before.
+fn whole(v: &[f32], last: &mut f32) {
+    assert!(v.iter().all(|e| *e == v[0]), "torn: {} and {:?}", v[0], v.iter().find(|e| **e != v[0]));
+    assert!(v[0] >= *last, "{} after {last}", v[0]);
+    *last = v[0];
+}
+
+/// One thread changes a tensor, `rounds` times by 1, and others read what `read` makes of it.
+fn changed_and_read(rounds: usize, x: &Tensor, change: impl Fn(usize) + Sync, read: impl Fn() -> Tensor + Sync) {
+    let running = AtomicBool::new(true);
     std::thread::scope(|s| {
-        s.spawn(|| {
-            for _ in 0..200 {
-                x.assign(&x + 1.0).unwrap();
-                x.realize().unwrap();
-            }
-        });
-        for _ in 0..200 {
-            // A value is whole: never half of one update and half of the next. That a reader is too late is an error, not a wrong value.
-            if let Ok(v) = x.to_vec::<f32>() {
-                assert!(v.iter().all(|e| *e == v[0]), "torn");
-            }
+        for _ in 0..3 {
+            s.spawn(|| {
+                let mut last = 0.0;
+                while running.load(Ordering::Relaxed) {
+                    whole(&read().to_vec::<f32>().unwrap(), &mut last);
+                    // In between nobody reads the memory, so that it is written in place.
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            });
         }
+        let all = catch_unwind(AssertUnwindSafe(|| (1..=rounds).for_each(&change)));
+        running.store(false, Ordering::Relaxed);
+        all.unwrap();
     });
-    assert_eq!(v(&x), vec![200.0; 4096]);
+    assert_eq!(v(x), vec![rounds as f32; x.numel()]);
+}
+
+fn counter() -> Tensor {
+    Tensor::zeros([4096]).contiguous().realize().unwrap()
+}
+
+#[test]
+fn threads_read_a_tensor_that_one_realizes() {
+    for read in [|x: &Tensor| x.clone(), |x: &Tensor| x * 2.0 + 1.0, |x: &Tensor| x + 1.0] {
+        let x = counter();
+        let change = |_| {
+            x.assign(&x + 1.0).unwrap();
+            x.realize().unwrap();
+        };
+        changed_and_read(1000, &x, change, || read(&x));
+    }
+}
+
+/// Whoever is first realizes an assignment, and the next one may come meanwhile.
+#[test]
+fn threads_realize_what_one_assigns() {
+    for read in [|x: &Tensor| x.clone(), |x: &Tensor| x * 2.0 + 1.0, |x: &Tensor| x + 1.0] {
+        let x = counter();
+        changed_and_read(1000, &x, |_| x.assign(&x + 1.0).unwrap(), || read(&x));
+    }
+}
+
+/// A write in place by two kernels: the first leaves every other element at -1.
+#[test]
+fn nobody_reads_between_two_kernels_of_a_write_in_place() {
+    const N: i64 = 1 << 14;
+    let x = Tensor::zeros([N]).contiguous().realize().unwrap();
+    let even = (Tensor::arange(0, N / 2, 1) * 2).realize().unwrap();
+    let is_even = Tensor::arange(0, N, 1).modulo(2).eq(0).realize().unwrap();
+    let change = |i| {
+        let values = Tensor::full([N / 2], i as f32).contiguous().realize().unwrap();
+        x.assign(is_even.where_(-1.0, &x + 1.0).scatter(0, &even, &values)).unwrap();
+        x.realize().unwrap();
+    };
+    changed_and_read(500, &x, change, || x.clone());
 }
 
 /// Boxes of random places and sizes, written one after the other and several at a time, against the same on the host.
