@@ -1,4 +1,5 @@
-//! A small transformer that learns to write like this project's own pages, letter by letter: `cargo run --release --example char_gpt`.
+//! A small transformer that learns to write like this project's own pages, letter by letter: `cargo
+//! run --release --example char_gpt`.
 
 mod plot;
 
@@ -56,7 +57,8 @@ impl Gpt {
     fn write(&self, prompt: &[i32], letters: usize) -> picograd::Result<Vec<i32>> {
         let mut text = prompt.to_vec();
         for _ in 0..letters {
-            // A fixed window, so that one set of kernels serves all steps: what is missing in front is filled up, and never looked at.
+            // A fixed window, so that one set of kernels serves all steps: what is missing in front
+            // is filled up, and never looked at.
             let seen = text.len().min(CONTEXT);
             let mut window = text[text.len() - seen..].to_vec();
             window.resize(CONTEXT, 0);
@@ -86,10 +88,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut losses = Vec::new();
     let mut bar = Progress::new("learning to write", STEPS as u64);
     for _ in 0..STEPS {
-        let starts: Vec<usize> = (0..BATCH).map(|_| random.below(numbers.len() - CONTEXT)).collect();
-        let cut = |by: usize| starts.iter().flat_map(|s| numbers[s + by..s + by + CONTEXT].iter().copied()).collect::<Vec<i32>>();
-        let (x, y) = (Tensor::from_vec(cut(0), [BATCH, CONTEXT]), Tensor::from_vec(cut(1), [BATCH * CONTEXT]));
-        let loss = net.forward(&x).reshape([(BATCH * CONTEXT) as isize, -1]).cross_entropy(&y, Reduction::Mean);
+        let starts: Vec<usize> =
+            (0..BATCH).map(|_| random.below(numbers.len() - CONTEXT)).collect();
+        let cut = |by: usize| {
+            starts
+                .iter()
+                .flat_map(|s| numbers[s + by..s + by + CONTEXT].iter().copied())
+                .collect::<Vec<i32>>()
+        };
+        let (x, y) = (
+            Tensor::from_vec(cut(0), [BATCH, CONTEXT]),
+            Tensor::from_vec(cut(1), [BATCH * CONTEXT]),
+        );
+        let loss = net
+            .forward(&x)
+            .reshape([(BATCH * CONTEXT) as isize, -1])
+            .cross_entropy(&y, Reduction::Mean);
         loss.backward();
         clip_grad_norm(&net.parameters(), 1.0)?;
         optimizer.step()?;

@@ -1,4 +1,5 @@
-//! A network of three layers on drawn digits, in as few lines as it takes: `cargo run --release --example mlp`.
+//! A network of three layers on drawn digits, in as few lines as it takes: `cargo run --release
+//! --example mlp`.
 
 mod plot;
 
@@ -40,7 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     net.eval();
     let test = digits(1, 4_000).tensors()?;
-    let right = no_grad(|| net.forward(&scaled(&test[0])).argmax(1)).eq(test[1].cast(DType::I32)).cast(DType::F32).mean(..);
+    let right = no_grad(|| net.forward(&scaled(&test[0])).argmax(1))
+        .eq(test[1].cast(DType::I32))
+        .cast(DType::F32)
+        .mean(..);
     std::fs::create_dir_all("target/out")?;
     plot::losses("target/out/mlp.png", "mlp", &losses)?;
     println!("test accuracy {:.2} %", right.item::<f32>()? * 100.0);

@@ -1,6 +1,7 @@
 //! Trains a convolutional network on images of digits: `cargo run --release --example mnist`.
 //!
-//! The digits are drawn, so nothing is downloaded. With a folder, `-- path/to/mnist`, it is MNIST from the four files there.
+//! The digits are drawn, so nothing is downloaded. With a folder, `-- path/to/mnist`, it is MNIST
+//! from the four files there.
 
 mod plot;
 
@@ -62,7 +63,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(folder) => (mnist(Some(&folder), Split::Train)?, mnist(Some(&folder), Split::Test)?),
         None => (digits(0, 20_000), digits(1, 4_000)),
     };
-    println!("{} images to learn from, {} to be tested on, ready in {:.1?}", train.len(), test.len(), start.elapsed());
+    println!(
+        "{} images to learn from, {} to be tested on, ready in {:.1?}",
+        train.len(),
+        test.len(),
+        start.elapsed()
+    );
 
     Tensor::manual_seed(0);
     let net = Net::new();

@@ -1,5 +1,6 @@
-//! Trains one network three times and compares: on one device, over four with the batch in parts (data parallel), and over four with the layers in parts (tensor parallel).
-//! `cargo run --release --example parallel`.
+//! Trains one network three times and compares: on one device, over four with the batch in parts
+//! (data parallel), and over four with the layers in parts (tensor parallel). `cargo run --release
+//! --example parallel`.
 
 use picograd::nn::data::{DataLoader, Progress, digits};
 use picograd::nn::optim::{Adam, Optimizer};
@@ -14,7 +15,8 @@ const STEPS: usize = 200;
 struct Layout {
     name: &'static str,
     devices: &'static [&'static str],
-    /// The axis of the parts of each parameter: weight and bias of the first layer, weight and bias of the second. `None` is all of it on each device.
+    /// The axis of the parts of each parameter: weight and bias of the first layer, weight and
+    /// bias of the second. `None` is all of it on each device.
     parameters: [Option<isize>; 4],
     /// That of images and labels.
     batch: Option<isize>,
@@ -24,10 +26,17 @@ const FOUR: &[&str] = &["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
 
 const LAYOUTS: [Layout; 3] = [
     Layout { name: "one device", devices: &["CPU"], parameters: [None; 4], batch: None },
-    // Each device has all parameters and a part of the batch. Gradients are sums over all of it, so they are added up between devices.
+    // Each device has all parameters and a part of the batch. Gradients are sums over all of it,
+    // so they are added up between devices.
     Layout { name: "batch in parts", devices: FOUR, parameters: [None; 4], batch: Some(0) },
-    // The first layer along its outputs, the second along its inputs: each device has a part of the units between them, and only the logits are added up.
-    Layout { name: "layers in parts", devices: FOUR, parameters: [Some(0), Some(0), Some(1), None], batch: None },
+    // The first layer along its outputs, the second along its inputs: each device has a part of
+    // the units between them, and only the logits are added up.
+    Layout {
+        name: "layers in parts",
+        devices: FOUR,
+        parameters: [Some(0), Some(0), Some(1), None],
+        batch: None,
+    },
 ];
 
 /// The network and its losses after some steps.
@@ -43,8 +52,10 @@ fn train(how: &Layout) -> Result<(Sequential, Vec<f32>), Box<dyn Error>> {
     let mut losses = Vec::new();
     for batch in DataLoader::new(digits(0, 20_000), 100)?.shuffle(0).epoch(0).take(STEPS) {
         let [images, labels] = &batch?[..] else { unreachable!("images and labels") };
-        let (images, labels) = (images.shard(how.devices, how.batch), labels.shard(how.devices, how.batch));
-        let loss = net.forward(&(images.cast(DType::F32) / 255.0)).cross_entropy(&labels, Reduction::Mean);
+        let (images, labels) =
+            (images.shard(how.devices, how.batch), labels.shard(how.devices, how.batch));
+        let loss =
+            net.forward(&(images.cast(DType::F32) / 255.0)).cross_entropy(&labels, Reduction::Mean);
         loss.backward();
         optimizer.step()?;
         losses.push(loss.item::<f32>()?);
@@ -56,7 +67,8 @@ fn train(how: &Layout) -> Result<(Sequential, Vec<f32>), Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let apart =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let [one, others @ ..] = &LAYOUTS;
     let (net, losses) = train(one)?;
     println!("{}: loss {:.4}", one.name, losses[STEPS - 1]);
@@ -67,7 +79,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             parameters = parameters.max(apart(&a.to_vec()?, &b.to_vec()?));
         }
         let loss = also[STEPS - 1];
-        println!("{}: loss {loss:.4}; at most {:.1e} between losses, {parameters:.1e} between parameters", how.name, apart(&losses, &also));
+        println!(
+            "{}: loss {loss:.4}; at most {:.1e} between losses, {parameters:.1e} between \
+             parameters",
+            how.name,
+            apart(&losses, &also)
+        );
         if parameters > 1e-3 {
             return Err(format!("training with {} is not training on one device", how.name).into());
         }

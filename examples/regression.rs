@@ -17,7 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let x = (Tensor::rand([200, 1]) * 4.0 - 2.0).realize()?;
     let y = ((&x * 3.0).sin() + &x * 0.5 + Tensor::randn([200, 1]) * 0.15).realize()?;
 
-    let net = seq![Linear::new(1, 64), Tensor::tanh, Linear::new(64, 64), Tensor::tanh, Linear::new(64, 1)];
+    let net = seq![
+        Linear::new(1, 64),
+        Tensor::tanh,
+        Linear::new(64, 64),
+        Tensor::tanh,
+        Linear::new(64, 1)
+    ];
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-2))?;
     let mut scheduler = Scheduler::new(&mut optimizer, Cosine::new(STEPS))?;
     let mut bar = Progress::new("fit", STEPS as u64);
@@ -36,7 +42,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let truth = (&line * 3.0).sin() + &line * 0.5;
     let error = (&fit - &truth).square().mean(..).sqrt().item::<f32>()?;
     let points = |x: &Tensor, y: &Tensor| -> picograd::Result<Vec<(f64, f64)>> {
-        Ok(x.to_vec::<f32>()?.into_iter().map(f64::from).zip(y.to_vec::<f32>()?.into_iter().map(f64::from)).collect())
+        Ok(x.to_vec::<f32>()?
+            .into_iter()
+            .map(f64::from)
+            .zip(y.to_vec::<f32>()?.into_iter().map(f64::from))
+            .collect())
     };
     let series = [
         plot::Series { name: "points", points: points(&x, &y)?, line: false },
@@ -45,6 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     plot::text(&series, 100, 24);
     std::fs::create_dir_all("target/out")?;
     plot::png("target/out/regression.png", "a fit to noisy points", &series)?;
-    println!("off by {error:.3} from the true curve, where the noise is 0.15; target/out/regression.png");
+    println!(
+        "off by {error:.3} from the true curve, where the noise is 0.15; target/out/regression.png"
+    );
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A residual network on small colour images: `cargo run --release --example resnet_cifar`.
 //!
-//! The images are drawn shapes, so nothing is downloaded. With a folder, `-- path/to/cifar-10-batches-bin`, it is CIFAR-10 from the files there.
+//! The images are drawn shapes, so nothing is downloaded. With a folder, `--
+//! path/to/cifar-10-batches-bin`, it is CIFAR-10 from the files there.
 
 mod plot;
 
@@ -29,7 +30,8 @@ impl Block {
             norm1: BatchNorm::new(to),
             conv2: Conv2d::new(to, to, 3).padding(1).bias(false),
             norm2: BatchNorm::new(to),
-            shortcut: (from != to || stride != 1).then(|| Conv2d::new(from, to, 1).stride(stride).bias(false)),
+            shortcut: (from != to || stride != 1)
+                .then(|| Conv2d::new(from, to, 1).stride(stride).bias(false)),
         }
     }
     fn forward(&self, x: &Tensor) -> Tensor {
@@ -77,7 +79,9 @@ fn accuracy(net: &ResNet, data: ArrayDataset) -> picograd::Result<f64> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (train, test) = match std::env::args().nth(1).map(PathBuf::from) {
-        Some(folder) => (cifar10(Some(&folder), Split::Train)?, cifar10(Some(&folder), Split::Test)?),
+        Some(folder) => {
+            (cifar10(Some(&folder), Split::Train)?, cifar10(Some(&folder), Split::Test)?)
+        }
         None => (shapes(0, 8_000), shapes(1, 1_000)),
     };
     Tensor::manual_seed(0);
@@ -93,7 +97,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut bar = Progress::new(&format!("epoch {}/{epochs}", epoch + 1), loader.len() as u64);
         for batch in loader.epoch(epoch as u64) {
             let [images, labels] = &batch?[..] else { unreachable!("images and labels") };
-            let loss = net.forward(images).cross_entropy(labels, CrossEntropy::new().label_smoothing(0.1));
+            let loss =
+                net.forward(images).cross_entropy(labels, CrossEntropy::new().label_smoothing(0.1));
             loss.backward();
             optimizer.step()?;
             scheduler.step(&mut optimizer)?;

@@ -1,7 +1,8 @@
 //! `(a * b).sum(0)` through every stage, one after another: `cargo run --release --example tour`.
 //!
-//! `NOOPT=1` shows the plain loop nest, `DEV=INTERP` the program of a machine with workgroups; `DEBUG=2` and `DEBUG=4` add what they always
-//! show. `docs/debug.md` explains the names of kernels and their colours.
+//! `NOOPT=1` shows the plain loop nest, `DEV=INTERP` the program of a machine with workgroups;
+//! `DEBUG=2` and `DEBUG=4` add what they always show. `docs/debug.md` explains the names of kernels
+//! and their colours.
 
 use picograd::exec::{self, ScheduleItem};
 use picograd::opt::Kernel;
@@ -21,16 +22,25 @@ fn main() -> Result<()> {
     let a = Tensor::from_vec((0..32).map(|i| i as f32).collect(), [4, 8]);
     let b = Tensor::from_vec((0..32).map(|i| (i % 3) as f32).collect(), [4, 8]);
     let c = (&a * &b).sum(0);
-    show("lazy graph", "what was asked for. One node a line, operands before their users; nothing has run.", &ir::print(&c.uop()));
+    show(
+        "lazy graph",
+        "what was asked for. One node a line, operands before their users; nothing has run.",
+        &ir::print(&c.uop()),
+    );
 
     let items = c.schedule()?;
     let ScheduleItem::Kernel { ast, buffers, device, .. } = &items[0] else { return Ok(()) };
-    let mut text = format!("{} item: kernel {} on {device}\n", items.len(), Kernel::new(ast.clone()).name());
+    let mut text =
+        format!("{} item: kernel {} on {device}\n", items.len(), Kernel::new(ast.clone()).name());
     for (i, b) in buffers.iter().enumerate() {
         text += &format!("data{i}: {} × {}, {:?}\n", b.len, b.dtype, b.role);
     }
     show("schedule", "multiply and sum fuse into one kernel; these are its buffers.", &text);
-    show("kernel", "the same as loads, a reduce and a store over explicit ranges.", &ir::print(ast));
+    show(
+        "kernel",
+        "the same as loads, a reduce and a store over explicit ranges.",
+        &ir::print(ast),
+    );
 
     let lowered = items[0].lower()?;
     let compiled = lowered.compiled().expect("a kernel was compiled");
@@ -38,9 +48,18 @@ fn main() -> Result<()> {
     let opts: Vec<String> = compiled.opts.iter().map(|o| o.to_string()).collect();
     let opts = if opts.is_empty() { "none".to_string() } else { opts.join(" ") };
     let name = if color { &program.colored } else { &program.name };
-    show("optimisations", "NAME:axis:amount, chosen for this target; the kernel's name lists the new axes.", &format!("{opts} -> {name}"));
-    show("linear program", "expanded, with machine-sized indices, in the order in which it runs.", &ir::print_program(&program.uops));
-    let source = compiled.executable.source().unwrap_or("this device runs the linear program itself");
+    show(
+        "optimisations",
+        "NAME:axis:amount, chosen for this target; the kernel's name lists the new axes.",
+        &format!("{opts} -> {name}"),
+    );
+    show(
+        "linear program",
+        "expanded, with machine-sized indices, in the order in which it runs.",
+        &ir::print_program(&program.uops),
+    );
+    let source =
+        compiled.executable.source().unwrap_or("this device runs the linear program itself");
     show(
         "source",
         "what the device's compiler is given; everything above the kernel itself is left out here.",
@@ -49,7 +68,8 @@ fn main() -> Result<()> {
 
     c.realize()?;
     let time = exec::counters().time.as_secs_f64() * 1e6;
-    let about = format!("{c}\ntook {time:.1} µs on {device}: {}", Device::named(device)?.describe());
+    let about =
+        format!("{c}\ntook {time:.1} µs on {device}: {}", Device::named(device)?.describe());
     show("result", "c[j] is the sum over i of a[i][j] * b[i][j].", &about);
     Ok(())
 }

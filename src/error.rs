@@ -1,5 +1,6 @@
-//! What a user can get wrong, as values. Every message names the operation, what it was given and, where there is one, the way out.
-//! What is *our* fault is not here: a broken invariant panics with the pass, the rule and the printed node.
+//! What a user can get wrong, as values. Every message names the operation, what it was given and,
+//! where there is one, the way out. What is *our* fault is not here: a broken invariant panics with
+//! the pass, the rule and the printed node.
 
 use std::path::PathBuf;
 

@@ -8,23 +8,30 @@
 //! let c = (&a * &b).sum(0); // nothing has been computed yet
 //! assert_eq!(c.schedule()?.len(), 1); // multiply and sum are one kernel
 //! assert_eq!(c.to_vec::<f32>()?, [100.0, 200.0]); // now it has run
+//!     
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! What happens to `c`, stage by stage; `cargo run --release --example tour` shows each on the screen:
+//! What happens to `c`, stage by stage; `cargo run --release --example tour` shows each on the
+//! screen:
 //!
 //! 1. [`tensor`]: a method checks its arguments and adds nodes to a lazy graph of [`ir::UOp`]s.
 //! 2. [`exec`]: reading a value asks for a plan of the graph, then runs it.
-//! 3. [`schedule`]: the graph becomes kernels. Ranges are given to every node, and what can share a loop nest does.
+//! 3. [`schedule`]: the graph becomes kernels. Ranges are given to every node, and what can share a
+//!    loop nest does.
 //! 4. [`opt`]: a list of [`opt::Opt`]s splits the ranges of a kernel, for vectors and threads.
 //! 5. [`lower`]: a list of named passes turns the kernel into a linear program of simple ops.
 //! 6. [`symbolic`] and [`rewrite`]: rule tables simplify the expressions of every stage.
-//! 7. [`verify`]: after each pass it is checked which ops may stand where, and that no index leaves its buffer.
+//! 7. [`verify`]: after each pass it is checked which ops may stand where, and that no index leaves
+//!    its buffer.
 //! 8. [`render`]: the program becomes source text, such as C.
-//! 9. [`runtime`]: a device compiles the text (or takes it from a cache), holds buffers and runs kernels.
-//! 10. [`reference`](mod@reference): the same graph computed the plain way, which everything above is tested against.
+//! 9. [`runtime`]: a device compiles the text (or takes it from a cache), holds buffers and runs
+//!    kernels.
+//! 10. [`reference`](mod@reference): the same graph computed the plain way, which everything above
+//!     is tested against.
 //!
-//! Mistakes of the user are an [`Error`] that names the operation and what it was given. `ARCHITECTURE.md` has the map of the code.
+//! Mistakes of the user are an [`Error`] that names the operation and what it was given.
+//! `ARCHITECTURE.md` has the map of the code.
 
 // The derive of `Module` names the crate, also inside of it.
 extern crate self as picograd;

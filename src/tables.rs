@@ -1,4 +1,5 @@
-//! Every rule table of the crate in one list, for the tests that each rule has a name of its own and fires somewhere.
+//! Every rule table of the crate in one list, for the tests that each rule has a name of its own
+//! and fires somewhere.
 
 use crate::rewrite::{Rule, RuleInfo};
 use crate::{autograd, lower, schedule, symbolic};

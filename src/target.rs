@@ -1,4 +1,5 @@
-//! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a device.
+//! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a
+//! device.
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, TensorCore};
@@ -12,7 +13,8 @@ pub struct Target {
     pub grid: bool,
     /// Can a kernel be split over the CPU's threads, and over how many at most?
     pub threads: usize,
-    /// Threads that it takes to keep a GPU busy with kernels whose threads hold many values; 0 where a few do.
+    /// Threads that it takes to keep a GPU busy with kernels whose threads hold many values; 0
+    /// where a few do.
     pub wide: usize,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
@@ -30,11 +32,14 @@ pub struct Target {
     pub local_bytes: usize,
     /// Most buffers of a kernel.
     pub max_buffers: usize,
-    /// Bytes up to which a buffer counts as one; a longer one, where there can be one, counts as several. Values between kernels have no more of them together.
+    /// Bytes up to which a buffer counts as one; a longer one, where there can be one, counts as
+    /// several. Values between kernels have no more of them together.
     pub buffer_bytes: usize,
-    /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of products are then made of it.
+    /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of
+    /// products are then made of it.
     pub fma: bool,
-    /// Scalar dtypes that the language can hold and compute with. What is missing is stored as bits and computed in f32.
+    /// Scalar dtypes that the language can hold and compute with. What is missing is stored as
+    /// bits and computed in f32.
     pub arithmetic: &'static [Scalar],
     /// Transcendental ops that the language has at the accuracy that `docs/semantics.md` promises.
     pub native: &'static [(Op, Scalar)],
@@ -42,11 +47,34 @@ pub struct Target {
     pub tensor_cores: &'static [TensorCore],
 }
 
-const INTS: [Scalar; 9] =
-    [Scalar::Bool, Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64, Scalar::U8, Scalar::U16, Scalar::U32, Scalar::U64];
-const WITH_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32, Scalar::F64];
-const WITHOUT_F64: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32];
-const WITHOUT_64_BITS: &[Scalar] = &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[5], INTS[6], INTS[7], Scalar::F32];
+const INTS: [Scalar; 9] = [
+    Scalar::Bool,
+    Scalar::I8,
+    Scalar::I16,
+    Scalar::I32,
+    Scalar::I64,
+    Scalar::U8,
+    Scalar::U16,
+    Scalar::U32,
+    Scalar::U64,
+];
+const WITH_F64: &[Scalar] = &[
+    INTS[0],
+    INTS[1],
+    INTS[2],
+    INTS[3],
+    INTS[4],
+    INTS[5],
+    INTS[6],
+    INTS[7],
+    INTS[8],
+    Scalar::F32,
+    Scalar::F64,
+];
+const WITHOUT_F64: &[Scalar] =
+    &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32];
+const WITHOUT_64_BITS: &[Scalar] =
+    &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[5], INTS[6], INTS[7], Scalar::F32];
 
 /// The double-precision functions of the C library, OpenCL and CUDA.
 const DOUBLE_MATH: &[(Op, Scalar)] = &[
@@ -63,7 +91,8 @@ const DOUBLE_MATH: &[(Op, Scalar)] = &[
 ];
 
 /// The tensor cores that lose no digit of their inputs.
-const EXACT_CORES: &[TensorCore] = &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
+const EXACT_CORES: &[TensorCore] =
+    &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
 
 impl Target {
     /// C through clang or cc. `threads` is what the pool has.
@@ -92,7 +121,8 @@ impl Target {
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it has everything, so that every optimisation can be checked on it, and as few buffers in a kernel as Metal.
+    /// The interpreter: it has everything, so that every optimisation can be checked on it, and as
+    /// few buffers in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",
@@ -180,8 +210,8 @@ impl Target {
             tensor_cores: &[],
         }
     }
-    /// WGSL, on an adapter with 64-bit integers and the least limits that WebGPU allows. A longer grid than a dimension of it takes is folded
-    /// by the renderer.
+    /// WGSL, on an adapter with 64-bit integers and the least limits that WebGPU allows. A longer
+    /// grid than a dimension of it takes is folded by the renderer.
     pub const fn wgsl() -> Target {
         Target {
             name: "WGSL",
@@ -211,7 +241,8 @@ impl Target {
     pub const fn without_f64(self) -> Target {
         Target { arithmetic: WITHOUT_F64, native: &[], ..self }
     }
-    /// The same without tensor cores, or with those that round f32 as well: what `TC` and `ALLOW_TF32` say. A target that has none gets none.
+    /// The same without tensor cores, or with those that round f32 as well: what `TC` and
+    /// `ALLOW_TF32` say. A target that has none gets none.
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Target {
         let tensor_cores = match (any && !self.tensor_cores.is_empty(), rounding) {
             (false, _) => &[],
@@ -220,18 +251,24 @@ impl Target {
         };
         Target { tensor_cores, ..self }
     }
-    /// Most elements of a dtype that one load or store may take, where it takes several that lie side by side.
+    /// Most elements of a dtype that one load or store may take, where it takes several that lie
+    /// side by side.
     pub fn side_by_side(&self, dtype: DType) -> usize {
-        // Words of 16 bits are held two to a register where tensor cores want them so, and then a vector may have more of them.
-        let lanes = if self.tensor_cores.is_empty() || dtype.itemsize() != 2 { self.max_lanes.min(4) } else { 8 };
+        // Words of 16 bits are held two to a register where tensor cores want them so, and then a
+        // vector may have more of them.
+        let lanes = if self.tensor_cores.is_empty() || dtype.itemsize() != 2 {
+            self.max_lanes.min(4)
+        } else {
+            8
+        };
         (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
     }
     /// Does the language compute with this dtype itself?
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
     }
-    /// Is there nothing that the language could compute this dtype in? Floats narrower than f32 are computed in f32; f64 and the integers of 64 bits would
-    /// lose digits in anything else.
+    /// Is there nothing that the language could compute this dtype in? Floats narrower than f32 are
+    /// computed in f32; f64 and the integers of 64 bits would lose digits in anything else.
     pub fn lacks(&self, dtype: DType) -> bool {
         matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }

@@ -1,9 +1,11 @@
-//! Text in, text out: `tests/filetests/<stage>/*.uop` hold graphs and what the stage makes of them. `BLESS=1 cargo test --test filetests` writes
-//! what comes out now into the files; the difference is then for a person to read.
+//! Text in, text out: `tests/filetests/<stage>/*.uop` hold graphs and what the stage makes of them.
+//! `BLESS=1 cargo test --test filetests` writes what comes out now into the files; the difference
+//! is then for a person to read.
 //!
-//! A file opens with a line about itself. Cases stand between lines of `---`; a case is a comment with the rules that it is there for (or `stays`
-//! for a graph that must not change), the graph, a line `=>` and the result. The test is a process of its own, so that every rule of the crate
-//! that fires, fires because of a case.
+//! A file opens with a line about itself. Cases stand between lines of `---`; a case is a comment
+//! with the rules that it is there for (or `stays` for a graph that must not change), the graph, a
+//! line `=>` and the result. The test is a process of its own, so that every rule of the crate that
+//! fires, fires because of a case.
 
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};
@@ -14,10 +16,16 @@ use std::path::{Path, PathBuf};
 type Stage = fn(&UOp) -> UOp;
 
 /// The folders, and what is done to a graph in each.
-const STAGES: &[(&str, Stage)] =
-    &[("gradient", gradient), ("prepare", prepare), ("sums", sums), ("symbolic", symbolic::simplify), ("decompose", decompose)];
+const STAGES: &[(&str, Stage)] = &[
+    ("gradient", gradient),
+    ("prepare", prepare),
+    ("sums", sums),
+    ("symbolic", symbolic::simplify),
+    ("decompose", decompose),
+];
 
-/// The gradients by the leaves of the graph, with the graph's last parameter as the gradient of the root.
+/// The gradients by the leaves of the graph, with the graph's last parameter as the gradient of the
+/// root.
 fn gradient(u: &UOp) -> UOp {
     let [y, seed] = u.src() else { panic!("a sink of a result and its gradient") };
     let found = autograd::gradients(y, seed.clone(), &autograd::leaves(y)).expect("a gradient");
@@ -39,8 +47,10 @@ fn decompose(u: &UOp) -> UOp {
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let mut files: Vec<PathBuf> =
-        entries.map(|e| e.expect("a readable folder").path()).filter(|p| p.extension().is_some_and(|e| e == "uop")).collect();
+    let mut files: Vec<PathBuf> = entries
+        .map(|e| e.expect("a readable folder").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "uop"))
+        .collect();
     files.sort();
     files
 }
@@ -55,7 +65,11 @@ fn run(file: &Path, text: &str, stage: Stage) -> String {
         let (result, steps) = traced(|| stage(&graph));
         let named = input.lines().next().and_then(|l| l.strip_prefix(';')).unwrap_or_default();
         for rule in named.split_whitespace() {
-            let holds = if rule == "stays" { result == graph } else { steps.iter().any(|s| s.rule == rule) };
+            let holds = if rule == "stays" {
+                result == graph
+            } else {
+                steps.iter().any(|s| s.rule == rule)
+            };
             assert!(holds, "{}: not so: {rule} on\n{input}{steps:#?}", file.display());
         }
         out.push(format!("{input}=>\n{}", print(&result)));
@@ -70,18 +84,31 @@ fn stages_make_what_the_files_say() {
     let mut wrong = Vec::new();
     for &(name, stage) in STAGES {
         for file in files(&root.join(name)) {
-            let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let text = std::fs::read_to_string(&file)
+                .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             let now = run(&file, &text, stage);
             if bless && now != text {
                 std::fs::write(&file, &now).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             } else if now != text {
                 let line = now.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
-                wrong.push(format!("{}:{}: {:?} came out", file.display(), line + 1, now.lines().nth(line).unwrap_or("the end")));
+                wrong.push(format!(
+                    "{}:{}: {:?} came out",
+                    file.display(),
+                    line + 1,
+                    now.lines().nth(line).unwrap_or("the end")
+                ));
             }
         }
     }
     assert!(wrong.is_empty(), "{}\nBLESS=1 writes the files anew", wrong.join("\n"));
-    let idle: Vec<String> =
-        tables::all_rules().iter().filter(|r| r.fired() == 0).map(|r| format!("{} at {}:{}", r.name, r.file, r.line)).collect();
-    assert!(idle.is_empty(), "no case in tests/filetests makes these rules fire:\n{}", idle.join("\n"));
+    let idle: Vec<String> = tables::all_rules()
+        .iter()
+        .filter(|r| r.fired() == 0)
+        .map(|r| format!("{} at {}:{}", r.name, r.file, r.line))
+        .collect();
+    assert!(
+        idle.is_empty(),
+        "no case in tests/filetests makes these rules fire:\n{}",
+        idle.join("\n")
+    );
 }

@@ -1,12 +1,12 @@
-//! 80,000 mutated files: each gives an error or a valid value, never a panic, and never a large allocation. The allocator of this binary
-//! notes the largest request.
+//! 80,000 mutated files: each gives an error or a valid value, never a panic, and never a large
+//! allocation. The allocator of this binary notes the largest request.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use picograd::nn::data::{Array, Random, cifar10_load_bytes, idx_load, idx_load_bytes};
 use picograd::nn::state::{
-    StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes, safe_load, safe_load_bytes,
-    safe_load_metadata, safe_to_bytes,
+    StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes,
+    safe_load, safe_load_bytes, safe_load_metadata, safe_to_bytes,
 };
 use picograd::runtime::memory;
 use picograd::{DType, Tensor};
@@ -56,8 +56,17 @@ const FILES: u64 = 10_000;
 /// The files have a few kB. Deflate can make a thousand times as much of them; nothing else may.
 const MOST: usize = 16 << 20;
 
-const HUGE: [u64; 9] =
-    [u64::MAX, i64::MAX as u64, 1 << 63, 1 << 62, u32::MAX as u64, i32::MAX as u64, 1 << 31, 0xffff_ffff_ffff_0000, 100_000_000];
+const HUGE: [u64; 9] = [
+    u64::MAX,
+    i64::MAX as u64,
+    1 << 63,
+    1 << 62,
+    u32::MAX as u64,
+    i32::MAX as u64,
+    1 << 31,
+    0xffff_ffff_ffff_0000,
+    100_000_000,
+];
 
 /// A file with something wrong with it, from a valid one and another to take pieces from.
 fn mutate(r: &mut Random, file: &[u8], other: &[u8]) -> Vec<u8> {
@@ -80,14 +89,22 @@ fn mutate(r: &mut Random, file: &[u8], other: &[u8]) -> Vec<u8> {
             4 => {
                 // A length field becomes a huge number, in either byte order.
                 let (n, width) = (HUGE[r.below(HUGE.len())], [1, 2, 4, 8][r.below(4)]);
-                let bytes = if r.below(2) == 0 { n.to_le_bytes()[..width].to_vec() } else { n.to_be_bytes()[8 - width..].to_vec() };
+                let bytes = if r.below(2) == 0 {
+                    n.to_le_bytes()[..width].to_vec()
+                } else {
+                    n.to_be_bytes()[8 - width..].to_vec()
+                };
                 bytes.iter().zip(&mut f[at..]).for_each(|(b, place)| *place = *b);
             }
             5 => {
                 // A number in text becomes another, which may be huge.
                 if let Some(digit) = (at..f.len()).find(|i| f[*i].is_ascii_digit()) {
                     let end = (digit..f.len()).find(|i| !f[*i].is_ascii_digit()).unwrap_or(f.len());
-                    let n = if r.below(2) == 0 { HUGE[r.below(HUGE.len())] } else { r.below(300) as u64 };
+                    let n = if r.below(2) == 0 {
+                        HUGE[r.below(HUGE.len())]
+                    } else {
+                        r.below(300) as u64
+                    };
                     f.splice(digit..end, n.to_string().bytes());
                 }
             }
@@ -136,7 +153,10 @@ fn campaign(what: &str, seeds: &[Vec<u8>], wrap: fn(Vec<u8>) -> Vec<u8>, read: f
         let largest = LARGEST.load(Ordering::Relaxed).max(memory::peak_bytes());
         assert!(largest < MOST, "{what}: mutant {i} of {} bytes asks for {largest}", mutant.len());
     }
-    println!("{what}: {taken} of {FILES} mutants are valid files, largest allocation {} bytes", LARGEST.load(Ordering::Relaxed));
+    println!(
+        "{what}: {taken} of {FILES} mutants are valid files, largest allocation {} bytes",
+        LARGEST.load(Ordering::Relaxed)
+    );
     assert!(taken < FILES, "{what}: no mutant was refused");
 }
 
@@ -152,7 +172,9 @@ fn state() -> StateDict {
 
 /// A valid state: every tensor has the bytes that its shape and dtype say.
 fn whole(state: &StateDict) -> bool {
-    state.iter().for_each(|(name, t)| assert_eq!(t.to_bytes().unwrap().len(), t.nbytes(), "{name}"));
+    state
+        .iter()
+        .for_each(|(name, t)| assert_eq!(t.to_bytes().unwrap().len(), t.nbytes(), "{name}"));
     true
 }
 
@@ -162,7 +184,10 @@ fn same(file: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn safetensors() {
-    let seeds = [safe_to_bytes(&state(), &[("note", "12 words")]).unwrap(), safe_to_bytes(&StateDict::new(), &[]).unwrap()];
+    let seeds = [
+        safe_to_bytes(&state(), &[("note", "12 words")]).unwrap(),
+        safe_to_bytes(&StateDict::new(), &[]).unwrap(),
+    ];
     campaign("safetensors", &seeds, same, |f| safe_load_bytes(f).is_ok_and(|s| whole(&s)));
 }
 
@@ -170,7 +195,8 @@ fn safetensors() {
 fn safetensors_on_disk() {
     let seeds = [safe_to_bytes(&state(), &[("note", "12 words")]).unwrap()];
     campaign("safetensors on disk", &seeds, same, |f| {
-        let path = std::env::temp_dir().join(format!("pico-hostile-{}.safetensors", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("pico-hostile-{}.safetensors", std::process::id()));
         std::fs::write(&path, f).unwrap();
         let valid = safe_load(&path).is_ok_and(|s| whole(&s));
         assert_eq!(valid, safe_load_metadata(&path).is_ok());
@@ -196,7 +222,9 @@ fn npy() {
 #[test]
 fn npz() {
     let seeds = [npz_to_bytes(&state(), false).unwrap(), npz_to_bytes(&state(), true).unwrap()];
-    campaign("npz", &seeds, same, |f| npz_load_bytes(f).is_ok_and(|s| s.iter().all(|(_, t)| described(t))));
+    campaign("npz", &seeds, same, |f| {
+        npz_load_bytes(f).is_ok_and(|s| s.iter().all(|(_, t)| described(t)))
+    });
 }
 
 #[test]
@@ -205,17 +233,22 @@ fn idx() {
     plain.extend(vec![7; 3 * 28 * 28]);
     let mut floats = vec![0, 0, 0x0d, 1, 0, 0, 0, 4];
     floats.extend([0; 16]);
-    let read =
-        |f: &[u8]| idx_load_bytes(f).is_ok_and(|a: Array| a.shape().iter().product::<usize>() * a.dtype().itemsize() == a.bytes().len());
+    let read = |f: &[u8]| {
+        idx_load_bytes(f).is_ok_and(|a: Array| {
+            a.shape().iter().product::<usize>() * a.dtype().itemsize() == a.bytes().len()
+        })
+    };
     campaign("idx", &[plain.clone(), floats.clone()], same, read);
-    // Under a whole gzip layer, so that the changes reach the reader inside, and in that layer itself.
+    // Under a whole gzip layer, so that the changes reach the reader inside, and in that layer
+    // itself.
     campaign("idx in gz", &[plain.clone(), floats.clone()], |f| gz(&f), read);
     campaign("gz of idx", &[gz(&plain), gz(&floats)], same, read);
 }
 
 #[test]
 fn cifar() {
-    let file: Vec<u8> = (0..3073 * 2).map(|i| if i % 3073 == 0 { 3 } else { (i % 251) as u8 }).collect();
+    let file: Vec<u8> =
+        (0..3073 * 2).map(|i| if i % 3073 == 0 { 3 } else { (i % 251) as u8 }).collect();
     campaign("cifar-10", &[file], same, |f| cifar10_load_bytes(f).is_ok());
 }
 
@@ -228,7 +261,8 @@ fn what_is_no_regular_file_is_refused() {
     let pipe = folder.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for path in [pipe.as_path(), "/dev/zero".as_ref(), folder.as_path()] {
-        let refused = |e: picograd::Error| assert!(e.to_string().contains("is not a regular file"), "{e}");
+        let refused =
+            |e: picograd::Error| assert!(e.to_string().contains("is not a regular file"), "{e}");
         refused(npy_load(path).map(drop).unwrap_err());
         refused(npz_load(path).map(drop).unwrap_err());
         refused(safe_load(path).map(drop).unwrap_err());
@@ -242,7 +276,11 @@ fn what_is_no_regular_file_is_refused() {
 fn a_load_leaves_no_old_values_behind() {
     let _alone = alone();
     let target = Tensor::from_vec(vec![1.0f32; 1 << 20], [1 << 20]);
-    let bytes = safe_to_bytes(&StateDict::from_iter([("w", Tensor::from_vec(vec![2.0f32; 1 << 20], [1 << 20]))]), &[]).unwrap();
+    let bytes = safe_to_bytes(
+        &StateDict::from_iter([("w", Tensor::from_vec(vec![2.0f32; 1 << 20], [1 << 20]))]),
+        &[],
+    )
+    .unwrap();
     let before = memory::live_bytes();
     safe_load_bytes(&bytes).unwrap().load_into(&[("w".into(), target.clone())], true).unwrap();
     assert_eq!(memory::live_bytes(), before);
@@ -264,7 +302,8 @@ fn a_mapped_file_takes_no_memory_until_it_is_used() {
     let loaded = safe_load(&path).unwrap();
     assert!(memory::live_bytes() == live && LARGEST.load(Ordering::Relaxed) < 100_000);
     memory::reset_peak();
-    let part = loaded.get("a").unwrap().shrink(&[(200_000_000, 201_000_000)]).to("CPU").realize().unwrap();
+    let part =
+        loaded.get("a").unwrap().shrink(&[(200_000_000, 201_000_000)]).to("CPU").realize().unwrap();
     assert_eq!(memory::peak_bytes() - live, 4_000_000, "the bytes of the part, once");
     assert!(LARGEST.load(Ordering::Relaxed) < 100_000, "and none on the way");
     assert_eq!(part.to_vec::<f32>().unwrap()[5], 0.0);

@@ -1,4 +1,5 @@
-//! Memory and devices from outside: what values between kernels take, what copies between devices and files cost, parts of buffers, memory that is lent, and code for another CPU.
+//! Memory and devices from outside: what values between kernels take, what copies between devices
+//! and files cost, parts of buffers, memory that is lent, and code for another CPU.
 
 use picograd::exec::{self, ScheduleItem};
 use picograd::runtime::{Buffer, memory};
@@ -9,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what the host's own memory is asked for. Buffers of the CPU come from elsewhere, and are counted there.
+/// Counts what the host's own memory is asked for. Buffers of the CPU come from elsewhere, and are
+/// counted there.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -41,7 +43,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str, bytes: &[u8]) -> Scratch {
-        let path = std::env::temp_dir().join(format!("picograd-memory-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("picograd-memory-{name}-{}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
         Scratch(path)
     }
@@ -80,9 +83,16 @@ fn a_file_goes_to_a_device_without_a_second_copy() {
         let there = mapped.to(device).realize().unwrap();
         let (buffers, own) = (memory::peak_bytes() - buffers, PEAK.load(Ordering::Relaxed) - own);
         let expected = if device == "INTERP" { bytes.len() } else { 0 };
-        assert_eq!(buffers, expected, "{device}: the one copy is the buffer itself, which is the host's or the device's");
-        // A file is read piece by piece, and a piece is 16 MiB. The memory of WebGPU's queue is the library's own.
-        assert!(own < 17 * MIB || device == "WEBGPU", "{device}: {own} bytes of the host beside it");
+        assert_eq!(
+            buffers, expected,
+            "{device}: the one copy is the buffer itself, which is the host's or the device's"
+        );
+        // A file is read piece by piece, and a piece is 16 MiB. The memory of WebGPU's queue is the
+        // library's own.
+        assert!(
+            own < 17 * MIB || device == "WEBGPU",
+            "{device}: {own} bytes of the host beside it"
+        );
         assert!(there.to_vec::<u8>().unwrap() == bytes, "{device}");
     }
 }
@@ -94,19 +104,34 @@ fn parts_of_files_of_any_start_and_dtype_reach_every_device() {
     let file = Scratch::new("parts", &bytes);
     let whole = Buffer::of_file(&file.0).unwrap();
     for device in ["INTERP"].into_iter().chain(remote()) {
-        for (at, dtype, len) in
-            [(1, DType::U8, 17 * MIB), (3, DType::I16, 5), (5, DType::I32, 2 * MIB + 1), (2, DType::BOOL, 3 * MIB + 3), (7, DType::U8, 0)]
-        {
+        for (at, dtype, len) in [
+            (1, DType::U8, 17 * MIB),
+            (3, DType::I16, 5),
+            (5, DType::I32, 2 * MIB + 1),
+            (2, DType::BOOL, 3 * MIB + 3),
+            (7, DType::U8, 0),
+        ] {
             let part = whole.part_of_file(at, dtype, len);
             // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-            let there = unsafe { Tensor::from_uop_unchecked(part.node(), part.device_name().clone()) }.to(device).realize().unwrap();
+            let there =
+                unsafe { Tensor::from_uop_unchecked(part.node(), part.device_name().clone()) }
+                    .to(device)
+                    .realize()
+                    .unwrap();
             let expected = &bytes[at..at + len * dtype.itemsize()];
-            let expected: Vec<u8> =
-                if dtype == DType::BOOL { expected.iter().map(|b| (*b != 0) as u8).collect() } else { expected.to_vec() };
+            let expected: Vec<u8> = if dtype == DType::BOOL {
+                expected.iter().map(|b| (*b != 0) as u8).collect()
+            } else {
+                expected.to_vec()
+            };
             let got: Vec<u8> = match dtype {
                 DType::U8 => there.to_vec::<u8>().unwrap(),
-                DType::I16 => there.to_vec::<i16>().unwrap().into_iter().flat_map(i16::to_ne_bytes).collect(),
-                DType::I32 => there.to_vec::<i32>().unwrap().into_iter().flat_map(i32::to_ne_bytes).collect(),
+                DType::I16 => {
+                    there.to_vec::<i16>().unwrap().into_iter().flat_map(i16::to_ne_bytes).collect()
+                }
+                DType::I32 => {
+                    there.to_vec::<i32>().unwrap().into_iter().flat_map(i32::to_ne_bytes).collect()
+                }
                 _ => there.to_vec::<bool>().unwrap().into_iter().map(u8::from).collect(),
             };
             assert!(got == expected, "{len} × {dtype} from {at} on {device}");
@@ -124,8 +149,19 @@ fn copies_between_devices_keep_what_is_beside_them() {
         for to in &devices {
             // The middle of a buffer, at a place that no vector and no word of a binding begins at.
             let part = there.shrink(&[(3, 998)]).to(to);
-            assert_eq!((&part + 1).to_vec::<i32>().unwrap(), (4..999).collect::<Vec<i32>>(), "{from} to {to}");
-            let bytes = there.cast(DType::U8).realize().unwrap().shrink(&[(5, 12)]).to(to).to_vec::<u8>().unwrap();
+            assert_eq!(
+                (&part + 1).to_vec::<i32>().unwrap(),
+                (4..999).collect::<Vec<i32>>(),
+                "{from} to {to}"
+            );
+            let bytes = there
+                .cast(DType::U8)
+                .realize()
+                .unwrap()
+                .shrink(&[(5, 12)])
+                .to(to)
+                .to_vec::<u8>()
+                .unwrap();
             assert_eq!(bytes, [5, 6, 7, 8, 9, 10, 11], "{from} to {to}");
         }
     }
@@ -137,7 +173,10 @@ fn memory_that_is_lent_is_read_in_place() {
     let numbers: std::sync::Arc<[f32]> = (0..MIB).map(|i| i as f32).collect();
     let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
     let lent = Buffer::lent(Device::get("INTERP").unwrap().name(), numbers.clone()).unwrap();
-    assert!(memory::live_bytes() == buffers && LIVE.load(Ordering::Relaxed) - own < 4096, "nothing was copied");
+    assert!(
+        memory::live_bytes() == buffers && LIVE.load(Ordering::Relaxed) - own < 4096,
+        "nothing was copied"
+    );
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
     let x = unsafe { Tensor::from_uop_unchecked(lent.node(), lent.device_name().clone()) };
     assert_eq!(x.shrink(&[(5, 8)]).to_vec::<f32>().unwrap(), [5.0, 6.0, 7.0]);
@@ -169,17 +208,21 @@ fn code_for_another_cpu_computes_the_same_values() {
     }
 }
 
-/// Values of more buffers than a kernel of most devices takes: sums, rows one after the other, products in sums, and two outputs.
+/// Values of more buffers than a kernel of most devices takes: sums, rows one after the other,
+/// products in sums, and two outputs.
 fn of_many_buffers(device: &str) -> Vec<Tensor> {
     let many = |n: usize, seed: i64| -> Vec<Tensor> {
-        let one = |i: usize| (0..60).map(|k| ((k * (i as i64 * 7 + seed)) % 23 - 11) as f32).collect::<Vec<f32>>();
+        let one = |i: usize| {
+            (0..60).map(|k| ((k * (i as i64 * 7 + seed)) % 23 - 11) as f32).collect::<Vec<f32>>()
+        };
         (0..n).map(|i| Tensor::from_vec(one(i), [5, 12]).to(device).realize().unwrap()).collect()
     };
     let sum = |list: &[Tensor]| list[1..].iter().fold(list[0].clone(), |a, b| a + b * 0.5);
     let (a, b) = (many(70, 1), many(40, 3));
     let rows = Tensor::cat(&a, 0);
     let product = (sum(&a[..40]) * sum(&b)).sum(0);
-    let inside = (sum(&b).reshape([5, 12, 1]) * sum(&a[30..]).permute([1, 0]).reshape([1, 12, 5])).sum(1);
+    let inside =
+        (sum(&b).reshape([5, 12, 1]) * sum(&a[30..]).permute([1, 0]).reshape([1, 12, 5])).sum(1);
     let largest = b.iter().fold(a[0].max(1), |m, t| m.maximum(t.max(1)));
     vec![sum(&a), rows, product, inside, largest]
 }
@@ -187,13 +230,20 @@ fn of_many_buffers(device: &str) -> Vec<Tensor> {
 #[test]
 fn kernels_have_no_more_buffers_than_their_device_takes() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let expected: Vec<Vec<f32>> = of_many_buffers("CPU").iter().map(|t| t.to_vec().unwrap()).collect();
+    let expected: Vec<Vec<f32>> =
+        of_many_buffers("CPU").iter().map(|t| t.to_vec().unwrap()).collect();
     for device in ["INTERP"].into_iter().chain(remote()) {
         let most = Device::get(device).unwrap().target().max_buffers;
         let values = of_many_buffers(device);
         let items: Vec<ScheduleItem> = values.iter().flat_map(|t| t.schedule().unwrap()).collect();
-        let buffers = |i: &ScheduleItem| if let ScheduleItem::Kernel { buffers, .. } = i { buffers.len() } else { 0 };
-        assert!(items.iter().all(|i| buffers(i) <= most), "{device} takes {most}: {:?}", items.iter().map(buffers).collect::<Vec<_>>());
+        let buffers = |i: &ScheduleItem| {
+            if let ScheduleItem::Kernel { buffers, .. } = i { buffers.len() } else { 0 }
+        };
+        assert!(
+            items.iter().all(|i| buffers(i) <= most),
+            "{device} takes {most}: {:?}",
+            items.iter().map(buffers).collect::<Vec<_>>()
+        );
         Tensor::realize_many(&values.iter().collect::<Vec<_>>()).unwrap();
         for (value, expected) in values.iter().zip(&expected) {
             assert_eq!(value.to_vec::<f32>().unwrap(), *expected, "{device}");
@@ -203,15 +253,22 @@ fn kernels_have_no_more_buffers_than_their_device_takes() {
 
 /// What computing tensors together takes between kernels.
 fn planned(tensors: &[&Tensor]) -> PlannedMemory {
-    let request = |t: &&Tensor| Request { node: t.uop(), device: t.device().clone(), reuse: vec![] };
+    let request =
+        |t: &&Tensor| Request { node: t.uop(), device: t.device().clone(), reuse: vec![] };
     // SAFETY: the graphs are those of tensors, and nothing runs.
-    unsafe { exec::schedule_unchecked(&tensors.iter().map(request).collect::<Vec<_>>()) }.unwrap().plan.memory
+    unsafe { exec::schedule_unchecked(&tensors.iter().map(request).collect::<Vec<_>>()) }
+        .unwrap()
+        .plan
+        .memory
 }
 
-/// Layers with relu between them, and the gradients of a loss with respect to their weights, from the first layer on.
+/// Layers with relu between them, and the gradients of a loss with respect to their weights, from
+/// the first layer on.
 fn gradients_of_layers(device: &str, layers: usize, rows: usize, width: usize) -> Vec<Tensor> {
     let made = |shape: [usize; 2], seed: usize| {
-        let numbers: Vec<f32> = (0..shape[0] * shape[1]).map(|i| ((i * 7 + seed * 13) % 11) as f32 / 16.0 - 0.3).collect();
+        let numbers: Vec<f32> = (0..shape[0] * shape[1])
+            .map(|i| ((i * 7 + seed * 13) % 11) as f32 / 16.0 - 0.3)
+            .collect();
         Tensor::from_vec(numbers, shape).to(device).realize().unwrap()
     };
     let weights: Vec<Tensor> = (0..layers).map(|i| made([width, width], i).as_param()).collect();
@@ -219,8 +276,9 @@ fn gradients_of_layers(device: &str, layers: usize, rows: usize, width: usize) -
     y.sum(..).gradient(&weights.iter().collect::<Vec<_>>())
 }
 
-/// Every layer keeps its result for the gradient, and nothing else of its size: relu is known by its result, and a gradient of a result is gone when those of the layer before
-/// and of the weights are there, in whatever order they are asked for.
+/// Every layer keeps its result for the gradient, and nothing else of its size: relu is known by
+/// its result, and a gradient of a result is gone when those of the layer before and of the weights
+/// are there, in whatever order they are asked for.
 #[test]
 fn gradients_keep_one_value_for_each_layer() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -243,14 +301,18 @@ fn gradients_keep_one_value_for_each_layer() {
 fn values_do_not_depend_on_where_they_lie() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     // Alone, each gradient has a plan of its own; together they share one.
-    let alone: Vec<Vec<f32>> = gradients_of_layers("CPU", 5, 12, 9).iter().map(|g| g.to_vec().unwrap()).collect();
+    let alone: Vec<Vec<f32>> =
+        gradients_of_layers("CPU", 5, 12, 9).iter().map(|g| g.to_vec().unwrap()).collect();
     assert!(alone.iter().flatten().any(|v| *v != 0.0));
     for device in ["CPU", "INTERP"].into_iter().chain(remote()) {
         let together = gradients_of_layers(device, 5, 12, 9);
         Tensor::realize_many(&together.iter().collect::<Vec<_>>()).unwrap();
         for (a, b) in alone.iter().zip(together) {
             let b = b.to_vec::<f32>().unwrap();
-            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0)), "{device}: {a:?} {b:?}");
+            assert!(
+                a.iter().zip(&b).all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0)),
+                "{device}: {a:?} {b:?}"
+            );
         }
     }
 }
@@ -267,7 +329,12 @@ fn a_buffer_frees_itself_with_its_last_handle() {
         // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
         let tensor = unsafe { Tensor::from_uop_unchecked(part.node(), device.name().clone()) };
         drop((whole, part));
-        assert_eq!(device.memory().live, before + 4 * MIB, "{}: a tensor of a part keeps all of it", device.name());
+        assert_eq!(
+            device.memory().live,
+            before + 4 * MIB,
+            "{}: a tensor of a part keeps all of it",
+            device.name()
+        );
         drop(again);
         drop(tensor);
         assert_eq!(device.memory().live, before, "{}", device.name());
@@ -283,20 +350,29 @@ fn too_much_is_an_error_and_the_next_buffer_works() {
         let e = Buffer::new(device.name(), DType::U8, 40_000_000_000_000).unwrap_err();
         // The devices of the host have one memory.
         let whose = if name == "INTERP" { "CPU" } else { name };
-        assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device.starts_with(whose)), "{name}: {e}");
+        assert!(
+            matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device.starts_with(whose)),
+            "{name}: {e}"
+        );
         assert_eq!(device.memory().live, before, "{name}");
-        assert_eq!((Tensor::new([1.0f32, 2.0]).to(name) + 1.0).to_vec::<f32>().unwrap(), [2.0, 3.0], "{name}");
+        assert_eq!(
+            (Tensor::new([1.0f32, 2.0]).to(name) + 1.0).to_vec::<f32>().unwrap(),
+            [2.0, 3.0],
+            "{name}"
+        );
     }
 }
 
-/// What was freed is kept for the next buffers, of other sizes too, and is given back where there is no other room.
+/// What was freed is kept for the next buffers, of other sizes too, and is given back where there
+/// is no other room.
 #[test]
 fn freed_memory_of_a_gpu_is_there_for_others() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     for name in remote().into_iter().filter(|d| *d == "CUDA") {
         let device = Device::get(name).unwrap();
         let tenth = device.memory().limit.unwrap() / 10;
-        let some: Vec<Buffer> = (0..6).map(|_| Buffer::new(device.name(), DType::U8, tenth).unwrap()).collect();
+        let some: Vec<Buffer> =
+            (0..6).map(|_| Buffer::new(device.name(), DType::U8, tenth).unwrap()).collect();
         drop(some);
         Buffer::new(device.name(), DType::U8, 7 * tenth).unwrap();
     }
@@ -317,15 +393,25 @@ fn debug_says_what_values_between_kernels_take() {
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]).env("PICO_TEST_MEMORY", "1").env("DEBUG", "1");
+    command
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env("PICO_TEST_MEMORY", "1")
+        .env("DEBUG", "1");
     let out = command.output().unwrap();
     let text = String::from_utf8_lossy(&out.stderr);
-    let line = text.lines().find(|l| l.contains("values between them")).unwrap_or_else(|| panic!("{text}"));
+    let line = text
+        .lines()
+        .find(|l| l.contains("values between them"))
+        .unwrap_or_else(|| panic!("{text}"));
     let memory = line.split(" | ").last().unwrap();
     // Apart, planned, and at one time.
     let numbers: Vec<f64> = memory.split_whitespace().filter_map(|w| w.parse().ok()).collect();
     assert!(
-        line.starts_with("scheduled") && numbers.len() == 3 && numbers[0] > numbers[1] && numbers[1] >= numbers[2] && numbers[2] > 0.0,
+        line.starts_with("scheduled")
+            && numbers.len() == 3
+            && numbers[0] > numbers[1]
+            && numbers[1] >= numbers[2]
+            && numbers[2] > 0.0,
         "{line}"
     );
 }

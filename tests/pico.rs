@@ -27,9 +27,14 @@ fn help_and_version() {
 
 #[test]
 fn unknown_words_end_with_two() {
-    for words in [&["dance"][..], &["cache", "eat"], &["cache", "clear", "all"], &["devices", "all"], &[]] {
+    for words in
+        [&["dance"][..], &["cache", "eat"], &["cache", "clear", "all"], &["devices", "all"], &[]]
+    {
         let (code, out, err) = run(&mut pico(words));
-        assert!(code == Some(2) && out.is_empty() && err.contains("usage: pico"), "{words:?}: {code:?} {err}");
+        assert!(
+            code == Some(2) && out.is_empty() && err.contains("usage: pico"),
+            "{words:?}: {code:?} {err}"
+        );
     }
 }
 
@@ -37,29 +42,53 @@ fn unknown_words_end_with_two() {
 fn devices_are_listed_with_what_to_do() {
     let (code, out, _) = run(&mut pico(&["devices"]));
     assert!(
-        code == Some(0) && ["CPU:LLVM", "CPU:CLANG", "INTERP", "NULL"].iter().all(|d| out.contains(d)) && out.contains("\n* is used"),
+        code == Some(0)
+            && ["CPU:LLVM", "CPU:CLANG", "INTERP", "NULL"].iter().all(|d| out.contains(d))
+            && out.contains("\n* is used"),
         "{out}"
     );
     // Without a compiler the reason and the way out stand below the name.
-    let (code, out, _) = run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "off").env("PICO_CACHE", "off"));
-    assert!(code == Some(0) && out.contains("CPU:LLVM   not there: ") && out.contains("CPU:CLANG  not there: "), "{out}");
+    let (code, out, _) =
+        run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "off").env("PICO_CACHE", "off"));
+    assert!(
+        code == Some(0)
+            && out.contains("CPU:LLVM   not there: ")
+            && out.contains("CPU:CLANG  not there: "),
+        "{out}"
+    );
     assert!(out.contains("install") && out.contains("* INTERP"), "{out}");
     // A library that is named and is none is an error, and no other compiler takes its place.
-    let (code, out, _) = run(pico(&["devices"]).env_remove("DEV").env("PICO_LLVM", "/etc/hostname").env("PICO_CACHE", "off"));
-    assert!(code == Some(0) && out.contains("the default device cannot be used") && out.contains("PICO_LLVM=/etc/hostname: "), "{out}");
+    let (code, out, _) = run(pico(&["devices"])
+        .env_remove("DEV")
+        .env("PICO_LLVM", "/etc/hostname")
+        .env("PICO_CACHE", "off"));
+    assert!(
+        code == Some(0)
+            && out.contains("the default device cannot be used")
+            && out.contains("PICO_LLVM=/etc/hostname: "),
+        "{out}"
+    );
     // The renderer that `DEV` names is what plain CPU means.
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CPU:CLANG"));
     assert!(out.contains("* CPU:CLANG") && out.contains("  CPU:LLVM"), "{out}");
     // So is the architecture.
     if cfg!(target_arch = "x86_64") {
-        let (_, out, _) = run(pico(&["devices"]).env("DEV", "cpu:clang:x86-64-v2").env("PICO_LLVM", "off"));
+        let (_, out, _) =
+            run(pico(&["devices"]).env("DEV", "cpu:clang:x86-64-v2").env("PICO_LLVM", "off"));
         assert!(
-            out.lines().any(|l| l.starts_with("* CPU:CLANG") && l.contains(" for x86-64-v2") && l.ends_with("vectors of 16 bytes")),
+            out.lines().any(|l| l.starts_with("* CPU:CLANG")
+                && l.contains(" for x86-64-v2")
+                && l.ends_with("vectors of 16 bytes")),
             "{out}"
         );
     }
     let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
-    assert!(code == Some(0) && out.contains("DEV=ABACUS asks for") && out.contains("known are CUDA, METAL"), "{out}");
+    assert!(
+        code == Some(0)
+            && out.contains("DEV=ABACUS asks for")
+            && out.contains("known are CUDA, METAL"),
+        "{out}"
+    );
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CUDA:fermi"));
     assert!(out.contains("its ARCHs are native and sm_NN"), "{out}");
 }
@@ -75,16 +104,31 @@ fn the_cache_is_shown_and_cleared() {
     };
     let show = || run(pico(&["cache"]).env("PICO_CACHE", &folder).env("PICO_CACHE_SIZE", "3"));
     let (code, out, _) = show();
-    assert!(code == Some(0) && out.contains("size      0 bytes of at most 3.1 MB") && out.contains("programs  0, 0 bytes\n"), "{out}");
+    assert!(
+        code == Some(0)
+            && out.contains("size      0 bytes of at most 3.1 MB")
+            && out.contains("programs  0, 0 bytes\n"),
+        "{out}"
+    );
     put(1, Kind::Program, "CPU:LLVM", &[7; 1000]);
     put(2, Kind::Program, "CPU:LLVM", &[7; 500]);
     put(4, Kind::Object, "CPU:LLVM", &[7; 500]);
     put(3, Kind::Opts, "CPU:CLANG", b"UPCAST:0:4");
     let (code, out, _) = show();
-    assert!(code == Some(0) && out.starts_with(&format!("folder    {}\n", folder.display())), "{out}");
-    assert!(out.contains("programs  2, 2.2 kB\n  CPU:LLVM    2\nopts      1, 62 bytes\n  CPU:CLANG   1\n"), "{out}");
+    assert!(
+        code == Some(0) && out.starts_with(&format!("folder    {}\n", folder.display())),
+        "{out}"
+    );
+    assert!(
+        out.contains(
+            "programs  2, 2.2 kB\n  CPU:LLVM    2\nopts      1, 62 bytes\n  CPU:CLANG   1\n"
+        ),
+        "{out}"
+    );
     assert!(!out.contains("lost") && !out.contains("set aside"), "{out}");
-    let clear = |words: &[&str]| run(pico(&[&["cache", "clear"], words].concat()).env("PICO_CACHE", &folder));
+    let clear = |words: &[&str]| {
+        run(pico(&[&["cache", "clear"], words].concat()).env("PICO_CACHE", &folder))
+    };
     let (code, out, _) = clear(&["opts"]);
     assert!(code == Some(0) && out.starts_with("deleted 1 entries"), "{out}");
     let (code, out, _) = clear(&["programs"]);
@@ -98,7 +142,12 @@ fn the_cache_is_shown_and_cleared() {
     let (_, out, _) = show();
     assert!(out.contains("lost      1 writes") && out.contains("set aside 1, "), "{out}");
     let (code, out, _) = clear(&[]);
-    assert!(code == Some(0) && out.starts_with("deleted 1 entries") && store.contents().unwrap().bytes == 0, "{out}");
+    assert!(
+        code == Some(0)
+            && out.starts_with("deleted 1 entries")
+            && store.contents().unwrap().bytes == 0,
+        "{out}"
+    );
     assert!(!show().1.contains("lost") && !show().1.contains("set aside"));
     let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", "off"));
     assert!(code == Some(0) && out.contains("there is no cache: PICO_CACHE"), "{out}");
@@ -109,7 +158,12 @@ fn the_cache_is_shown_and_cleared() {
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
     for words in [&["devices"][..], &["cache"], &["--help"]] {
-        let mut child = pico(words).env("PICO_CACHE", "off").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = pico(words)
+            .env("PICO_CACHE", "off")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let mut err = String::new();
         child.stderr.take().unwrap().read_to_string(&mut err).unwrap();

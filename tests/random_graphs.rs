@@ -1,8 +1,11 @@
-//! Random tensor graphs on the devices under test, with the heuristic's optimisations, without any, and with random ones, against the reference.
-//! A failure is printed as text that `cargo xtask fuzz --replay FILE` runs again.
+//! Random tensor graphs on the devices under test, with the heuristic's optimisations, without any,
+//! and with random ones, against the reference. A failure is printed as text that `cargo xtask fuzz
+//! --replay FILE` runs again.
 
 use picograd::ir::{Group, Op};
-use picograd::testing::{Campaign, Case, Found, Setup, devices, graphs, is_slow, makes, random_case, setups};
+use picograd::testing::{
+    Campaign, Case, Found, Setup, devices, graphs, is_slow, makes, random_case, setups,
+};
 use picograd::{DType, Device};
 use std::time::Instant;
 
@@ -11,7 +14,8 @@ fn run(first: u64, count: u64) -> Found {
     let found = Campaign::new(first, count).run();
     let t = &found.tally;
     eprintln!(
-        "{} graphs from seed {first}: {:.1} nodes each, {:.1} % finite and varied, elements {} exact {} bounded {} open, {} ops at dtypes, {:.1} s",
+        "{} graphs from seed {first}: {:.1} nodes each, {:.1} % finite and varied, elements {} \
+         exact {} bounded {} open, {} ops at dtypes, {:.1} s",
         t.cases,
         t.nodes as f64 / t.cases as f64,
         t.share() * 100.0,
@@ -23,7 +27,10 @@ fn run(first: u64, count: u64) -> Found {
     );
     eprintln!("optimisations applied: {:?}", t.opts);
     for (device, n) in &t.left_out {
-        eprintln!("{n} of {} runs left out on {device}, which does not compute in a dtype of theirs", t.cases);
+        eprintln!(
+            "{n} of {} runs left out on {device}, which does not compute in a dtype of theirs",
+            t.cases
+        );
     }
     for r in &found.reports {
         eprintln!("\n{r}");
@@ -45,21 +52,36 @@ fn fixed_seeds() {
     let found = run(number("FUZZ_FIRST", 0), count);
     assert!(found.kinds.is_empty(), "see above");
     if count >= 500 {
-        assert!(found.tally.share() >= 0.9, "only {} of the graphs have finite and varied outputs", found.tally.share());
+        assert!(
+            found.tally.share() >= 0.9,
+            "only {} of the graphs have finite and varied outputs",
+            found.tally.share()
+        );
     }
     if count >= 2000 {
-        let missing: Vec<String> = wanted().filter(|w| !found.tally.covered.contains_key(w)).map(|(op, d)| format!("{op:?} {d}")).collect();
+        let missing: Vec<String> = wanted()
+            .filter(|w| !found.tally.covered.contains_key(w))
+            .map(|(op, d)| format!("{op:?} {d}"))
+            .collect();
         assert!(missing.is_empty(), "never made: {}", missing.join(", "));
         let grid = devices().iter().any(|d| Device::get(d).is_ok_and(|d| d.target().grid));
         let possible = ["UPCAST", "UNROLL", "SWAP", "PADTO", "SPLIT", "STAGE", "NOLOCALS"];
-        let all = possible.iter().chain(if grid { &["LOCAL", "GROUP", "GROUPTOP"][..] } else { &[] });
-        all.for_each(|name| assert!(found.tally.opts.contains_key(name), "{name} is never applied: {:?}", found.tally.opts));
+        let all =
+            possible.iter().chain(if grid { &["LOCAL", "GROUP", "GROUPTOP"][..] } else { &[] });
+        all.for_each(|name| {
+            assert!(
+                found.tally.opts.contains_key(name),
+                "{name} is never applied: {:?}",
+                found.tally.opts
+            )
+        });
     }
 }
 
 #[test]
 fn a_fresh_seed() {
-    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
+    let clock =
+        std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
     let count = if devices().iter().any(|d| is_slow(d)) { 8 } else { 32 };
     let found = run(number("FUZZ_SEED", clock), count);
     assert!(found.kinds.is_empty(), "see above");
@@ -76,7 +98,9 @@ fn wanted() -> impl Iterator<Item = (Op, DType)> {
         _ => d.is_float() || !op.is(Group::Transcendental),
     };
     let ops = Op::ALL.iter().copied().filter(|op| makes(*op));
-    ops.flat_map(move |op| DType::ALL.iter().copied().filter(move |d| has(op, *d)).map(move |d| (op, d)))
+    ops.flat_map(move |op| {
+        DType::ALL.iter().copied().filter(move |d| has(op, *d)).map(move |d| (op, d))
+    })
 }
 
 #[test]

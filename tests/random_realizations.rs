@@ -1,7 +1,10 @@
-//! Random programs of tensors, with gradients of first and second order and in-place writes, in which a random subset of the tensors is realized before and
-//! between. Whatever was realized, and in which order, the results are those of the reference evaluator on the graph of which nothing was.
+//! Random programs of tensors, with gradients of first and second order and in-place writes, in
+//! which a random subset of the tensors is realized before and between. Whatever was realized, and
+//! in which order, the results are those of the reference evaluator on the graph of which nothing
+//! was.
 //!
-//! `PICO_GRAPHS` says how many; `cargo xtask fuzz --realizations N` runs N of them, and `FUZZ_FIRST` names the first seed.
+//! `PICO_GRAPHS` says how many; `cargo xtask fuzz --realizations N` runs N of them, and
+//! `FUZZ_FIRST` names the first seed.
 
 use picograd::ir::unmarked;
 use picograd::reference::{Value, evaluate};
@@ -10,9 +13,11 @@ use picograd::tensor::{Pool, Scatter, keepdim};
 use picograd::testing::{Rng, graphs};
 use picograd::{DType, Device, Tensor};
 
-/// The largest difference from the reference, relative to the largest element: sums of a few hundred terms, and a few levels of them.
+/// The largest difference from the reference, relative to the largest element: sums of a few
+/// hundred terms, and a few levels of them.
 const TOLERANCE: f64 = 2e-4;
-/// How much the inputs are changed to tell a program whose result hangs on the last bits of a comparison.
+/// How much the inputs are changed to tell a program whose result hangs on the last bits of a
+/// comparison.
 const NUDGES: [f64; 4] = [1e-6, -1e-6, 4e-6, -4e-6];
 
 struct Program {
@@ -34,7 +39,9 @@ impl Program {
         let n = 2 + rng.below(30);
         let mut input = |n: usize| {
             // A few values come twice, so that there are true ties.
-            let mut values: Vec<f32> = (0..n * n).map(|_| ((rng.unit() * 2.0 - 1.0) * (1.0 + nudge * (rng.unit() - 0.5))) as f32).collect();
+            let mut values: Vec<f32> = (0..n * n)
+                .map(|_| ((rng.unit() * 2.0 - 1.0) * (1.0 + nudge * (rng.unit() - 0.5))) as f32)
+                .collect();
             if rng.once_in(2) {
                 (0..n).for_each(|_| values[rng.below(n * n)] = values[rng.below(n * n)]);
             }
@@ -49,7 +56,11 @@ impl Program {
 
     fn any(&mut self) -> Tensor {
         // One of the latest as often as not, so that graphs become deep.
-        let i = if self.rng.once_in(2) { self.rng.below(self.pool.len()) } else { self.pool.len() - 1 - self.rng.below(2) };
+        let i = if self.rng.once_in(2) {
+            self.rng.below(self.pool.len())
+        } else {
+            self.pool.len() - 1 - self.rng.below(2)
+        };
         self.pool[i].copy()
     }
 
@@ -75,28 +86,46 @@ impl Program {
             14 => x.lt(&y).where_(&x, &y * 2.0),
             15 => x.t(),
             16 => x.softmax(-1),
-            17 => x.reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)),
+            17 => x.reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((
+                0,
+                0,
+                ..n,
+                ..n,
+            )),
             18 => x.cummax(0).0,
             19 => full(x.argmax(keepdim(1)).cast(DType::F32)) * (1.0 / n as f64) + &y,
             20 => x.contiguous(),
             21 => full(x.matmul(&x.t()).max(keepdim(1))) / (n as f64),
             22 => full(x.matmul(&y).min(keepdim(1))) / (n as f64),
             23 => full(x.matmul(&y).exp().max(keepdim(1)).log()) / (n as f64),
-            24 => x.matmul(&y).reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)) / (n as f64),
+            24 => {
+                x.matmul(&y)
+                    .reshape([1, 1, n, n])
+                    .max_pool2d(2, Pool::new().stride(1).padding(1))
+                    .i((0, 0, ..n, ..n))
+                    / (n as f64)
+            }
             25 => x.clamp(-0.4, 0.6),
-            // An extreme over a product that is computed anew wherever it is not stored, realized with a sibling of it.
+            // An extreme over a product that is computed anew wherever it is not stored, realized
+            // with a sibling of it.
             _ => {
                 let y = if self.rng.once_in(2) { x.matmul(&y) } else { x.tanh().matmul(&y) };
                 let product = y.matmul(&y.t()) / (n as f64);
                 let top = match self.rng.below(8) {
                     0..=2 => full(product.max(keepdim(self.rng.below(2) as isize))),
                     3 => full(product.min(keepdim(1))),
-                    4 => product.reshape([1, 1, n, n]).max_pool2d(2, Pool::new().stride(1).padding(1)).i((0, 0, ..n, ..n)),
+                    4 => product
+                        .reshape([1, 1, n, n])
+                        .max_pool2d(2, Pool::new().stride(1).padding(1))
+                        .i((0, 0, ..n, ..n)),
                     5 => product.cummax(1).0,
                     6 => product.minimum(y.t().matmul(&y) / (n as f64)),
                     _ => {
-                        let places =
-                            (Tensor::arange(0, (n * n) as i64, 1) * 7).idiv(3).modulo(n as i64).reshape([n, n]).to(x.device().as_str());
+                        let places = (Tensor::arange(0, (n * n) as i64, 1) * 7)
+                            .idiv(3)
+                            .modulo(n as i64)
+                            .reshape([n, n])
+                            .to(x.device().as_str());
                         Tensor::full([n, n], -100f32)
                             .to(x.device().as_str())
                             .scatter_reduce(1, &places, &product, Scatter::Amax, true)
@@ -129,8 +158,9 @@ impl Program {
             return;
         }
         let last = self.pool.len() - 1;
-        let some: Vec<&Tensor> =
-            (0..1 + rng.below(3)).map(|i| &self.pool[last - if i == 0 { 0 } else { rng.below(last.min(4)) }]).collect();
+        let some: Vec<&Tensor> = (0..1 + rng.below(3))
+            .map(|i| &self.pool[last - if i == 0 { 0 } else { rng.below(last.min(4)) }])
+            .collect();
         match rng.below(4) {
             0 => drop(some[0].to_vec::<f32>().unwrap()),
             1 => drop(some[0].detach().realize().unwrap()),
@@ -157,8 +187,10 @@ impl Program {
     /// The sum of a random handful, with weights.
     fn loss(&mut self) -> Tensor {
         let parts = (0..2).map(|_| self.any()).collect::<Vec<_>>();
-        let weighed = parts.iter().chain(&self.tops).enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
-        let every: Tensor = self.params.iter().map(|p| (p * 0.0).sum(..)).reduce(|a, b| a + b).unwrap();
+        let weighed =
+            parts.iter().chain(&self.tops).enumerate().map(|(i, t)| (t * (0.5 + i as f64)).sum(..));
+        let every: Tensor =
+            self.params.iter().map(|p| (p * 0.0).sum(..)).reduce(|a, b| a + b).unwrap();
         weighed.reduce(|a, b| a + b).unwrap() + every
     }
 
@@ -185,7 +217,8 @@ impl Program {
             self.write();
         }
         let mut results = first.clone();
-        let again = first.iter().map(|g| (g * g * 0.5).sum(..)).reduce(|a, b| a + b).unwrap() + loss;
+        let again =
+            first.iter().map(|g| (g * g * 0.5).sum(..)).reduce(|a, b| a + b).unwrap() + loss;
         results.extend(again.gradient(&targets.iter().collect::<Vec<_>>()));
         self.realize_some(1);
         results.push(self.any());
@@ -205,8 +238,14 @@ fn reference(seed: u64, nudge: f64) -> Vec<Value> {
 fn difference(got: &[Vec<f64>], want: &[Vec<f64>]) -> Option<(usize, f64)> {
     got.iter().zip(want).enumerate().find_map(|(i, (got, want))| {
         let size = want.iter().filter(|w| w.is_finite()).fold(1.0f64, |m, w| m.max(w.abs()));
-        let far = |(g, w): (&f64, &f64)| if g.is_nan() && w.is_nan() || g == w { 0.0 } else { (g - w).abs() / size };
-        let worst = got.iter().zip(want).map(far).fold(0.0, |m: f64, d| if d.is_nan() { f64::INFINITY } else { m.max(d) });
+        let far = |(g, w): (&f64, &f64)| {
+            if g.is_nan() && w.is_nan() || g == w { 0.0 } else { (g - w).abs() / size }
+        };
+        let worst = got
+            .iter()
+            .zip(want)
+            .map(far)
+            .fold(0.0, |m: f64, d| if d.is_nan() { f64::INFINITY } else { m.max(d) });
         (worst > TOLERANCE || got.len() != want.len()).then_some((i, worst))
     })
 }
@@ -231,8 +270,10 @@ fn check(first: u64, count: u64) -> (Vec<String>, u64) {
                 .map(|t| t.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect())
                 .collect();
             let Some((result, by)) = difference(&got, &want) else { continue };
-            // Beside a kink of the function either side is right: there the reference itself jumps when its inputs change in the last bits.
-            let jumps = |nudge: &f64| difference(&floats(&reference(seed, *nudge)), &want).is_some();
+            // Beside a kink of the function either side is right: there the reference itself jumps
+            // when its inputs change in the last bits.
+            let jumps =
+                |nudge: &f64| difference(&floats(&reference(seed, *nudge)), &want).is_some();
             if NUDGES.iter().any(jumps) {
                 open += 1;
             } else {
@@ -248,7 +289,9 @@ fn check(first: u64, count: u64) -> (Vec<String>, u64) {
 
 #[test]
 fn results_do_not_depend_on_what_was_realized() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    };
     let first = number("FUZZ_FIRST", 0);
     // A C compiler takes a second or two for the kernels of one program, LLVM a tenth of that.
     let is_slow = std::env::var_os("PICO_GRAPHS").is_none() && Device::get("CPU:LLVM").is_err();
@@ -258,7 +301,11 @@ fn results_do_not_depend_on_what_was_realized() {
     }
     let start = std::time::Instant::now();
     let (wrong, open) = check(first, count);
-    eprintln!("{count} programs from seed {first}: {} wrong, {open} beside a kink, {:.1} s", wrong.len(), start.elapsed().as_secs_f64());
+    eprintln!(
+        "{count} programs from seed {first}: {} wrong, {open} beside a kink, {:.1} s",
+        wrong.len(),
+        start.elapsed().as_secs_f64()
+    );
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(open * 50 <= count, "{open} of {count} programs say nothing");
 }

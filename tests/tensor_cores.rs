@@ -1,4 +1,5 @@
-//! Products by tensor cores: what the interpreter makes of them is what the plain loops make, whatever the shapes, the layouts in memory and the other optimisations.
+//! Products by tensor cores: what the interpreter makes of them is what the plain loops make,
+//! whatever the shapes, the layouts in memory and the other optimisations.
 
 mod common;
 
@@ -17,7 +18,12 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
 }
 
 fn whole(shape: &[usize], seed: usize, dtype: DType) -> Tensor {
-    Tensor::from_vec(numbers(shape.iter().product(), seed), shape).cast(dtype).to("INTERP").contiguous().realize().unwrap()
+    Tensor::from_vec(numbers(shape.iter().product(), seed), shape)
+        .cast(dtype)
+        .to("INTERP")
+        .contiguous()
+        .realize()
+        .unwrap()
 }
 
 /// The kernels of a tensor.
@@ -34,7 +40,8 @@ fn all_cores() -> Target {
     Target::interp().with_tensor_cores(true, true)
 }
 
-/// Computes a tensor with these optimisations of its one kernel and without any, compares, and compiles the same for CUDA.
+/// Computes a tensor with these optimisations of its one kernel and without any, compares, and
+/// compiles the same for CUDA.
 fn check(make: impl Fn() -> Tensor, opts: &str) {
     let programs = compared(make, opts);
     assert!(programs[0].uops.iter().any(|u| u.op() == Op::Wmma));
@@ -42,7 +49,8 @@ fn check(make: impl Fn() -> Tensor, opts: &str) {
 
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
-    let values = |choice: Choice| with_choice(choice, || make().cast(DType::F32).to_vec::<f32>().unwrap());
+    let values =
+        |choice: Choice| with_choice(choice, || make().cast(DType::F32).to_vec::<f32>().unwrap());
     let applied = Rc::new(std::cell::Cell::new(0));
     let count = applied.clone();
     let by = move |k: &Kernel, _: &Target| match k.apply_all(&list, &all_cores()) {
@@ -88,7 +96,9 @@ fn every_core_is_right() {
 /// Both factors along memory and across it.
 #[test]
 fn every_layout_is_right() {
-    for (i, (turn_a, turn_b)) in [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate() {
+    for (i, (turn_a, turn_b)) in
+        [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate()
+    {
         for dtype in [DType::F16, DType::BF16] {
             let made = |shape: [usize; 2], turned: bool, seed: usize| {
                 let [r, c] = shape;
@@ -108,14 +118,16 @@ fn every_layout_is_right() {
     }
 }
 
-/// Other axes around, other sums beside, other ops before and after, and sizes that no tensor core has.
+/// Other axes around, other sums beside, other ops before and after, and sizes that no tensor core
+/// has.
 #[test]
 fn what_is_around_a_product_stays_right() {
     let bf16 = DType::BF16;
     let (a, b) = (whole(&[3, 32, 48], 1, bf16), whole(&[3, 48, 16], 2, bf16));
     check(|| a.matmul(&b), "TC:3:0");
     check(|| a.matmul(&b), "LOCAL:0:3 TC:3:0 UNROLL:5:3");
-    let (x, w, bias) = (whole(&[32, 64], 3, bf16), whole(&[24, 64], 4, bf16), whole(&[24], 5, bf16));
+    let (x, w, bias) =
+        (whole(&[32, 64], 3, bf16), whole(&[24, 64], 4, bf16), whole(&[24], 5, bf16));
     check(|| x.linear(&w, Some(&bias)).relu(), "TC:2:0");
     check(|| x.linear(&w, Some(&bias)).relu(), "UNROLL:2:2 TC:2:0 UPCAST:0:2 GROUP:3:2");
     // A factor that is computed where it is used.
@@ -126,7 +138,10 @@ fn what_is_around_a_product_stays_right() {
     let (odd_a, odd_b) = (whole(&[19, 37], 7, bf16), whole(&[37, 13], 8, bf16));
     check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0");
     check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0 AHEAD:4:0");
-    check(|| odd_a.matmul(&odd_b), "PADTO:0:32 PADTO:1:16 PADTO:2:32 UPCAST:1:2 UPCAST:0:2 UNROLL:2:2 TC:2:0");
+    check(
+        || odd_a.matmul(&odd_b),
+        "PADTO:0:32 PADTO:1:16 PADTO:2:32 UPCAST:1:2 UPCAST:0:2 UNROLL:2:2 TC:2:0",
+    );
     // A convolution: the channels are the axis of the product, and its window is left to loops.
     let (image, kernel) = (whole(&[2, 16, 10, 10], 9, bf16), whole(&[16, 16, 3, 3], 10, bf16));
     let conv = || image.conv2d(&kernel, Default::default());
@@ -141,9 +156,17 @@ fn the_heuristic_uses_them() {
     for (m, n, k) in [(64, 64, 64), (128, 256, 64), (100, 60, 50), (40, 17, 200), (16, 8, 16)] {
         let (a, b) = (whole(&[m, k], 1, bf16), whole(&[k, n], 2, bf16));
         for dtype in [bf16, DType::F32] {
-            let (a, b) = (a.cast(dtype).contiguous().realize().unwrap(), b.cast(dtype).contiguous().realize().unwrap());
+            let (a, b) = (
+                a.cast(dtype).contiguous().realize().unwrap(),
+                b.cast(dtype).contiguous().realize().unwrap(),
+            );
             let chosen = opt::heuristic(&kernels(&a.matmul(&b))[0], &Target::interp());
-            assert_eq!(opt::show(&chosen.opts).contains("TC:"), dtype == bf16, "{m} × {n} × {k}: {}", opt::show(&chosen.opts));
+            assert_eq!(
+                opt::show(&chosen.opts).contains("TC:"),
+                dtype == bf16,
+                "{m} × {n} × {k}: {}",
+                opt::show(&chosen.opts)
+            );
             if dtype == bf16 {
                 check(|| a.matmul(&b), &opt::show(&chosen.opts));
             }
@@ -154,7 +177,9 @@ fn the_heuristic_uses_them() {
 /// Tiles of both factors in local memory, also loaded a turn ahead.
 #[test]
 fn staged_factors_are_right() {
-    for (i, (turn_a, turn_b)) in [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate() {
+    for (i, (turn_a, turn_b)) in
+        [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate()
+    {
         let made = |turned: bool, seed: usize| {
             let x = whole(&[128, 128], seed, DType::BF16);
             if turned { x.t() } else { x }
@@ -171,14 +196,24 @@ fn staged_factors_are_right() {
     }
 }
 
-/// Loads a turn ahead, with tensor cores and without, of what is guarded too, and of what an index is read for, which cannot be.
+/// Loads a turn ahead, with tensor cores and without, of what is guarded too, and of what an index
+/// is read for, which cannot be.
 #[test]
 fn loads_ahead_are_right() {
     let (a, b) = (whole(&[12, 20], 1, DType::F32), whole(&[20, 6], 2, DType::F32));
-    for opts in ["AHEAD:2:0", "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 AHEAD:3:0", "PADTO:2:8 UNROLL:2:4 AHEAD:2:0", "AHEAD:2:0 UNROLL:2:0"] {
+    for opts in [
+        "AHEAD:2:0",
+        "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 AHEAD:3:0",
+        "PADTO:2:8 UNROLL:2:4 AHEAD:2:0",
+        "AHEAD:2:0 UNROLL:2:0",
+    ] {
         let programs = compared(|| a.matmul(&b), opts);
         let loads = programs[0].uops.iter().filter(|u| u.op() == Op::Load).count();
-        let kept = programs[0].uops.iter().filter(|u| u.op() == Op::DefineAcc && u.src()[0].op() == Op::Load).count();
+        let kept = programs[0]
+            .uops
+            .iter()
+            .filter(|u| u.op() == Op::DefineAcc && u.src()[0].op() == Op::Load)
+            .count();
         // Where there is a loop, each load stands twice: before it and in it.
         assert_eq!(
             (kept > 0, loads == 2 * kept),
@@ -196,20 +231,32 @@ fn loads_ahead_are_right() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let refused = |t: Tensor, target: &Target, opts: &str| {
-        let e = kernels(&t)[0].apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
+        let e =
+            kernels(&t)[0].apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
         assert!(e.contains("TC:"), "{e}");
         e
     };
     let (a, b) = (whole(&[32, 32], 1, DType::BF16), whole(&[32, 32], 2, DType::BF16));
-    let (x, y) = (a.cast(DType::F32).contiguous().realize().unwrap(), b.cast(DType::F32).contiguous().realize().unwrap());
+    let (x, y) = (
+        a.cast(DType::F32).contiguous().realize().unwrap(),
+        b.cast(DType::F32).contiguous().realize().unwrap(),
+    );
     let interp = Target::interp();
-    assert!(refused(x.matmul(&y), &interp, "TC:2:0").contains("not that of a sum of products"), "f32 keeps its digits");
+    assert!(
+        refused(x.matmul(&y), &interp, "TC:2:0").contains("not that of a sum of products"),
+        "f32 keeps its digits"
+    );
     assert!(refused(a.matmul(&b), &interp, "TC:0:0").contains("not that of a sum"));
     assert!(refused(a.matmul(&b), &interp, "TC:2:4").contains("there are 4 ways"));
     assert!(refused(a.matmul(&b), &interp, "NOLOCALS:0:0 TC:2:0").contains("no workgroup"));
     assert!(refused(a.matmul(&b), &interp, "TC:2:0 TC:4:0").contains("not that of a sum"));
-    assert!(refused(a.matmul(&b), &interp, "LOCAL:0:8 LOCAL:1:8 TC:4:0").contains("not that of a sum"));
-    assert!(refused(a.matmul(&b), &interp.clone().with_tensor_cores(false, false), "TC:2:0").contains("not that of a sum"));
+    assert!(
+        refused(a.matmul(&b), &interp, "LOCAL:0:8 LOCAL:1:8 TC:4:0").contains("not that of a sum")
+    );
+    assert!(
+        refused(a.matmul(&b), &interp.clone().with_tensor_cores(false, false), "TC:2:0")
+            .contains("not that of a sum")
+    );
     assert!(refused(a.matmul(&b), &Target::opencl(), "TC:2:0").contains("not that of a sum"));
     let odd = whole(&[33, 32], 1, DType::BF16);
     assert!(refused(odd.matmul(&b), &interp, "TC:2:0").contains("not that of a sum"));
@@ -219,11 +266,21 @@ fn what_does_not_fit_is_refused() {
 /// Rounding to 11 digits is asked for by name, and is what it says.
 #[test]
 fn f32_is_rounded_only_where_that_is_allowed() {
-    let a = Tensor::full([16, 8], 1.0f32 + 2.0f32.powi(-11)).to("INTERP").contiguous().realize().unwrap();
+    let a = Tensor::full([16, 8], 1.0f32 + 2.0f32.powi(-11))
+        .to("INTERP")
+        .contiguous()
+        .realize()
+        .unwrap();
     let b = Tensor::eye(8, 8).to("INTERP").contiguous().realize().unwrap();
-    let by = |k: &Kernel, _: &Target| k.apply_all(&opt::parse("TC:2:0").unwrap(), &all_cores()).unwrap_or_else(|_| k.clone());
+    let by = |k: &Kernel, _: &Target| {
+        k.apply_all(&opt::parse("TC:2:0").unwrap(), &all_cores()).unwrap_or_else(|_| k.clone())
+    };
     let got = with_choice(Choice::By(Rc::new(by)), || a.matmul(&b).to_vec::<f32>().unwrap());
-    assert!(got.iter().all(|v| *v == 1.0 + 2.0f32.powi(-10)), "a tie goes away from zero: {}", got[0]);
+    assert!(
+        got.iter().all(|v| *v == 1.0 + 2.0f32.powi(-10)),
+        "a tie goes away from zero: {}",
+        got[0]
+    );
     assert_eq!(a.matmul(&b).to_vec::<f32>().unwrap(), a.to_vec::<f32>().unwrap());
 }
 
@@ -232,26 +289,68 @@ fn f32_is_rounded_only_where_that_is_allowed() {
 fn devices_are_right() {
     for device in common::devices() {
         let has = !Device::get(&device).unwrap().target().tensor_cores.is_empty();
-        for (i, (m, n, k)) in
-            [(64, 64, 64), (256, 128, 96), (100, 60, 50), (40, 17, 200), (16, 8, 16), (192, 320, 32)].into_iter().enumerate()
+        for (i, (m, n, k)) in [
+            (64, 64, 64),
+            (256, 128, 96),
+            (100, 60, 50),
+            (40, 17, 200),
+            (16, 8, 16),
+            (192, 320, 32),
+        ]
+        .into_iter()
+        .enumerate()
         {
             for dtype in [DType::F16, DType::BF16] {
                 let (x, y) = (numbers(m * k, i), numbers(k * n, i + 5));
-                let expected = |row: usize, column: usize| (0..k).map(|j| x[row * k + j] * y[j * n + column]).sum::<f32>();
+                let expected = |row: usize, column: usize| {
+                    (0..k).map(|j| x[row * k + j] * y[j * n + column]).sum::<f32>()
+                };
                 let expected: Vec<f32> = (0..m * n).map(|e| expected(e / n, e % n)).collect();
-                let a = Tensor::from_vec(x.clone(), [m, k]).cast(dtype).to(&device).contiguous().realize().unwrap();
-                let b = Tensor::from_vec(y.clone(), [k, n]).cast(dtype).to(&device).contiguous().realize().unwrap();
-                let (at, bt) = (a.t().contiguous().realize().unwrap().t(), b.t().contiguous().realize().unwrap().t());
+                let a = Tensor::from_vec(x.clone(), [m, k])
+                    .cast(dtype)
+                    .to(&device)
+                    .contiguous()
+                    .realize()
+                    .unwrap();
+                let b = Tensor::from_vec(y.clone(), [k, n])
+                    .cast(dtype)
+                    .to(&device)
+                    .contiguous()
+                    .realize()
+                    .unwrap();
+                let (at, bt) = (
+                    a.t().contiguous().realize().unwrap().t(),
+                    b.t().contiguous().realize().unwrap().t(),
+                );
                 for (a, b) in [(&a, &b), (&at, &b), (&a, &bt), (&at, &bt)] {
                     let product = a.matmul(b);
                     let kernel = &kernels(&product)[0];
                     let chosen = opt::heuristic(kernel, Device::get(&device).unwrap().target());
-                    assert_eq!(opt::show(&chosen.opts).contains("TC:"), has, "{device}: {m} × {n} × {k}: {}", opt::show(&chosen.opts));
+                    assert_eq!(
+                        opt::show(&chosen.opts).contains("TC:"),
+                        has,
+                        "{device}: {m} × {n} × {k}: {}",
+                        opt::show(&chosen.opts)
+                    );
                     // What is above 256 is rounded to the dtype of the factors.
-                    let rounded = Tensor::from_vec(expected.clone(), [m, n]).cast(dtype).cast(DType::F32).to_vec::<f32>().unwrap();
-                    assert_eq!(product.cast(DType::F32).to_vec::<f32>().unwrap(), rounded, "{device}: {m} × {n} × {k} of {dtype}");
-                    let after = (a.cast(DType::F32).matmul(&b.cast(DType::F32)) + 1.0).relu().to_vec::<f32>().unwrap();
-                    assert!(after.iter().zip(&expected).all(|(v, e)| *v == (e + 1.0).max(0.0)), "{device}: {m} × {n} × {k} in f32");
+                    let rounded = Tensor::from_vec(expected.clone(), [m, n])
+                        .cast(dtype)
+                        .cast(DType::F32)
+                        .to_vec::<f32>()
+                        .unwrap();
+                    assert_eq!(
+                        product.cast(DType::F32).to_vec::<f32>().unwrap(),
+                        rounded,
+                        "{device}: {m} × {n} × {k} of {dtype}"
+                    );
+                    let after = (a.cast(DType::F32).matmul(&b.cast(DType::F32)) + 1.0)
+                        .relu()
+                        .to_vec::<f32>()
+                        .unwrap();
+                    assert!(
+                        after.iter().zip(&expected).all(|(v, e)| *v == (e + 1.0).max(0.0)),
+                        "{device}: {m} × {n} × {k} in f32"
+                    );
                 }
             }
         }
@@ -273,17 +372,28 @@ fn sums_are_off_by_no_more_than_is_promised() {
     let (x, y) = (random(m * k), random(k * n));
     for device in common::devices() {
         for dtype in [DType::F16, DType::BF16] {
-            let rounded = |v: &[f32], shape: [usize; 2]| Tensor::from_vec(v.to_vec(), shape).cast(dtype);
+            let rounded =
+                |v: &[f32], shape: [usize; 2]| Tensor::from_vec(v.to_vec(), shape).cast(dtype);
             let (a, b) = (rounded(&x, [m, k]), rounded(&y, [k, n]));
-            let (xs, ys) = (a.cast(DType::F32).to_vec::<f32>().unwrap(), b.cast(DType::F32).to_vec::<f32>().unwrap());
-            let (a, b) = (a.to(&device).contiguous().realize().unwrap(), b.to(&device).contiguous().realize().unwrap());
+            let (xs, ys) = (
+                a.cast(DType::F32).to_vec::<f32>().unwrap(),
+                b.cast(DType::F32).to_vec::<f32>().unwrap(),
+            );
+            let (a, b) = (
+                a.to(&device).contiguous().realize().unwrap(),
+                b.to(&device).contiguous().realize().unwrap(),
+            );
             // Summed in f32, and not rounded to 16 bits in the end.
             let got = (a.cast(DType::F32).matmul(&b.cast(DType::F32))).to_vec::<f32>().unwrap();
             for (e, got) in got.iter().enumerate() {
-                let products = (0..k).map(|j| f64::from(xs[e / n * k + j]) * f64::from(ys[j * n + e % n]));
+                let products =
+                    (0..k).map(|j| f64::from(xs[e / n * k + j]) * f64::from(ys[j * n + e % n]));
                 let (sum, size) = products.fold((0.0, 0.0), |(s, t), p| (s + p, t + p.abs()));
                 let most = 4.0 * k as f64 * 2.0f64.powi(-24) * size;
-                assert!((f64::from(*got) - sum).abs() <= most, "{device}, {dtype}, element {e}: {got} and not {sum}");
+                assert!(
+                    (f64::from(*got) - sum).abs() <= most,
+                    "{device}, {dtype}, element {e}: {got} and not {sum}"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! One smoke test per stage, all of them in less than two seconds: the first thing to run after a change.
+//! One smoke test per stage, all of them in less than two seconds: the first thing to run after a
+//! change.
 
 use picograd::exec::{self, ScheduleItem};
 use picograd::ir::{self, AxisKind, UOp};
@@ -6,7 +7,9 @@ use picograd::opt::{Kernel, Opt, OptOp};
 use picograd::render::{Clang, Renderer};
 use picograd::schedule::{self, Role};
 use picograd::target::Target;
-use picograd::{DType, Device, Tensor, dtype, lower, reference, runtime::Buffer, shape, symbolic, verify};
+use picograd::{
+    DType, Device, Tensor, dtype, lower, reference, runtime::Buffer, shape, symbolic, verify,
+};
 
 /// `(a * b).sum(0)` over 4 rows of 8, on a device.
 fn dot(device: &str) -> Tensor {
@@ -22,7 +25,10 @@ fn expected() -> Vec<f32> {
 
 fn kernel() -> Kernel {
     let items = dot("NULL").schedule().unwrap();
-    let asts: Vec<&UOp> = items.iter().filter_map(|i| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None }).collect();
+    let asts: Vec<&UOp> = items
+        .iter()
+        .filter_map(|i| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None })
+        .collect();
     assert_eq!(asts.len(), 1, "multiply and sum are one kernel");
     Kernel::new(asts[0].clone())
 }
@@ -71,7 +77,12 @@ fn optimisations_apply_or_say_why_not() {
     let target = Target::c(1, 16);
     let k = kernel().apply(&Opt::new(OptOp::Upcast, 0, 4), &target).unwrap();
     assert_eq!(k.name(), "r_2_4_4");
-    assert!(k.apply(&"UPCAST:7:4".parse().unwrap(), &target).unwrap_err().to_string().contains("UPCAST:7:4"));
+    assert!(
+        k.apply(&"UPCAST:7:4".parse().unwrap(), &target)
+            .unwrap_err()
+            .to_string()
+            .contains("UPCAST:7:4")
+    );
 }
 
 #[test]
@@ -116,6 +127,8 @@ fn the_executor_counts_and_keeps() {
         item.lower().unwrap().run().unwrap();
     }
     assert!(exec::counters().kernels > kernels && exec::programs() > 0);
-    let ScheduleItem::Kernel { buffers, .. } = scheduled.last().unwrap() else { panic!("the last item is the kernel") };
+    let ScheduleItem::Kernel { buffers, .. } = scheduled.last().unwrap() else {
+        panic!("the last item is the kernel")
+    };
     assert_eq!(buffers[0].role, Role::Output);
 }

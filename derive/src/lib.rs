@@ -1,15 +1,18 @@
-//! `#[derive(Module)]`: in comes a struct, out comes an `impl Module` whose `visit` shows each field under its name.
+//! `#[derive(Module)]`: in comes a struct, out comes an `impl Module` whose `visit` shows each
+//! field under its name.
 //!
-//! What a field is, the trait decides and not the macro: tensors, layers, lists and options of them show themselves, plain numbers and text show
-//! nothing. So the macro never looks at a type, and an alias or a generic is as good as the type itself.
+//! What a field is, the trait decides and not the macro: tensors, layers, lists and options of them
+//! show themselves, plain numbers and text show nothing. So the macro never looks at a type, and an
+//! alias or a generic is as good as the type itself.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Index, Result, parse_macro_input, parse_quote};
 
-/// Implements `Module` for a struct: every field is shown to a visitor under its name, or its number in a tuple struct. Fields of tensors and
-/// modules count, numbers, bools and text do not, and `#[module(skip)]` leaves out whatever is something else.
+/// Implements `Module` for a struct: every field is shown to a visitor under its name, or its
+/// number in a tuple struct. Fields of tensors and modules count, numbers, bools and text do not,
+/// and `#[module(skip)]` leaves out whatever is something else.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -18,12 +21,16 @@ pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream 
 
 fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     if let Some(attr) = input.attrs.iter().find(|a| a.path().is_ident("module")) {
-        return Err(Error::new_spanned(attr, "`#[module(…)]` belongs on a field, not on the struct"));
+        return Err(Error::new_spanned(
+            attr,
+            "`#[module(…)]` belongs on a field, not on the struct",
+        ));
     }
     let Data::Struct(data) = &input.data else {
         return Err(Error::new_spanned(
             &input.ident,
-            "`Module` can be derived for structs; for an enum or a union, write `impl Module` and call `visit` of what is inside",
+            "`Module` can be derived for structs; for an enum or a union, write `impl Module` and \
+             call `visit` of what is inside",
         ));
     };
     let shown = fields(&data.fields)?;
@@ -35,7 +42,9 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     let visitor = format_ident!("visitor");
     // With the place of the field's type, so that the compiler points there if it is no module.
-    let calls = shown.iter().map(|(field, place, span)| quote_spanned! { *span=> #visitor.field(#field, &self.#place); });
+    let calls = shown.iter().map(
+        |(field, place, span)| quote_spanned! { *span=> #visitor.field(#field, &self.#place); },
+    );
     Ok(quote! {
         #[automatically_derived]
         impl #generics ::picograd::nn::Module for #name #arguments #conditions {

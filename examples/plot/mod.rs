@@ -16,13 +16,16 @@ pub struct Series<'a> {
 }
 
 fn span(values: impl Iterator<Item = f64>) -> Range<f64> {
-    let (lo, hi) = values.filter(|v| v.is_finite()).fold((f64::MAX, f64::MIN), |(lo, hi), v| (lo.min(v), hi.max(v)));
+    let (lo, hi) = values
+        .filter(|v| v.is_finite())
+        .fold((f64::MAX, f64::MIN), |(lo, hi), v| (lo.min(v), hi.max(v)));
     if lo < hi { lo..hi } else { 0.0..1.0 }
 }
 
 /// Draws the series into a PNG file.
 pub fn png(path: &str, title: &str, series: &[Series<'_>]) -> Result<(), Box<dyn Error>> {
-    register_font("sans-serif", FontStyle::Normal, dejavu::sans_mono::regular()).map_err(|_| "the font cannot be read")?;
+    register_font("sans-serif", FontStyle::Normal, dejavu::sans_mono::regular())
+        .map_err(|_| "the font cannot be read")?;
     let all = || series.iter().flat_map(|s| s.points.iter());
     let root = BitMapBackend::new(path, (800, 480)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -38,7 +41,8 @@ pub fn png(path: &str, title: &str, series: &[Series<'_>]) -> Result<(), Box<dyn
         let drawn = if s.line {
             chart.draw_series(LineSeries::new(s.points.iter().copied(), &color))?
         } else {
-            chart.draw_series(s.points.iter().map(|&p| Circle::new(p, 2, color.mix(0.4).filled())))?
+            chart
+                .draw_series(s.points.iter().map(|&p| Circle::new(p, 2, color.mix(0.4).filled())))?
         };
         drawn.label(s.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
     }
@@ -55,9 +59,11 @@ pub fn text(series: &[Series<'_>], width: usize, height: usize) {
     let mut field = vec![vec![' '; width]; height];
     for s in series {
         for &(x, y) in &s.points {
-            let at =
-                |v: f64, range: &Range<f64>, n: usize| ((v - range.start) / (range.end - range.start) * (n - 1) as f64).round() as usize;
-            field[height - 1 - at(y, &ys, height).min(height - 1)][at(x, &xs, width).min(width - 1)] = if s.line { '█' } else { '·' };
+            let at = |v: f64, range: &Range<f64>, n: usize| {
+                ((v - range.start) / (range.end - range.start) * (n - 1) as f64).round() as usize
+            };
+            field[height - 1 - at(y, &ys, height).min(height - 1)]
+                [at(x, &xs, width).min(width - 1)] = if s.line { '█' } else { '·' };
         }
     }
     field.iter().for_each(|row| println!("{}", row.iter().collect::<String>()));
@@ -72,7 +78,11 @@ pub fn losses(path: &str, title: &str, losses: &[f32]) -> Result<(), Box<dyn Err
         (i as f64, mean as f64)
     });
     let smooth = Series { name: "running mean", points: smooth.collect(), line: true };
-    let raw = Series { name: "loss", points: losses.iter().enumerate().map(|(i, l)| (i as f64, *l as f64)).collect(), line: false };
+    let raw = Series {
+        name: "loss",
+        points: losses.iter().enumerate().map(|(i, l)| (i as f64, *l as f64)).collect(),
+        line: false,
+    };
     png(path, title, &[raw, smooth])?;
     println!("the loss curve is in {path}");
     Ok(())

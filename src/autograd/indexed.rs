@@ -1,5 +1,6 @@
-//! Gradients of reads and writes at indices. An indexed sum is the adjoint of a gather and a gather that of an indexed sum, so every gradient costs as much as
-//! there are indices, and a pass over the table.
+//! Gradients of reads and writes at indices. An indexed sum is the adjoint of a gather and a gather
+//! that of an indexed sum, so every gradient costs as much as there are indices, and a pass over
+//! the table.
 
 use super::{spread, zeros};
 use crate::dtype::DType;
@@ -8,13 +9,17 @@ use crate::shape::Movement;
 
 /// The gradient of what a gather reads: each element gets the sum of the gradients of its reads.
 pub fn gathered(u: &UOp, g: &UOp) -> UOp {
-    let (Arg::Gather { axis }, [x, index]) = (u.arg(), u.src()) else { panic!("not a gather: {u:?}") };
+    let (Arg::Gather { axis }, [x, index]) = (u.arg(), u.src()) else {
+        panic!("not a gather: {u:?}")
+    };
     zeros(x).scattered(index, g, Combine::Add, *axis)
 }
 
 /// The gradients of the base and the values of a scatter.
 pub fn scattered(u: &UOp, g: &UOp) -> (UOp, UOp) {
-    let (Arg::Scatter { combine, axis }, [base, index, value]) = (u.arg(), u.src()) else { panic!("not a scatter: {u:?}") };
+    let (Arg::Scatter { combine, axis }, [base, index, value]) = (u.arg(), u.src()) else {
+        panic!("not a scatter: {u:?}")
+    };
     let axis = *axis;
     let s = Scattered { base, index, value, axis };
     match combine {
@@ -37,7 +42,12 @@ struct Scattered<'a> {
 impl Scattered<'_> {
     /// Something of the base and of the values, combined as the scatter does.
     fn again(&self, base: &UOp, value: &UOp, combine: Combine) -> UOp {
-        spread(base, self.base.shape()).scattered(self.index, &spread(value, self.index.shape()), combine, self.axis)
+        spread(base, self.base.shape()).scattered(
+            self.index,
+            &spread(value, self.index.shape()),
+            combine,
+            self.axis,
+        )
     }
 
     /// What is at the place of each value.
@@ -45,22 +55,28 @@ impl Scattered<'_> {
         x.gathered(self.index, self.axis)
     }
 
-    /// Elements that are overwritten get nothing: of the values at one place the last has the gradient.
+    /// Elements that are overwritten get nothing: of the values at one place the last has the
+    /// gradient.
     fn set(&self, g: &UOp) -> (UOp, UOp) {
         let size = self.index.shape()[self.axis];
         let counts = if i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
         let line = (0..self.index.shape().len()).map(|a| if a == self.axis { size } else { 1 });
-        let order = UOp::new(Op::Iota, counts, Src::new(), Arg::Iota { len: size }).moved(Movement::reshape(line));
+        let order = UOp::new(Op::Iota, counts, Src::new(), Arg::Iota { len: size })
+            .moved(Movement::reshape(line));
         let order = spread(&order, self.index.shape());
         let last = self.again(&UOp::constant(-1i64, counts), &order, Combine::Set);
         let stays = self.at(&last).equals(&order);
-        (self.again(g, &g.const_like(0i64), Combine::Set), stays.select(self.at(g), &g.const_like(0i64)))
+        (
+            self.again(g, &g.const_like(0i64), Combine::Set),
+            stays.select(self.at(g), &g.const_like(0i64)),
+        )
     }
 
-    /// Elements that are the greatest (or least) of their place share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
+    /// Elements that are the greatest (or least) of their place share the gradient evenly. Where a
+    /// NaN won, the gradient is NaN unless the upstream one is 0.
     ///
-    /// The extremes are those of the very values that they are compared with, and not `u`, which may be stored from an earlier plan and replaces only a node
-    /// that equals it.
+    /// The extremes are those of the very values that they are compared with, and not `u`, which
+    /// may be stored from an earlier plan and replaces only a node that equals it.
     fn best(&self, u: &UOp, g: &UOp) -> (UOp, UOp) {
         let (base, value) = (self.base.materialized(), self.value.materialized());
         let [detached_base, detached_value] = [&base, &value].map(|x| x.unary(Op::Detach));
@@ -74,7 +90,8 @@ impl Scattered<'_> {
         (old.select(&share, &others), new.select(self.at(&share), &self.at(&others)))
     }
 
-    /// Each factor gets the product of the others at its place: of those that are not zero by a division, and of zeros by how many there are.
+    /// Each factor gets the product of the others at its place: of those that are not zero by a
+    /// division, and of zeros by how many there are.
     fn product(&self, g: &UOp) -> (UOp, UOp) {
         let zero = |x: &UOp| x.equals(0i64);
         let rest = |x: &UOp| zero(x).select(1.0, x);

@@ -1,7 +1,10 @@
-//! The gradient of a loop: a loop in the other direction, whose carries are the cotangents of the carries.
+//! The gradient of a loop: a loop in the other direction, whose carries are the cotangents of the
+//! carries.
 //!
-//! A run of it reads what the run of the forward loop has read, and the values of reduces that the forward loop kept; all else it computes again. What a capture gets is
-//! summed over all runs, and is not added up run by run: the backward loop keeps the small factors, and one large op outside makes the sum of them.
+//! A run of it reads what the run of the forward loop has read, and the values of reduces that the
+//! forward loop kept; all else it computes again. What a capture gets is summed over all runs, and
+//! is not added up run by run: the backward loop keeps the small factors, and one large op outside
+//! makes the sum of them.
 //!
 //! ```text
 //! h = tanh(h·W + x)        dz = dh·(1 - h²), dx = dz, dh = dz·Wᵀ in each run;  dW = Σ_t h[t-1]ᵀ·dz[t] after all of them
@@ -10,7 +13,8 @@
 use super::{gradients_of, spread, zeros};
 use crate::error::Result;
 use crate::ir::{
-    Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, substitute_all, toposort, toposort_until, unshaped,
+    Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, substitute_all,
+    toposort, toposort_until, unshaped,
 };
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,18 +36,29 @@ struct Stacked {
     outer: UOp,
 }
 
-/// The gradients of the operands of a loop, from those of its outputs. Operands that are not `wanted` have none.
-pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp) -> bool) -> Result<Vec<Option<UOp>>> {
+/// The gradients of the operands of a loop, from those of its outputs. Operands that are not
+/// `wanted` have none.
+pub fn backward(
+    u: &UOp,
+    upstream: &FxHashMap<usize, UOp>,
+    wanted: &dyn Fn(&UOp) -> bool,
+) -> Result<Vec<Option<UOp>>> {
     let Arg::Loop(l) = u.arg() else { panic!("not a loop: {u:?}") };
     let device = device_of(l);
     let params = params(l);
     let float = |i: &usize| u.src()[*i].dtype().is_float();
     // A cotangent goes from run to run for every carry of floats.
     let carried: Vec<usize> = (0..l.carries).filter(float).collect();
-    let cotangents: Vec<UOp> = carried.iter().map(|&i| argument(&u.src()[i], u.src()[i].shape(), &device)).collect();
+    let cotangents: Vec<UOp> =
+        carried.iter().map(|&i| argument(&u.src()[i], u.src()[i].shape(), &device)).collect();
     let mut stacks: Vec<Stacked> = Vec::new();
-    let mut roots: Vec<(UOp, UOp)> = carried.iter().zip(&cotangents).map(|(&i, g)| (l.body.src()[i].clone(), g.clone())).collect();
-    let mut asked: Vec<(&usize, &UOp)> = upstream.iter().filter(|(i, _)| **i >= l.carries).collect();
+    let mut roots: Vec<(UOp, UOp)> = carried
+        .iter()
+        .zip(&cotangents)
+        .map(|(&i, g)| (l.body.src()[i].clone(), g.clone()))
+        .collect();
+    let mut asked: Vec<(&usize, &UOp)> =
+        upstream.iter().filter(|(i, _)| **i >= l.carries).collect();
     asked.sort_by_key(|a| a.0);
     for (i, g) in asked {
         let value = &l.body.src()[*i];
@@ -51,8 +66,9 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
         roots.push((value.clone(), inner.clone()));
         stacks.push(Stacked { inner, outer: g.clone() });
     }
-    let targets: Vec<usize> =
-        (0..u.src().len()).filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&u.src()[*i]))).collect();
+    let targets: Vec<usize> = (0..u.src().len())
+        .filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&u.src()[*i])))
+        .collect();
     let nodes: Vec<UOp> = targets.iter().map(|i| params[i].clone()).collect();
     let found = gradients_of(&roots, &nodes)?;
     // What the forward loop read and kept, by argument of this body.
@@ -88,21 +104,42 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
     let carry = |(&i, g): (&usize, &UOp)| {
         let shape = u.src()[i].shape();
         let first = upstream.get(&i).cloned().unwrap_or_else(|| zeros(&u.src()[i]));
-        let after = of.get(&i).map_or_else(|| spread(&g.const_like(0i64), shape), |d| d.moved(Movement::Reshape(shape.clone())));
+        let after = of.get(&i).map_or_else(
+            || spread(&g.const_like(0i64), shape),
+            |d| d.moved(Movement::Reshape(shape.clone())),
+        );
         (g.clone(), first, after)
     };
     let carries: Vec<(UOp, UOp, UOp)> = carried.iter().zip(&cotangents).map(carry).collect();
     let sums: Vec<usize> = targets.iter().copied().filter(|i| *i >= l.carries).collect();
-    let known: FxHashSet<u64> = stacks.iter().map(|s| unshaped(&s.inner).id()).chain(fixed.iter().map(|f| f.0.id())).collect();
+    let known: FxHashSet<u64> = stacks
+        .iter()
+        .map(|s| unshaped(&s.inner).id())
+        .chain(fixed.iter().map(|f| f.0.id()))
+        .collect();
     let used = |i: usize| if l.is_element(i) { Use::Stack } else { Use::Sum };
     let kept = cut(&cotangents, &known, sums.iter().map(|&i| (of[&i].clone(), used(i))).collect());
     // Of what the runs could read, they read what they need.
-    let needed: FxHashSet<u64> = toposort(carries.iter().map(|c| &c.2).chain(&kept)).iter().map(UOp::id).collect();
-    let elements: Vec<(UOp, UOp)> =
-        stacks.iter().filter(|s| needed.contains(&unshaped(&s.inner).id())).map(|s| (s.inner.clone(), s.outer.clone())).collect();
-    let made =
-        Body { carries: &carries, elements: &elements, stacked: &kept, count: l.count, reverse: !l.reverse, device: &device }.build();
-    let mut all: Vec<(UOp, UOp)> = stacks.iter().map(|s| (unshaped(&s.inner).clone(), flat_stack(&s.outer, l.count))).collect();
+    let needed: FxHashSet<u64> =
+        toposort(carries.iter().map(|c| &c.2).chain(&kept)).iter().map(UOp::id).collect();
+    let elements: Vec<(UOp, UOp)> = stacks
+        .iter()
+        .filter(|s| needed.contains(&unshaped(&s.inner).id()))
+        .map(|s| (s.inner.clone(), s.outer.clone()))
+        .collect();
+    let made = Body {
+        carries: &carries,
+        elements: &elements,
+        stacked: &kept,
+        count: l.count,
+        reverse: !l.reverse,
+        device: &device,
+    }
+    .build();
+    let mut all: Vec<(UOp, UOp)> = stacks
+        .iter()
+        .map(|s| (unshaped(&s.inner).clone(), flat_stack(&s.outer, l.count)))
+        .collect();
     all.extend(kept.iter().zip(&made.stacked).map(|(k, &i)| (k.clone(), made.output(i))));
     let mut batch = Batch::new(l.count, &all, &fixed);
     let part = |i: usize| {
@@ -111,7 +148,11 @@ pub fn backward(u: &UOp, upstream: &FxHashMap<usize, UOp>, wanted: &dyn Fn(&UOp)
         }
         let sum = of.get(&i)?;
         let shape = Movement::Reshape(u.src()[i].shape().clone());
-        Some(if l.is_element(i) { batch.stack(sum).moved(shape) } else { batch.sum(sum).moved(shape) })
+        Some(if l.is_element(i) {
+            batch.stack(sum).moved(shape)
+        } else {
+            batch.sum(sum).moved(shape)
+        })
     };
     Ok((0..u.src().len()).map(part).collect())
 }
@@ -122,13 +163,16 @@ fn flat_stack(u: &UOp, count: usize) -> UOp {
 }
 
 fn device_of(l: &Loop) -> DeviceName {
-    let device = |u: &UOp| if let Arg::Param { device, .. } = u.arg() { Some(device.clone()) } else { None };
+    let device =
+        |u: &UOp| if let Arg::Param { device, .. } = u.arg() { Some(device.clone()) } else { None };
     l.body.toposort().iter().find_map(device).expect("a body reads its arguments")
 }
 
 /// The arguments of a body, by number.
 fn params(l: &Loop) -> FxHashMap<usize, UOp> {
-    let slot = |u: &UOp| if let Arg::Param { slot, .. } = u.arg() { Some((*slot, u.clone())) } else { None };
+    let slot = |u: &UOp| {
+        if let Arg::Param { slot, .. } = u.arg() { Some((*slot, u.clone())) } else { None }
+    };
     l.body.toposort().iter().filter_map(slot).collect()
 }
 
@@ -143,8 +187,8 @@ enum Use {
     Reduced,
 }
 
-/// What each run keeps of some values, so that the rest can be computed from it for all runs at once. Only what is made of a cotangent has to be kept, and of an outer
-/// product only its factors.
+/// What each run keeps of some values, so that the rest can be computed from it for all runs at
+/// once. Only what is made of a cotangent has to be kept, and of an outer product only its factors.
 fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> Vec<UOp> {
     let order = toposort_until(values.iter().map(|v| &v.0), |u| known.contains(&u.id()));
     let carried: FxHashSet<u64> = cotangents.iter().map(|c| unshaped(c).id()).collect();

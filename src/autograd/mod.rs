@@ -1,11 +1,13 @@
 //! Gradients: a table of rules, and the reverse walk that applies them.
 //!
-//! In comes a node of the tensor graph and the nodes to differentiate by; out come more nodes of the same graph. So forward and backward are
-//! scheduled together and fuse, and a gradient has a gradient.
+//! In comes a node of the tensor graph and the nodes to differentiate by; out come more nodes of
+//! the same graph. So forward and backward are scheduled together and fuse, and a gradient has a
+//! gradient.
 //!
-//! **Invariant:** a gradient is never cut in silence. An op that a gradient reaches has a rule, or the walk ends in an error; an op whose
-//! derivative is zero wherever there is one (a rounding, a cast from or to integers, the condition of a choice) has a rule that says so, and so
-//! no gradient comes to comparisons, which only such ops use.
+//! **Invariant:** a gradient is never cut in silence. An op that a gradient reaches has a rule, or
+//! the walk ends in an error; an op whose derivative is zero wherever there is one (a rounding, a
+//! cast from or to integers, the condition of a choice) has a rule that says so, and so no gradient
+//! comes to comparisons, which only such ops use.
 
 mod indexed;
 mod loops;
@@ -25,8 +27,9 @@ use std::sync::LazyLock;
 
 static RULES: LazyLock<Rules<UOp>> = LazyLock::new(|| Rules::new(&[&GRADIENTS]));
 
-/// The gradients of `root` by each of the targets: for a change of the target, `seed` times the change of the root, summed. `seed` has the
-/// root's shape. `None` for a target that the root does not depend on.
+/// The gradients of `root` by each of the targets: for a change of the target, `seed` times the
+/// change of the root, summed. `seed` has the root's shape. `None` for a target that the root does
+/// not depend on.
 pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     gradients_of(&[(root.clone(), seed)], targets)
 }
@@ -77,7 +80,9 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
         }
     }
     // A target behind nothing but zero derivatives has a gradient, which is zero.
-    let of = |t: &UOp| grads.get(&t.id()).cloned().or_else(|| on_way.contains(&t.id()).then(|| zeros(t)));
+    let of = |t: &UOp| {
+        grads.get(&t.id()).cloned().or_else(|| on_way.contains(&t.id()).then(|| zeros(t)))
+    };
     let found: Vec<Option<UOp>> = targets.iter().map(of).collect();
     let flat: Vec<UOp> = found.iter().flatten().cloned().collect();
     let mut flat = substitute_all(&flat, &computed).into_iter();
@@ -111,10 +116,15 @@ fn followed(u: &UOp) -> &[UOp] {
 
 /// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
-    if let Some(s) =
-        std::iter::once(u).chain(followed(u).iter().filter(|s| s.requires_grad())).find(|s| s.op() == Op::Slice || !s.extents().is_empty())
+    if let Some(s) = std::iter::once(u)
+        .chain(followed(u).iter().filter(|s| s.requires_grad()))
+        .find(|s| s.op() == Op::Slice || !s.extents().is_empty())
     {
-        let msg = format!("gradients do not go through what variables cut, as {:?} here; detach() it, or use numbers for sizes", s.op());
+        let msg = format!(
+            "gradients do not go through what variables cut, as {:?} here; detach() it, or use \
+             numbers for sizes",
+            s.op()
+        );
         return Err(Error::Gradient(msg));
     }
     if let Arg::Gradient(gradient) = u.arg() {
@@ -123,7 +133,8 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     let mut g = g;
     let Some((sink, _)) = RULES.step(u, &mut g) else {
         return Err(Error::Gradient(format!(
-            "{:?} has no gradient, and the result depends on a parameter through it; detach() what should not be differentiated",
+            "{:?} has no gradient, and the result depends on a parameter through it; detach() \
+             what should not be differentiated",
             u.op()
         )));
     };
@@ -131,11 +142,16 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
 }
 
-/// What a function of the user gives for the inputs of a call. Those of no floats get nothing, whatever it says.
+/// What a function of the user gives for the inputs of a call. Those of no floats get nothing,
+/// whatever it says.
 fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let parts = gradient.apply(g, inputs)?;
     if parts.len() != inputs.len() {
-        let msg = format!("call: {} gradients for {} inputs; there is to be one for each, in their order", parts.len(), inputs.len());
+        let msg = format!(
+            "call: {} gradients for {} inputs; there is to be one for each, in their order",
+            parts.len(),
+            inputs.len()
+        );
         return Err(Error::Gradient(msg));
     }
     let fit = |(i, (part, input)): (usize, (UOp, &UOp))| {
@@ -145,7 +161,8 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
         if (part.shape(), part.dtype()) != (input.shape(), input.dtype()) {
             let (has, is) = ((part.dtype(), part.shape()), (input.dtype(), input.shape()));
             let msg = format!(
-                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be the same",
+                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be \
+                 the same",
                 has.0, has.1, is.0, is.1
             );
             return Err(Error::Gradient(msg));
@@ -155,7 +172,8 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
     parts.into_iter().zip(inputs).enumerate().map(fit).collect()
 }
 
-/// A gradient for an operand of rank 0 is summed over the shape that it was repeated to. In the operand's dtype it always is.
+/// A gradient for an operand of rank 0 is summed over the shape that it was repeated to. In the
+/// operand's dtype it always is.
 fn fitted(g: UOp, operand: &UOp) -> UOp {
     debug_assert_eq!(g.dtype(), operand.dtype(), "the gradient of {operand:?}");
     if operand.shape() == g.shape() {
@@ -170,7 +188,8 @@ fn fitted(g: UOp, operand: &UOp) -> UOp {
 
 /// A value of rank 0, or one with as many axes, repeated to a shape.
 fn spread(x: &UOp, shape: &Dims) -> UOp {
-    let ones = if x.shape().is_empty() { Dims::from_elem(1, shape.len()) } else { x.shape().clone() };
+    let ones =
+        if x.shape().is_empty() { Dims::from_elem(1, shape.len()) } else { x.shape().clone() };
     let x = if x.shape() == &ones { x.clone() } else { x.moved(Movement::Reshape(ones)) };
     if x.shape() == shape { x } else { x.moved(Movement::Expand(shape.clone())) }
 }

@@ -1,5 +1,6 @@
-//! The gradient of a product over axes. `g·u/x` would divide by zero, and its own gradient would be wrong beside a zero, so the product is taken
-//! apart into a tree of pairs: each level is a plain multiplication, whose gradient is right everywhere and to every order.
+//! The gradient of a product over axes. `g·u/x` would divide by zero, and its own gradient would be
+//! wrong beside a zero, so the product is taken apart into a tree of pairs: each level is a plain
+//! multiplication, whose gradient is right everywhere and to every order.
 
 use super::spread;
 use crate::ir::{Arg, Op, Src, UOp};
@@ -20,14 +21,19 @@ pub fn product(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let turned_shape = turned.shape().clone();
     // Rows, filled with ones up to a power of two.
     let full = len.next_power_of_two();
-    let filled = turned.moved(Movement::reshape([rows, len])).moved(Movement::pad([(0, 0), (0, full - len)]));
-    let place = UOp::new(Op::Iota, crate::dtype::DType::I64, Src::new(), Arg::Iota { len: full }).moved(Movement::reshape([1, full]));
+    let filled = turned
+        .moved(Movement::reshape([rows, len]))
+        .moved(Movement::pad([(0, 0), (0, full - len)]));
+    let place = UOp::new(Op::Iota, crate::dtype::DType::I64, Src::new(), Arg::Iota { len: full })
+        .moved(Movement::reshape([1, full]));
     let inside = spread(&place.lt(len as i64), filled.shape());
     let mut levels = vec![inside.select(&filled, &x.const_like(1i64))];
     let half = |t: &UOp, which: usize| {
         let n = t.shape()[1] / 2;
         let pairs = t.moved(Movement::reshape([rows, n, 2]));
-        pairs.moved(Movement::shrink([(0, rows), (0, n), (which, which + 1)])).moved(Movement::reshape([rows, n]))
+        pairs
+            .moved(Movement::shrink([(0, rows), (0, n), (which, which + 1)]))
+            .moved(Movement::reshape([rows, n]))
     };
     while levels[levels.len() - 1].shape()[1] > 2 {
         let top = &levels[levels.len() - 1];
@@ -39,10 +45,18 @@ pub fn product(u: &UOp, x: &UOp, g: &UOp) -> UOp {
         let n = level.shape()[1] / 2;
         let part = |which: usize| {
             let part = &grad * half(level, 1 - which);
-            part.moved(Movement::reshape([rows, n, 1])).moved(Movement::pad([(0, 0), (0, 0), (which, 1 - which)]))
+            part.moved(Movement::reshape([rows, n, 1])).moved(Movement::pad([
+                (0, 0),
+                (0, 0),
+                (which, 1 - which),
+            ]))
         };
         grad = (part(0) + part(1)).moved(Movement::reshape([rows, 2 * n]));
     }
-    let back: Dims = (0..order.len()).map(|a| order.iter().position(|&p| p == a).expect("a permutation has every axis")).collect();
-    grad.moved(Movement::shrink([(0, rows), (0, len)])).moved(Movement::Reshape(turned_shape)).moved(Movement::Permute(back))
+    let back: Dims = (0..order.len())
+        .map(|a| order.iter().position(|&p| p == a).expect("a permutation has every axis"))
+        .collect();
+    grad.moved(Movement::shrink([(0, rows), (0, len)]))
+        .moved(Movement::Reshape(turned_shape))
+        .moved(Movement::Permute(back))
 }

@@ -1,5 +1,6 @@
-//! The table: for each op what its operands get of its gradient `g`. The right side is a `Sink` with one entry per operand; an empty `Sink` in
-//! it stands for a derivative that is zero wherever there is one.
+//! The table: for each op what its operands get of its gradient `g`. The right side is a `Sink`
+//! with one entry per operand; an empty `Sink` in it stands for a derivative that is zero wherever
+//! there is one.
 
 use super::indexed;
 use super::product::product;
@@ -87,7 +88,10 @@ fn movement(u: &UOp) -> &Movement {
 
 fn unpermuted(u: &UOp) -> Movement {
     let Movement::Permute(axes) = movement(u) else { panic!("not a permute: {u:?}") };
-    Movement::permute((0..axes.len()).map(|a| axes.iter().position(|&p| p == a).expect("a permutation has every axis")))
+    Movement::permute(
+        (0..axes.len())
+            .map(|a| axes.iter().position(|&p| p == a).expect("a permutation has every axis")),
+    )
 }
 
 fn unpadded(u: &UOp, x: &UOp) -> Movement {
@@ -103,7 +107,9 @@ fn unshrunk(u: &UOp, x: &UOp) -> Movement {
 /// The gradient on the device of the operand. One without storage is wherever it is needed.
 fn copied(g: &UOp, x: &UOp) -> UOp {
     match device_of(x) {
-        Some(devices) if devices.is_several() => UOp::shards(devices.each().iter().map(|d| g.copied(d)).collect::<Src>(), &devices, None),
+        Some(devices) if devices.is_several() => {
+            UOp::shards(devices.each().iter().map(|d| g.copied(d)).collect::<Src>(), &devices, None)
+        }
         Some(device) => g.copied(&device),
         None => g.clone(),
     }
@@ -141,15 +147,19 @@ fn pieces(u: &UOp, g: &UOp) -> UOp {
 pub fn device_of(x: &UOp) -> Option<DeviceName> {
     x.toposort().iter().rev().find_map(|u| match u.arg() {
         Arg::Storage(s) => Some(s.storage.device().clone()),
-        Arg::Device(device) | Arg::Param { device, .. } | Arg::Shards { devices: device, .. } => Some(device.clone()),
+        Arg::Device(device) | Arg::Param { device, .. } | Arg::Shards { devices: device, .. } => {
+            Some(device.clone())
+        }
         _ => None,
     })
 }
 
-/// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the gradient is NaN unless the upstream one is 0.
+/// Elements that are the greatest (or least) share the gradient evenly. Where a NaN won, the
+/// gradient is NaN unless the upstream one is 0.
 ///
-/// The maximum is taken of the very value that it is compared with. `u` itself may be stored from an earlier plan, and `x` computed again, rounded
-/// differently: then no element would equal `u`. The `Detach` makes the reduce another node than `u`, which a stored `u` does not replace.
+/// The maximum is taken of the very value that it is compared with. `u` itself may be stored from
+/// an earlier plan, and `x` computed again, rounded differently: then no element would equal `u`.
+/// The `Detach` makes the reduce another node than `u`, which a stored `u` does not replace.
 fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let Arg::Reduce { fold, axes } = u.arg() else { panic!("not a reduce: {u:?}") };
     let x = x.materialized();
@@ -162,14 +172,16 @@ fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     is_best.select(spread(&(g / &count), x.shape()), &spread(&others, x.shape()))
 }
 
-/// The gradient if `x` is taken, half of it if both are equal. The operands are materialized, so that the kernels of both gradients take the same side.
+/// The gradient if `x` is taken, half of it if both are equal. The operands are materialized, so
+/// that the kernels of both gradients take the same side.
 fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     let (x, y) = (x.materialized(), y.materialized());
     let loses = if op == Op::Max { x.lt(&y) } else { y.lt(&x) };
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
 }
 
-/// The quotient that belongs to the remainder `u`, a whole number: x/y itself can be rounded up to the next. By an infinity it is 0, or -1 where that was added.
+/// The quotient that belongs to the remainder `u`, a whole number: x/y itself can be rounded up to
+/// the next. By an infinity it is 0, or -1 where that was added.
 fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let near = (x + -u) / y + 0.5;
     let t = near.unary(Op::Trunc);
@@ -186,7 +198,8 @@ fn by_base(x: &UOp, y: &UOp, g: &UOp) -> UOp {
 /// xʸ·log(x), which is 0 for x = 0 and y ≥ 0 even though the logarithm is infinite there.
 fn by_exponent(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
     let flat = x.equals(0i64).and(y.lt(0i64).not());
-    // The logarithm of 1 in place of that of 0, so that no infinity comes near the gradient of this gradient.
+    // The logarithm of 1 in place of that of 0, so that no infinity comes near the gradient of this
+    // gradient.
     let log = flat.select(1.0, x).unary(Op::Log);
     flat.select(0i64, &(g * (u * log)))
 }

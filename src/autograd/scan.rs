@@ -4,7 +4,8 @@
 //! s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …   along the last of two axes,
 //! ```
 //!
-//! computed in blocks: O(n · BLOCK) work, no division (which would be wrong beside a zero), and right to every order.
+//! computed in blocks: O(n · BLOCK) work, no division (which would be wrong beside a zero), and
+//! right to every order.
 
 use super::spread;
 use crate::dtype::DType;
@@ -21,7 +22,8 @@ pub(super) fn sums(u: &UOp, g: &UOp) -> UOp {
     flip(&flip(g).scanned(Fold::Add, at))
 }
 
-/// The gradient of a running product: what comes before an element times the suffix sum of what comes after.
+/// The gradient of a running product: what comes before an element times the suffix sum of what
+/// comes after.
 pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     if x.numel() == 0 {
         return g.clone();
@@ -29,14 +31,16 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let rows = Rows::of(x.shape(), axis(u));
     let (flat, up) = (rows.flat(x), rows.flat(g));
     let n = flat.shape()[1];
-    let shifted = flat.scanned(Fold::Mul, 1).narrowed(1, 0..n - 1).moved(Movement::pad([(0, 0), (1, 0)]));
+    let shifted =
+        flat.scanned(Fold::Mul, 1).narrowed(1, 0..n - 1).moved(Movement::pad([(0, 0), (1, 0)]));
     let before = first(&flat).select(1.0, &shifted);
     rows.back(&(before * suffix_sums(&flat, &up)))
 }
 
 /// The gradient of a running extreme: every element gets the gradients of the results that are it.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    // Compared with the extremes of the very same value, and not with `u`, which may be stored from an earlier plan and replaces only a node that equals it.
+    // Compared with the extremes of the very same value, and not with `u`, which may be stored from
+    // an earlier plan and replaces only a node that equals it.
     let x = &x.materialized();
     let best = x.unary(Op::Detach).scanned(fold(u), axis(u));
     let is_best = x.equals(&best).or(x.differs(x));
@@ -44,7 +48,8 @@ pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
 }
 
-/// The gradient by `x` of `y[i] = x[places[i]]` along an axis, where places ascend and none is greater than `i`.
+/// The gradient by `x` of `y[i] = x[places[i]]` along an axis, where places ascend and none is
+/// greater than `i`.
 pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     if g.numel() == 0 {
         return g.clone();
@@ -58,7 +63,8 @@ pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     rows.back(&p.equals(&here).select(&sums, &up.const_like(0i64)))
 }
 
-/// Suffix sums of the last of two axes. Weights are numbers, or bools that say whether a sum goes on.
+/// Suffix sums of the last of two axes. Weights are numbers, or bools that say whether a sum goes
+/// on.
 fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
     let (rows, n) = (g.shape()[0], g.shape()[1]);
     if n <= BLOCK {
@@ -73,20 +79,26 @@ fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
     let (weights, values) = (cut(a), cut(g));
     let (sums, through) = inside(&weights, &values);
     let start = |x: &UOp| x.narrowed(1, 0..1);
-    // Of each block: its part of a sum that comes from before, and what is left of the sums after it.
+    // Of each block: its part of a sum that comes from before, and what is left of the sums after
+    // it.
     let part = times(&start(&weights), &start(&sums)).moved(Movement::reshape([rows, blocks]));
     let left = product(&start(&weights), &start(&through)).moved(Movement::reshape([rows, blocks]));
     let left = left.narrowed(1, 0..blocks - 1).moved(Movement::pad([(0, 0), (1, 0)]));
-    let after = suffix_sums(&left, &part).narrowed(1, 1..blocks).moved(Movement::pad([(0, 0), (0, 1)]));
+    let after =
+        suffix_sums(&left, &part).narrowed(1, 1..blocks).moved(Movement::pad([(0, 0), (0, 1)]));
     let after = spread(&after.moved(Movement::reshape([rows * blocks, 1])), sums.shape());
     let is_last = line(blocks).equals((blocks - 1) as i64);
-    let is_last = spread(&is_last.moved(Movement::reshape([1, blocks, 1])), &Dims::from_slice(&[rows, blocks, BLOCK]));
+    let is_last = spread(
+        &is_last.moved(Movement::reshape([1, blocks, 1])),
+        &Dims::from_slice(&[rows, blocks, BLOCK]),
+    );
     let is_last = is_last.moved(Movement::reshape([rows * blocks, BLOCK]));
     let all = is_last.select(&sums, &(&sums + times(&through, &after)));
     all.moved(Movement::reshape([rows, blocks * BLOCK])).narrowed(1, 0..n)
 }
 
-/// Suffix sums of rows that are one block, and the weight of each element for what comes after its row.
+/// Suffix sums of rows that are one block, and the weight of each element for what comes after its
+/// row.
 fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
     let (rows, n) = (g.shape()[0], g.shape()[1]);
     let square = Dims::from_slice(&[rows, n, n]);
@@ -101,7 +113,11 @@ fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
 
 /// A value times a weight.
 fn times(weight: &UOp, value: &UOp) -> UOp {
-    if weight.dtype().is_bool() { weight.select(value, &value.const_like(0i64)) } else { weight * value }
+    if weight.dtype().is_bool() {
+        weight.select(value, &value.const_like(0i64))
+    } else {
+        weight * value
+    }
 }
 
 /// Both weights, one after the other.
@@ -159,7 +175,10 @@ impl Rows {
         x.moved(Movement::permute(self.order.iter().copied())).moved(Movement::reshape(self.flat))
     }
     fn back(&self, x: &UOp) -> UOp {
-        let place = |a: usize| self.order.iter().position(|&p| p == a).expect("a permutation has every axis");
-        x.moved(Movement::Reshape(self.turned.clone())).moved(Movement::permute((0..self.order.len()).map(place)))
+        let place = |a: usize| {
+            self.order.iter().position(|&p| p == a).expect("a permutation has every axis")
+        };
+        x.moved(Movement::Reshape(self.turned.clone()))
+            .moved(Movement::permute((0..self.order.len()).map(place)))
     }
 }

@@ -1,6 +1,7 @@
 //! The `pico` command: what this machine offers, and the store of what was compiled and tuned.
 //!
-//! In come words; out come lines for people. A closed pipe ends it quietly; a command that it does not know ends it with code 2.
+//! In come words; out come lines for people. A closed pipe ends it quietly; a command that it does
+//! not know ends it with code 2.
 
 use picograd::Device;
 use picograd::runtime::device::canonical;
@@ -21,7 +22,8 @@ docs/env.md lists the environment variables.
 ";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut out = io::stdout().lock();
     let done = match words.as_slice() {
@@ -97,12 +99,17 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
     };
     let contents = match store.contents() {
         Ok(contents) => contents,
-        Err(why) => return writeln!(out, "folder    {}\nit cannot be read now: {why}", path.display()),
+        Err(why) => {
+            return writeln!(out, "folder    {}\nit cannot be read now: {why}", path.display());
+        }
     };
     writeln!(out, "folder    {}", path.display())?;
     writeln!(out, "size      {} of at most {}", bytes(contents.bytes), bytes(store.limit()))?;
-    for (title, kind, with) in [("programs", Kind::Program, Some(Kind::Object)), ("opts", Kind::Opts, None)] {
-        let (all, size) = contents.of(&[Some(kind), with].into_iter().flatten().collect::<Vec<_>>());
+    for (title, kind, with) in
+        [("programs", Kind::Program, Some(Kind::Object)), ("opts", Kind::Opts, None)]
+    {
+        let (all, size) =
+            contents.of(&[Some(kind), with].into_iter().flatten().collect::<Vec<_>>());
         let entries = if with.is_some() { contents.of(&[kind]).0 } else { all };
         writeln!(out, "{title:9} {entries}, {}", bytes(size))?;
         for ((_, device), (n, _)) in contents.entries.iter().filter(|((k, _), _)| *k == kind) {
@@ -113,7 +120,11 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "set aside {}, damaged or not written by you", contents.corrupt)?;
     }
     if contents.lost_writes > 0 {
-        writeln!(out, "lost      {} writes: the disk was full, or could not be written to", contents.lost_writes)?;
+        writeln!(
+            out,
+            "lost      {} writes: the disk was full, or could not be written to",
+            contents.lost_writes
+        )?;
     }
     Ok(())
 }
@@ -122,7 +133,9 @@ fn clear(out: &mut impl Write, kinds: &[Kind]) -> ExitCode {
     let store = store::global();
     let said = match (store.dir(), store.clear(kinds)) {
         (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),
-        (Some(path), Ok((entries, freed))) => writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display()),
+        (Some(path), Ok((entries, freed))) => {
+            writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display())
+        }
         (Some(path), Err(why)) => {
             complain(&format!("pico: nothing is deleted from {}: {why}\n", path.display()));
             return ExitCode::FAILURE;

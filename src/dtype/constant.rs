@@ -1,7 +1,9 @@
-//! Typed constants: the value of a constant, and the one definition of casts, bitcasts and storage for every dtype.
+//! Typed constants: the value of a constant, and the one definition of casts, bitcasts and storage
+//! for every dtype.
 //!
-//! In come values, bits or bytes with the dtype beside them; out come values in **normal form** for the dtype: a bool is `Bool`, an integer is `Int` holding the value
-//! itself (for `u64` its wrapped bits), a float is `Float` holding a value that the dtype represents exactly.
+//! In come values, bits or bytes with the dtype beside them; out come values in **normal form** for
+//! the dtype: a bool is `Bool`, an integer is `Int` holding the value itself (for `u64` its wrapped
+//! bits), a float is `Float` holding a value that the dtype represents exactly.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,8 +17,9 @@ use super::{DType, Scalar};
 
 /// A typed constant's value. The dtype lives beside it.
 ///
-/// Equality, hash and order treat a float by its bits, with every NaN equal to every other: -0.0 and 0.0 differ, NaN equals NaN. Constants of unlike
-/// variants are unlike, so `Int(1)` is not `Float(1.0)`; the order is total and otherwise means nothing between variants.
+/// Equality, hash and order treat a float by its bits, with every NaN equal to every other: -0.0
+/// and 0.0 differ, NaN equals NaN. Constants of unlike variants are unlike, so `Int(1)` is not
+/// `Float(1.0)`; the order is total and otherwise means nothing between variants.
 #[derive(Copy, Clone, Debug)]
 pub enum Const {
     /// A bool.
@@ -28,7 +31,8 @@ pub enum Const {
 }
 
 impl Const {
-    /// The value as an integer: a bool is 0 or 1, an integer is itself (a `u64` its wrapped bits), a float is not one.
+    /// The value as an integer: a bool is 0 or 1, an integer is itself (a `u64` its wrapped bits),
+    /// a float is not one.
     #[inline]
     pub const fn as_i64(self) -> Option<i64> {
         match self {
@@ -38,7 +42,8 @@ impl Const {
         }
     }
 
-    /// The value as an `f64`, rounded where a 64-bit integer is too long. The dtype tells a large `u64` from a negative number.
+    /// The value as an `f64`, rounded where a 64-bit integer is too long. The dtype tells a large
+    /// `u64` from a negative number.
     #[inline]
     pub const fn as_f64(self, dtype: DType) -> f64 {
         match self {
@@ -95,22 +100,26 @@ impl Const {
         }
     }
 
-    /// The value in normal form for a dtype: integers wrapped, floats rounded, and a constant of another variant cast. An `Int` is taken as an `i64`.
+    /// The value in normal form for a dtype: integers wrapped, floats rounded, and a constant of
+    /// another variant cast. An `Int` is taken as an `i64`.
     #[inline]
     pub fn normalize(self, dtype: DType) -> Const {
         self.cast(DType::I64, dtype)
     }
 
-    /// The value of another dtype of the same width with the same bits. A bool made from bits other than 0 and 1 is true.
+    /// The value of another dtype of the same width with the same bits. A bool made from bits other
+    /// than 0 and 1 is true.
     ///
-    /// The bits of a NaN survive here, but equality does not see them: a NaN that is interned by value may come back with the bits of another.
+    /// The bits of a NaN survive here, but equality does not see them: a NaN that is interned by
+    /// value may come back with the bits of another.
     #[inline]
     pub fn bitcast(self, from: DType, to: DType) -> Const {
         assert!(from.bits() == to.bits(), "bitcast from {from} to {to}: the widths differ");
         Const::from_bits(self.to_bits(from), to)
     }
 
-    /// The bits that one lane of the dtype is stored as, with zeros above. A value out of normal form is wrapped or rounded first.
+    /// The bits that one lane of the dtype is stored as, with zeros above. A value out of normal
+    /// form is wrapped or rounded first.
     #[inline]
     pub fn to_bits(self, dtype: DType) -> u64 {
         match (self, dtype.scalar) {
@@ -125,12 +134,14 @@ impl Const {
             (Const::Float(x), Scalar::F8E4M3) => E4M3.encode(x),
             (Const::Float(x), Scalar::F8E5M2) => E5M2.encode(x),
             (c, Scalar::Bool) => c.is_true() as u64,
-            // The variant is of another kind than the dtype; normal form mends that, and then one of the rows above takes it.
+            // The variant is of another kind than the dtype; normal form mends that, and then one
+            // of the rows above takes it.
             _ => self.normalize(dtype).to_bits(dtype),
         }
     }
 
-    /// The value that these bits of storage mean, in normal form. Bits above the width are ignored. Panics if the dtype is void.
+    /// The value that these bits of storage mean, in normal form. Bits above the width are ignored.
+    /// Panics if the dtype is void.
     #[inline]
     pub fn from_bits(bits: u64, dtype: DType) -> Const {
         match dtype.scalar {
@@ -166,16 +177,23 @@ fn cast_int(i: i64, unsigned: bool, to: Scalar) -> Const {
         Scalar::I64 | Scalar::U64 | Scalar::Index => Const::Int(i),
         Scalar::F64 => Const::Float(if unsigned { i as u64 as f64 } else { i as f64 }),
         Scalar::F32 => Const::Float(if unsigned { i as u64 as f32 } else { i as f32 } as f64),
-        Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2 => Const::Float(round_f64(int_to_odd(i, unsigned), to)),
+        Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2 => {
+            Const::Float(round_f64(int_to_odd(i, unsigned), to))
+        }
     }
 }
 
-/// The integer as an `f64`, rounded so that rounding again to a float of up to 16 bits gives what rounding once would. An integer over 53 bits loses its low 11 bits,
-/// and the last bit kept is set if any of those was: enough to tell a tie from something just past one.
+/// The integer as an `f64`, rounded so that rounding again to a float of up to 16 bits gives what
+/// rounding once would. An integer over 53 bits loses its low 11 bits, and the last bit kept is set
+/// if any of those was: enough to tell a tie from something just past one.
 #[inline]
 fn int_to_odd(i: i64, unsigned: bool) -> f64 {
     let magnitude = if unsigned { i as u64 } else { i.unsigned_abs() };
-    let kept = if magnitude >> 53 == 0 { magnitude } else { (magnitude & !0x7ff) | ((magnitude & 0x7ff != 0) as u64) << 11 };
+    let kept = if magnitude >> 53 == 0 {
+        magnitude
+    } else {
+        (magnitude & !0x7ff) | ((magnitude & 0x7ff != 0) as u64) << 11
+    };
     if i < 0 && !unsigned { -(kept as f64) } else { kept as f64 }
 }
 
@@ -192,11 +210,17 @@ fn cast_float(x: f64, to: Scalar) -> Const {
         Scalar::U16 => Const::Int(x as u16 as i64),
         Scalar::U32 => Const::Int(x as u32 as i64),
         Scalar::U64 => Const::Int(x as u64 as i64),
-        Scalar::F8E4M3 | Scalar::F8E5M2 | Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64 => Const::Float(round_f64(x, to)),
+        Scalar::F8E4M3
+        | Scalar::F8E5M2
+        | Scalar::F16
+        | Scalar::BF16
+        | Scalar::F32
+        | Scalar::F64 => Const::Float(round_f64(x, to)),
     }
 }
 
-/// Reads one lane of the dtype from the front of the bytes, little endian. Panics if there are too few bytes or the dtype is void.
+/// Reads one lane of the dtype from the front of the bytes, little endian. Panics if there are too
+/// few bytes or the dtype is void.
 #[inline]
 pub fn read(bytes: &[u8], dtype: DType) -> Const {
     let bits = match dtype.bits() {
@@ -208,8 +232,8 @@ pub fn read(bytes: &[u8], dtype: DType) -> Const {
     Const::from_bits(bits, dtype)
 }
 
-/// Writes one lane of the dtype to the front of the bytes, little endian; a value out of normal form is wrapped or rounded first. Panics if there are too few bytes
-/// or the dtype is void.
+/// Writes one lane of the dtype to the front of the bytes, little endian; a value out of normal
+/// form is wrapped or rounded first. Panics if there are too few bytes or the dtype is void.
 #[inline]
 pub fn write(c: Const, dtype: DType, out: &mut [u8]) {
     let bits = c.to_bits(dtype);
@@ -226,7 +250,8 @@ fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("an element needs as many bytes as its dtype")
 }
 
-/// What equality, hash and order see: the rank of the variant and the bits of the value, with one NaN.
+/// What equality, hash and order see: the rank of the variant and the bits of the value, with one
+/// NaN.
 #[inline]
 fn key(c: Const) -> (u8, i64) {
     match c {
@@ -234,7 +259,8 @@ fn key(c: Const) -> (u8, i64) {
         Const::Int(i) => (1, i),
         Const::Float(x) => {
             let bits = if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() } as i64;
-            // Negative floats have descending bits; flipping all but the sign puts every float in the order of its value.
+            // Negative floats have descending bits; flipping all but the sign puts every float in
+            // the order of its value.
             (2, bits ^ ((bits >> 63) & i64::MAX))
         }
     }
@@ -271,8 +297,9 @@ impl PartialOrd for Const {
 }
 
 impl fmt::Display for Const {
-    /// An integer has digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan", and is the shortest text that parses back to the same `f64`.
-    /// The dtype is not known here, so a `u64` above `i64::MAX` prints as the negative number of the same bits.
+    /// An integer has digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan", and is
+    /// the shortest text that parses back to the same `f64`. The dtype is not known here, so a
+    /// `u64` above `i64::MAX` prints as the negative number of the same bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Const::Bool(b) => write!(f, "{b}"),

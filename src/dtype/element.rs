@@ -1,4 +1,5 @@
-//! Rust types that a buffer can hold. In come slices of them, out come the bytes of a buffer, and back.
+//! Rust types that a buffer can hold. In come slices of them, out come the bytes of a buffer, and
+//! back.
 
 use std::cmp::Ordering;
 use std::collections::TryReserveError;
@@ -16,7 +17,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is one element of a dtype. The set is closed: one type for each of [`DType::ALL`].
+/// A Rust type that is one element of a dtype. The set is closed: one type for each of
+/// [`DType::ALL`].
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     /// The dtype of this type; one lane, and as many bytes as the type.
     const DTYPE: DType;
@@ -24,7 +26,8 @@ pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     /// The value as a constant of [`Element::DTYPE`].
     fn to_const(self) -> Const;
 
-    /// The element of a constant. A constant that is not of [`Element::DTYPE`] is first put in its normal form.
+    /// The element of a constant. A constant that is not of [`Element::DTYPE`] is first put in its
+    /// normal form.
     fn from_const(c: Const) -> Self;
 }
 
@@ -74,13 +77,14 @@ elements! {
 /// The bytes of a slice, as a buffer stores them.
 #[inline]
 pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
-    // SAFETY: `Element` is sealed, and each of its types is a plain number without padding, so every byte is initialised. A byte needs no alignment, and the
-    // length is that of the same memory.
+    // SAFETY: `Element` is sealed, and each of its types is a plain number without padding, so
+    // every byte is initialised. A byte needs no alignment, and the length is that of the same
+    // memory.
     unsafe { std::slice::from_raw_parts(s.as_ptr().cast(), size_of_val(s)) }
 }
 
-/// The elements that these bytes store, wherever they are aligned. A bool is true where its byte is not zero. Panics unless the bytes are a whole number of
-/// elements.
+/// The elements that these bytes store, wherever they are aligned. A bool is true where its byte is
+/// not zero. Panics unless the bytes are a whole number of elements.
 pub fn from_bytes<T: Element>(b: &[u8]) -> Vec<T> {
     try_from_bytes(b).expect("memory for the elements")
 }
@@ -88,7 +92,12 @@ pub fn from_bytes<T: Element>(b: &[u8]) -> Vec<T> {
 /// As [`from_bytes`]; an error where there is no memory for the elements.
 pub(crate) fn try_from_bytes<T: Element>(b: &[u8]) -> Result<Vec<T>, TryReserveError> {
     let size = size_of::<T>();
-    assert!(b.len().is_multiple_of(size), "{} bytes are not a whole number of {}", b.len(), T::DTYPE);
+    assert!(
+        b.len().is_multiple_of(size),
+        "{} bytes are not a whole number of {}",
+        b.len(),
+        T::DTYPE
+    );
     let count = b.len() / size;
     let mut out = Vec::<T>::new();
     out.try_reserve_exact(count)?;
@@ -97,8 +106,10 @@ pub(crate) fn try_from_bytes<T: Element>(b: &[u8]) -> Result<Vec<T>, TryReserveE
         out.extend(b.iter().map(|byte| T::from_const(read(&[*byte], T::DTYPE))));
         return Ok(out);
     }
-    // SAFETY: the vector has room for `count` elements, which is exactly `b.len()` bytes, and is fresh memory, so the two do not overlap. Both ends are written
-    // as bytes, so alignment does not matter. `Element` is sealed, and of its types only bool, handled above, has bit patterns that are not values.
+    // SAFETY: the vector has room for `count` elements, which is exactly `b.len()` bytes, and is
+    // fresh memory, so the two do not overlap. Both ends are written as bytes, so alignment does
+    // not matter. `Element` is sealed, and of its types only bool, handled above, has bit patterns
+    // that are not values.
     unsafe {
         std::ptr::copy_nonoverlapping(b.as_ptr(), out.as_mut_ptr().cast::<u8>(), b.len());
         out.set_len(count);

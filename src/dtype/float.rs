@@ -1,7 +1,10 @@
-//! The bits of the small floats, from and to `f64`. In come values or codes, out come codes or values, each rounded exactly once to the nearest, ties to even.
+//! The bits of the small floats, from and to `f64`. In come values or codes, out come codes or
+//! values, each rounded exactly once to the nearest, ties to even.
 //!
-//! Every value of a narrower float is an `f64`, so decoding is exact, and encoding straight from `f64` cannot round twice. (Going through `f32`, as hardware
-//! conversions from `f64` to `f16` do, can.) The bits of a NaN survive decoding and encoding; only [`round_f64`], which computes a value, makes a NaN canonical.
+//! Every value of a narrower float is an `f64`, so decoding is exact, and encoding straight from
+//! `f64` cannot round twice. (Going through `f32`, as hardware conversions from `f64` to `f16` do,
+//! can.) The bits of a NaN survive decoding and encoding; only [`round_f64`], which computes a
+//! value, makes a NaN canonical.
 
 use super::Scalar;
 
@@ -17,7 +20,8 @@ pub(super) struct Layout {
     /// Bits of exponent, and of mantissa.
     exponent: u32,
     mantissa: u32,
-    /// Whether the top exponent means infinity or NaN, as in IEEE. If not, it is one more binade of numbers whose very last code is the only NaN.
+    /// Whether the top exponent means infinity or NaN, as in IEEE. If not, it is one more binade
+    /// of numbers whose very last code is the only NaN.
     has_inf: bool,
 }
 
@@ -37,7 +41,8 @@ impl Layout {
         1 << (self.exponent + self.mantissa)
     }
 
-    /// The code that overflow goes to: infinity, or the NaN of a layout without one. Codes of numbers are in order and all lie below it.
+    /// The code that overflow goes to: infinity, or the NaN of a layout without one. Codes of
+    /// numbers are in order and all lie below it.
     #[inline]
     const fn overflow(self) -> u64 {
         if self.has_inf { ((1 << self.exponent) - 1) << self.mantissa } else { self.sign() - 1 }
@@ -59,7 +64,8 @@ impl Layout {
         let exponent = (magnitude >> F64_MANTISSA) as i64 - 1023;
         let below = 1 - self.bias() - exponent;
         let code = if below <= 0 {
-            // A normal number: rebase the exponent and let rounding carry into it, which is right because codes are in order.
+            // A normal number: rebase the exponent and let rounding carry into it, which is right
+            // because codes are in order.
             round_shift(magnitude - (((1023 - self.bias()) as u64) << F64_MANTISSA), drop)
         } else if below as u64 + drop as u64 > 53 {
             // Under half of the least subnormal.
@@ -78,11 +84,18 @@ impl Layout {
         let sign = if code & self.sign() != 0 { F64_SIGN } else { 0 };
         let raise = F64_MANTISSA - self.mantissa;
         let bits = if magnitude >= self.overflow() {
-            // Infinity has an empty payload. The lone NaN of a layout without infinity becomes the canonical one.
-            if self.has_inf { F64_INF | ((magnitude - self.overflow()) << raise) } else { F64_INF | F64_QUIET }
+            // Infinity has an empty payload. The lone NaN of a layout without infinity becomes the
+            // canonical one.
+            if self.has_inf {
+                F64_INF | ((magnitude - self.overflow()) << raise)
+            } else {
+                F64_INF | F64_QUIET
+            }
         } else if magnitude >> self.mantissa == 0 {
             // A subnormal is a multiple of the least one, and the product of the two is exact.
-            let least = f64::from_bits(((1024 - self.bias() - self.mantissa as i64) as u64) << F64_MANTISSA);
+            let least = f64::from_bits(
+                ((1024 - self.bias() - self.mantissa as i64) as u64) << F64_MANTISSA,
+            );
             (magnitude as f64 * least).to_bits()
         } else {
             (magnitude << raise) + (((1023 - self.bias()) as u64) << F64_MANTISSA)
@@ -150,7 +163,8 @@ pub fn f8e4m3_to_f32(code: u8) -> f32 {
     f32::from_bits(encode_f32(decode_e4m3(code)))
 }
 
-/// The nearest `f8e4m3` code, ties to even. What rounds past 448, and infinity, becomes NaN, as in PyTorch's `float8_e4m3fn`.
+/// The nearest `f8e4m3` code, ties to even. What rounds past 448, and infinity, becomes NaN, as in
+/// PyTorch's `float8_e4m3fn`.
 #[inline]
 pub fn f32_to_f8e4m3(x: f32) -> u8 {
     E4M3.encode(decode_f32(x.to_bits())) as u8
@@ -168,8 +182,9 @@ pub fn f32_to_f8e5m2(x: f32) -> u8 {
     E5M2.encode(decode_f32(x.to_bits())) as u8
 }
 
-/// The value of the float type `to` that is nearest to `x`, ties to even, rounded once. Overflow goes to infinity, for `f8e4m3` to NaN; every NaN becomes the
-/// canonical one. Panics if `to` is not a float.
+/// The value of the float type `to` that is nearest to `x`, ties to even, rounded once. Overflow
+/// goes to infinity, for `f8e4m3` to NaN; every NaN becomes the canonical one. Panics if `to` is
+/// not a float.
 #[inline]
 pub fn round_f64(x: f64, to: Scalar) -> f64 {
     let rounded = match to {

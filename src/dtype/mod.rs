@@ -1,7 +1,8 @@
 //! The table of dtypes, how they promote, and typed constants.
 //!
-//! In come names ("f32", "bfloat16") and pairs of dtypes; out come dtypes and exact values. Whatever computes with numbers at compile time (constant
-//! folding, the interpreter, the printers) goes through [`Const::cast`], so that there is one definition of every conversion.
+//! In come names ("f32", "bfloat16") and pairs of dtypes; out come dtypes and exact values.
+//! Whatever computes with numbers at compile time (constant folding, the interpreter, the printers)
+//! goes through [`Const::cast`], so that there is one definition of every conversion.
 //!
 //! **Invariant:** nothing here depends on a device, and nothing here rounds twice.
 
@@ -34,7 +35,8 @@ enum Kind {
     Float,
 }
 
-/// Declares every scalar once; the enum, the constants, the names, the widths and the parser all come from these rows.
+/// Declares every scalar once; the enum, the constants, the names, the widths and the parser all
+/// come from these rows.
 macro_rules! scalars {
     ($($variant:ident $constant:ident $name:literal $bits:literal $kind:ident [$($alias:literal)*] $doc:literal;)*) => {
         /// The type of one lane. The order of the variants is the order of the table and means nothing about promotion.
@@ -181,7 +183,8 @@ impl DType {
         (self.bits() / 8) as usize * self.lanes as usize
     }
 
-    /// The least value of a lane: where a running maximum starts. For floats it is minus infinity, for `f8e4m3`, which has none, -448.
+    /// The least value of a lane: where a running maximum starts. For floats it is minus infinity,
+    /// for `f8e4m3`, which has none, -448.
     pub const fn min_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -193,7 +196,8 @@ impl DType {
         }
     }
 
-    /// The greatest value of a lane: where a running minimum starts. For floats it is infinity, for `f8e4m3`, which has none, 448.
+    /// The greatest value of a lane: where a running minimum starts. For floats it is infinity, for
+    /// `f8e4m3`, which has none, 448.
     pub const fn max_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -227,7 +231,11 @@ impl fmt::Debug for Scalar {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lanes == 1 { f.pad(self.name()) } else { f.pad(&format!("{}x{}", self.name(), self.lanes)) }
+        if self.lanes == 1 {
+            f.pad(self.name())
+        } else {
+            f.pad(&format!("{}x{}", self.name(), self.lanes))
+        }
     }
 }
 
@@ -255,7 +263,10 @@ impl FromStr for DType {
         });
         vector.ok_or_else(|| Error::DType {
             op: "dtype",
-            msg: format!("unknown dtype {text:?}; the dtypes are {}, and vectors of them such as f32x4", names()),
+            msg: format!(
+                "unknown dtype {text:?}; the dtypes are {}, and vectors of them such as f32x4",
+                names()
+            ),
         })
     }
 }

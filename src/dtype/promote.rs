@@ -1,14 +1,18 @@
-//! Which dtype two dtypes meet in. In come two dtypes, or a dtype and the kind of a bare literal; out comes the dtype to compute in.
+//! Which dtype two dtypes meet in. In come two dtypes, or a dtype and the kind of a bare literal;
+//! out comes the dtype to compute in.
 //!
-//! The rule is JAX's lattice: bool, then integers, then floats; an integer never widens a float, and a signed with an unsigned integer goes to the signed
-//! one that holds both. Where no integer holds both (`u64` with a signed one) the result is `f32`, the default float.
+//! The rule is JAX's lattice: bool, then integers, then floats; an integer never widens a float,
+//! and a signed with an unsigned integer goes to the signed one that holds both. Where no integer
+//! holds both (`u64` with a signed one) the result is `f32`, the default float.
 
 use super::{DType, Kind, Scalar};
 
 /// The dtype that both operands are cast to before an operation on the two.
 ///
-/// Follows JAX: bool, then integers, then floats. `u8 + i8` is `i16` and so on up to `u32 + i32`, which is `i64`; `u64` with any signed integer is `f32`. An
-/// integer with a float is that float. `f16 + bf16` is `f32`, `f8e4m3 + f8e5m2` is `f16`, and any other two floats meet in the wider one:
+/// Follows JAX: bool, then integers, then floats. `u8 + i8` is `i16` and so on up to `u32 + i32`,
+/// which is `i64`; `u64` with any signed integer is `f32`. An integer with a float is that float.
+/// `f16 + bf16` is `f32`, `f8e4m3 + f8e5m2` is `f16`, and any other two floats meet in the wider
+/// one:
 ///
 /// ```text
 ///        bool   i8     i16    i32    i64    u8     u16    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
@@ -31,12 +35,16 @@ use super::{DType, Kind, Scalar};
 ///
 /// `void` gives way to everything and `index` to every sized integer and float, but not to bool.
 ///
-/// The operation is commutative and idempotent. It is associative and monotone except where three types meet in a way that JAX avoids and we do not:
-/// - `u64`, a signed integer and a float under 32 bits. JAX's `u64 + i64` is a weak float that takes the width of the next float; ours is `f32` at once.
-/// - `f8e4m3`, `f8e5m2` and `bf16`. JAX refuses to promote 8-bit floats among other floats; ours do, and the two kinds meet in `f16`, which holds every value of
-///   both, while `f16` with `bf16` is `f32`.
+/// The operation is commutative and idempotent. It is associative and monotone except where three
+/// types meet in a way that JAX avoids and we do not:
+/// - `u64`, a signed integer and a float under 32 bits. JAX's `u64 + i64` is a weak float that
+///   takes the width of the next float; ours is `f32` at once.
+/// - `f8e4m3`, `f8e5m2` and `bf16`. JAX refuses to promote 8-bit floats among other floats; ours
+///   do, and the two kinds meet in `f16`, which holds every value of both, while `f16` with `bf16`
+///   is `f32`.
 ///
-/// A scalar takes the lanes of the other operand. Two vectors of unlike length have no business meeting, and panic.
+/// A scalar takes the lanes of the other operand. Two vectors of unlike length have no business
+/// meeting, and panic.
 pub const fn promote(a: DType, b: DType) -> DType {
     let lanes = if a.lanes == 1 {
         b.lanes
@@ -92,13 +100,16 @@ pub enum Weak {
     Float,
 }
 
-/// The dtype of a tensor of `t` combined with a bare literal: that of the tensor, unless the literal is of a higher kind. A bool tensor with an integer gives
-/// `i32`; a bool or integer tensor with a float gives `f32`. Lanes stay.
+/// The dtype of a tensor of `t` combined with a bare literal: that of the tensor, unless the
+/// literal is of a higher kind. A bool tensor with an integer gives `i32`; a bool or integer tensor
+/// with a float gives `f32`. Lanes stay.
 pub const fn promote_weak(t: DType, w: Weak) -> DType {
     let scalar = match (w, t.scalar.kind()) {
         (Weak::Bool, Kind::Void) => Scalar::Bool,
         (Weak::Int, Kind::Void | Kind::Bool) => Scalar::I32,
-        (Weak::Float, Kind::Void | Kind::Bool | Kind::Index | Kind::Unsigned | Kind::Signed) => Scalar::F32,
+        (Weak::Float, Kind::Void | Kind::Bool | Kind::Index | Kind::Unsigned | Kind::Signed) => {
+            Scalar::F32
+        }
         _ => t.scalar,
     };
     DType { scalar, lanes: t.lanes }
@@ -106,9 +117,11 @@ pub const fn promote_weak(t: DType, w: Weak) -> DType {
 
 /// The dtype that a sum over `t` accumulates in.
 ///
-/// Narrow integers gain room: bool, `i8`, `i16` and `i32` sum in `i32`, the narrow unsigned ones in `u32`, and that is the result's dtype too. PyTorch goes to
-/// `i64` here; 32 bits keep the sum fast on devices where 64-bit integers are emulated. Floats under 32 bits accumulate in `f32`, since adding many small terms to
-/// a large `f16` loses them, and the caller casts the result back. `f32` and everything of 64 bits stays as it is, as do index and void. Lanes stay.
+/// Narrow integers gain room: bool, `i8`, `i16` and `i32` sum in `i32`, the narrow unsigned ones in
+/// `u32`, and that is the result's dtype too. PyTorch goes to `i64` here; 32 bits keep the sum fast
+/// on devices where 64-bit integers are emulated. Floats under 32 bits accumulate in `f32`, since
+/// adding many small terms to a large `f16` loses them, and the caller casts the result back. `f32`
+/// and everything of 64 bits stays as it is, as do index and void. Lanes stay.
 pub const fn sum_acc(t: DType) -> DType {
     let scalar = match (t.scalar.kind(), t.bits()) {
         (Kind::Bool, _) | (Kind::Signed, ..32) => Scalar::I32,

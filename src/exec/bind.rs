@@ -1,9 +1,10 @@
-//! Where a launch is bound: the one place that checks a program against the memory that it is about to run on, and where
-//! [`Executable::run`](crate::runtime::Executable::run) is called.
+//! Where a launch is bound: the one place that checks a program against the memory that it is about
+//! to run on, and where [`Executable::run`](crate::runtime::Executable::run) is called.
 //!
-//! In come a program, a device and buffers; out come the places of the arguments. Every argument has the dtype of its slot
-//! and at least its bytes, is memory that kernels of the device see, and is writable where the program writes it. A copy
-//! has two buffers of one length, the target is writable, and the two do not overlap.
+//! In come a program, a device and buffers; out come the places of the arguments. Every argument
+//! has the dtype of its slot and at least its bytes, is memory that kernels of the device see, and
+//! is writable where the program writes it. A copy has two buffers of one length, the target is
+//! writable, and the two do not overlap.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -14,8 +15,8 @@ use crate::runtime::{Buffer, Memory, Place};
 use crate::schedule::Values;
 use std::sync::Arc;
 
-/// The item as the scheduler made it: what it was proven for. Only the scheduler issues one, and an item whose kernel,
-/// buffers, device or variables were changed afterwards does not run.
+/// The item as the scheduler made it: what it was proven for. Only the scheduler issues one, and an
+/// item whose kernel, buffers, device or variables were changed afterwards does not run.
 #[derive(Clone)]
 pub struct Proof(Arc<Planned>);
 
@@ -28,14 +29,29 @@ struct Planned {
 
 impl Proof {
     /// The proof of a kernel with its arguments.
-    pub(super) fn of_kernel<'a>(ast: &UOp, device: &DeviceName, buffers: impl Iterator<Item = &'a Buffer>, values: &Arc<Values>) -> Proof {
+    pub(super) fn of_kernel<'a>(
+        ast: &UOp,
+        device: &DeviceName,
+        buffers: impl Iterator<Item = &'a Buffer>,
+        values: &Arc<Values>,
+    ) -> Proof {
         let buffers = buffers.map(Storage::id).collect();
-        Proof(Arc::new(Planned { ast: Some(ast.clone()), device: Some(device.clone()), buffers, values: Some(values.clone()) }))
+        Proof(Arc::new(Planned {
+            ast: Some(ast.clone()),
+            device: Some(device.clone()),
+            buffers,
+            values: Some(values.clone()),
+        }))
     }
 
     /// The proof of a copy.
     pub(super) fn of_copy(to: &Buffer, from: &Buffer) -> Proof {
-        Proof(Arc::new(Planned { ast: None, device: None, buffers: vec![to.id(), from.id()], values: None }))
+        Proof(Arc::new(Planned {
+            ast: None,
+            device: None,
+            buffers: vec![to.id(), from.id()],
+            values: None,
+        }))
     }
 
     /// Checks that a kernel is the one that was planned.
@@ -63,7 +79,8 @@ impl Proof {
 }
 
 fn changed() -> Error {
-    let why = "a schedule item was changed after it was planned, so nothing proves that it stays inside its buffers";
+    let why = "a schedule item was changed after it was planned, so nothing proves that it stays \
+               inside its buffers";
     Error::Device(format!("{why}; run the item as Tensor::schedule returned it"))
 }
 
@@ -81,11 +98,20 @@ impl Needs {
     pub(super) fn of(program: &Program, slot: usize) -> Needs {
         let arg = &program.args[slot];
         let len = if let Arg::Global { len, .. } = arg.arg() { *len } else { 0 };
-        Needs { bytes: len.saturating_mul(arg.dtype().itemsize()), written: program.writes.contains(&slot) }
+        Needs {
+            bytes: len.saturating_mul(arg.dtype().itemsize()),
+            written: program.writes.contains(&slot),
+        }
     }
 
     /// Checks `bytes` bytes of a buffer from a byte on.
-    pub(super) fn check(self, slot: usize, device: &DeviceName, buffer: &Buffer, offset: usize) -> Result<()> {
+    pub(super) fn check(
+        self,
+        slot: usize,
+        device: &DeviceName,
+        buffer: &Buffer,
+        offset: usize,
+    ) -> Result<()> {
         let name = buffer.device_name();
         // Devices of the host see each other's memory.
         if name != device && !(sees_host(name) && sees_host(device)) {
@@ -93,15 +119,21 @@ impl Needs {
         }
         // NULL has no memory, which only its own kernels do not look at.
         if matches!(buffer.place().memory, Memory::Null) && !is_null(device) {
-            return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}, which has no memory")));
+            return Err(Error::Device(format!(
+                "a kernel on {device} was given {buffer:?}, which has no memory"
+            )));
         }
         let has = buffer.bytes().saturating_sub(offset);
         if has < self.bytes {
             let needs = self.bytes;
-            return Err(Error::Device(format!("the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}")));
+            return Err(Error::Device(format!(
+                "the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}"
+            )));
         }
         if self.written && !buffer.is_writable() {
-            return Err(Error::Device(format!("slot {slot} is written, and {buffer:?} was lent for reading")));
+            return Err(Error::Device(format!(
+                "slot {slot} is written, and {buffer:?} was lent for reading"
+            )));
         }
         Ok(())
     }
@@ -116,11 +148,20 @@ pub(super) fn check_count(program: &Program, given: usize) -> Result<()> {
 }
 
 /// Checks an argument of a launch: a buffer from a byte on, as elements of a dtype.
-pub(super) fn check_slot(program: &Program, slot: usize, device: &DeviceName, dtype: DType, buffer: &Buffer, offset: usize) -> Result<()> {
+pub(super) fn check_slot(
+    program: &Program,
+    slot: usize,
+    device: &DeviceName,
+    dtype: DType,
+    buffer: &Buffer,
+    offset: usize,
+) -> Result<()> {
     Needs::of(program, slot).check(slot, device, buffer, offset)?;
     match program.args[slot].dtype() {
         takes if takes == dtype => Ok(()),
-        takes => Err(Error::Device(format!("the buffer in slot {slot} is {dtype}, and the kernel takes {takes}"))),
+        takes => Err(Error::Device(format!(
+            "the buffer in slot {slot} is {dtype}, and the kernel takes {takes}"
+        ))),
     }
 }
 
@@ -140,8 +181,12 @@ pub(super) fn bind<'a>(
 
 /// Checks a copy of `len` elements of a dtype.
 pub(super) fn bind_copy(to: &Buffer, from: &Buffer, dtype: DType, len: usize) -> Result<()> {
-    let wrong = |why: String| Err(Error::Device(format!("a copy of {len} × {dtype} from {from:?} to {to:?}: {why}")));
-    let Some(bytes) = len.checked_mul(dtype.itemsize()) else { return wrong("there are not so many bytes".into()) };
+    let wrong = |why: String| {
+        Err(Error::Device(format!("a copy of {len} × {dtype} from {from:?} to {to:?}: {why}")))
+    };
+    let Some(bytes) = len.checked_mul(dtype.itemsize()) else {
+        return wrong("there are not so many bytes".into());
+    };
     if to.bytes() < bytes || from.bytes() < bytes {
         return wrong("it leaves its buffers".into());
     }
@@ -215,7 +260,13 @@ mod tests {
 
     #[test]
     fn dtypes_and_counts_of_arguments_are_checked() {
-        let x = crate::Tensor::ones([8]).contiguous().realize().unwrap().to("interp").realize().unwrap();
+        let x = crate::Tensor::ones([8])
+            .contiguous()
+            .realize()
+            .unwrap()
+            .to("interp")
+            .realize()
+            .unwrap();
         let item = (&x + 1.0).schedule().unwrap().remove(0).lower().unwrap();
         let program = &item.compiled().unwrap().program;
         assert_eq!(program.writes, [0]);

@@ -84,7 +84,8 @@ pub fn clear_programs() {
     lock().clear();
 }
 
-/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and how long choosing them took.
+/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and
+/// how long choosing them took.
 struct Chosen {
     key: Key,
     kernel: Kernel,
@@ -113,8 +114,9 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => {
-            // What runs is what the list of optimisations makes of this kernel, and nothing else. The
-            // chooser may use tensor cores that round, which the default target lists on request.
+            // What runs is what the list of optimisations makes of this kernel, and nothing else.
+            // The chooser may use tensor cores that round, which the default target lists on
+            // request.
             let chosen = f(&kernel, device.target());
             let cores = device.target().clone().with_tensor_cores(true, true);
             let applied = [device.target(), &cores].map(|t| kernel.apply_all(&chosen.opts, t));
@@ -123,13 +125,16 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
                 [_, other] => other?,
             };
             if applied.ast != chosen.ast {
-                let msg = "the chooser returned another kernel than its optimisations make of the one that it was given";
+                let msg = "the chooser returned another kernel than its optimisations make of the \
+                           one that it was given";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
             }
             applied
         }
         (_, Some(true)) => kernel,
-        (Choice::Default, _) if config.beam > 0 => beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?,
+        (Choice::Default, _) if config.beam > 0 => {
+            beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?
+        }
         _ => heuristic(&kernel, device.target()),
     };
     let time = start.elapsed();
@@ -154,12 +159,18 @@ fn keep(key: Key, c: &Arc<Compiled>) {
     programs.insert(key, c.clone());
 }
 
-/// The program of a kernel on a device, compiled now if it was not before. The kernel is any that a user has at hand: it is
-/// verified first, and one that is malformed, could leave its buffers or is given as source text is an error.
+/// The program of a kernel on a device, compiled now if it was not before. The kernel is any that a
+/// user has at hand: it is verified first, and one that is malformed, could leave its buffers or is
+/// given as source text is an error.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
-    let refused = |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
+    let refused =
+        |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
     if matches!(ast.arg(), Arg::Source(_)) {
-        return refused("nothing looks into source text; run it by CustomKernel::source and Tensor::custom_kernel".into());
+        return refused(
+            "nothing looks into source text; run it by CustomKernel::source and \
+             Tensor::custom_kernel"
+                .into(),
+        );
     }
     // A search runs its candidates, so that the places are proven before anything is chosen.
     match lower::proven(ast) {
@@ -168,7 +179,8 @@ pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     }
 }
 
-/// The program of a kernel of the scheduler's, or of a text that a user vouched for, compiled now if it was not before.
+/// The program of a kernel of the scheduler's, or of a text that a user vouched for, compiled now
+/// if it was not before.
 pub(super) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
     if let Arg::Source(source) = ast.arg() {
@@ -189,7 +201,13 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());
     }
-    let bytes = |a: &UOp| if let Arg::Global { len, .. } = a.arg() { (len * a.dtype().itemsize()) as f64 } else { 0.0 };
+    let bytes = |a: &UOp| {
+        if let Arg::Global { len, .. } = a.arg() {
+            (len * a.dtype().itemsize()) as f64
+        } else {
+            0.0
+        }
+    };
     let program = Program {
         name: source.entry.to_string(),
         colored: source.entry.to_string(),
@@ -210,12 +228,16 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
     Ok(c)
 }
 
-/// The program of a kernel with these optimisations, compiled now if it was not before. A list that does not fit is an error.
+/// The program of a kernel with these optimisations, compiled now if it was not before. A list that
+/// does not fit is an error.
 pub(super) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
     if let Arg::Source(source) = ast.arg() {
         return match opts {
             [] => from_source(ast, source, device),
-            _ => Err(Error::Opt { opt: opt::show(opts), msg: "a kernel that is given as source is not optimised".into() }),
+            _ => Err(Error::Opt {
+                opt: opt::show(opts),
+                msg: "a kernel that is given as source is not optimised".into(),
+            }),
         };
     }
     let start = Instant::now();
@@ -229,8 +251,11 @@ pub(super) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
     Ok(c)
 }
 
-/// Compiles kernels together where that takes less time than one after the other. What does not compile so is left to [`compiled`], which says why.
-pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>) -> Result<()> {
+/// Compiles kernels together where that takes less time than one after the other. What does not
+/// compile so is left to [`compiled`], which says why.
+pub fn compile_together<'a>(
+    kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>,
+) -> Result<()> {
     let config = env::config()?;
     // Who wants to see the code wants to see that of one kernel.
     if config.debug >= 4 {
@@ -251,19 +276,35 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
     }
     while let Some((device, ..)) = fresh.first() {
         let device = device.clone();
-        let (list, rest): (Vec<_>, Vec<_>) = fresh.into_iter().partition(|f| f.0.code() == device.code());
+        let (list, rest): (Vec<_>, Vec<_>) =
+            fresh.into_iter().partition(|f| f.0.code() == device.code());
         fresh = rest;
         let start = Instant::now();
         let mut span = profile::span(|| format!("compile {} kernels", list.len()).into());
-        span.note("kernels", || list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into());
-        let Ok(executables) = device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep) else { continue };
+        span.note("kernels", || {
+            list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into()
+        });
+        let Ok(executables) =
+            device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep)
+        else {
+            continue;
+        };
         span.note("from the store", || executables.iter().filter(|e| e.was_kept()).count().into());
         drop(span);
         let took = start.elapsed();
         let each = took / list.len() as u32;
-        count_compiled(&device, &executables, took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>());
+        count_compiled(
+            &device,
+            &executables,
+            took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>(),
+        );
         for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
-            let c = Compiled { opts: chosen.kernel.opts, program, executable, times: [chosen.time, lowering, each] };
+            let c = Compiled {
+                opts: chosen.kernel.opts,
+                program,
+                executable,
+                times: [chosen.time, lowering, each],
+            };
             keep(chosen.key, &Arc::new(c));
         }
     }
@@ -272,11 +313,15 @@ pub fn compile_together<'a>(kernels: impl Iterator<Item = (&'a UOp, &'a DeviceNa
 
 /// Does the target have what the kernel computes with?
 pub(super) fn computable(ast: &UOp, target: &Target) -> Result<()> {
-    // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in anything else.
+    // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in
+    // anything else.
     if let Some(u) = ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
         let scalar = u.dtype().scalar();
         let less = if scalar.is_float() { DType::F32 } else { DType::I32 };
-        let msg = format!("{} on this device does not compute in {scalar}; cast to {less}, or use another device", target.name);
+        let msg = format!(
+            "{} on this device does not compute in {scalar}; cast to {less}, or use another device",
+            target.name
+        );
         return Err(Error::DType { op: u.op().name(), msg });
     }
     Ok(())
@@ -289,14 +334,20 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     span.note("optimisations", || opt::show(&kernel.opts).into());
     computable(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
-        eprintln!("{} {}", if config.color { kernel.colored_name() } else { kernel.name() }, opt::show(&kernel.opts));
+        eprintln!(
+            "{} {}",
+            if config.color { kernel.colored_name() } else { kernel.name() },
+            opt::show(&kernel.opts)
+        );
     }
     show(config, "optimize", std::slice::from_ref(&kernel.ast));
     if config.debug >= 5 {
         eprintln!("{}", ir::print(&kernel.ast));
     }
     if config.verify {
-        verify::kernel(&kernel.ast).unwrap_or_else(|e| panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast)));
+        verify::kernel(&kernel.ast).unwrap_or_else(|e| {
+            panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast))
+        });
     }
     let program = lower::lower(kernel, target, &mut |pass, list| check(config, pass, list));
     if config.debug >= 6 {
@@ -308,18 +359,29 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
 /// Counts programs that were made ready for a device, in so much time.
 fn count_compiled(device: &Device, made: &[Arc<dyn Executable>], compile_time: Duration) {
     let from_store = made.iter().filter(|e| e.was_kept()).count() as u64;
-    count(device.name(), &Counters { compiled: made.len() as u64, from_store, compile_time, ..Counters::default() });
+    count(
+        device.name(),
+        &Counters { compiled: made.len() as u64, from_store, compile_time, ..Counters::default() },
+    );
 }
 
 /// Makes the code of one kernel.
-fn made(name: &str, make: impl FnOnce() -> Result<Arc<dyn Executable>>) -> Result<Arc<dyn Executable>> {
+fn made(
+    name: &str,
+    make: impl FnOnce() -> Result<Arc<dyn Executable>>,
+) -> Result<Arc<dyn Executable>> {
     let mut span = profile::span(|| format!("compile {name}").into());
     let executable = make()?;
     span.note("from the store", || usize::from(executable.was_kept()).into());
     Ok(executable)
 }
 
-fn compile(kernel: &Kernel, device: &Device, config: &Config, optimizing: Duration) -> Result<Compiled> {
+fn compile(
+    kernel: &Kernel,
+    device: &Device,
+    config: &Config,
+    optimizing: Duration,
+) -> Result<Compiled> {
     let start = Instant::now();
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
@@ -371,16 +433,26 @@ fn show(config: &Config, pass: &str, list: &[UOp]) {
 /// Machine code through the system's `objdump`, or as bytes where there is none.
 fn disassembly(code: &[u8]) -> String {
     let run = || -> Option<String> {
-        let path = std::env::temp_dir().join(format!("picograd-{}-{:p}.bin", std::process::id(), code.as_ptr()));
+        let path = std::env::temp_dir().join(format!(
+            "picograd-{}-{:p}.bin",
+            std::process::id(),
+            code.as_ptr()
+        ));
         std::fs::write(&path, code).ok()?;
         let arch = if cfg!(target_arch = "x86_64") { "i386:x86-64" } else { "aarch64" };
-        let out = std::process::Command::new("objdump").args(["-D", "-b", "binary", "-M", "intel", "-m", arch]).arg(&path).output();
+        let out = std::process::Command::new("objdump")
+            .args(["-D", "-b", "binary", "-M", "intel", "-m", arch])
+            .arg(&path)
+            .output();
         let _ = std::fs::remove_file(&path);
         let out = out.ok().filter(|o| o.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).into_owned())
     };
     run().unwrap_or_else(|| {
-        let lines: Vec<String> = code.chunks(16).map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> = code
+            .chunks(16)
+            .map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "))
+            .collect();
         format!("(install binutils for objdump to see instructions)\n{}", lines.join("\n"))
     })
 }

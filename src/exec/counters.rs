@@ -16,17 +16,21 @@ pub struct Counters {
     pub flops: f64,
     /// Bytes of buffers touched, each counted once per kernel.
     pub bytes: f64,
-    /// Time in kernels. A device that runs while the host goes on, as CUDA does, tells it only where `DEBUG` shows kernels or `PROFILE` times them.
+    /// Time in kernels. A device that runs while the host goes on, as CUDA does, tells it only
+    /// where `DEBUG` shows kernels or `PROFILE` times them.
     pub time: Duration,
-    /// Kernels made ready to run: compiled, or taken from the store on disk. Devices that run the same code, as all CPUs of a process do, share it, and it counts for the first.
+    /// Kernels made ready to run: compiled, or taken from the store on disk. Devices that run the
+    /// same code, as all CPUs of a process do, share it, and it counts for the first.
     pub compiled: u64,
     /// Those of them that came from the store, without a compiler.
     pub from_store: u64,
-    /// Time to make them ready: to choose optimisations, which may be a search, to lower, to render, to compile or to load.
+    /// Time to make them ready: to choose optimisations, which may be a search, to lower, to
+    /// render, to compile or to load.
     pub compile_time: Duration,
     /// Kernels for which optimisations were searched by timing.
     pub searched: u64,
-    /// Graphs planned. A plan may be for several devices, so that only the process has this number; that of a device is 0.
+    /// Graphs planned. A plan may be for several devices, so that only the process has this
+    /// number; that of a device is 0.
     pub schedules: u64,
     /// Graphs whose plan was there already; of a process as well.
     pub schedule_hits: u64,
@@ -83,7 +87,8 @@ pub fn counters() -> Counters {
     state().total
 }
 
-/// Starts counting from zero, for the process and for all devices, and the peaks of their memory from what is there now.
+/// Starts counting from zero, for the process and for all devices, and the peaks of their memory
+/// from what is there now.
 pub fn reset_counters() {
     *state() = State::default();
     usage::reset_peaks();

@@ -1,5 +1,6 @@
-//! Writes down what a thread runs while a function is observed: every plan with its programs, and every draw of random numbers. It holds no memory that the function lets
-//! go, but for what the function makes from numbers of the host.
+//! Writes down what a thread runs while a function is observed: every plan with its programs, and
+//! every draw of random numbers. It holds no memory that the function lets go, but for what the
+//! function makes from numbers of the host.
 
 use super::compile::Compiled;
 use super::run::Scheduled;
@@ -111,9 +112,12 @@ pub fn is_on() -> bool {
     NOW.with_borrow(Option::is_some)
 }
 
-/// May a run write into a storage whose content nobody needs? What a function has made from numbers of the host is needed by its replays.
+/// May a run write into a storage whose content nobody needs? What a function has made from numbers
+/// of the host is needed by its replays.
 pub fn may_overwrite(storage: u64) -> bool {
-    NOW.with_borrow(|now| now.as_ref().is_none_or(|r| r.mode == Mode::Little || r.known.contains(&storage)))
+    NOW.with_borrow(|now| {
+        now.as_ref().is_none_or(|r| r.mode == Mode::Little || r.known.contains(&storage))
+    })
 }
 
 /// Notes that a value is read, and says whether that would be lost to a replay.
@@ -124,9 +128,14 @@ pub fn note_read(what: impl FnOnce() -> String) -> Option<String> {
     })
 }
 
-/// Runs a function and writes down what it runs. `known` are storages that are not its own, and of the nodes `watched` it is noted whether something is computed from
-/// them.
-pub fn recorded<T>(mode: Mode, known: FxHashSet<u64>, watched: FxHashSet<u64>, f: impl FnOnce() -> T) -> (T, Recording) {
+/// Runs a function and writes down what it runs. `known` are storages that are not its own, and of
+/// the nodes `watched` it is noted whether something is computed from them.
+pub fn recorded<T>(
+    mode: Mode,
+    known: FxHashSet<u64>,
+    watched: FxHashSet<u64>,
+    f: impl FnOnce() -> T,
+) -> (T, Recording) {
     /// Ends the recording, after a panic too.
     struct End;
     impl Drop for End {
@@ -146,7 +155,11 @@ pub(super) fn keeps_runs() -> bool {
 }
 
 /// Adds a run, if something is written down.
-pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, compiled: Vec<Option<Arc<Compiled>>>) {
+pub(super) fn note_run(
+    requests: &[Request],
+    scheduled: &Scheduled,
+    compiled: Vec<Option<Arc<Compiled>>>,
+) {
     with(|r| {
         if r.mode == Mode::Little {
             return;
@@ -159,7 +172,8 @@ pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, compiled: Ve
         });
         let input = |s: &crate::ir::StorageRef| {
             let (id, buffer) = (s.storage.id(), Buffer::of(s));
-            let (device, dtype, len) = (buffer.device_name().clone(), buffer.dtype(), buffer.size());
+            let (device, dtype, len) =
+                (buffer.device_name().clone(), buffer.dtype(), buffer.size());
             Input { id, own: (!r.known.contains(&id)).then_some(buffer), device, dtype, len }
         };
         let inputs = scheduled.inputs.iter().map(input).collect();
@@ -169,8 +183,10 @@ pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, compiled: Ve
             bytes: arg.len * arg.dtype.itemsize(),
             role: arg.role.clone(),
         };
-        let pieces: Vec<Option<Piece>> = scheduled.memory.iter().map(|arg| arg.as_ref().map(piece)).collect();
-        let outputs: Vec<Option<u64>> = scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
+        let pieces: Vec<Option<Piece>> =
+            scheduled.memory.iter().map(|arg| arg.as_ref().map(piece)).collect();
+        let outputs: Vec<Option<u64>> =
+            scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         r.known.extend(outputs.iter().flatten());
         r.known.extend(pieces.iter().flatten().filter(|p| p.role == Role::Output).map(|p| p.id));
         r.runs.push(Run {
@@ -202,7 +218,8 @@ pub fn note_seeded() {
 
 /// The tensors that were assigned to up to now.
 pub fn assigned() -> Vec<usize> {
-    NOW.with_borrow(|now| now.as_ref().map(|recording| recording.assigned.clone())).unwrap_or_default()
+    NOW.with_borrow(|now| now.as_ref().map(|recording| recording.assigned.clone()))
+        .unwrap_or_default()
 }
 
 /// Adds a draw, if something is written down.

@@ -1,8 +1,10 @@
-//! Loops that run without being written out. In come a loop of a plan and the memory of the plan's buffers; out comes a
-//! loop whose programs are looked up, and whose arguments are checked, once for all runs.
+//! Loops that run without being written out. In come a loop of a plan and the memory of the plan's
+//! buffers; out comes a loop whose programs are looked up, and whose arguments are checked, once
+//! for all runs.
 //!
-//! A run of a small body takes less time than to bind it, so a launch does no more here than to compute the addresses of
-//! its arguments and to call the program. Kernels of the host run as one task of the pool.
+//! A run of a small body takes less time than to bind it, so a launch does no more here than to
+//! compute the addresses of its arguments and to call the program. Kernels of the host run as one
+//! task of the pool.
 //!
 //! ```text
 //! for run in 0..count { for kernel in body { addresses = start of buffer + offset in this run; kernel(addresses) } }
@@ -36,14 +38,25 @@ pub(super) struct BoundLoop<'a> {
 
 /// A step of a run. Buffers are numbered as in the plan of the body.
 enum BoundStep<'a> {
-    Kernel { compiled: Arc<Compiled>, entry: Option<Entry>, device: &'a DeviceName, args: &'a [usize] },
-    Copy { to: usize, from: usize, start: usize, dtype: DType, len: usize },
+    Kernel {
+        compiled: Arc<Compiled>,
+        entry: Option<Entry>,
+        device: &'a DeviceName,
+        args: &'a [usize],
+    },
+    Copy {
+        to: usize,
+        from: usize,
+        start: usize,
+        dtype: DType,
+        len: usize,
+    },
     Loop(BoundLoop<'a>),
 }
 
 impl<'a> BoundLoop<'a> {
-    /// Looks up the programs of a loop and checks its memory in all runs. `None` for a body whose kernels have variables:
-    /// those take one more argument, and are written out.
+    /// Looks up the programs of a loop and checks its memory in all runs. `None` for a body whose
+    /// kernels have variables: those take one more argument, and are written out.
     pub(super) fn new(repeat: &'a Repeat, memory: &Memories) -> Result<Option<BoundLoop<'a>>> {
         let Some(bound) = BoundLoop::with_programs(repeat)? else { return Ok(None) };
         bound.check(memory, &|n| vec![(n, 0)])?;
@@ -66,7 +79,13 @@ impl<'a> BoundLoop<'a> {
                 Step::Copy { to, from, start } => {
                     let info = &repeat.plan.buffers[*to];
                     on_host = false;
-                    BoundStep::Copy { to: *to, from: *from, start: *start, dtype: info.dtype, len: info.len }
+                    BoundStep::Copy {
+                        to: *to,
+                        from: *from,
+                        start: *start,
+                        dtype: info.dtype,
+                        len: info.len,
+                    }
                 }
                 Step::Loop(inner) => match BoundLoop::with_programs(inner)? {
                     Some(inner) => {
@@ -80,12 +99,16 @@ impl<'a> BoundLoop<'a> {
         Ok(Some(BoundLoop { repeat, steps, on_host }))
     }
 
-    /// Checks every argument where it is furthest from the start of its memory, as `bind` checks a single launch.
-    /// `reach` is all memory that a buffer of the plan around the loop may be, and the last byte that it begins at.
+    /// Checks every argument where it is furthest from the start of its memory, as `bind` checks a
+    /// single launch. `reach` is all memory that a buffer of the plan around the loop may be, and
+    /// the last byte that it begins at.
     fn check(&self, memory: &Memories, reach: &dyn Fn(usize) -> Vec<(usize, usize)>) -> Result<()> {
         let inner = |n: usize| -> Vec<(usize, usize)> {
             let of_run = self.repeat.reach(n);
-            of_run.into_iter().flat_map(|(m, offset)| reach(m).into_iter().map(move |(b, at)| (b, at + offset))).collect()
+            of_run
+                .into_iter()
+                .flat_map(|(m, offset)| reach(m).into_iter().map(move |(b, at)| (b, at + offset)))
+                .collect()
         };
         for step in &self.steps {
             match step {
@@ -94,13 +117,20 @@ impl<'a> BoundLoop<'a> {
                     check_count(program, args.len())?;
                     for (slot, &n) in args.iter().enumerate() {
                         let dtype = self.repeat.plan.buffers[n].dtype;
-                        inner(n).into_iter().try_for_each(|(b, at)| check_slot(program, slot, device, dtype, &of(memory, b).buffer, at))?;
+                        inner(n).into_iter().try_for_each(|(b, at)| {
+                            check_slot(program, slot, device, dtype, &of(memory, b).buffer, at)
+                        })?;
                     }
                 }
                 // Whether the two overlap depends on the run, and is checked in each.
                 BoundStep::Copy { to, from, start, dtype, len } => {
-                    let bytes = |skip: usize, written| Needs { bytes: (skip + len) * dtype.itemsize(), written };
-                    for (slot, n, needs) in [(0, *to, bytes(0, true)), (1, *from, bytes(*start, false))] {
+                    let bytes = |skip: usize, written| Needs {
+                        bytes: (skip + len) * dtype.itemsize(),
+                        written,
+                    };
+                    for (slot, n, needs) in
+                        [(0, *to, bytes(0, true)), (1, *from, bytes(*start, false))]
+                    {
                         for (b, at) in inner(n) {
                             let buffer = &of(memory, b).buffer;
                             needs.check(slot, buffer.device_name(), buffer, at)?;
@@ -130,7 +160,8 @@ impl<'a> BoundLoop<'a> {
         let time = start.elapsed();
         let mut did: Vec<(DeviceName, Counters)> = Vec::new();
         self.add_counters(1, &mut did);
-        // One measurement for all: the time of the first device stands for the others, which are the same CPU.
+        // One measurement for all: the time of the first device stands for the others, which are
+        // the same CPU.
         did.iter_mut().take(1).for_each(|d| d.1.time = time);
         count_all(&did);
         Ok(())
@@ -148,15 +179,18 @@ impl<'a> BoundLoop<'a> {
                             starts.0[buffer].wrapping_add(offset)
                         }));
                         let addresses = &*addresses;
-                        // SAFETY: the scheduler made the kernel, so its indices are inside its arguments or masked, and
-                        // `check` has compared those with their memory in all runs; different shares write different
-                        // elements.
-                        let share = |i: usize| unsafe { entry(addresses.from(0), i as libc::c_long) };
+                        // SAFETY: the scheduler made the kernel, so its indices are inside its
+                        // arguments or masked, and `check` has compared those with their memory in
+                        // all runs; different shares write different elements.
+                        let share =
+                            |i: usize| unsafe { entry(addresses.from(0), i as libc::c_long) };
                         let threads = compiled.program.launch.threads;
                         if threads == 1 { share(0) } else { pool::run(threads, &share) }
                     }
                     BoundStep::Loop(l) => l.run_on_host(starts, &inner, addresses),
-                    BoundStep::Kernel { .. } | BoundStep::Copy { .. } => unreachable!("not a function of this process"),
+                    BoundStep::Kernel { .. } | BoundStep::Copy { .. } => {
+                        unreachable!("not a function of this process")
+                    }
                 }
             }
         }
@@ -176,12 +210,15 @@ impl<'a> BoundLoop<'a> {
                         };
                         let places: Vec<Place> = args.iter().map(place).collect();
                         // SAFETY: as in `run_on_host`.
-                        unsafe { run_kernel(compiled, device, &places, &compiled.program.launch, 0) }?;
+                        unsafe {
+                            run_kernel(compiled, device, &places, &compiled.program.launch, 0)
+                        }?;
                     }
                     BoundStep::Copy { to, from, start, dtype, len } => {
                         let arg = |n: usize, skip: usize| {
                             let (buffer, offset) = inner(n);
-                            let buffer = of(memory, buffer).buffer.bytes_from(offset + skip, *dtype, *len);
+                            let buffer =
+                                of(memory, buffer).buffer.bytes_from(offset + skip, *dtype, *len);
                             BufferArg { buffer, dtype: *dtype, len: *len, role: Role::Output }
                         };
                         run_copy(&arg(*to, 0), &arg(*from, start * dtype.itemsize()), 0)?;

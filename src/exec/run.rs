@@ -78,7 +78,14 @@ impl fmt::Display for ScheduleItem {
                 f.write_str(&ir::print(ast))
             }
             ScheduleItem::Copy { to, from, .. } => {
-                writeln!(f, "copy {} × {} from {} to {}", to.len, to.dtype, from.buffer.device_name(), to.buffer.device_name())
+                writeln!(
+                    f,
+                    "copy {} × {} from {} to {}",
+                    to.len,
+                    to.dtype,
+                    from.buffer.device_name(),
+                    to.buffer.device_name()
+                )
             }
         }
     }
@@ -97,7 +104,9 @@ impl ScheduleItem {
             ScheduleItem::Kernel { ast, buffers, device, values, proof } => {
                 proof.holds_for_kernel(ast, device, buffers.iter().map(|b| &b.buffer), values)
             }
-            ScheduleItem::Copy { to, from, proof } => proof.holds_for_copy(&to.buffer, &from.buffer),
+            ScheduleItem::Copy { to, from, proof } => {
+                proof.holds_for_copy(&to.buffer, &from.buffer)
+            }
         }
     }
 
@@ -110,12 +119,15 @@ impl ScheduleItem {
     /// The program of a kernel; none for a copy.
     fn compile(&self) -> Result<Option<Arc<Compiled>>> {
         match self {
-            ScheduleItem::Kernel { ast, device, .. } => planned(ast, &Device::named(device)?).map(Some),
+            ScheduleItem::Kernel { ast, device, .. } => {
+                planned(ast, &Device::named(device)?).map(Some)
+            }
             ScheduleItem::Copy { .. } => Ok(None),
         }
     }
 
-    /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the kernel or its device is an error that says why.
+    /// Compiles a kernel with optimisations of the caller's choice. A list that does not fit the
+    /// kernel or its device is an error that says why.
     ///
     /// ```
     /// use picograd::{Tensor, opt};
@@ -123,21 +135,35 @@ impl ScheduleItem {
     /// let item = (&x + 1.0).schedule()?.remove(0);
     /// let pinned = item.lower_with(&opt::parse("UPCAST:0:4")?)?;
     /// pinned.run()?;
-    /// assert!(item.lower_with(&opt::parse("UPCAST:9:4")?).err().unwrap().to_string().contains("there is no axis 9"));
+    /// assert!(
+    ///     item.lower_with(&opt::parse("UPCAST:9:4")?)
+    ///         .err()
+    ///         .unwrap()
+    ///         .to_string()
+    ///         .contains("there is no axis 9")
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn lower_with(&self, opts: &[Opt]) -> Result<ExecItem> {
         self.is_as_planned()?;
         let compiled = match self {
-            ScheduleItem::Kernel { ast, device, .. } => Some(compiled_with(ast, opts, &Device::named(device)?)?),
+            ScheduleItem::Kernel { ast, device, .. } => {
+                Some(compiled_with(ast, opts, &Device::named(device)?)?)
+            }
             ScheduleItem::Copy { .. } if opts.is_empty() => None,
-            ScheduleItem::Copy { .. } => return Err(Error::Opt { opt: crate::opt::show(opts), msg: "a copy has no loops".into() }),
+            ScheduleItem::Copy { .. } => {
+                return Err(Error::Opt {
+                    opt: crate::opt::show(opts),
+                    msg: "a copy has no loops".into(),
+                });
+            }
         };
         Ok(ExecItem { item: self.clone(), compiled })
     }
 
-    /// Searches for the fastest optimisations of a kernel by timing them on its device, whatever was found before. `None` where there is nothing to time: a copy, a
-    /// kernel that is given as source, a device that runs nothing, or too little memory for the search.
+    /// Searches for the fastest optimisations of a kernel by timing them on its device, whatever
+    /// was found before. `None` where there is nothing to time: a copy, a kernel that is given as
+    /// source, a device that runs nothing, or too little memory for the search.
     pub fn tune(&self, beam: Beam) -> Result<Option<Tuned>> {
         match self {
             ScheduleItem::Kernel { ast, device, .. } if ast.op() == Op::Sink => {
@@ -171,7 +197,8 @@ impl ExecItem {
         self.compiled.as_ref()
     }
 
-    /// Checks that the item would run: it is as it was planned, and its buffers are what the program takes.
+    /// Checks that the item would run: it is as it was planned, and its buffers are what the
+    /// program takes.
     pub fn check(&self) -> Result<()> {
         self.item.is_as_planned()?;
         self.bind().map(drop)
@@ -202,22 +229,31 @@ impl ExecItem {
 
 /// A schedule item whose arguments were checked.
 enum BoundItem<'a> {
-    Kernel { compiled: &'a Compiled, device: &'a DeviceName, memory: Vec<Place<'a>>, values: &'a Values },
-    Copy { to: &'a BufferArg, from: &'a BufferArg },
+    Kernel {
+        compiled: &'a Compiled,
+        device: &'a DeviceName,
+        memory: Vec<Place<'a>>,
+        values: &'a Values,
+    },
+    Copy {
+        to: &'a BufferArg,
+        from: &'a BufferArg,
+    },
 }
 
 impl BoundItem<'_> {
     /// Runs the item and returns the time that the device took.
     ///
     /// # Safety
-    /// The item is as the scheduler made it: its program was lowered from a kernel whose indices are inside its
-    /// arguments or masked.
+    /// The item is as the scheduler made it: its program was lowered from a kernel whose indices
+    /// are inside its arguments or masked.
     unsafe fn run(&self) -> Result<Duration> {
         let _alone = crate::runtime::buffer::writing();
         let debug = env::config()?.debug;
         match self {
             BoundItem::Kernel { compiled: c, device, memory, values } => {
-                let launch = c.program.variables.launch(&c.program.launch, &|name| values.get(name));
+                let launch =
+                    c.program.variables.launch(&c.program.launch, &|name| values.get(name));
                 // SAFETY: the caller's promise, and `bind` has checked the arguments.
                 unsafe { run_kernel(c, device, memory, &launch, debug) }
             }
@@ -229,8 +265,15 @@ impl BoundItem<'_> {
 /// Runs a kernel on memory that was checked, counts and shows it.
 ///
 /// # Safety
-/// As for [`Executable::run`](crate::runtime::Executable::run): the memory was bound to this program.
-pub(super) unsafe fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Place], launch: &Launch, debug: u8) -> Result<Duration> {
+/// As for [`Executable::run`](crate::runtime::Executable::run): the memory was bound to this
+/// program.
+pub(super) unsafe fn run_kernel(
+    c: &Compiled,
+    device: &DeviceName,
+    memory: &[Place],
+    launch: &Launch,
+    debug: u8,
+) -> Result<Duration> {
     let watch = profile::watch();
     // SAFETY: the caller's promise.
     let time = unsafe { c.executable.run(memory, launch) }?;
@@ -238,7 +281,10 @@ pub(super) unsafe fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Pla
         watch.kernel(device, &c.program.name, time, *launch, &c.program.estimate);
     }
     let e = c.program.estimate;
-    let total = count(device, &Counters { kernels: 1, flops: e.flops, bytes: e.bytes, time, ..Counters::default() });
+    let total = count(
+        device,
+        &Counters { kernels: 1, flops: e.flops, bytes: e.bytes, time, ..Counters::default() },
+    );
     if debug >= 2 {
         show_kernel(device, c, memory.len(), time, total.kernels, total.time);
     }
@@ -248,7 +294,8 @@ pub(super) unsafe fn run_kernel(c: &Compiled, device: &DeviceName, memory: &[Pla
 /// Checks a copy, makes it, counts and shows it.
 pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Duration> {
     bind_copy(&to.buffer, &from.buffer, to.dtype, to.len)?;
-    let (device, other, bytes) = (to.buffer.device_name(), from.buffer.device_name(), to.len * to.dtype.itemsize());
+    let (device, other, bytes) =
+        (to.buffer.device_name(), from.buffer.device_name(), to.len * to.dtype.itemsize());
     let mut span = profile::span(|| "copy".into());
     span.note("bytes", || bytes.into());
     span.note("to", || device.as_str().into());
@@ -273,7 +320,12 @@ pub(super) fn run_copy(to: &BufferArg, from: &BufferArg, debug: u8) -> Result<Du
 
 /// Copies a whole buffer to another of the same dtype and length.
 pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
-    let arg = |b: &Buffer| BufferArg { buffer: b.clone(), dtype: b.dtype(), len: b.size(), role: Role::Output };
+    let arg = |b: &Buffer| BufferArg {
+        buffer: b.clone(),
+        dtype: b.dtype(),
+        len: b.size(),
+        role: Role::Output,
+    };
     let _alone = crate::runtime::buffer::writing();
     if to.size() != from.size() {
         return Err(Error::Device(format!("a copy of {from:?} to {to:?}: the lengths differ")));
@@ -281,7 +333,8 @@ pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
     run_copy(&arg(to), &arg(from), env::config()?.debug).map(drop)
 }
 
-/// Bytes that go through the host at a time between memories that it does not see. A multiple of every element's size.
+/// Bytes that go through the host at a time between memories that it does not see. A multiple of
+/// every element's size.
 const PIECE: usize = 16 << 20;
 
 fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
@@ -289,28 +342,40 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
     let (t, f) = (to.buffer.place(), from.buffer.place());
     match (t.memory, f.memory) {
         (Memory::Host(th), Memory::Host(fh)) => {
-            assert!(t.offset + bytes <= th.len() && f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffers");
+            assert!(
+                t.offset + bytes <= th.len() && f.offset + bytes <= fh.len(),
+                "a copy of {bytes} bytes leaves its buffers"
+            );
             // SAFETY: both are at least that long, and a copy's memories are different ones.
-            unsafe { std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes)
+            };
             Ok(())
         }
         (Memory::Host(th), Memory::Disk(file)) => {
             assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
-            // SAFETY: the memory is at least that long, and while a copy runs nobody else reads or writes it.
+            // SAFETY: the memory is at least that long, and while a copy runs nobody else reads or
+            // writes it.
             let out = unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) };
             file.read(f.offset, to.dtype, out)
         }
         (Memory::Host(th), Memory::Remote(r)) => {
             assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
             // SAFETY: as above.
-            r.read(f.offset, unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) })
+            r.read(f.offset, unsafe {
+                std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes)
+            })
         }
         (Memory::Remote(r), Memory::Host(fh)) => {
             assert!(f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffer");
             // SAFETY: the memory is at least that long, and nobody writes to it while a copy runs.
             r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
         }
-        (Memory::Remote(r), Memory::Remote(from)) if r.copy_from(t.offset, &**from, f.offset, bytes)? => Ok(()),
+        (Memory::Remote(r), Memory::Remote(from))
+            if r.copy_from(t.offset, &**from, f.offset, bytes)? =>
+        {
+            Ok(())
+        }
         (Memory::Remote(r), Memory::Remote(from)) => {
             // Through the host, a piece at a time.
             let mut piece = zeroed(bytes.min(PIECE))?;
@@ -322,11 +387,15 @@ fn copy(to: &BufferArg, from: &BufferArg) -> Result<()> {
             Ok(())
         }
         (Memory::Remote(r), Memory::Disk(file)) => {
-            file.hand_over(f.offset, to.dtype, bytes, &mut |at, piece| r.write(t.offset + at, piece))
+            file.hand_over(f.offset, to.dtype, bytes, &mut |at, piece| {
+                r.write(t.offset + at, piece)
+            })
         }
         (Memory::Disk(_), _) => Err(Error::Device("nothing is copied into a file".into())),
         (Memory::Null, _) => Ok(()),
-        (_, Memory::Null) => Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into())),
+        (_, Memory::Null) => {
+            Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
+        }
     }
 }
 
@@ -335,7 +404,14 @@ fn micros(t: Duration) -> String {
     if us < 1e4 { format!("{us:8.2} us") } else { format!("{:8.2} ms", us / 1e3) }
 }
 
-fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, number: u64, total: Duration) {
+fn show_kernel(
+    device: &DeviceName,
+    c: &Compiled,
+    args: usize,
+    time: Duration,
+    number: u64,
+    total: Duration,
+) {
     let (name, color) = (&c.program.name, env::config().is_ok_and(|c| c.color));
     // Colours take no room on screen, so the padding is computed from the plain name.
     let shown = if color { &c.program.colored } else { name };
@@ -343,7 +419,8 @@ fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, n
     let (s, e) = (time.as_secs_f64().max(1e-9), c.program.estimate);
     let held = Usage::of(device).now().0 as f64 / 1e9;
     eprintln!(
-        "*** {:8} {number:4} {shown}{pad} arg {args:2} mem {held:6.2} GB tm {}/{:9.2} ms ({:8.2} GFLOPS {:7.1} GB/s)",
+        "*** {:8} {number:4} {shown}{pad} arg {args:2} mem {held:6.2} GB tm {}/{:9.2} ms ({:8.2} \
+         GFLOPS {:7.1} GB/s)",
         device.as_str(),
         micros(time),
         total.as_secs_f64() * 1e3,
@@ -356,7 +433,8 @@ fn show_kernel(device: &DeviceName, c: &Compiled, args: usize, time: Duration, n
 pub struct Scheduled {
     /// What to run.
     pub items: Vec<ScheduleItem>,
-    /// The buffer of each request, or of each part of one over several devices; `None` where it has no element.
+    /// The buffer of each request, or of each part of one over several devices; `None` where it
+    /// has no element.
     pub outputs: Vec<Option<Buffer>>,
     /// The plan behind it.
     pub plan: Arc<Plan>,
@@ -370,11 +448,12 @@ pub struct Scheduled {
     pub values: Arc<Values>,
 }
 
-/// Plans requests of a graph that nobody has checked, and gives them memory. Nothing runs, but the items can be run.
+/// Plans requests of a graph that nobody has checked, and gives them memory. Nothing runs, but the
+/// items can be run.
 ///
 /// # Safety
-/// As for [`Tensor::from_uop_unchecked`](crate::Tensor::from_uop_unchecked), for each node. Nobody reads the storages that
-/// requests name for reuse.
+/// As for [`Tensor::from_uop_unchecked`](crate::Tensor::from_uop_unchecked), for each node. Nobody
+/// reads the storages that requests name for reuse.
 pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
     schedule(requests)
 }
@@ -392,7 +471,9 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
     if config.verify {
-        for node in ir::unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), |_| None) {
+        for node in
+            ir::unmarked(&requests.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), |_| None)
+        {
             verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
         }
     }
@@ -411,7 +492,8 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
     drop(span);
     if config.debug >= 1 && !plan.steps.is_empty() {
         let kernels = plan.steps.len();
-        let between = if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
+        let between =
+            if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
         eprintln!(
             "scheduled {kernels:4} kernels in {} | {}{between}",
             micros(start.elapsed()),
@@ -420,7 +502,9 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
     }
     if config.verify && !hit {
         for (ast, _) in plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink) {
-            verify::kernel(ast).unwrap_or_else(|e| panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast)));
+            verify::kernel(ast).unwrap_or_else(|e| {
+                panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast))
+            });
         }
     }
     if config.print_after.as_deref() == Some("schedule") && !hit {
@@ -429,7 +513,9 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
         }
     }
     let guarded = is_guarded();
-    let arena = |(bytes, device): &(usize, DeviceName)| Buffer::new(device, DType::U8, if guarded { 0 } else { *bytes });
+    let arena = |(bytes, device): &(usize, DeviceName)| {
+        Buffer::new(device, DType::U8, if guarded { 0 } else { *bytes })
+    };
     let arenas: Vec<Buffer> = plan.arenas.iter().map(arena).collect::<Result<_>>()?;
     let mut made: Vec<Option<BufferArg>> = Vec::new();
     for b in &plan.buffers {
@@ -441,19 +527,30 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
                 Role::Input(i) => Buffer::of(&inputs[i]),
                 // Each in memory of its own, so that a kernel that leaves it faults.
                 Role::Temporary { .. } if guarded => Buffer::new(&b.device, b.dtype, b.len)?,
-                Role::Temporary { arena, offset } => arenas[arena].bytes_from(offset, b.dtype, b.len),
+                Role::Temporary { arena, offset } => {
+                    arenas[arena].bytes_from(offset, b.dtype, b.len)
+                }
                 Role::Output | Role::Values => Buffer::new(&b.device, b.dtype, b.len)?,
             };
             Some(BufferArg { buffer, dtype: b.dtype, len: b.len, role: b.role.clone() })
         });
     }
-    let arg = |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
+    let arg =
+        |n: &usize| -> BufferArg { made[*n].clone().expect("a step names buffers that exist") };
     let output = |o: &schedule::Output| {
         let whole = arg(&o.buffer).buffer;
         o.part.clone().map_or(whole.clone(), |p| whole.part(p))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
-    Ok(Scheduled { items: Vec::new(), outputs, plan, graph, inputs, memory: made, values: Arc::new(values) })
+    Ok(Scheduled {
+        items: Vec::new(),
+        outputs,
+        plan,
+        graph,
+        inputs,
+        memory: made,
+        values: Arc::new(values),
+    })
 }
 
 /// The buffers with values of variables that were made: for each device and list of names.
@@ -461,20 +558,36 @@ type Written = Vec<(DeviceName, Vec<Arc<str>>, BufferArg)>;
 
 impl Scheduled {
     /// The items of launches.
-    fn items_of(&self, launches: &[schedule::Launch], written: &mut Written) -> Result<Vec<ScheduleItem>> {
+    fn items_of(
+        &self,
+        launches: &[schedule::Launch],
+        written: &mut Written,
+    ) -> Result<Vec<ScheduleItem>> {
         let piece = |p: &Piece| -> BufferArg {
             let whole = self.memory[p.buffer].clone().expect("a step names buffers that exist");
             if p.offset == 0 && (p.dtype, p.len) == (whole.dtype, whole.len) {
                 return whole;
             }
-            BufferArg { buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len), dtype: p.dtype, len: p.len, role: whole.role }
+            BufferArg {
+                buffer: whole.buffer.bytes_from(p.offset, p.dtype, p.len),
+                dtype: p.dtype,
+                len: p.len,
+                role: whole.role,
+            }
         };
         let item = |launch: &schedule::Launch| match (launch.step, &launch.pieces[..]) {
             (Step::Kernel { ast, device, .. }, pieces) => {
                 let mut buffers: Vec<BufferArg> = pieces.iter().map(piece).collect();
                 buffers.extend(value_buffer(ast, device, &self.values, written)?);
-                let proof = Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &self.values);
-                Ok(ScheduleItem::Kernel { ast: ast.clone(), buffers, device: device.clone(), values: self.values.clone(), proof })
+                let proof =
+                    Proof::of_kernel(ast, device, buffers.iter().map(|b| &b.buffer), &self.values);
+                Ok(ScheduleItem::Kernel {
+                    ast: ast.clone(),
+                    buffers,
+                    device: device.clone(),
+                    values: self.values.clone(),
+                    proof,
+                })
             }
             (_, [to, from]) => {
                 let (to, from) = (piece(to), piece(from));
@@ -486,7 +599,8 @@ impl Scheduled {
         launches.iter().map(item).collect()
     }
 
-    /// What to run, compiled and checked. Loops run as loops where nobody asks for each of their launches.
+    /// What to run, compiled and checked. Loops run as loops where nobody asks for each of their
+    /// launches.
     fn jobs(&self, each: bool) -> Result<Vec<Job<'_>>> {
         let (mut jobs, mut written) = (Vec::with_capacity(self.plan.steps.len()), Written::new());
         for step in &self.plan.steps {
@@ -512,8 +626,14 @@ enum Job<'a> {
     Loop(BoundLoop<'a>),
 }
 
-/// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a device that have the same.
-fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut Written) -> Result<Option<BufferArg>> {
+/// The buffer with the values of a kernel's variables, its last argument: one for all kernels of a
+/// device that have the same.
+fn value_buffer(
+    ast: &UOp,
+    device: &DeviceName,
+    values: &Values,
+    written: &mut Written,
+) -> Result<Option<BufferArg>> {
     if *values == Values::default() || ast.op() != Op::Sink {
         return Ok(None);
     }
@@ -524,10 +644,14 @@ fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut W
     if let Some((.., buffer)) = written.iter().find(|w| w.0 == *device && w.1 == names) {
         return Ok(Some(buffer.clone()));
     }
-    let value = |name: &Arc<str>| values.get(name).and_then(|v| i32::try_from(v).ok()).map(i32::to_le_bytes);
+    let value = |name: &Arc<str>| {
+        values.get(name).and_then(|v| i32::try_from(v).ok()).map(i32::to_le_bytes)
+    };
     let bytes: Option<Vec<[u8; 4]>> = names.iter().map(value).collect();
     let Some(bytes) = bytes else {
-        return Err(Error::Device(format!("a kernel has variables without a value of 32 bits among {names:?}")));
+        return Err(Error::Device(format!(
+            "a kernel has variables without a value of 32 bits among {names:?}"
+        )));
     };
     let buffer = Buffer::from_bytes(device, DType::I32, &bytes.concat())?;
     let buffer = BufferArg { buffer, dtype: DType::I32, len: names.len(), role: Role::Values };
@@ -535,7 +659,8 @@ fn value_buffer(ast: &UOp, device: &DeviceName, values: &Values, written: &mut W
     Ok(Some(buffer))
 }
 
-/// Computes requests and returns their buffers with the plan that says what they are; `None` where there is no element.
+/// Computes requests and returns their buffers with the plan that says what they are; `None` where
+/// there is no element.
 pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<Plan>)> {
     let mut span = profile::span(|| "realize".into());
     let scheduled = without_items(requests)?;
@@ -544,7 +669,9 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
     compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;
     let jobs = scheduled.jobs(record::keeps_runs() || env::config()?.times_kernels())?;
     // Every argument is checked before anything runs, for the same reason.
-    let bound = jobs.iter().map(|job| if let Job::Item(item) = job { item.bind().map(Some) } else { Ok(None) });
+    let bound = jobs
+        .iter()
+        .map(|job| if let Job::Item(item) = job { item.bind().map(Some) } else { Ok(None) });
     let bound = bound.collect::<Result<Vec<_>>>()?;
     let running = profile::span(|| "run".into());
     for (job, bound) in jobs.iter().zip(&bound) {
@@ -555,13 +682,21 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
             _ => Ok(()),
         };
         if let Err(e) = done {
-            // What was to be overwritten may be half written: whoever reads it from now on gets an error instead of a wrong value.
-            requests.iter().flat_map(|r| &r.reuse).flatten().for_each(|s| Buffer::of(s).overwritten());
+            // What was to be overwritten may be half written: whoever reads it from now on gets an
+            // error instead of a wrong value.
+            requests
+                .iter()
+                .flat_map(|r| &r.reuse)
+                .flatten()
+                .for_each(|s| Buffer::of(s).overwritten());
             return Err(e);
         }
     }
     drop((running, bound));
-    let compiled = jobs.into_iter().filter_map(|job| if let Job::Item(item) = job { Some(item.compiled) } else { None }).collect();
+    let compiled = jobs
+        .into_iter()
+        .filter_map(|job| if let Job::Item(item) = job { Some(item.compiled) } else { None })
+        .collect();
     record::note_run(requests, &scheduled, compiled);
     Ok((scheduled.outputs, scheduled.plan))
 }

@@ -1,7 +1,9 @@
-//! A tape: kernels and copies that were run once, to be run again on other memory. In come steps that name numbered slots; out comes a list that is ready,
-//! with the values that only live between its steps in one piece of memory for each device.
+//! A tape: kernels and copies that were run once, to be run again on other memory. In come steps
+//! that name numbered slots; out comes a list that is ready, with the values that only live between
+//! its steps in one piece of memory for each device.
 //!
-//! Kernels of the host are a list of functions with their addresses filled in. Those of a GPU with graphs are one launch.
+//! Kernels of the host are a list of functions with their addresses filled in. Those of a GPU with
+//! graphs are one launch.
 
 use super::bind::Needs;
 use super::compile::Compiled;
@@ -136,7 +138,15 @@ impl Tape {
         let (slots, memory) = placed(slots, &steps)?;
         let needs = needs(slots.len(), &steps);
         let addresses = Addresses(Vec::new());
-        let mut tape = Tape { slots, parts: Vec::new(), memory, together: Vec::new(), addresses, needs, steps };
+        let mut tape = Tape {
+            slots,
+            parts: Vec::new(),
+            memory,
+            together: Vec::new(),
+            addresses,
+            needs,
+            steps,
+        };
         let mut at = 0;
         while at < tape.steps.len() {
             at = tape.add_part(at, graphs)?;
@@ -166,12 +176,20 @@ impl Tape {
         };
         let mut commands = Vec::new();
         for i in start..self.steps.len() {
-            let (Some(run), TapeStep::Kernel { compiled, device, args, .. }) = (entry(&self.steps[i]), self.steps[i].clone()) else {
+            let (Some(run), TapeStep::Kernel { compiled, device, args, .. }) =
+                (entry(&self.steps[i]), self.steps[i].clone())
+            else {
                 break;
             };
             let (first, threads) = (self.addresses.0.len(), compiled.program.launch.threads);
             self.addresses.0.resize(first + args.len(), std::ptr::null_mut());
-            commands.push(Command { run, first, args, threads, device: self.count_together(&device, &compiled) });
+            commands.push(Command {
+                run,
+                first,
+                args,
+                threads,
+                device: self.count_together(&device, &compiled),
+            });
         }
         if !commands.is_empty() {
             let end = start + commands.len();
@@ -181,7 +199,8 @@ impl Tape {
         if let TapeStep::Kernel { device, .. } = &self.steps[start]
             && graphs
         {
-            let here = |s: &TapeStep| matches!(s, TapeStep::Kernel { device: d, .. } if d == device);
+            let here =
+                |s: &TapeStep| matches!(s, TapeStep::Kernel { device: d, .. } if d == device);
             let end = start + self.steps[start..].iter().take_while(|s| here(s)).count();
             let mut places: Vec<At> = Vec::new();
             let mut calls: Vec<Call> = Vec::new();
@@ -191,7 +210,11 @@ impl Tape {
                 let first = places.len();
                 places.extend(args);
                 kernels.push(compiled.clone());
-                calls.push(Call { executable: &compiled.executable, args: first..places.len(), writes });
+                calls.push(Call {
+                    executable: &compiled.executable,
+                    args: first..places.len(),
+                    writes,
+                });
             }
             let overlap = |a: usize, b: usize| self.meet(places[a], places[b]);
             if let Some(graph) = Device::named(device)?.graph(&calls, &overlap)? {
@@ -210,14 +233,17 @@ impl Tape {
         Ok(start + 1)
     }
 
-    /// May two places be in the same memory? Temporaries are where they were put; of other slots only the caller knows, who keeps what is written apart.
+    /// May two places be in the same memory? Temporaries are where they were put; of other slots
+    /// only the caller knows, who keeps what is written apart.
     fn meet(&self, a: At, b: At) -> bool {
         let own = |at: At| match &self.slots[at.slot] {
             Slot::Own(buffer) => Some(buffer.span()),
             _ => None,
         };
         match (own(a), own(b)) {
-            (Some((block, x)), Some((other, y))) => block == other && x.start < y.end && y.start < x.end,
+            (Some((block, x)), Some((other, y))) => {
+                block == other && x.start < y.end && y.start < x.end
+            }
             (None, None) => a.slot == b.slot,
             _ => false,
         }
@@ -242,7 +268,11 @@ impl Tape {
     pub fn run(&mut self, buffers: &[Buffer], values: &Values) -> Result<()> {
         let config = env::config()?;
         if buffers.len() != self.needs.len() {
-            return Err(Error::Device(format!("{} buffers for {} slots", buffers.len(), self.needs.len())));
+            return Err(Error::Device(format!(
+                "{} buffers for {} slots",
+                buffers.len(),
+                self.needs.len()
+            )));
         }
         for (slot, (needs, buffer)) in self.needs.iter().zip(buffers).enumerate() {
             needs.1.iter().try_for_each(|device| needs.0.check(slot, device, buffer, 0))?;
@@ -255,14 +285,19 @@ impl Tape {
         self.together.iter_mut().for_each(|t| t.1.time = Duration::ZERO);
         for part in &mut self.parts {
             match part {
-                Part::Host(commands) => run_on_host(commands, &mut self.addresses, buffers, &mut self.together)?,
+                Part::Host(commands) => {
+                    run_on_host(commands, &mut self.addresses, buffers, &mut self.together)?
+                }
                 Part::Graph { graph, places, kernels } => {
                     let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
-                    // SAFETY: the programs were captured from a run, and their memory was checked above.
+                    // SAFETY: the programs were captured from a run, and their memory was checked
+                    // above.
                     unsafe { graph.launch(&places, &|i| launch(&kernels[i], values)) }?;
                 }
                 // These count themselves.
-                Part::Steps(range) => self.steps[range.clone()].iter().try_for_each(|s| run_step(s, buffers, values, debug))?,
+                Part::Steps(range) => self.steps[range.clone()]
+                    .iter()
+                    .try_for_each(|s| run_step(s, buffers, values, debug))?,
             }
         }
         count_all(&self.together);
@@ -279,7 +314,8 @@ impl Tape {
     }
     /// The slots that steps write.
     pub fn written(steps: &[TapeStep]) -> Vec<usize> {
-        let mut slots: Vec<usize> = steps.iter().flat_map(TapeStep::writes).map(|at| at.slot).collect();
+        let mut slots: Vec<usize> =
+            steps.iter().flat_map(TapeStep::writes).map(|at| at.slot).collect();
         slots.sort_unstable();
         slots.dedup();
         slots
@@ -318,8 +354,10 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
     match step {
         TapeStep::Kernel { compiled, device, args, .. } => {
             let memory: Vec<Place> = args.iter().map(|at| place(*at, buffers)).collect();
-            // SAFETY: the program was captured from a run of the scheduler's, and `Tape::run` has checked the memory.
-            unsafe { run_kernel(compiled, device, &memory, &launch(compiled, values), debug) }.map(drop)
+            // SAFETY: the program was captured from a run of the scheduler's, and `Tape::run` has
+            // checked the memory.
+            unsafe { run_kernel(compiled, device, &memory, &launch(compiled, values), debug) }
+                .map(drop)
         }
         TapeStep::Copy { to, from, dtype, len } => {
             let arg = |at: &At| {
@@ -331,14 +369,21 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
     }
 }
 
-/// Runs kernels of the host, and adds the time of each device to what it did. None runs where one was given memory that is
-/// not the host's.
-fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffer], together: &mut [(DeviceName, Counters)]) -> Result<()> {
+/// Runs kernels of the host, and adds the time of each device to what it did. None runs where one
+/// was given memory that is not the host's.
+fn run_on_host(
+    commands: &[Command],
+    addresses: &mut Addresses,
+    buffers: &[Buffer],
+    together: &mut [(DeviceName, Counters)],
+) -> Result<()> {
     for c in commands {
         for (address, at) in addresses.0[c.first..].iter_mut().zip(&c.args) {
             let Place { memory: Memory::Host(host), offset } = buffers[at.slot].place() else {
                 let (device, buffer) = (&together[c.device].0, &buffers[at.slot]);
-                return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}, which is not memory of the host")));
+                return Err(Error::Device(format!(
+                    "a kernel on {device} was given {buffer:?}, which is not memory of the host"
+                )));
             };
             *address = host.ptr().wrapping_add(offset).wrapping_add(at.offset);
         }
@@ -349,9 +394,11 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
         // One task of the pool, so that all kernels find the float modes that they were made for.
         pool::run(1, &|_| {
             for c in of_one {
-                // SAFETY: as for a kernel that is run by itself: every index was proven inside its argument, whose memory is as long as when it was
-                // captured, or is guarded; different shares write different elements.
-                let share = |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
+                // SAFETY: as for a kernel that is run by itself: every index was proven inside its
+                // argument, whose memory is as long as when it was captured, or is guarded;
+                // different shares write different elements.
+                let share =
+                    |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
                 if c.threads == 1 { share(0) } else { pool::run(c.threads, &share) }
             }
         });
@@ -362,7 +409,8 @@ fn run_on_host(commands: &[Command], addresses: &mut Addresses, buffers: &[Buffe
     Ok(())
 }
 
-/// Gives temporaries their places: each device has one piece of memory, and values whose lives do not meet share it.
+/// Gives temporaries their places: each device has one piece of memory, and values whose lives do
+/// not meet share it.
 fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, PlannedMemory)> {
     // The first and the last step that names each slot.
     let mut named: Vec<Option<(usize, usize)>> = vec![None; slots.len()];
@@ -378,7 +426,8 @@ fn placed(mut slots: Vec<Slot>, steps: &[TapeStep]) -> Result<(Vec<Slot>, Planne
         numbers.push(i);
         lives.push(Lifetime { bytes: *bytes, device: device.clone(), first, last });
     }
-    let most = |device: &DeviceName| Device::named(device).map_or(usize::MAX, |d| d.target().buffer_bytes);
+    let most =
+        |device: &DeviceName| Device::named(device).map_or(usize::MAX, |d| d.target().buffer_bytes);
     let places = memory::plan(&lives, &most);
     let arena = |(bytes, device): &(usize, DeviceName)| Buffer::new(device, DType::U8, *bytes);
     let arenas: Vec<Buffer> = places.arenas.iter().map(arena).collect::<Result<_>>()?;

@@ -1,4 +1,5 @@
-//! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read by position.
+//! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read
+//! by position.
 
 use super::{Custom, Loop, Source, TensorCore, UOp};
 use crate::dtype::Const;
@@ -11,7 +12,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name of a device in the graph, such as `CPU` or `CUDA:1`; canonical, so that equal names are the same device.
+/// The name of a device in the graph, such as `CPU` or `CUDA:1`; canonical, so that equal names are
+/// the same device.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceName(Arc<str>);
 
@@ -64,7 +66,8 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// What the IR needs to know of storage. The runtime implements it, and nobody else can; the graph keeps the storage alive.
+/// What the IR needs to know of storage. The runtime implements it, and nobody else can; the graph
+/// keeps the storage alive.
 pub trait Storage: sealed::Sealed + Send + Sync + 'static {
     /// Unique for the life of the process.
     fn id(&self) -> u64;
@@ -122,10 +125,12 @@ impl Hash for StorageRef {
     }
 }
 
-/// What a [`Gradient`] does: from the gradient of a value and the inputs that it was made of, the gradient of each input.
+/// What a [`Gradient`] does: from the gradient of a value and the inputs that it was made of, the
+/// gradient of each input.
 pub type GradientFn = dyn Fn(&UOp, &[UOp]) -> Result<Vec<UOp>> + Send + Sync;
 
-/// The gradient of a `Call`. The node holds the function, so it is freed with the last graph that has it.
+/// The gradient of a `Call`. The node holds the function, so it is freed with the last graph that
+/// has it.
 #[derive(Clone)]
 pub struct Gradient {
     id: u64,
@@ -150,7 +155,9 @@ impl Gradient {
     pub fn apply(&self, gradient: &UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
         match &self.function {
             Some(function) => function(gradient, inputs),
-            None => Err(Error::Gradient("a graph that was read from text does not have the functions of its calls".into())),
+            None => Err(Error::Gradient(
+                "a graph that was read from text does not have the functions of its calls".into(),
+            )),
         }
     }
 }
@@ -185,8 +192,8 @@ pub enum Fold {
 pub enum Combine {
     /// The value replaces what was there; of several at one place the last one stays.
     Set,
-    /// The value replaces what was there, and no two values have one place, so that they may be written in any order. Which of several at one place would
-    /// stay is not defined.
+    /// The value replaces what was there, and no two values have one place, so that they may be
+    /// written in any order. Which of several at one place would stay is not defined.
     SetDistinct,
     /// Sum (or, for bools).
     Add,
@@ -200,7 +207,14 @@ pub enum Combine {
 
 impl Combine {
     /// All of them.
-    pub const ALL: [Combine; 6] = [Combine::Set, Combine::SetDistinct, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
+    pub const ALL: [Combine; 6] = [
+        Combine::Set,
+        Combine::SetDistinct,
+        Combine::Add,
+        Combine::Mul,
+        Combine::Max,
+        Combine::Min,
+    ];
     /// The fold that it is; none for `Set` and `SetDistinct`.
     pub const fn fold(self) -> Option<Fold> {
         match self {
@@ -213,7 +227,8 @@ impl Combine {
     }
 }
 
-/// What becomes of a loop axis. The letter is what kernel names and debug output show; `docs/debug.md` explains the colours.
+/// What becomes of a loop axis. The letter is what kernel names and debug output show;
+/// `docs/debug.md` explains the colours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AxisKind {
     /// Independent work: a launch dimension on a GPU, a loop on a CPU.
@@ -224,8 +239,8 @@ pub enum AxisKind {
     Local,
     /// A plain loop over outputs.
     Loop,
-    /// A loop whose iterations run one after the other, in order: each may read what an earlier one wrote. No optimisation splits it, shares it between threads or
-    /// makes lanes of it.
+    /// A loop whose iterations run one after the other, in order: each may read what an earlier one
+    /// wrote. No optimisation splits it, shares it between threads or makes lanes of it.
     Ordered,
     /// Threads of one workgroup that share a reduce.
     Group,
@@ -304,19 +319,30 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Does it stay inside an axis, whatever the values of variables are, and has it always an element? An axis that is such a part already is not cut again.
+    /// Does it stay inside an axis, whatever the values of variables are, and has it always an
+    /// element? An axis that is such a part already is not cut again.
     pub fn check(&self, shape: &[usize], extents: &[Option<Bound>]) -> Result<()> {
         let Slice { axis, start, len } = self;
         let wrong = |msg: String| Err(Error::Shape { op: "slice", msg });
-        let Some(&size) = shape.get(*axis) else { return wrong(format!("axis {axis} of {shape:?}")) };
+        let Some(&size) = shape.get(*axis) else {
+            return wrong(format!("axis {axis} of {shape:?}"));
+        };
         if let Some(Some(extent)) = extents.get(*axis) {
-            return wrong(format!("axis {axis} of {shape:?} has the size {extent} already, which is not cut again"));
+            return wrong(format!(
+                "axis {axis} of {shape:?} has the size {extent} already, which is not cut again"
+            ));
         }
         start.check("slice").and(len.check("slice"))?;
         let within = |b: &Bound| format!("{b}, which is within {}..={}", b.min(), b.max());
         if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
-            let all = format!("axis {axis} of {shape:?} from {} on, and of length {}", within(start), within(len));
-            return wrong(format!("{all}; a part has an element and stays within 0..{size} for all values"));
+            let all = format!(
+                "axis {axis} of {shape:?} from {} on, and of length {}",
+                within(start),
+                within(len)
+            );
+            return wrong(format!(
+                "{all}; a part has an element and stays within 0..{size} for all values"
+            ));
         }
         Ok(())
     }
@@ -368,9 +394,11 @@ pub enum Arg {
         /// Elements.
         len: usize,
     },
-    /// The change of shape of a movement op. It has many bytes, and the nodes of a kernel have none.
+    /// The change of shape of a movement op. It has many bytes, and the nodes of a kernel have
+    /// none.
     Movement(Box<Movement>),
-    /// A reduce: over `axes` in the tensor graph; in a kernel the ranges are operands and `axes` is empty.
+    /// A reduce: over `axes` in the tensor graph; in a kernel the ranges are operands and `axes` is
+    /// empty.
     Reduce {
         /// How two values become one.
         fold: Fold,
@@ -400,7 +428,8 @@ pub enum Arg {
     Gradient(Gradient),
     /// The target of a `Copy`, or where a `Contiguous` is stored.
     Device(DeviceName),
-    /// Where the operands of a `Shards` are, and which axis they are parts along; without one each is the whole.
+    /// Where the operands of a `Shards` are, and which axis they are parts along; without one each
+    /// is the whole.
     Shards {
         /// The devices, one for each operand.
         devices: DeviceName,
@@ -431,11 +460,13 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
-    /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first pass of the lowering.
+    /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first
+    /// pass of the lowering.
     Staged(u32),
     /// The same, where what is copied is loaded a turn of the loop ahead.
     StagedAhead(u32),
-    /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear program.
+    /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear
+    /// program.
     Ahead(u32),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
@@ -459,12 +490,14 @@ pub enum Arg {
     Wmma {
         /// Which.
         core: &'static TensorCore,
-        /// The numbers of the ranges that were made for the two parts of a thread's number in its warp.
+        /// The numbers of the ranges that were made for the two parts of a thread's number in its
+        /// warp.
         lanes: [u32; 2],
     },
     /// The bits in which the number of the thread that a `Shuffle` reads from differs.
     Shuffle(usize),
-    /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not merge.
+    /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not
+    /// merge.
     Dims(Box<Dims>),
     /// A kernel's name.
     Name(Arc<str>),

@@ -1,5 +1,5 @@
-//! Kernels of the user's: what the tensor graph holds of them. `Kernel` nodes carry a [`Custom`], whose body is a kernel of nodes (a `Sink` of stores) or a text
-//! for one device (a `Source`).
+//! Kernels of the user's: what the tensor graph holds of them. `Kernel` nodes carry a [`Custom`],
+//! whose body is a kernel of nodes (a `Sink` of stores) or a text for one device (a `Source`).
 
 use super::{DeviceName, UOp};
 use crate::dtype::DType;

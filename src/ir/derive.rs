@@ -1,5 +1,6 @@
-//! Facts that follow from structure: shape, integer bounds, open ranges. Each is computed once per node and kept on it.
-//! The walks that fill them are iterative, and a fact on every operand makes the next one O(1).
+//! Facts that follow from structure: shape, integer bounds, open ranges. Each is computed once per
+//! node and kept on it. The walks that fill them are iterative, and a fact on every operand makes
+//! the next one O(1).
 
 use super::intern::Node;
 use super::{Arg, Combine, Fold, Group, Op, UOp};
@@ -9,7 +10,8 @@ use smallvec::SmallVec;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Inclusive bounds of an integer or bool value. 128 bits hold every 64-bit value and the sums and products of two.
+/// Inclusive bounds of an integer or bool value. 128 bits hold every 64-bit value and the sums and
+/// products of two.
 pub type Bounds = (i128, i128);
 
 /// What is kept on a node.
@@ -93,8 +95,10 @@ impl RangeSet {
     }
     /// The numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let bits =
-            |w: u64| std::iter::successors((w != 0).then_some(w), |w| Some(w & (w - 1)).filter(|w| *w != 0)).map(u64::trailing_zeros);
+        let bits = |w: u64| {
+            std::iter::successors((w != 0).then_some(w), |w| Some(w & (w - 1)).filter(|w| *w != 0))
+                .map(u64::trailing_zeros)
+        };
         self.0.iter().enumerate().flat_map(move |(i, w)| bits(*w).map(move |b| i as u32 * 64 + b))
     }
 }
@@ -110,11 +114,16 @@ fn fill<T>(u: &UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) ->
 
 /// The same for a node that lacks the fact.
 #[inline(never)]
-fn fill_under<'a, T>(u: &'a UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &'a T {
+fn fill_under<'a, T>(
+    u: &'a UOp,
+    slot: impl Fn(&Node) -> &OnceLock<T>,
+    make: impl Fn(&UOp) -> T,
+) -> &'a T {
     let lacks = |s: &UOp| slot(s.node()).get().is_none();
     // Nodes are mostly made of others that have it already: then there is nothing to walk.
     if u.src().iter().any(lacks) {
-        let mut stack: SmallVec<[(&'a UOp, std::slice::Iter<'a, UOp>); 8]> = smallvec::smallvec![(u, u.src().iter())];
+        let mut stack: SmallVec<[(&'a UOp, std::slice::Iter<'a, UOp>); 8]> =
+            smallvec::smallvec![(u, u.src().iter())];
         while let Some((top, operands)) = stack.last_mut() {
             match operands.find(|s| lacks(s)) {
                 Some(s) => stack.push((s, s.src().iter())),
@@ -133,8 +142,9 @@ impl UOp {
     pub fn shape(&self) -> &Dims {
         fill(self, |n| &n.facts.tensor().shape, make_shape)
     }
-    /// How much of each axis is there, where that is known at run time only: the sum of variables that it is, or none for a whole axis. Empty where all are whole.
-    /// The shape has the greatest size of each.
+    /// How much of each axis is there, where that is known at run time only: the sum of variables
+    /// that it is, or none for a whole axis. Empty where all are whole. The shape has the greatest
+    /// size of each.
     pub fn extents(&self) -> &[Option<Bound>] {
         fill(self, |n| &n.facts.tensor().extents, make_extents)
     }
@@ -159,7 +169,8 @@ impl UOp {
                 Some(b) => (b.0.clone(), b.1.clone()),
                 None => (under.clone(), ShapeTracker::new(under.shape())),
             };
-            let seen = seen.apply(m).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"));
+            let seen =
+                seen.apply(m).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}"));
             let _ = v.node().facts.tensor().view.set((base, seen));
         }
         self.node().facts.tensor().view.get()
@@ -180,7 +191,11 @@ impl UOp {
             (lo as u64, hi as u64)
         };
         let (lo, hi) = *fill(self, |n| &n.facts.bounds, bits);
-        if dtype.scalar == Scalar::U64 { (lo.into(), hi.into()) } else { ((lo as i64).into(), (hi as i64).into()) }
+        if dtype.scalar == Scalar::U64 {
+            (lo.into(), hi.into())
+        } else {
+            ((lo as i64).into(), (hi as i64).into())
+        }
     }
     /// The least value that an integer can have.
     pub fn vmin(&self) -> i128 {
@@ -235,7 +250,9 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Buffer, Arg::Storage(s)) => smallvec::smallvec![s.storage.len()],
         (Op::Param, Arg::Param { len, .. }) => smallvec::smallvec![*len],
         (Op::Iota, Arg::Iota { len }) => smallvec::smallvec![*len],
-        (_, Arg::Movement(m)) => m.apply_shape(u.src()[0].shape()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
+        (_, Arg::Movement(m)) => m
+            .apply_shape(u.src()[0].shape())
+            .unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
         (Op::Slice, Arg::Slice(part)) => {
             let mut s = u.src()[0].shape().clone();
             s[part.axis] = part.len.max() as usize;
@@ -266,7 +283,11 @@ fn make_shape(u: &UOp) -> Dims {
         (Op::Shards, Arg::Shards { axis, .. }) => {
             let mut s = u.src()[0].shape().clone();
             if let Some(size) = axis.and_then(|a| s.get_mut(a)) {
-                *size = u.src().iter().map(|p| p.shape().get(axis.unwrap_or(0)).copied().unwrap_or(0)).sum();
+                *size = u
+                    .src()
+                    .iter()
+                    .map(|p| p.shape().get(axis.unwrap_or(0)).copied().unwrap_or(0))
+                    .sum();
             }
             s
         }
@@ -290,9 +311,10 @@ fn make_extents(u: &UOp) -> Extents {
             e[part.axis] = part.len.as_number().is_none().then(|| part.len.clone());
             tidy(e.into())
         }
-        (_, Arg::Movement(m)) => {
-            tidy(moved_extents(m, u.src()[0].shape(), under()).unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")))
-        }
+        (_, Arg::Movement(m)) => tidy(
+            moved_extents(m, u.src()[0].shape(), under())
+                .unwrap_or_else(|e| panic!("a movement op was built unchecked: {e}")),
+        ),
         (Op::Reduce, Arg::Reduce { axes, .. }) => {
             let mut e: Extents = under().into();
             axes.iter().for_each(|&a| {
@@ -302,14 +324,19 @@ fn make_extents(u: &UOp) -> Extents {
             });
             tidy(e)
         }
-        (Op::Sink | Op::Kernel | Op::Loop | Op::Output | Op::Shards | Op::Cat, _) => Extents::default(),
+        (Op::Sink | Op::Kernel | Op::Loop | Op::Output | Op::Shards | Op::Cat, _) => {
+            Extents::default()
+        }
         (Op::Gather, _) => u.src()[1].extents().into(),
         (Op::Call | Op::Scatter, _) => under().into(),
         // Elementwise: what one operand lacks is not there.
-        _ => u.src().iter().map(|s| s.extents()).find(|e| !e.is_empty()).map_or(Extents::default(), |first| {
-            let lacks = |a: usize| u.src().iter().find_map(|s| s.extent(a).cloned());
-            (0..first.len()).map(lacks).collect()
-        }),
+        _ => u.src().iter().map(|s| s.extents()).find(|e| !e.is_empty()).map_or(
+            Extents::default(),
+            |first| {
+                let lacks = |a: usize| u.src().iter().find_map(|s| s.extent(a).cloned());
+                (0..first.len()).map(lacks).collect()
+            },
+        ),
     }
 }
 
@@ -372,7 +399,9 @@ fn make_bounds(u: &UOp) -> Bounds {
             _ => all,
         },
         Op::Var => match u.arg() {
-            Arg::Var { min, max, .. } | Arg::BoundVar { min, max, .. } => (*min as i128, *max as i128),
+            Arg::Var { min, max, .. } | Arg::BoundVar { min, max, .. } => {
+                (*min as i128, *max as i128)
+            }
             _ => all,
         },
         Op::Special => match u.arg() {
@@ -381,9 +410,16 @@ fn make_bounds(u: &UOp) -> Bounds {
         },
         Op::Range => (0, (of(0).1 - 1).max(0)),
         Op::Iota => fit((0, (u.numel() as i128 - 1).max(0))),
-        Op::Reshape | Op::Expand | Op::Permute | Op::Shrink | Op::Flip | Op::Slice | Op::Contiguous | Op::Copy | Op::Gep | Op::Shuffle => {
-            of(0)
-        }
+        Op::Reshape
+        | Op::Expand
+        | Op::Permute
+        | Op::Shrink
+        | Op::Flip
+        | Op::Slice
+        | Op::Contiguous
+        | Op::Copy
+        | Op::Gep
+        | Op::Shuffle => of(0),
         op if op.is(Group::Mark) => of(0),
         // What is outside reads 0.
         Op::Pad | Op::Gather => (of(0).0.min(0), of(0).1.max(0)),
@@ -403,7 +439,12 @@ fn make_bounds(u: &UOp) -> Bounds {
         Op::Add => fit((of(0).0.saturating_add(of(1).0), of(0).1.saturating_add(of(1).1))),
         Op::Mul => {
             let ((a, b), (c, d)) = (of(0), of(1));
-            let p = [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)];
+            let p = [
+                a.saturating_mul(c),
+                a.saturating_mul(d),
+                b.saturating_mul(c),
+                b.saturating_mul(d),
+            ];
             fit((p.into_iter().min().unwrap(), p.into_iter().max().unwrap()))
         }
         Op::IDiv | Op::CDiv => div_bounds(u.op() == Op::CDiv, of(0), of(1)).map_or(all, fit),
@@ -418,8 +459,16 @@ fn make_bounds(u: &UOp) -> Bounds {
         Op::Max => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Min => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Lt => lattice(of(0).1 < of(1).0, of(0).0 >= of(1).1, src),
-        Op::Eq => lattice(of(0).0 == of(0).1 && of(0) == of(1), of(0).1 < of(1).0 || of(1).1 < of(0).0, src),
-        Op::Ne => lattice(of(0).1 < of(1).0 || of(1).1 < of(0).0, of(0).0 == of(0).1 && of(0) == of(1), src),
+        Op::Eq => lattice(
+            of(0).0 == of(0).1 && of(0) == of(1),
+            of(0).1 < of(1).0 || of(1).1 < of(0).0,
+            src,
+        ),
+        Op::Ne => lattice(
+            of(0).1 < of(1).0 || of(1).1 < of(0).0,
+            of(0).0 == of(0).1 && of(0) == of(1),
+            src,
+        ),
         Op::And if dtype.is_bool() => (of(0).0.min(of(1).0), of(0).1.min(of(1).1)),
         Op::Or if dtype.is_bool() => (of(0).0.max(of(1).0), of(0).1.max(of(1).1)),
         Op::Xor if dtype.is_bool() => {
@@ -441,11 +490,23 @@ fn make_bounds(u: &UOp) -> Bounds {
             let by = 1i128 << of(1).0;
             fit((of(0).0.saturating_mul(by), of(0).1.saturating_mul(by)))
         }
-        Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => (of(0).0 >> of(1).0, of(0).1 >> of(1).0),
+        Op::Shr if of(1).0 == of(1).1 && (0..dtype.bits() as i128).contains(&of(1).0) => {
+            (of(0).0 >> of(1).0, of(0).1 >> of(1).0)
+        }
         Op::Where => (of(1).0.min(of(2).0), of(1).1.max(of(2).1)),
-        Op::Vectorize | Op::Shards | Op::Cat => src.iter().map(|s| s.bounds()).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(all),
+        Op::Vectorize | Op::Shards | Op::Cat => src
+            .iter()
+            .map(|s| s.bounds())
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            .unwrap_or(all),
         Op::Scatter
-            if matches!(u.arg(), Arg::Scatter { combine: Combine::Set | Combine::SetDistinct | Combine::Max | Combine::Min, .. }) =>
+            if matches!(
+                u.arg(),
+                Arg::Scatter {
+                    combine: Combine::Set | Combine::SetDistinct | Combine::Max | Combine::Min,
+                    ..
+                }
+            ) =>
         {
             (of(0).0.min(of(2).0), of(0).1.max(of(2).1))
         }
@@ -473,10 +534,17 @@ fn reduce_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
     // How many values are folded. The extent of a range may depend on variables.
     let (least, most) = if axes.is_empty() {
         let extent = |r: &UOp| if r.op() == Op::Range { r.src()[0].bounds() } else { EVERYTHING };
-        u.src()[1..].iter().map(extent).fold((1, 1), |n, (lo, hi)| product(n, (lo.max(0), hi.max(0))))
+        u.src()[1..]
+            .iter()
+            .map(extent)
+            .fold((1, 1), |n, (lo, hi)| product(n, (lo.max(0), hi.max(0))))
     } else {
-        let sizes = |&a: &usize| (u.src()[0].extent(a).map(|e| e.min() as i128), u.src()[0].shape()[a] as i128);
-        axes.iter().map(sizes).fold((1, 1), |n, (least, size)| product(n, (least.unwrap_or(size), size)))
+        let sizes = |&a: &usize| {
+            (u.src()[0].extent(a).map(|e| e.min() as i128), u.src()[0].shape()[a] as i128)
+        };
+        axes.iter()
+            .map(sizes)
+            .fold((1, 1), |n, (least, size)| product(n, (least.unwrap_or(size), size)))
     };
     match fold {
         Fold::Max | Fold::Min if least > 0 => body,
@@ -496,24 +564,31 @@ fn scan_bounds(u: &UOp, body: Bounds, all: Bounds) -> Bounds {
     let Arg::Reduce { fold, axes } = u.arg() else { return all };
     let most = match axes.first() {
         Some(&a) => u.src()[0].shape()[a] as i128,
-        None => u.src().get(1).map_or(i128::MAX, |r| r.src().first().map_or(i128::MAX, |n| n.bounds().1)),
+        None => u
+            .src()
+            .get(1)
+            .map_or(i128::MAX, |r| r.src().first().map_or(i128::MAX, |n| n.bounds().1)),
     };
     match fold {
         Fold::Max | Fold::Min => body,
         Fold::Add if !u.dtype().is_bool() => {
-            let sum = (body.0.min(body.0.saturating_mul(most)), body.1.max(body.1.saturating_mul(most)));
+            let sum =
+                (body.0.min(body.0.saturating_mul(most)), body.1.max(body.1.saturating_mul(most)));
             if sum.0 >= all.0 && sum.1 <= all.1 { sum } else { all }
         }
         _ => all,
     }
 }
 
-/// Floor (or truncating) division; `None` where the divisor can be zero and so the result anything the table says.
+/// Floor (or truncating) division; `None` where the divisor can be zero and so the result anything
+/// the table says.
 fn div_bounds(trunc: bool, (a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
     if c <= 0 && d >= 0 {
         return None;
     }
-    let div = |x: i128, y: i128| if trunc { x / y } else { x.div_euclid(y) - ((y < 0 && x.rem_euclid(y) != 0) as i128) };
+    let div = |x: i128, y: i128| {
+        if trunc { x / y } else { x.div_euclid(y) - ((y < 0 && x.rem_euclid(y) != 0) as i128) }
+    };
     let q = [div(a, c), div(a, d), div(b, c), div(b, d)];
     Some((q.into_iter().min().unwrap(), q.into_iter().max().unwrap()))
 }

@@ -1,5 +1,6 @@
-//! What each elementwise op computes on single values: the one definition of `docs/semantics.md`. The graph evaluator, the interpreter and
-//! constant folding all call it, so they agree by construction; the other devices are tested against them.
+//! What each elementwise op computes on single values: the one definition of `docs/semantics.md`.
+//! The graph evaluator, the interpreter and constant folding all call it, so they agree by
+//! construction; the other devices are tested against them.
 
 use super::{Arg, Fold, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
@@ -10,8 +11,9 @@ unsafe extern "C" {
     safe fn erf(x: f64) -> f64;
 }
 
-/// The result of an elementwise op of result dtype `dtype` on values `x`, which have the dtypes `from`.
-/// Floats narrower than 64 bits are computed in f32 (transcendental ops in f64) and rounded once.
+/// The result of an elementwise op of result dtype `dtype` on values `x`, which have the dtypes
+/// `from`. Floats narrower than 64 bits are computed in f32 (transcendental ops in f64) and rounded
+/// once.
 pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
     let dtype = dtype.scalar();
     let from = from.scalar();
@@ -28,7 +30,9 @@ pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
         Op::Detach => x[0],
         Op::Lt | Op::Eq | Op::Ne => Const::Bool(compare(op, from, x[0], x[1])),
         _ if dtype.is_float() => Const::Float(float(op, dtype.scalar, x)),
-        _ if dtype.is_bool() => Const::Bool(boolean(op, x[0].is_true(), x.get(1).is_some_and(|c| c.is_true()))),
+        _ if dtype.is_bool() => {
+            Const::Bool(boolean(op, x[0].is_true(), x.get(1).is_some_and(|c| c.is_true())))
+        }
         _ => Const::Int(integer(op, dtype, int(x[0]), x.get(1).map_or(0, |c| int(*c)))),
     }
 }
@@ -48,9 +52,14 @@ impl Fold {
             Fold::Min => Op::Min,
         }
     }
-    /// The fold over a single value: that value, but for a float -0, which a sum that starts from +0 and both extremes turn into +0.
+    /// The fold over a single value: that value, but for a float -0, which a sum that starts from
+    /// +0 and both extremes turn into +0.
     pub fn of_one(self, x: &UOp) -> UOp {
-        if x.dtype().is_float() && self != Fold::Mul { x.binary(Op::Add, x.const_like(0.0)) } else { x.clone() }
+        if x.dtype().is_float() && self != Fold::Mul {
+            x.binary(Op::Add, x.const_like(0.0))
+        } else {
+            x.clone()
+        }
     }
     /// The value that changes nothing, and the result over no element.
     pub fn identity(self, dtype: DType) -> Const {
@@ -140,7 +149,8 @@ fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
         }
         Op::Shr => a >> if (b as u64) < bits as u64 { b } else { bits as i64 - 1 },
         Op::Pow => {
-            // A negative exponent has no integer answer but for the bases 1 and -1: it is 0, as 1/x is toward zero.
+            // A negative exponent has no integer answer but for the bases 1 and -1: it is 0, as 1/x
+            // is toward zero.
             let mut result = 1i64;
             if b < 0 && !dtype.is_unsigned() {
                 match a {
@@ -176,7 +186,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         c => panic!("{op:?} on floats was given {c:?}"),
     };
     let (a, b) = (get(0), if x.len() > 1 { get(1) } else { 0.0 });
-    // The ops that hardware rounds correctly are computed in the type itself (f32 for narrower ones); for these f64 then f32 would round twice.
+    // The ops that hardware rounds correctly are computed in the type itself (f32 for narrower
+    // ones); for these f64 then f32 would round twice.
     let wide = scalar == Scalar::F64;
     let narrow = |v: f32| v as f64;
     let exact = match op {
@@ -192,7 +203,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Fma => narrow((a as f32).mul_add(b as f32, get(2) as f32)),
         Op::Trunc => a.trunc(),
         Op::Mod => remainder(a, b, scalar),
-        // NaN wins. Adding +0 makes a zero result +0, so the answer does not depend on the order of operands.
+        // NaN wins. Adding +0 makes a zero result +0, so the answer does not depend on the order of
+        // operands.
         Op::Max => (if a > b || a.is_nan() { a } else { b }) + 0.0,
         Op::Min => (if a < b || a.is_nan() { a } else { b }) + 0.0,
         Op::Rsqrt => 1.0 / a.sqrt(),
@@ -212,8 +224,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
     crate::dtype::round_f64(exact, scalar)
 }
 
-/// The remainder of the division toward minus infinity: exact, but for one rounding where the divisor is added to a remainder of the other sign.
-/// A zero has the divisor's sign.
+/// The remainder of the division toward minus infinity: exact, but for one rounding where the
+/// divisor is added to a remainder of the other sign. A zero has the divisor's sign.
 fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     let rest = a % b;
     if rest == 0.0 {
@@ -222,11 +234,13 @@ fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     if (rest < 0.0) == (b < 0.0) || rest.is_nan() {
         return rest;
     }
-    // In f64 the sum of narrower numbers may round once more; `f32` is what narrow floats are computed in.
+    // In f64 the sum of narrower numbers may round once more; `f32` is what narrow floats are
+    // computed in.
     if scalar == Scalar::F64 { rest + b } else { (rest as f32 + b as f32) as f64 }
 }
 
-/// The value of an expression without memory, given values for its leaves (ranges, variables, specials). Scalars only.
+/// The value of an expression without memory, given values for its leaves (ranges, variables,
+/// specials). Scalars only.
 pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
     let mut values: FxHashMap<u64, Const> = FxHashMap::default();
     for n in u.toposort() {
@@ -234,7 +248,8 @@ pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
             (Some(v), _) => *v,
             (None, Arg::Const(c)) => *c,
             (None, _) if n.op().is_alu() => {
-                let args: smallvec::SmallVec<[Const; 3]> = n.src().iter().map(|s| values[&s.id()]).collect();
+                let args: smallvec::SmallVec<[Const; 3]> =
+                    n.src().iter().map(|s| values[&s.id()]).collect();
                 let from = if n.op() == Op::Where { n.dtype() } else { n.src()[0].dtype() };
                 alu(n.op(), n.dtype(), from, &args)
             }

@@ -1,10 +1,12 @@
-//! A set of node ids. Nodes made one after the other have neighbouring ids, so a word of bits holds 64 of them: the set of a graph of a hundred
-//! thousand nodes fits in the cache beside the processor, where a hash set of ids would not.
+//! A set of node ids. Nodes made one after the other have neighbouring ids, so a word of bits holds
+//! 64 of them: the set of a graph of a hundred thousand nodes fits in the cache beside the
+//! processor, where a hash set of ids would not.
 
 /// Node ids.
 #[derive(Default)]
 pub(crate) struct IdSet {
-    /// The number of a block of 64 ids, plus one, and a bit for each id of it; 0 in a free slot. The number of slots is a power of two.
+    /// The number of a block of 64 ids, plus one, and a bit for each id of it; 0 in a free slot.
+    /// The number of slots is a power of two.
     slots: Vec<(u64, u64)>,
     blocks: usize,
 }

@@ -1,8 +1,10 @@
-//! The node, its handle, and the table of all nodes. Nodes are immutable and hash-consed: equal nodes are the same node, so `==` compares pointers.
-//! The table does not hold them: a graph that nobody holds is freed, without recursion however deep it is.
+//! The node, its handle, and the table of all nodes. Nodes are immutable and hash-consed: equal
+//! nodes are the same node, so `==` compares pointers. The table does not hold them: a graph that
+//! nobody holds is freed, without recursion however deep it is.
 //!
-//! A handle counts like an `Arc`. It is not one because the compiler makes and drops hundreds of thousands of nodes a second: here a lookup takes no
-//! second count, an entry of the table is two words, and memory of a node that went is kept for the next one.
+//! A handle counts like an `Arc`. It is not one because the compiler makes and drops hundreds of
+//! thousands of nodes a second: here a lookup takes no second count, an entry of the table is two
+//! words, and memory of a node that went is kept for the next one.
 
 use super::{Arg, Op};
 use crate::dtype::DType;
@@ -22,15 +24,16 @@ pub type Src = SmallVec<[UOp; 3]>;
 /// What a handle points at. The fields are in this order so that what a walk reads stands together.
 #[repr(C)]
 pub(super) struct Node {
-    /// How many handles there are. It goes from 1 to 0 under the lock of the node's part of the table, and in no other place: whoever finds the node in
-    /// the table finds it alive.
+    /// How many handles there are. It goes from 1 to 0 under the lock of the node's part of the
+    /// table, and in no other place: whoever finds the node in the table finds it alive.
     handles: AtomicU64,
     pub(super) op: Op,
     pub(super) dtype: DType,
     /// Unique for the life of the process; creation order.
     pub(super) id: u64,
     pub(super) src: Src,
-    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every process.
+    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every
+    /// process.
     pub(super) key: u64,
     pub(super) arg: Arg,
     pub(super) facts: super::derive::Facts,
@@ -41,7 +44,8 @@ pub struct UOp(NonNull<Node>);
 
 const fn shared<T: Send + Sync>() {}
 const _: () = shared::<Node>();
-// SAFETY: a handle is a shared reference that is counted with atomics; the node itself may be shared and sent, as the line above checks.
+// SAFETY: a handle is a shared reference that is counted with atomics; the node itself may be
+// shared and sent, as the line above checks.
 unsafe impl Send for UOp {}
 // SAFETY: as above.
 unsafe impl Sync for UOp {}
@@ -54,12 +58,13 @@ struct Entry {
 unsafe impl Send for Entry {}
 
 const SHARDS: usize = 64;
-static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> = LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
+static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> =
+    LazyLock::new(|| (0..SHARDS).map(|_| Mutex::default()).collect());
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 fn shard(key: u64) -> MutexGuard<'static, HashTable<Entry>> {
-    // The lock is held over no user code, so a poisoned one still guards a sound table. The top seven bits are left to the table, which tells
-    // the entries of a group apart by them.
+    // The lock is held over no user code, so a poisoned one still guards a sound table. The top
+    // seven bits are left to the table, which tells the entries of a group apart by them.
     TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -99,7 +104,16 @@ impl UOp {
             return UOp(node);
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let node = allocated(Node { handles: AtomicU64::new(1), op, dtype, src, arg, key, id, facts: Default::default() });
+        let node = allocated(Node {
+            handles: AtomicU64::new(1),
+            op,
+            dtype,
+            src,
+            arg,
+            key,
+            id,
+            facts: Default::default(),
+        });
         table.insert_unique(key, Entry { key, node }, |e| e.key);
         UOp(node)
     }
@@ -110,7 +124,8 @@ impl UOp {
         unsafe { self.0.as_ref() }
     }
 
-    /// Is the graph under this handle held by it and nobody else? `handles` is how many of the caller's are on the root. What nodes know of views does not count.
+    /// Is the graph under this handle held by it and nobody else? `handles` is how many of the
+    /// caller's are on the root. What nodes know of views does not count.
     pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
         // Each node with its parents, all of which have been seen to be held alone.
         let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
@@ -131,7 +146,8 @@ impl UOp {
         self.node().handles.load(Ordering::Acquire)
     }
 
-    /// The nodes that this node has handles on: its operands, and what it knows that it is a view of.
+    /// The nodes that this node has handles on: its operands, and what it knows that it is a view
+    /// of.
     pub(crate) fn held(&self) -> impl Iterator<Item = &UOp> {
         self.src().iter().chain(self.node().facts.view_of())
     }
@@ -188,8 +204,8 @@ impl Drop for Walk {
     }
 }
 
-/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is. What only this node held goes here too, one after the
-/// other, instead of by nested drops.
+/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is.
+/// What only this node held goes here too, one after the other, instead of by nested drops.
 fn free(last: NonNull<Node>) {
     let under_way = WAITING.try_with(|w| {
         let mut waiting = w.borrow_mut();
@@ -206,7 +222,11 @@ fn free(last: NonNull<Node>) {
     let mut stack: SmallVec<[NonNull<Node>; 8]> = smallvec::smallvec![last];
     loop {
         let Some(node) = stack.pop() else {
-            let more = WAITING.try_with(|w| w.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default();
+            let more = WAITING
+                .try_with(|w| w.borrow_mut().as_mut().map(std::mem::take))
+                .ok()
+                .flatten()
+                .unwrap_or_default();
             if more.is_empty() {
                 return;
             }
@@ -217,7 +237,8 @@ fn free(last: NonNull<Node>) {
             // SAFETY: the handle has not been given up.
             let n = unsafe { node.as_ref() };
             let mut table = shard(n.key);
-            // A new handle comes from the table, which is locked, or from another handle, which counts.
+            // A new handle comes from the table, which is locked, or from another handle, which
+            // counts.
             if n.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
                 continue;
             }
@@ -225,7 +246,8 @@ fn free(last: NonNull<Node>) {
                 e.remove();
             }
         }
-        // SAFETY: no handle is left and the table has none to give, so nobody else knows the node; it was allocated by `allocated`.
+        // SAFETY: no handle is left and the table has none to give, so nobody else knows the node;
+        // it was allocated by `allocated`.
         let Node { src, mut facts, arg, .. } = unsafe { taken(node) };
         for u in src.into_iter().chain(facts.take_view()) {
             let u = ManuallyDrop::new(u);
@@ -259,8 +281,10 @@ fn allocated(node: Node) -> NonNull<Node> {
 /// # Safety
 /// The pointer is from [`allocated`], and nobody uses it after this.
 unsafe fn taken(node: NonNull<Node>) -> Node {
-    // SAFETY: it is a leaked box with a node in it, and ours alone. The node is read out once; the box goes on without it.
-    let (node, place) = unsafe { (node.read(), Box::from_raw(node.cast::<MaybeUninit<Node>>().as_ptr())) };
+    // SAFETY: it is a leaked box with a node in it, and ours alone. The node is read out once; the
+    // box goes on without it.
+    let (node, place) =
+        unsafe { (node.read(), Box::from_raw(node.cast::<MaybeUninit<Node>>().as_ptr())) };
     // A thread that is going away keeps nothing.
     let _ = MEMORY.try_with(|m| {
         let mut kept = m.borrow_mut();

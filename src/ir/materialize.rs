@@ -1,6 +1,8 @@
-//! Which values may be computed twice. A float sum or product adds up in an order that the optimizer chooses for each kernel, so two kernels can round it
-//! differently; every other op gives the same bits everywhere. Code that compares a value with itself (an element with the maximum over it) and code that
-//! decides by it more than once (the masks of a gradient) reads such a value from one buffer: [`UOp::materialized`] says which.
+//! Which values may be computed twice. A float sum or product adds up in an order that the
+//! optimizer chooses for each kernel, so two kernels can round it differently; every other op gives
+//! the same bits everywhere. Code that compares a value with itself (an element with the maximum
+//! over it) and code that decides by it more than once (the masks of a gradient) reads such a value
+//! from one buffer: [`UOp::materialized`] says which.
 
 use super::{Arg, Fold, Group, Op, ToSrc, UOp};
 
@@ -9,7 +11,8 @@ use super::{Arg, Fold, Group, Op, ToSrc, UOp};
 pub enum Rounding {
     /// The same in every kernel and every plan.
     Same,
-    /// The same in every kernel of a plan, because a `Contiguous` or a copy stores it; another plan can compute it again.
+    /// The same in every kernel of a plan, because a `Contiguous` or a copy stores it; another plan
+    /// can compute it again.
     SameInPlan,
     /// Two kernels can round it differently.
     Differs,
@@ -19,16 +22,21 @@ pub enum Rounding {
 pub(super) fn make_rounding(u: &UOp) -> Rounding {
     let under = |list: &[UOp]| list.iter().map(|s| s.rounding()).max().unwrap_or(Rounding::Same);
     match (u.op(), u.arg()) {
-        (Op::Contiguous | Op::Copy | Op::Kernel | Op::Loop, _) => under(u.src()).min(Rounding::SameInPlan),
+        (Op::Contiguous | Op::Copy | Op::Kernel | Op::Loop, _) => {
+            under(u.src()).min(Rounding::SameInPlan)
+        }
         (op, _) if op.is(Group::Mark) => u.src()[0].rounding(),
-        (Op::Reduce, Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) if u.dtype().is_float() => Rounding::Differs,
+        (Op::Reduce, Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) if u.dtype().is_float() => {
+            Rounding::Differs
+        }
         _ => under(u.src()),
     }
 }
 
 impl UOp {
-    /// The node to store so that all kernels of a plan read the same bits of this one; none if they do anyway. It lies under movement and simple elementwise
-    /// ops, so that windows of a value store the value and not the windows.
+    /// The node to store so that all kernels of a plan read the same bits of this one; none if they
+    /// do anyway. It lies under movement and simple elementwise ops, so that windows of a value
+    /// store the value and not the windows.
     pub fn to_materialize(&self) -> Option<UOp> {
         self.path_to_materialize().map(|path| path[path.len() - 1].0.clone())
     }
@@ -81,15 +89,18 @@ impl UOp {
 
 /// The one operand of a cheap elementwise op that can be rounded differently.
 fn only_rounded(u: &UOp) -> Option<usize> {
-    let cheap = matches!(u.op(), Op::Add | Op::Mul | Op::Max | Op::Min | Op::Where | Op::Cast | Op::Detach) || u.op().is(Group::Comparison);
+    let cheap =
+        matches!(u.op(), Op::Add | Op::Mul | Op::Max | Op::Min | Op::Where | Op::Cast | Op::Detach)
+            || u.op().is(Group::Comparison);
     let mut rounded = u.src().iter().enumerate().filter(|s| s.1.rounding() == Rounding::Differs);
     let (operand, s) = rounded.next().filter(|_| cheap)?;
-    let fits = s.numel() == u.numel() && (u.op() != Op::Cast || s.dtype().itemsize() <= u.dtype().itemsize());
+    let fits = s.numel() == u.numel()
+        && (u.op() != Op::Cast || s.dtype().itemsize() <= u.dtype().itemsize());
     (fits && rounded.next().is_none()).then_some(operand)
 }
 
-/// The value of a rectifier, `where(y != 0, x, y)` with `y = where(x < 0, 0, x)`: its sides are equal wherever they are taken, and so it is `y`. Marks do not
-/// count, and `y` may be stored.
+/// The value of a rectifier, `where(y != 0, x, y)` with `y = where(x < 0, 0, x)`: its sides are
+/// equal wherever they are taken, and so it is `y`. Marks do not count, and `y` may be stored.
 pub fn rectified(u: &UOp) -> Option<&UOp> {
     let is_zero = |u: &UOp| u.as_const().is_some_and(|c| c.is_zero());
     let (Op::Where, [above, x, y]) = (u.op(), u.src()) else { return None };
@@ -99,7 +110,13 @@ pub fn rectified(u: &UOp) -> Option<&UOp> {
     let (Op::Where, [below, least, kept]) = (inside.op(), inside.src()) else { return None };
     let (Op::Lt, [element, limit]) = (below.op(), below.src()) else { return None };
     let is_x = |a: &UOp| under_marks(a) == x;
-    let fits = is_zero(zero) && is_zero(limit) && is_zero(least) && tested == y && is_x(kept) && is_x(element) && y.shape() == u.shape();
+    let fits = is_zero(zero)
+        && is_zero(limit)
+        && is_zero(least)
+        && tested == y
+        && is_x(kept)
+        && is_x(element)
+        && y.shape() == u.shape();
     fits.then_some(y)
 }
 

@@ -1,5 +1,5 @@
-//! The one IR: a node `UOp { op, dtype, src, arg }` serves the tensor graph, the kernel and the linear program.
-//! A verifier per stage (`verify/`) says which ops may stand where.
+//! The one IR: a node `UOp { op, dtype, src, arg }` serves the tensor graph, the kernel and the
+//! linear program. A verifier per stage (`verify/`) says which ops may stand where.
 
 pub(crate) mod arg;
 mod custom;
@@ -20,7 +20,10 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use arg::{Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage, StorageRef};
+pub use arg::{
+    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage,
+    StorageRef,
+};
 pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};
 pub use doc::doc_table;

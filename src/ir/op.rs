@@ -1,4 +1,5 @@
-//! The table of ops. Everything else about an op (arity, groups, names, docs) is derived from its line here.
+//! The table of ops. Everything else about an op (arity, groups, names, docs) is derived from its
+//! line here.
 
 /// A set of ops, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +78,8 @@ pub enum Group {
     Commutative,
     /// Two operands in, a bool out.
     Comparison,
-    /// Rearranges elements without computing; the payload is a [`Movement`](crate::shape::Movement).
+    /// Rearranges elements without computing; the payload is a
+    /// [`Movement`](crate::shape::Movement).
     Movement,
     /// Not correctly rounded by hardware: each has a decomposition into simpler ops.
     Transcendental,
@@ -305,8 +307,12 @@ impl Op {
         group.set().has(self)
     }
     /// Ops that compute one element from the matching elements of their operands.
-    pub const ALU: OpSet =
-        Group::Unary.set().or(Group::Binary.set()).or(Group::Ternary.set()).or(OpSet::of(Op::Cast)).or(OpSet::of(Op::Bitcast));
+    pub const ALU: OpSet = Group::Unary
+        .set()
+        .or(Group::Binary.set())
+        .or(Group::Ternary.set())
+        .or(OpSet::of(Op::Cast))
+        .or(OpSet::of(Op::Bitcast));
     /// Is it elementwise?
     #[inline]
     pub const fn is_alu(self) -> bool {

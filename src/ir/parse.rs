@@ -6,11 +6,15 @@
 //! %2 = Add f32 %1, 1.0:f32
 //! ```
 //!
-//! Whatever the text says, the answer is a graph or an [`Error::Parse`] with the line. What comes out has the operands and the payload that
-//! each op needs, and movements and reduces that fit the shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
+//! Whatever the text says, the answer is a graph or an [`Error::Parse`] with the line. What comes
+//! out has the operands and the payload that each op needs, and movements and reduces that fit the
+//! shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
 use super::print::word_char;
-use super::{Arg, AxisKind, Combine, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore, UOp};
+use super::{
+    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore,
+    UOp,
+};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::{Bound, Dims, Movement, moved_extents};
@@ -24,9 +28,13 @@ pub fn parse(text: &str) -> Result<UOp> {
     let Some(root) = entries.last().map(|e| e.node.clone()) else {
         return Err(Error::Parse { line: 1, msg: "there is no node".into() });
     };
-    let used: FxHashSet<u64> = entries.iter().flat_map(|e| e.node.src().iter().map(UOp::id)).collect();
+    let used: FxHashSet<u64> =
+        entries.iter().flat_map(|e| e.node.src().iter().map(UOp::id)).collect();
     match entries.iter().find(|e| e.node != root && !used.contains(&e.node.id())) {
-        Some(e) => Err(Error::Parse { line: e.line, msg: "no later line uses this node, and the last line is the root".into() }),
+        Some(e) => Err(Error::Parse {
+            line: e.line,
+            msg: "no later line uses this node, and the last line is the root".into(),
+        }),
         None => Ok(root),
     }
 }
@@ -48,7 +56,8 @@ fn entries(text: &str, program: bool) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let mut p = Line { rest: line };
-        let entry = p.entry(&mut defined, program).map_err(|msg| Error::Parse { line: i + 1, msg })?;
+        let entry =
+            p.entry(&mut defined, program).map_err(|msg| Error::Parse { line: i + 1, msg })?;
         entries.extend(entry.map(|(node, listed)| Entry { line: i + 1, node, listed }));
     }
     Ok(entries)
@@ -69,7 +78,11 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     /// A definition (or in a program the mention) of a node; `None` for a blank line.
-    fn entry(&mut self, defined: &mut FxHashMap<u64, UOp>, program: bool) -> Parsed<Option<(UOp, bool)>> {
+    fn entry(
+        &mut self,
+        defined: &mut FxHashMap<u64, UOp>,
+        program: bool,
+    ) -> Parsed<Option<(UOp, bool)>> {
         if self.at_end() {
             return Ok(None);
         }
@@ -107,8 +120,16 @@ impl<'a> Line<'a> {
         }
         if !op.takes(src.len()) {
             let least = if op.variadic() { "at least " } else { "" };
-            let names = if op.operands().is_empty() { String::new() } else { format!(" ({})", op.operands().join(", ")) };
-            return Err(format!("{op:?} takes {least}{} operands{names}, not {}", op.arity(), src.len()));
+            let names = if op.operands().is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", op.operands().join(", "))
+            };
+            return Err(format!(
+                "{op:?} takes {least}{} operands{names}, not {}",
+                op.arity(),
+                src.len()
+            ));
         }
         let arg = self.payload(op, &src)?;
         Ok(UOp::new(op, dtype, src, arg))
@@ -130,7 +151,9 @@ impl<'a> Line<'a> {
     /// The payload that the op carries: the one place that says which op has which.
     fn payload(&mut self, op: Op, src: &[UOp]) -> Parsed<Arg> {
         if op == Op::Buffer {
-            return Err("a Buffer is storage of a running process and cannot come from text; write a Param".into());
+            return Err("a Buffer is storage of a running process and cannot come from text; \
+                        write a Param"
+                .into());
         }
         if matches!(op, Op::Kernel | Op::Source) {
             return Err(format!("a {op:?} is code of the user's and cannot come from text"));
@@ -141,21 +164,29 @@ impl<'a> Line<'a> {
         let sample = sample(op);
         if !self.eat('{') {
             let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous | Op::Load);
-            return if optional { Ok(Arg::None) } else { Err(format!("{op:?} needs a payload such as {sample}")) };
+            return if optional {
+                Ok(Arg::None)
+            } else {
+                Err(format!("{op:?} needs a payload such as {sample}"))
+            };
         }
         if sample.is_empty() {
             return Err(format!("{op:?} carries no payload"));
         }
-        let arg = self.fields(op, src).map_err(|e| format!("{e} in the payload of {op:?}, such as {sample}"))?;
+        let arg = self
+            .fields(op, src)
+            .map_err(|e| format!("{e} in the payload of {op:?}, such as {sample}"))?;
         self.expect('}')?;
         Ok(arg)
     }
 
     fn fields(&mut self, op: Op, src: &[UOp]) -> Parsed<Arg> {
         Ok(match op {
-            Op::Param => {
-                Arg::Param { slot: self.number_of("slot")?, len: self.number_of("len")?, device: DeviceName::new(&self.name_of("device")?) }
-            }
+            Op::Param => Arg::Param {
+                slot: self.number_of("slot")?,
+                len: self.number_of("len")?,
+                device: DeviceName::new(&self.name_of("device")?),
+            },
             Op::Var => {
                 let name = self.name_of("name")?.into();
                 let (min, max) = (self.number_of("min")?, self.number_of("max")?);
@@ -175,7 +206,8 @@ impl<'a> Line<'a> {
                 let axis = self.number_of("axis")?;
                 let mut sum = |field: &str| {
                     let text = self.name_of(field)?;
-                    Bound::from_text(&text).ok_or_else(|| format!("{} is no sum such as 2*n[1..64] + 1", show(&text)))
+                    Bound::from_text(&text)
+                        .ok_or_else(|| format!("{} is no sum such as 2*n[1..64] + 1", show(&text)))
                 };
                 let slice = Slice { axis, start: sum("start")?, len: sum("len")? };
                 slice.check(src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
@@ -190,10 +222,16 @@ impl<'a> Line<'a> {
             }
             Op::Reduce | Op::Scan => {
                 let fold = self.one_of("fold", &[Fold::Add, Fold::Mul, Fold::Max, Fold::Min])?;
-                let axes: Dims = if self.sees('}') { Dims::new() } else { self.field("axes").and_then(|()| self.list(Line::number))? };
+                let axes: Dims = if self.sees('}') {
+                    Dims::new()
+                } else {
+                    self.field("axes").and_then(|()| self.list(Line::number))?
+                };
                 let rank = src[0].shape().len();
                 if axes.iter().any(|a| *a >= rank) || axes.windows(2).any(|w| w[0] >= w[1]) {
-                    return Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {rank}"));
+                    return Err(format!(
+                        "axes {axes:?} are not ascending axes of a tensor of rank {rank}"
+                    ));
                 }
                 if op == Op::Scan && axes.len() > 1 {
                     return Err(format!("a scan is along one axis, not along {axes:?}"));
@@ -206,7 +244,11 @@ impl<'a> Line<'a> {
                 Arg::Cat { axis }
             }
             Op::Gather | Op::Scatter => {
-                let combine = if op == Op::Scatter { Some(self.one_of("combine", &Combine::ALL)?) } else { None };
+                let combine = if op == Op::Scatter {
+                    Some(self.one_of("combine", &Combine::ALL)?)
+                } else {
+                    None
+                };
                 let axis = self.number_of("axis")?;
                 super::uop::fit_along(axis, src)?;
                 combine.map_or(Arg::Gather { axis }, |combine| Arg::Scatter { combine, axis })
@@ -216,14 +258,22 @@ impl<'a> Line<'a> {
             Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Shards => {
                 let devices = DeviceName::new(&self.name_of("devices")?);
-                let axis: Option<usize> = if self.sees('}') { None } else { Some(self.number_of("axis")?) };
+                let axis: Option<usize> =
+                    if self.sees('}') { None } else { Some(self.number_of("axis")?) };
                 if let Some(axis) = axis.filter(|a| *a >= src[0].shape().len()) {
-                    return Err(format!("axis {axis} of a tensor of rank {}", src[0].shape().len()));
+                    return Err(format!(
+                        "axis {axis} of a tensor of rank {}",
+                        src[0].shape().len()
+                    ));
                 }
                 Arg::Shards { devices, axis }
             }
-            Op::DefineGlobal => Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? },
-            Op::DefineLocal => Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? },
+            Op::DefineGlobal => {
+                Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? }
+            }
+            Op::DefineLocal => {
+                Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? }
+            }
             Op::DefineAcc => Arg::Acc(self.number_of("acc")?),
             Op::Range => {
                 let id = self.number_of("id")?;
@@ -233,8 +283,15 @@ impl<'a> Line<'a> {
                 Arg::Range { id, kind: self.one_of("kind", &AxisKind::ALL)? }
             }
             Op::Special => {
-                let kind = self.one_of("kind", &[SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread])?;
-                Arg::Special { kind, dim: self.number_of("dim")?, extent: self.number_of("extent")? }
+                let kind = self.one_of(
+                    "kind",
+                    &[SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread],
+                )?;
+                Arg::Special {
+                    kind,
+                    dim: self.number_of("dim")?,
+                    extent: self.number_of("extent")?,
+                }
             }
             Op::Gep => {
                 self.keyword("lanes")?;
@@ -245,20 +302,28 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
-            Op::Load if self.starts("staged_ahead") => Arg::StagedAhead(self.number_of("staged_ahead")?),
+            Op::Load if self.starts("staged_ahead") => {
+                Arg::StagedAhead(self.number_of("staged_ahead")?)
+            }
             Op::Load if self.starts("staged") => Arg::Staged(self.number_of("staged")?),
             Op::Load => Arg::Ahead(self.number_of("ahead")?),
             Op::Wmma => {
                 let name = self.name_of("core")?;
-                let core = TensorCore::from_name(&name).ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
+                let core = TensorCore::from_name(&name)
+                    .ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
                 self.field("lanes")?;
                 let lanes: SmallVec<[u32; 2]> = self.list(Line::number)?;
-                let lanes = lanes.as_slice().try_into().map_err(|_| format!("{} ranges, not two", lanes.len()))?;
+                let lanes = lanes
+                    .as_slice()
+                    .try_into()
+                    .map_err(|_| format!("{} ranges, not two", lanes.len()))?;
                 Arg::Wmma { core, lanes }
             }
             Op::Shuffle => Arg::Shuffle(self.number_of("xor")?),
             Op::Output => Arg::Output(self.number_of("output")?),
-            Op::Contiguous if self.starts("device") => Arg::Device(DeviceName::new(&self.name_of("device")?)),
+            Op::Contiguous if self.starts("device") => {
+                Arg::Device(DeviceName::new(&self.name_of("device")?))
+            }
             Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
             Op::Sink | Op::Contiguous => {
                 self.keyword("dims")?;
@@ -271,11 +336,19 @@ impl<'a> Line<'a> {
 
     fn movement(&mut self, op: Op) -> Parsed<Movement> {
         match op {
-            Op::Reshape => self.keyword("reshape").and_then(|()| Ok(Movement::Reshape(self.axes(Line::number)?))),
-            Op::Expand => self.keyword("expand").and_then(|()| Ok(Movement::Expand(self.axes(Line::number)?))),
-            Op::Permute => self.keyword("permute").and_then(|()| Ok(Movement::Permute(self.axes(Line::number)?))),
+            Op::Reshape => self
+                .keyword("reshape")
+                .and_then(|()| Ok(Movement::Reshape(self.axes(Line::number)?))),
+            Op::Expand => {
+                self.keyword("expand").and_then(|()| Ok(Movement::Expand(self.axes(Line::number)?)))
+            }
+            Op::Permute => self
+                .keyword("permute")
+                .and_then(|()| Ok(Movement::Permute(self.axes(Line::number)?))),
             Op::Pad => self.keyword("pad").and_then(|()| Ok(Movement::Pad(self.axes(Line::pair)?))),
-            Op::Shrink => self.keyword("shrink").and_then(|()| Ok(Movement::Shrink(self.axes(Line::pair)?))),
+            Op::Shrink => {
+                self.keyword("shrink").and_then(|()| Ok(Movement::Shrink(self.axes(Line::pair)?)))
+            }
             _ => self.keyword("flip").and_then(|()| Ok(Movement::Flip(self.axes(Line::flag)?))),
         }
     }
@@ -308,21 +381,37 @@ impl<'a> Line<'a> {
     }
 
     fn word(&mut self, what: &str) -> Parsed<&'a str> {
-        let end = if self.at_end() { 0 } else { self.rest.find(|c| !word_char(c)).unwrap_or(self.rest.len()) };
+        let end = if self.at_end() {
+            0
+        } else {
+            self.rest.find(|c| !word_char(c)).unwrap_or(self.rest.len())
+        };
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
-        if word.is_empty() { Err(format!("expected {what} before {}", show(rest))) } else { Ok(word) }
+        if word.is_empty() {
+            Err(format!("expected {what} before {}", show(rest)))
+        } else {
+            Ok(word)
+        }
     }
 
     fn keyword(&mut self, keyword: &str) -> Parsed<()> {
         let word = self.word(keyword)?;
-        if word == keyword { Ok(()) } else { Err(format!("expected {keyword}, not {}", show(word))) }
+        if word == keyword {
+            Ok(())
+        } else {
+            Err(format!("expected {keyword}, not {}", show(word)))
+        }
     }
 
     fn reference(&mut self) -> Parsed<u64> {
         self.expect('%')?;
         // A blank may not stand between the sign and its number.
-        if self.rest.starts_with(|c: char| c.is_ascii_digit()) { self.number() } else { Err("expected a number after %".into()) }
+        if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
+            self.number()
+        } else {
+            Err("expected a number after %".into())
+        }
     }
 
     fn number<T: FromStr>(&mut self) -> Parsed<T> {
@@ -349,7 +438,10 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn list<T, L: FromIterator<T>>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<L> {
+    fn list<T, L: FromIterator<T>>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Parsed<T>,
+    ) -> Parsed<L> {
         self.expect('[')?;
         let mut items = Vec::new();
         if !self.eat(']') {
@@ -363,7 +455,10 @@ impl<'a> Line<'a> {
     }
 
     /// A list with an item per axis.
-    fn axes<T, L: FromIterator<T>>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<L> {
+    fn axes<T, L: FromIterator<T>>(
+        &mut self,
+        item: impl FnMut(&mut Self) -> Parsed<T>,
+    ) -> Parsed<L> {
         let items: Vec<T> = self.list(item)?;
         if items.len() > MAX_RANK {
             return Err(format!("{} axes are more than {MAX_RANK}", items.len()));
@@ -373,7 +468,11 @@ impl<'a> Line<'a> {
 
     fn field(&mut self, key: &str) -> Parsed<()> {
         let word = self.word(key)?;
-        if word == key && self.eat('=') { Ok(()) } else { Err(format!("expected {key}=, not {}", show(word))) }
+        if word == key && self.eat('=') {
+            Ok(())
+        } else {
+            Err(format!("expected {key}=, not {}", show(word)))
+        }
     }
 
     fn number_of<T: FromStr>(&mut self, key: &str) -> Parsed<T> {
@@ -405,7 +504,8 @@ impl<'a> Line<'a> {
                     Some(c @ ('"' | '\\')) => c,
                     Some('u') => {
                         let code = chars.as_str().strip_prefix('{').and_then(|s| s.split_once('}'));
-                        let (code, rest) = code.ok_or("expected \\u{…} with a hexadecimal number")?;
+                        let (code, rest) =
+                            code.ok_or("expected \\u{…} with a hexadecimal number")?;
                         chars = rest.chars();
                         let c = u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
                         c.ok_or_else(|| format!("\\u{{{}}} is no character", show(code)))?
@@ -427,17 +527,24 @@ fn find(defined: &FxHashMap<u64, UOp>, number: u64) -> Parsed<UOp> {
 
 fn dtype_of(text: &str) -> Parsed<DType> {
     // The length is looked at first so that a message about a wrong one stays short.
-    if text.len() > 16 { Err(format!("there is no dtype {}", show(text))) } else { text.parse().map_err(|e: Error| e.to_string()) }
+    if text.len() > 16 {
+        Err(format!("there is no dtype {}", show(text)))
+    } else {
+        text.parse().map_err(|e: Error| e.to_string())
+    }
 }
 
-/// The value that the text has in the dtype. Decimals are rounded to it; integers, and what is too large, are not.
+/// The value that the text has in the dtype. Decimals are rounded to it; integers, and what is too
+/// large, are not.
 fn literal(text: &str, dtype: DType) -> Parsed<Const> {
     let wrong = || format!("{} is not a value of {dtype}", show(text));
     let float = |value: f64| {
         let rounded = Const::Float(value).normalize(dtype);
         let finite = |c: Const| c.as_f64(dtype).is_finite();
-        // Rust's parser gives infinity for what is too large, and takes more names for it than are printed.
-        let named = matches!(text, "inf" | "-inf" | "nan") && (rounded == Const::Float(value) || value.is_nan());
+        // Rust's parser gives infinity for what is too large, and takes more names for it than are
+        // printed.
+        let named = matches!(text, "inf" | "-inf" | "nan")
+            && (rounded == Const::Float(value) || value.is_nan());
         let plain = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         if named || (plain && finite(rounded)) { Ok(rounded) } else { Err(wrong()) }
     };
@@ -466,7 +573,8 @@ fn show(text: &str) -> String {
     }
 }
 
-/// A payload of the op, for messages and the document; empty where it carries none. `Sink`, `Contiguous` and `Load` may go without theirs.
+/// A payload of the op, for messages and the document; empty where it carries none. `Sink`,
+/// `Contiguous` and `Load` may go without theirs.
 pub(super) fn sample(op: Op) -> &'static str {
     match op {
         Op::Const => "1.0",

@@ -1,7 +1,9 @@
-//! Text out: graphs and programs as lines of text IR, which [`parse`](super::parse) reads back to the same nodes, and short forms for messages.
+//! Text out: graphs and programs as lines of text IR, which [`parse`](super::parse) reads back to
+//! the same nodes, and short forms for messages.
 //!
-//! One node stands on a line, after its operands; literals stand inside the lines that use them. Numbers and order follow from structure
-//! alone, so equal graphs print equal text in every process. Nothing here recurses deeper than a fixed bound.
+//! One node stands on a line, after its operands; literals stand inside the lines that use them.
+//! Numbers and order follow from structure alone, so equal graphs print equal text in every
+//! process. Nothing here recurses deeper than a fixed bound.
 
 use super::{Arg, Loop, UOp, toposort_until};
 use crate::dtype::{Const, DType, Scalar};
@@ -26,7 +28,8 @@ pub fn print(root: &UOp) -> String {
     out
 }
 
-/// The `max_lines` nodes nearest to the root, numbered as in [`print()`](print()), under a line that counts the others. For graphs too large to read.
+/// The `max_lines` nodes nearest to the root, numbered as in [`print()`](print()), under a line
+/// that counts the others. For graphs too large to read.
 pub fn print_part(root: &UOp, max_lines: usize) -> String {
     let mut order = root.toposort();
     order.retain(|u| !inline(u) || u == root);
@@ -42,7 +45,8 @@ pub fn print_part(root: &UOp, max_lines: usize) -> String {
     while near.len() < max_lines
         && let Some(u) = queue.pop_front()
     {
-        // A node may wait in the queue several times; what is taken from it in all is bounded by the operands of the lines shown.
+        // A node may wait in the queue several times; what is taken from it in all is bounded by
+        // the operands of the lines shown.
         if near.insert(u.id()) {
             queue.extend(u.src().iter().filter(|s| !inline(s)));
         }
@@ -53,12 +57,15 @@ pub fn print_part(root: &UOp, max_lines: usize) -> String {
     out
 }
 
-/// A linear program as text: the nodes of the list in its order, two spaces deeper in each open loop or guarded region.
+/// A linear program as text: the nodes of the list in its order, two spaces deeper in each open
+/// loop or guarded region.
 ///
-/// A list that is no sound program prints too, for the messages that say so. An operand that is not listed before its user is defined by a
-/// line that begins with `~`; a node that is listed again, or after such a line, is its number alone.
+/// A list that is no sound program prints too, for the messages that say so. An operand that is not
+/// listed before its user is defined by a line that begins with `~`; a node that is listed again,
+/// or after such a line, is its number alone.
 pub fn print_program(list: &[UOp]) -> String {
-    let closed: FxHashSet<u64> = list.iter().filter(|u| closes(u)).filter_map(|u| Some(u.src().first()?.id())).collect();
+    let closed: FxHashSet<u64> =
+        list.iter().filter(|u| closes(u)).filter_map(|u| Some(u.src().first()?.id())).collect();
     let mut numbers = Numbers::default();
     let mut out = String::new();
     let mut depth = 0usize;
@@ -143,8 +150,11 @@ impl Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1.scalar) {
             (Const::Int(i), Scalar::U64) => write!(f, "{}", i as u64),
-            // What a float of up to 32 bits holds is an f32, and that needs fewer digits than the same value among f64.
-            (Const::Float(x), s) if s != Scalar::F64 && x as f32 as f64 == x => write!(f, "{:?}", x as f32),
+            // What a float of up to 32 bits holds is an f32, and that needs fewer digits than the
+            // same value among f64.
+            (Const::Float(x), s) if s != Scalar::F64 && x as f32 as f64 == x => {
+                write!(f, "{:?}", x as f32)
+            }
             (c, _) => write!(f, "{c}"),
         }
     }
@@ -157,19 +167,37 @@ impl fmt::Debug for Arg {
         match self {
             Arg::None => {}
             Arg::Const(c) => write!(f, "const={c}")?,
-            Arg::Storage(s) => {
-                write!(f, "buffer id={} len={} device={}", s.storage.id(), s.storage.len(), Bare(s.storage.device().as_str()))?
+            Arg::Storage(s) => write!(
+                f,
+                "buffer id={} len={} device={}",
+                s.storage.id(),
+                s.storage.len(),
+                Bare(s.storage.device().as_str())
+            )?,
+            Arg::Param { slot, len, device } => {
+                write!(f, "slot={slot} len={len} device={}", Bare(device.as_str()))?
             }
-            Arg::Param { slot, len, device } => write!(f, "slot={slot} len={len} device={}", Bare(device.as_str()))?,
             Arg::Var { name, min, max } => write!(f, "name={} min={min} max={max}", Quoted(name))?,
-            Arg::BoundVar { name, min, max, value } => write!(f, "name={} min={min} max={max} value={value}", Quoted(name))?,
-            Arg::Slice(s) => write!(f, "axis={} start={} len={}", s.axis, Quoted(&s.start.text()), Quoted(&s.len.text()))?,
+            Arg::BoundVar { name, min, max, value } => {
+                write!(f, "name={} min={min} max={max} value={value}", Quoted(name))?
+            }
+            Arg::Slice(s) => write!(
+                f,
+                "axis={} start={} len={}",
+                s.axis,
+                Quoted(&s.start.text()),
+                Quoted(&s.len.text())
+            )?,
             Arg::Iota { len } => write!(f, "len={len}")?,
             Arg::Movement(m) => {
                 write!(f, "{} ", m.name())?;
                 match &**m {
-                    Movement::Reshape(d) | Movement::Expand(d) | Movement::Permute(d) => list(f, d)?,
-                    Movement::Pad(p) | Movement::Shrink(p) => list(f, p.iter().map(|(a, b)| format!("({a},{b})")))?,
+                    Movement::Reshape(d) | Movement::Expand(d) | Movement::Permute(d) => {
+                        list(f, d)?
+                    }
+                    Movement::Pad(p) | Movement::Shrink(p) => {
+                        list(f, p.iter().map(|(a, b)| format!("({a},{b})")))?
+                    }
                     Movement::Flip(flags) => list(f, flags)?,
                 }
             }
@@ -189,14 +217,30 @@ impl fmt::Debug for Arg {
             }
             Arg::Kernel(k) => {
                 write!(f, "kernel={:016x} outputs=", k.ast.key())?;
-                list(f, k.outputs.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")))?;
+                list(
+                    f,
+                    k.outputs
+                        .iter()
+                        .map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")),
+                )?;
             }
             Arg::Loop(l) => {
                 let Loop { body, count, reverse, carries, elements } = &**l;
-                write!(f, "body={:016x} count={count} reverse={reverse} carries={carries} elements={elements}", body.key())?;
+                write!(
+                    f,
+                    "body={:016x} count={count} reverse={reverse} carries={carries} \
+                     elements={elements}",
+                    body.key()
+                )?;
             }
             Arg::Output(i) => write!(f, "output={i}")?,
-            Arg::Source(s) => write!(f, "device={} entry={} text={}", Bare(s.device.as_str()), Bare(&s.entry), Quoted(&s.text))?,
+            Arg::Source(s) => write!(
+                f,
+                "device={} entry={} text={}",
+                Bare(s.device.as_str()),
+                Bare(&s.entry),
+                Quoted(&s.text)
+            )?,
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,
@@ -204,7 +248,9 @@ impl fmt::Debug for Arg {
             Arg::Staged(id) => write!(f, "staged={id}")?,
             Arg::Ahead(id) => write!(f, "ahead={id}")?,
             Arg::Range { id, kind } => write!(f, "id={id} kind={kind:?}")?,
-            Arg::Special { kind, dim, extent } => write!(f, "kind={kind:?} dim={dim} extent={extent}")?,
+            Arg::Special { kind, dim, extent } => {
+                write!(f, "kind={kind:?} dim={dim} extent={extent}")?
+            }
             Arg::Lanes(lanes) => {
                 f.write_str("lanes ")?;
                 list(f, lanes)?;
@@ -261,7 +307,11 @@ struct Bare<'a>(&'a str);
 
 impl Display for Bare<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.is_empty() && self.0.chars().all(word_char) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
+        if !self.0.is_empty() && self.0.chars().all(word_char) {
+            f.write_str(self.0)
+        } else {
+            Quoted(self.0).fmt(f)
+        }
     }
 }
 
@@ -274,7 +324,8 @@ impl fmt::Debug for UOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut brief = Brief(String::new());
         // An error is the full text's end, and the ellipsis already says so.
-        let _ = write!(brief, "{} {}", self.op().name(), self.dtype()).and_then(|()| brief.rest(self, BRIEF_DEPTH));
+        let _ = write!(brief, "{} {}", self.op().name(), self.dtype())
+            .and_then(|()| brief.rest(self, BRIEF_DEPTH));
         f.write_str(&brief.0)
     }
 }

@@ -1,8 +1,10 @@
-//! Tensor cores as data: a small product of matrices that the threads of a warp compute together, and which thread holds which element in which register.
+//! Tensor cores as data: a small product of matrices that the threads of a warp compute together,
+//! and which thread holds which element in which register.
 
 use crate::dtype::Scalar;
 
-/// One coordinate of the element that a thread holds in a register: a sum over the parts of the thread's number and over the bits of the register's.
+/// One coordinate of the element that a thread holds in a register: a sum over the parts of the
+/// thread's number and over the bits of the register's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinate {
     /// What a step of each part of the thread's number adds; the parts are [`TensorCore::lanes`].
@@ -14,7 +16,11 @@ pub struct Coordinate {
 impl Coordinate {
     /// What the register adds.
     pub fn of_register(&self, register: usize) -> i64 {
-        self.registers.iter().enumerate().map(|(bit, step)| (register >> bit & 1) as i64 * step).sum()
+        self.registers
+            .iter()
+            .enumerate()
+            .map(|(bit, step)| (register >> bit & 1) as i64 * step)
+            .sum()
     }
     /// Where registers go along the coordinate: by what steps, and how many there are.
     pub fn run(&self) -> (i64, usize) {
@@ -46,7 +52,8 @@ impl Fragment {
 
 /// `C += A·B`, where A has m × k elements and B k × n, by all threads of a warp.
 ///
-/// Along k only the pairs of A and B matter, so that the columns of A and the rows of B may be numbered in any order that is the same for both. Here it is the one in which a thread
+/// Along k only the pairs of A and B matter, so that the columns of A and the rows of B may be
+/// numbered in any order that is the same for both. Here it is the one in which a thread
 /// holds neighbours: four of 16 bits are then one load.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TensorCore {
@@ -58,7 +65,8 @@ pub struct TensorCore {
     pub input: Scalar,
     /// The dtype of C.
     pub output: Scalar,
-    /// The two parts of a thread's number in its warp, the faster one first; their product is the number of threads.
+    /// The two parts of a thread's number in its warp, the faster one first; their product is the
+    /// number of threads.
     pub lanes: [usize; 2],
     /// Where A is.
     pub a: Fragment,
@@ -68,7 +76,8 @@ pub struct TensorCore {
     pub c: Fragment,
     /// The instruction of CUDA's assembler, without its operands.
     pub instruction: &'static str,
-    /// How many of it there are, one after the other along k: each takes the next of equal parts of the registers of A and B.
+    /// How many of it there are, one after the other along k: each takes the next of equal parts
+    /// of the registers of A and B.
     pub steps: usize,
     /// Do A and B lose digits of their dtype?
     pub rounds: bool,
@@ -113,8 +122,12 @@ impl TensorCore {
         ..TensorCore::F16
     };
     /// The same twice.
-    pub const BF16_LONG: TensorCore =
-        TensorCore { name: "m16n8k32_bf16_f32", input: Scalar::BF16, instruction: TensorCore::BF16.instruction, ..TensorCore::F16_LONG };
+    pub const BF16_LONG: TensorCore = TensorCore {
+        name: "m16n8k32_bf16_f32",
+        input: Scalar::BF16,
+        instruction: TensorCore::BF16.instruction,
+        ..TensorCore::F16_LONG
+    };
     /// Products of f32 that are rounded to 11 digits before, added up in f32.
     pub const TF32: TensorCore = TensorCore {
         name: "m16n8k8_tf32_f32",
@@ -127,8 +140,13 @@ impl TensorCore {
         ..TensorCore::F16
     };
     /// All that are declared.
-    pub const ALL: &'static [TensorCore] =
-        &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG, TensorCore::TF32];
+    pub const ALL: &'static [TensorCore] = &[
+        TensorCore::F16,
+        TensorCore::F16_LONG,
+        TensorCore::BF16,
+        TensorCore::BF16_LONG,
+        TensorCore::TF32,
+    ];
 
     /// The one of a name.
     pub fn from_name(name: &str) -> Option<&'static TensorCore> {
@@ -149,23 +167,34 @@ mod tests {
     fn every_element_has_its_place() {
         for core in TensorCore::ALL {
             let [m, n, k] = core.dims;
-            assert_eq!(core.a.column.run(), core.b.row.run(), "{}: the registers of A and B go along the sum together", core.name);
+            assert_eq!(
+                core.a.column.run(),
+                core.b.row.run(),
+                "{}: the registers of A and B go along the sum together",
+                core.name
+            );
             assert_eq!(core.b.column.run().1, 1, "{}", core.name);
             for (f, rows, columns) in [(&core.a, m, k), (&core.b, k, n), (&core.c, m, n)] {
                 let mut held = vec![0; rows * columns];
                 for thread in 0..core.threads() {
                     for r in 0..f.registers() {
-                        held[f.row.at(core, thread, r) * columns + f.column.at(core, thread, r)] += 1;
+                        held[f.row.at(core, thread, r) * columns + f.column.at(core, thread, r)] +=
+                            1;
                     }
                 }
                 assert!(held.iter().all(|h| *h == 1), "{}: {held:?}", core.name);
                 assert_eq!(f.row.registers.len(), f.column.registers.len(), "{}", core.name);
                 for c in [&f.row, &f.column] {
                     let (step, count) = c.run();
-                    let mut places: Vec<i64> = (0..f.registers()).map(|r| c.of_register(r)).collect();
+                    let mut places: Vec<i64> =
+                        (0..f.registers()).map(|r| c.of_register(r)).collect();
                     places.sort_unstable();
                     places.dedup();
-                    assert!(places.iter().copied().eq((0..count as i64).map(|i| i * step)), "{}: {places:?}", core.name);
+                    assert!(
+                        places.iter().copied().eq((0..count as i64).map(|i| i * step)),
+                        "{}: {places:?}",
+                        core.name
+                    );
                 }
             }
         }
@@ -183,7 +212,9 @@ mod tests {
             };
             // Each instruction has its part of the registers, and of k.
             let size = core.dims[2] / core.steps;
-            let part = |registers: usize, r: usize| (r % (registers / core.steps), r / (registers / core.steps) * size);
+            let part = |registers: usize, r: usize| {
+                (r % (registers / core.steps), r / (registers / core.steps) * size)
+            };
             for thread in 0..32 {
                 let (group, inside) = (thread >> 2, thread & 3);
                 for r in 0..core.a.registers() {
@@ -200,13 +231,22 @@ mod tests {
                 for r in 0..core.b.registers() {
                     let place = (core.b.row.at(core, thread, r), core.b.column.at(core, thread, r));
                     let (r, first) = part(core.b.registers(), r);
-                    let row = if size == 16 { inside * 2 + (r & 1) + 8 * (r >> 1) } else { inside + 4 * r };
+                    let row = if size == 16 {
+                        inside * 2 + (r & 1) + 8 * (r >> 1)
+                    } else {
+                        inside + 4 * r
+                    };
                     is_at(place.0, first + row);
                     assert_eq!(place.1, group, "{}", core.name);
                 }
                 for r in 0..4 {
                     let place = (core.c.row.at(core, thread, r), core.c.column.at(core, thread, r));
-                    assert_eq!(place, (group + 8 * (r >> 1), inside * 2 + (r & 1)), "{}", core.name);
+                    assert_eq!(
+                        place,
+                        (group + 8 * (r >> 1), inside * 2 + (r & 1)),
+                        "{}",
+                        core.name
+                    );
                 }
             }
             renumbered.sort();

@@ -39,7 +39,11 @@ impl UOp {
     /// The same node with other operands; itself if they are the same.
     pub fn with_src(&self, src: impl Into<Src>) -> UOp {
         let src = src.into();
-        if src == self.node().src { self.clone() } else { UOp::new(self.op(), self.dtype(), src, self.arg().clone()) }
+        if src == self.node().src {
+            self.clone()
+        } else {
+            UOp::new(self.op(), self.dtype(), src, self.arg().clone())
+        }
     }
     /// The same node with another payload.
     pub fn with_arg(&self, arg: Arg) -> UOp {
@@ -76,8 +80,13 @@ impl UOp {
             Const::Int(_) => DType::I64,
             Const::Float(_) => DType::F64,
         };
-        // An integer literal of an unsigned dtype is its bit pattern, so it passes through; everything else converts.
-        let value = if from == DType::I64 && dtype.is_int() { value.normalize(dtype.scalar()) } else { value.cast(from, dtype.scalar()) };
+        // An integer literal of an unsigned dtype is its bit pattern, so it passes through;
+        // everything else converts.
+        let value = if from == DType::I64 && dtype.is_int() {
+            value.normalize(dtype.scalar())
+        } else {
+            value.cast(from, dtype.scalar())
+        };
         UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
     }
     /// An integer of index arithmetic.
@@ -122,7 +131,11 @@ impl UOp {
     /// An elementwise node of two operands; comparisons give bools.
     pub fn binary(&self, op: Op, other: impl Like) -> UOp {
         let other = other.like(self);
-        let dtype = if op.is(super::Group::Comparison) { DType::BOOL.vec(self.dtype().lanes) } else { self.dtype() };
+        let dtype = if op.is(super::Group::Comparison) {
+            DType::BOOL.vec(self.dtype().lanes)
+        } else {
+            self.dtype()
+        };
         UOp::new(op, dtype, [self.clone(), other].to_src(), Arg::None)
     }
     /// `self ? x : y`.
@@ -137,12 +150,20 @@ impl UOp {
     /// Converted to a dtype; itself if it has it. The number of lanes stays.
     pub fn cast(&self, dtype: DType) -> UOp {
         let dtype = dtype.scalar().vec(self.dtype().lanes);
-        if dtype == self.dtype() { self.clone() } else { UOp::new(Op::Cast, dtype, [self.clone()].to_src(), Arg::None) }
+        if dtype == self.dtype() {
+            self.clone()
+        } else {
+            UOp::new(Op::Cast, dtype, [self.clone()].to_src(), Arg::None)
+        }
     }
     /// The same bits as another dtype.
     pub fn bitcast(&self, dtype: DType) -> UOp {
         let dtype = dtype.scalar().vec(self.dtype().lanes);
-        if dtype == self.dtype() { self.clone() } else { UOp::new(Op::Bitcast, dtype, [self.clone()].to_src(), Arg::None) }
+        if dtype == self.dtype() {
+            self.clone()
+        } else {
+            UOp::new(Op::Bitcast, dtype, [self.clone()].to_src(), Arg::None)
+        }
     }
     /// `self < other`.
     pub fn lt(&self, other: impl Like) -> UOp {
@@ -162,7 +183,11 @@ impl UOp {
     }
     /// Bitwise, or for bools logical, negation.
     pub fn not(&self) -> UOp {
-        if self.dtype().is_bool() { self.binary(Op::Xor, true) } else { self.binary(Op::Xor, -1i64) }
+        if self.dtype().is_bool() {
+            self.binary(Op::Xor, true)
+        } else {
+            self.binary(Op::Xor, -1i64)
+        }
     }
     /// Bitwise or logical and.
     pub fn and(&self, other: impl Like) -> UOp {
@@ -190,12 +215,22 @@ impl UOp {
     }
     /// A copy of the value on a device, made once another value is computed.
     pub fn copied_after(&self, device: &super::DeviceName, after: &UOp) -> UOp {
-        UOp::new(Op::Copy, self.dtype(), [self.clone(), after.clone()].to_src(), Arg::Device(device.clone()))
+        UOp::new(
+            Op::Copy,
+            self.dtype(),
+            [self.clone(), after.clone()].to_src(),
+            Arg::Device(device.clone()),
+        )
     }
     /// One value over several devices: parts along an axis, or a copy on each.
     pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
         let parts = parts.into();
-        UOp::new(Op::Shards, parts[0].dtype(), parts, Arg::Shards { devices: devices.clone(), axis })
+        UOp::new(
+            Op::Shards,
+            parts[0].dtype(),
+            parts,
+            Arg::Shards { devices: devices.clone(), axis },
+        )
     }
     /// The elements `start..end` of an axis; itself if that is all of them.
     pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
@@ -203,12 +238,18 @@ impl UOp {
         if range == (0..shape[axis]) {
             return self.clone();
         }
-        let keep = |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
+        let keep =
+            |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
     }
     /// A part of an axis at a place and of a length that variables are in, which is known to fit.
     pub fn sliced(&self, axis: usize, start: Bound, len: Bound) -> UOp {
-        UOp::new(Op::Slice, self.dtype(), [self.clone()].to_src(), Arg::Slice(Box::new(Slice { axis, start, len })))
+        UOp::new(
+            Op::Slice,
+            self.dtype(),
+            [self.clone()].to_src(),
+            Arg::Slice(Box::new(Slice { axis, start, len })),
+        )
     }
     /// A sum of variables as a node of an integer dtype.
     pub fn of_bound(bound: &Bound, dtype: DType) -> UOp {
@@ -235,22 +276,40 @@ impl UOp {
     }
     /// Running folds along an axis of the tensor graph: each element is the fold of all up to it.
     pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
-        UOp::new(Op::Scan, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes: smallvec::smallvec![axis] })
+        UOp::new(
+            Op::Scan,
+            self.dtype(),
+            [self.clone()].to_src(),
+            Arg::Reduce { fold, axes: smallvec::smallvec![axis] },
+        )
     }
-    /// Tensors one after the other along an axis. There is one at least, and they have one shape but for the axis.
+    /// Tensors one after the other along an axis. There is one at least, and they have one shape
+    /// but for the axis.
     pub fn cat(parts: Src, axis: usize) -> UOp {
         if parts.len() == 1 {
             return parts[0].clone();
         }
         UOp::new(Op::Cat, parts[0].dtype(), parts, Arg::Cat { axis })
     }
-    /// The elements at places along an axis; the index has the shape of this tensor but for the axis.
+    /// The elements at places along an axis; the index has the shape of this tensor but for the
+    /// axis.
     pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
-        UOp::new(Op::Gather, self.dtype(), [self.clone(), index.clone()].to_src(), Arg::Gather { axis })
+        UOp::new(
+            Op::Gather,
+            self.dtype(),
+            [self.clone(), index.clone()].to_src(),
+            Arg::Gather { axis },
+        )
     }
-    /// This tensor with values combined into it at places along an axis, in order; index and value have its shape but for the axis.
+    /// This tensor with values combined into it at places along an axis, in order; index and value
+    /// have its shape but for the axis.
     pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
-        UOp::new(Op::Scatter, self.dtype(), [self.clone(), index.clone(), value.clone()].to_src(), Arg::Scatter { combine, axis })
+        UOp::new(
+            Op::Scatter,
+            self.dtype(),
+            [self.clone(), index.clone(), value.clone()].to_src(),
+            Arg::Scatter { combine, axis },
+        )
     }
     /// A loop axis of `extent` steps.
     pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {
@@ -259,7 +318,12 @@ impl UOp {
     }
     /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
     pub fn at(&self, index: impl Like) -> UOp {
-        UOp::new(Op::Index, self.dtype(), [self.clone(), index.like(&UOp::int(0))].to_src(), Arg::None)
+        UOp::new(
+            Op::Index,
+            self.dtype(),
+            [self.clone(), index.like(&UOp::int(0))].to_src(),
+            Arg::None,
+        )
     }
     /// What is in memory at an index.
     pub fn load(&self) -> UOp {
@@ -267,7 +331,8 @@ impl UOp {
     }
     /// The value written to an index, for every value of the ranges.
     pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
-        let src: Src = [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
+        let src: Src =
+            [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     }
     /// A fold of a kernel's value over ranges of the kind `Reduce`.
@@ -286,7 +351,12 @@ impl UOp {
         }
         match self.as_const() {
             Some(c) => UOp::new(Op::Const, self.dtype().vec(lanes), Src::new(), Arg::Const(c)),
-            None => UOp::new(Op::Vectorize, self.dtype().vec(lanes), smallvec::smallvec![self.clone(); lanes as usize], Arg::None),
+            None => UOp::new(
+                Op::Vectorize,
+                self.dtype().vec(lanes),
+                smallvec::smallvec![self.clone(); lanes as usize],
+                Arg::None,
+            ),
         }
     }
     /// One lane of a vector; a scalar is its own lane.
@@ -297,7 +367,12 @@ impl UOp {
         match self.op() {
             Op::Const => UOp::new(Op::Const, self.dtype().scalar(), Src::new(), self.arg().clone()),
             Op::Vectorize => self.src()[i as usize].clone(),
-            _ => UOp::new(Op::Gep, self.dtype().scalar(), [self.clone()].to_src(), Arg::Lanes(smallvec::smallvec![i])),
+            _ => UOp::new(
+                Op::Gep,
+                self.dtype().scalar(),
+                [self.clone()].to_src(),
+                Arg::Lanes(smallvec::smallvec![i]),
+            ),
         }
     }
     /// The range's number.
@@ -373,7 +448,11 @@ impl<R: Like> std::ops::Sub<R> for UOp {
 impl std::ops::Neg for &UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
-        if self.dtype().is_float() { self.binary(Op::Mul, -1.0) } else { self.binary(Op::Mul, -1i64) }
+        if self.dtype().is_float() {
+            self.binary(Op::Mul, -1.0)
+        } else {
+            self.binary(Op::Mul, -1i64)
+        }
     }
 }
 impl std::ops::Neg for UOp {
@@ -389,29 +468,43 @@ pub(crate) fn fit_cat(axis: usize, src: &[UOp]) -> std::result::Result<(), Strin
     if axis >= first.len() {
         return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
     }
-    let alike = |s: &UOp| s.shape().len() == first.len() && (0..first.len()).all(|a| a == axis || s.shape()[a] == first[a]);
+    let alike = |s: &UOp| {
+        s.shape().len() == first.len()
+            && (0..first.len()).all(|a| a == axis || s.shape()[a] == first[a])
+    };
     match src.iter().find(|s| !alike(s) || !s.extents().is_empty()) {
         Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
         None => Ok(()),
     }
 }
 
-/// Checks the operands of a `Gather` or `Scatter`: one shape but for the axis, and index and value of one shape.
+/// Checks the operands of a `Gather` or `Scatter`: one shape but for the axis, and index and value
+/// of one shape.
 pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
     let (table, index) = (&src[0], &src[1]);
     let rank = table.shape().len();
     if axis >= rank {
         return Err(format!("axis {axis} of a tensor of rank {rank}"));
     }
-    let alike = |a: usize| a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a));
+    let alike = |a: usize| {
+        a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a))
+    };
     if index.shape().len() != rank || !(0..rank).all(alike) {
-        return Err(format!("an index of {:?} for {:?} along axis {axis}", index.shape(), table.shape()));
+        return Err(format!(
+            "an index of {:?} for {:?} along axis {axis}",
+            index.shape(),
+            table.shape()
+        ));
     }
-    // The scheduler makes a gather, also that of a scatter's gradient, a sum over all places for each index.
+    // The scheduler makes a gather, also that of a scatter's gradient, a sum over all places for
+    // each index.
     let places: Vec<usize> = index.shape().iter().chain([&table.shape()[axis]]).copied().collect();
     if checked_numel("gather", &places).is_err() {
         let (n, count) = (table.shape()[axis], index.shape());
-        return Err(format!("an index of {count:?} into {n} elements has more pairs of both than an index can count"));
+        return Err(format!(
+            "an index of {count:?} into {n} elements has more pairs of both than an index can \
+             count"
+        ));
     }
     match src.get(2) {
         Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {

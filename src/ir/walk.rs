@@ -9,7 +9,8 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nodes that walks, rewrites and the scheduler have visited on this thread: what a graph costs, as a number that does not depend on the machine.
+/// Nodes that walks, rewrites and the scheduler have visited on this thread: what a graph costs, as
+/// a number that does not depend on the machine.
 pub fn visits() -> u64 {
     VISITS.get()
 }
@@ -20,25 +21,38 @@ pub(crate) fn visit(nodes: usize) {
     VISITS.set(VISITS.get() + nodes as u64);
 }
 
-/// Every node under the roots, operands before users, each once. The order depends on structure alone.
+/// Every node under the roots, operands before users, each once. The order depends on structure
+/// alone.
 pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     toposort_until(roots, |_| false)
 }
 
-/// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are listed.
-pub fn toposort_until<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool) -> Vec<UOp> {
+/// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are
+/// listed.
+pub fn toposort_until<'a>(
+    roots: impl IntoIterator<Item = &'a UOp>,
+    stop: impl Fn(&UOp) -> bool,
+) -> Vec<UOp> {
     let mut order = Vec::with_capacity(64);
     walk(roots, stop, |u| order.push(u.clone()));
     order
 }
 
 /// Calls `f` on every node under the roots in the order of [`toposort`].
-pub(crate) fn walk<'a>(roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool, f: impl FnMut(&'a UOp)) {
+pub(crate) fn walk<'a>(
+    roots: impl IntoIterator<Item = &'a UOp>,
+    stop: impl Fn(&UOp) -> bool,
+    f: impl FnMut(&'a UOp),
+) {
     walk_along(roots, |u| if stop(u) { &[] } else { u.src() }, f)
 }
 
 /// As [`walk`], but goes only to the operands that `along` names.
-pub(crate) fn walk_along<'a>(roots: impl IntoIterator<Item = &'a UOp>, along: impl Fn(&'a UOp) -> &'a [UOp], mut f: impl FnMut(&'a UOp)) {
+pub(crate) fn walk_along<'a>(
+    roots: impl IntoIterator<Item = &'a UOp>,
+    along: impl Fn(&'a UOp) -> &'a [UOp],
+    mut f: impl FnMut(&'a UOp),
+) {
     let mut seen = IdSet::default();
     // (node, operands that are still to visit)
     let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::with_capacity(32);
@@ -104,13 +118,15 @@ impl UOp {
     }
 }
 
-/// Calls `f` on every node that values of these are made of: what only gradients follow is left out.
+/// Calls `f` on every node that values of these are made of: what only gradients follow is left
+/// out.
 pub fn walk_values(roots: &[UOp], f: impl FnMut(&UOp)) {
     walk_along(roots, value_operands, f)
 }
 
-/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it came about. `exchange` may name a node that takes
-/// another's place; it is asked once about each, in topological order.
+/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it
+/// came about. `exchange` may name a node that takes another's place; it is asked once about each,
+/// in topological order.
 pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();

@@ -1,5 +1,6 @@
-//! Loads that are made a turn of their loop ahead, so that a turn computes while what the next one needs is on its way: a load before the loop, and in the loop one of what the
-//! next turn uses, which is kept in a register.
+//! Loads that are made a turn of their loop ahead, so that a turn computes while what the next one
+//! needs is on its way: a load before the loop, and in the loop one of what the next turn uses,
+//! which is kept in a register.
 
 use crate::ir::{Arg, IdSet, Op, Src, ToSrc, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,25 +25,35 @@ fn plain(u: &UOp) -> UOp {
     UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), Arg::None)
 }
 
-/// Does the load give the same whenever it is made, and does what it depends on hold for a whole turn? It must not be inside of anything else in the loop.
+/// Does the load give the same whenever it is made, and does what it depends on hold for a whole
+/// turn? It must not be inside of anything else in the loop.
 fn can_be(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
     let place = &u.src()[0];
     let data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign | Op::Barrier);
     let order = crate::ir::toposort(u.src());
-    place.src()[0].op() == Op::DefineGlobal && !written.contains(&place.src()[0].id()) && !order.iter().any(data) && order.contains(range)
+    place.src()[0].op() == Op::DefineGlobal
+        && !written.contains(&place.src()[0].id())
+        && !order.iter().any(data)
+        && order.contains(range)
 }
 
 /// Makes the loads of one loop ahead.
 fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
     let begin = list.iter().position(|u| u.op() == Op::Range && u.range_id() == id);
-    let end = begin.and_then(|b| list.iter().position(|u| u.op() == Op::EndRange && u.src()[0] == list[b]));
+    let end = begin
+        .and_then(|b| list.iter().position(|u| u.op() == Op::EndRange && u.src()[0] == list[b]));
     let turns = begin.and_then(|b| list[b].src()[0].as_int());
-    let written: FxHashSet<u64> = list.iter().filter(|u| u.op() == Op::Store).map(|u| u.src()[0].src()[0].id()).collect();
+    let written: FxHashSet<u64> =
+        list.iter().filter(|u| u.op() == Op::Store).map(|u| u.src()[0].src()[0].id()).collect();
     let mut out: Vec<UOp> = Vec::with_capacity(list.len());
     let mut listed = IdSet::default();
     // What each node has become.
     let mut map: FxHashMap<u64, UOp> = FxHashMap::default();
-    let mut next_acc = list.iter().filter_map(|u| if let Arg::Acc(n) = u.arg() { Some(n + 1) } else { None }).max().unwrap_or(0);
+    let mut next_acc = list
+        .iter()
+        .filter_map(|u| if let Arg::Acc(n) = u.arg() { Some(n + 1) } else { None })
+        .max()
+        .unwrap_or(0);
     let (mut depth, mut keeps): (usize, Vec<(UOp, UOp)>) = (0, Vec::new());
     for (i, u) in list.iter().enumerate() {
         if let (true, Some(end), Some(turns)) = (Some(i) == begin, end, turns) {
@@ -52,11 +63,15 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
                 match n.op() {
                     Op::Range | Op::If => depth += 1,
                     Op::EndRange | Op::EndIf => depth -= 1,
-                    _ if depth == 0 && marked(n) == Some(id) && can_be(n, u, &written) => ahead.push(n),
+                    _ if depth == 0 && marked(n) == Some(id) && can_be(n, u, &written) => {
+                        ahead.push(n)
+                    }
                     _ => {}
                 }
             }
-            let at = |load: &UOp, place: &UOp| plain(load).substitute(&FxHashMap::from_iter([(u.clone(), place.clone())]));
+            let at = |load: &UOp, place: &UOp| {
+                plain(load).substitute(&FxHashMap::from_iter([(u.clone(), place.clone())]))
+            };
             let mut put = |value: &UOp, out: &mut Vec<UOp>| {
                 for n in value.toposort() {
                     if n.op() != Op::Const && listed.insert(n.id()) {
@@ -70,7 +85,12 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
                     let first = at(load, &UOp::constant(0i64, u.dtype()));
                     put(&first, &mut out);
                     next_acc += 1;
-                    let acc = UOp::new(Op::DefineAcc, first.dtype(), [first].to_src(), Arg::Acc(next_acc - 1));
+                    let acc = UOp::new(
+                        Op::DefineAcc,
+                        first.dtype(),
+                        [first].to_src(),
+                        Arg::Acc(next_acc - 1),
+                    );
                     put(&acc, &mut out);
                     acc
                 })
@@ -88,9 +108,9 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
             continue;
         }
         if Some(i) == end {
-            out.extend(
-                keeps.iter().map(|(acc, value)| UOp::new(Op::Assign, acc.dtype(), [acc.clone(), value.clone()].to_src(), Arg::None)),
-            );
+            out.extend(keeps.iter().map(|(acc, value)| {
+                UOp::new(Op::Assign, acc.dtype(), [acc.clone(), value.clone()].to_src(), Arg::None)
+            }));
         }
         if map.contains_key(&u.id()) {
             continue;
@@ -113,7 +133,8 @@ fn used(list: Vec<UOp>) -> Vec<UOp> {
     let mut needed = IdSet::default();
     let mut kept: Vec<UOp> = Vec::with_capacity(list.len());
     for u in list.into_iter().rev() {
-        let idle = u.op().is_alu() || matches!(u.op(), Op::Index | Op::Load | Op::Vectorize | Op::Gep);
+        let idle =
+            u.op().is_alu() || matches!(u.op(), Op::Index | Op::Load | Op::Vectorize | Op::Gep);
         if idle && !needed.has(u.id()) {
             continue;
         }

@@ -1,5 +1,6 @@
-//! Ops that a target lacks, in terms of ops that it has. After this pass there is no IDiv, Mod or unguarded shift, no arithmetic on floats
-//! narrower than f32, none on bools but logic, and no transcendental op that the target does not have.
+//! Ops that a target lacks, in terms of ops that it has. After this pass there is no IDiv, Mod or
+//! unguarded shift, no arithmetic on floats narrower than f32, none on bools but logic, and no
+//! transcendental op that the target does not have.
 
 use super::remainder::remainder;
 use super::transcendental::{integer_power, write_out};
@@ -51,14 +52,18 @@ fn zero(x: &UOp) -> UOp {
     x.const_like(0i64)
 }
 
-/// A float that the target stores but does not compute with. The node must be a value, not a place or a load.
+/// A float that the target stores but does not compute with. The node must be a value, not a place
+/// or a load.
 fn is_small(u: &UOp, target: &Target) -> bool {
     u.dtype().is_float() && !target.computes(u.dtype())
 }
 
 /// Types with more digits than an f32 has.
 fn is_wide(x: &UOp) -> bool {
-    matches!(x.dtype().scalar, Scalar::F64 | Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64 | Scalar::Index)
+    matches!(
+        x.dtype().scalar,
+        Scalar::F64 | Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64 | Scalar::Index
+    )
 }
 
 fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
@@ -69,7 +74,8 @@ fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
     Some(UOp::new(u.op(), DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype()))
 }
 
-/// A wide value as the f32 whose last digit is odd unless it is exact: rounding that once more gives what rounding the value once would.
+/// A wide value as the f32 whose last digit is odd unless it is exact: rounding that once more
+/// gives what rounding the value once would.
 fn odd_f32(x: &UOp) -> UOp {
     let lanes = x.dtype().lanes;
     let near = x.cast(DType::F32);
@@ -89,18 +95,22 @@ fn odd_f32(x: &UOp) -> UOp {
     back.differs(x).and(&even).select(&moved, &bits).bitcast(DType::F32)
 }
 
-/// Floor division or remainder with machine division, which rounds toward zero and traps on zero and overflow.
+/// Floor division or remainder with machine division, which rounds toward zero and traps on zero
+/// and overflow.
 fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     let machine = |op: Op, y: &UOp| x.binary(op, y);
     if x.vmin() >= 0 && y.vmin() > 0 {
         return machine(if quotient { Op::CDiv } else { Op::CMod }, y);
     }
-    // An index that can be negative is moved up by a multiple of the divisor, which moves the quotient and leaves the remainder.
+    // An index that can be negative is moved up by a multiple of the divisor, which moves the
+    // quotient and leaves the remainder.
     if let (true, Some(c)) = (x.dtype() == DType::INDEX, y.as_int().filter(|c| *c > 0)) {
         let steps = (-x.vmin() + c as i128 - 1) / c as i128;
-        if let (Ok(steps), Ok(by), Ok(_)) =
-            (i64::try_from(steps), i64::try_from(steps * c as i128), i64::try_from(x.vmax() + steps * c as i128))
-        {
+        if let (Ok(steps), Ok(by), Ok(_)) = (
+            i64::try_from(steps),
+            i64::try_from(steps * c as i128),
+            i64::try_from(x.vmax() + steps * c as i128),
+        ) {
             let up = x + by;
             return if quotient { up.binary(Op::CDiv, y) + -steps } else { up.binary(Op::CMod, y) };
         }
@@ -115,8 +125,11 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
         safe = safe.equals(-1i64).and(x.equals(&least)).select(1i64, &safe);
         let remainder = machine(Op::CMod, &safe);
         // By a positive divisor a negative remainder says it all, and bounds can be seen from that.
-        let round_down =
-            if y.vmin() > 0 { remainder.lt(0i64) } else { remainder.differs(0i64).and(remainder.lt(0i64).differs(safe.lt(0i64))) };
+        let round_down = if y.vmin() > 0 {
+            remainder.lt(0i64)
+        } else {
+            remainder.differs(0i64).and(remainder.lt(0i64).differs(safe.lt(0i64)))
+        };
         if quotient {
             let q = machine(Op::CDiv, &safe);
             round_down.select(&q + -1i64, &q)
@@ -134,14 +147,24 @@ fn in_width(y: &UOp) -> bool {
 fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let bits = u.dtype().bits() as i64;
     let top = x.const_like(bits - 1);
-    let inside = if u.dtype().is_unsigned() { y.lt(bits) } else { y.lt(0i64).not().and(y.lt(bits)) };
+    let inside =
+        if u.dtype().is_unsigned() { y.lt(bits) } else { y.lt(0i64).not().and(y.lt(bits)) };
     // Clamped by masking, so that the machine shift is always in range and its bounds say so.
     let count = y.and(bits - 1);
-    let past = if u.op() == Op::Shr && !u.dtype().is_unsigned() { x.binary(Op::Shr, top) } else { zero(x) };
+    let past = if u.op() == Op::Shr && !u.dtype().is_unsigned() {
+        x.binary(Op::Shr, top)
+    } else {
+        zero(x)
+    };
     inside.select(x.binary(u.op(), count), &past)
 }
 
 /// Loads and stores through a guard keep a place without one for the inside: `Index(buf, idx)`.
 pub fn plain(place: &UOp) -> UOp {
-    UOp::new(Op::Index, place.dtype(), [place.src()[0].clone(), place.src()[1].clone()].to_src(), Arg::None)
+    UOp::new(
+        Op::Index,
+        place.dtype(),
+        [place.src()[0].clone(), place.src()[1].clone()].to_src(),
+        Arg::None,
+    )
 }

@@ -1,6 +1,8 @@
-//! Guards that say what they imply. A load that is guarded stays inside its buffer because of the guard; where splitting axes has brought the
-//! guard into a form from which that can no longer be shown, the bounds of the buffer are added to it. After this pass every guarded load is
-//! shown to stay inside its buffer. Loads without a guard are left to the verifier: there a guard would hide a mistake.
+//! Guards that say what they imply. A load that is guarded stays inside its buffer because of the
+//! guard; where splitting axes has brought the guard into a form from which that can no longer be
+//! shown, the bounds of the buffer are added to it. After this pass every guarded load is
+//! shown to stay inside its buffer. Loads without a guard are left to the verifier: there a guard
+//! would hide a mistake.
 
 use crate::ir::{Arg, Op, Src, UOp};
 use crate::verify::shown_inside;
@@ -10,7 +12,8 @@ use rustc_hash::FxHashMap;
 pub fn guard(ast: &UOp) -> UOp {
     let order = ast.toposort();
     // Most kernels are as they should be.
-    if !order.iter().any(|u| u.op() == Op::Load && bounded(&u.src()[0], u.dtype().lanes).is_some()) {
+    if !order.iter().any(|u| u.op() == Op::Load && bounded(&u.src()[0], u.dtype().lanes).is_some())
+    {
         return ast.clone();
     }
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();

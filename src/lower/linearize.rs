@@ -1,8 +1,11 @@
-//! From a graph to a list: the linear program. A value is placed in the innermost loop of the ranges that it depends on, so whatever does
-//! not change inside a loop is computed outside it, and several reduces over one row become loops that follow each other.
+//! From a graph to a list: the linear program. A value is placed in the innermost loop of the
+//! ranges that it depends on, so whatever does not change inside a loop is computed outside it, and
+//! several reduces over one row become loops that follow each other.
 //!
-//! In comes a kernel whose ranges are loops, or the share of a thread; out comes a list in which operands precede users, loops are opened and closed
-//! in order, reduces are accumulators, guarded stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits, else 64.
+//! In comes a kernel whose ranges are loops, or the share of a thread; out comes a list in which
+//! operands precede users, loops are opened and closed in order, reduces are accumulators, guarded
+//! stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits,
+//! else 64.
 
 use super::decompose::plain;
 use super::expand::{add_product, is_product};
@@ -40,8 +43,10 @@ impl Loops {
         }
         let mut seen = FxHashSet::default();
         ranges.retain(|r| seen.insert(r.range_id()));
-        let place: FxHashMap<u32, Block> = ranges.iter().enumerate().map(|(i, r)| (r.range_id(), i + 1)).collect();
-        // What each loop must be inside of: the other loops of every value that depends on it, and of whatever closes it.
+        let place: FxHashMap<u32, Block> =
+            ranges.iter().enumerate().map(|(i, r)| (r.range_id(), i + 1)).collect();
+        // What each loop must be inside of: the other loops of every value that depends on it, and
+        // of whatever closes it.
         let mut inside: Vec<BTreeSet<Block>> = vec![BTreeSet::new(); ranges.len() + 1];
         let mut relate = |blocks: &BTreeSet<Block>| {
             let list: Vec<Block> = blocks.iter().copied().collect();
@@ -54,11 +59,17 @@ impl Loops {
         for u in order {
             let closed: SmallVec<[Block; 8]> = closed(u).map(|r| place[&r.range_id()]).collect();
             if known.insert((u.ranges(), closed.clone())) {
-                relate(&closed.into_iter().chain(u.ranges().iter().filter_map(|id| place.get(&id).copied())).collect());
+                relate(
+                    &closed
+                        .into_iter()
+                        .chain(u.ranges().iter().filter_map(|id| place.get(&id).copied()))
+                        .collect(),
+                );
             }
         }
         let mut parent = vec![0; ranges.len() + 1];
-        // A loop that must be inside two others has them inside each other; the nearest is its parent.
+        // A loop that must be inside two others has them inside each other; the nearest is its
+        // parent.
         for b in (1..=ranges.len()).rev() {
             let list: Vec<Block> = inside[b].iter().copied().collect();
             for w in list.windows(2) {
@@ -84,7 +95,8 @@ impl Loops {
     }
 }
 
-/// What a reduce folds at each step: one value, or after expansion several, which stand behind its ranges.
+/// What a reduce folds at each step: one value, or after expansion several, which stand behind its
+/// ranges.
 pub(super) fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
     std::iter::once(&u.src()[0]).chain(u.src()[1..].iter().filter(|s| s.op() != Op::Range))
 }
@@ -144,7 +156,12 @@ impl Items {
         self.members[b].push(item);
     }
     /// The first before the second, in the block where the ways to them part.
-    fn edge(&mut self, loops: &Loops, (mut a, mut at): (Item, Block), (mut z, mut to): (Item, Block)) {
+    fn edge(
+        &mut self,
+        loops: &Loops,
+        (mut a, mut at): (Item, Block),
+        (mut z, mut to): (Item, Block),
+    ) {
         while at != to {
             if loops.depth[at] >= loops.depth[to] {
                 (a, at) = (Item::Loop(at), loops.parent[at]);
@@ -158,15 +175,21 @@ impl Items {
     }
 }
 
-/// The pass. The arguments are those of the kernel: one that simplification has left without a use keeps its slot.
+/// The pass. The arguments are those of the kernel: one that simplification has left without a use
+/// keeps its slot.
 pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
     let loops = Loops::of(&order);
-    let number: FxHashMap<u64, usize> = order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
+    let number: FxHashMap<u64, usize> =
+        order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
 
     // Stores in a loop that runs in order.
-    let in_order =
-        |s: &&UOp| s.op() == Op::Store && s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+    let in_order = |s: &&UOp| {
+        s.op() == Op::Store
+            && s.src()[2..]
+                .iter()
+                .any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered)
+    };
     let updates: Vec<&UOp> = ast.src().iter().filter(in_order).collect();
 
     // The block of each item.
@@ -177,8 +200,15 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             // A reduce leaves the loops that it closes.
             if u.op() != Op::Reduce && s.op() != Op::Range {
                 // What waits for a store is outside the loops that the store closes.
-                let from = if u.op() == Op::Barrier { closed(s).map(|r| loops.place[&r.range_id()]).min() } else { None };
-                b = loops.deeper(b, from.map_or(block[number[&s.id()]], |outermost| loops.parent[outermost]));
+                let from = if u.op() == Op::Barrier {
+                    closed(s).map(|r| loops.place[&r.range_id()]).min()
+                } else {
+                    None
+                };
+                b = loops.deeper(
+                    b,
+                    from.map_or(block[number[&s.id()]], |outermost| loops.parent[outermost]),
+                );
             }
         }
         match u.op() {
@@ -193,9 +223,14 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }
-            // The load of an update is not loop-invariant, even where its index is: it stays inside the ordered loop.
+            // The load of an update is not loop-invariant, even where its index is: it stays inside
+            // the ordered loop.
             Op::Load => {
-                for r in updates.iter().filter(|s| s.src()[0].src()[0] == u.src()[0].src()[0]).flat_map(|s| closed(s)) {
+                for r in updates
+                    .iter()
+                    .filter(|s| s.src()[0].src()[0] == u.src()[0].src()[0])
+                    .flat_map(|s| closed(s))
+                {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
                 }
             }
@@ -213,8 +248,12 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     };
 
     // Loops that need not run where a condition does not hold, and the reduces in them.
-    let reduces: Vec<(&UOp, Block)> =
-        order.iter().enumerate().filter(|(_, u)| u.op() == Op::Reduce).map(|(i, u)| (u, step_block(i))).collect();
+    let reduces: Vec<(&UOp, Block)> = order
+        .iter()
+        .enumerate()
+        .filter(|(_, u)| u.op() == Op::Reduce)
+        .map(|(i, u)| (u, step_block(i)))
+        .collect();
     let effects: Vec<Block> = order
         .iter()
         .zip(&block)
@@ -229,7 +268,8 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         gated.get(&b)
     };
 
-    // Products that nothing but a sum wants are not computed on their own, nor are choices between a value and nothing where that is known.
+    // Products that nothing but a sum wants are not computed on their own, nor are choices between
+    // a value and nothing where that is known.
     let mut users = vec![0; order.len()];
     for s in order.iter().flat_map(|u| u.src()) {
         users[number[&s.id()]] += 1;
@@ -249,13 +289,18 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                 }
                 term = value;
             }
-            if (term == *body || only(body)) && only(&term) && is_product(fold_of(u), &term, target) {
+            if (term == *body || only(body)) && only(&term) && is_product(fold_of(u), &term, target)
+            {
                 fused.insert(term.id());
             }
         }
     }
 
-    let mut items = Items { nodes: order.len(), members: vec![Vec::new(); loops.parent.len()], edges: Vec::new() };
+    let mut items = Items {
+        nodes: order.len(),
+        members: vec![Vec::new(); loops.parent.len()],
+        edges: Vec::new(),
+    };
     for (i, u) in order.iter().enumerate() {
         if matches!(u.op(), Op::Const | Op::Sink | Op::Range) || fused.contains(&u.id()) {
             continue;
@@ -268,7 +313,11 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         if matches!(u.op(), Op::Reduce | Op::Scan) {
             let step = step_block(i);
             // The accumulator of a scan is set before its loop.
-            let start = if u.op() == Op::Scan { loops.parent[loops.place[&u.src()[1].range_id()]] } else { block[i] };
+            let start = if u.op() == Op::Scan {
+                loops.parent[loops.place[&u.src()[1].range_id()]]
+            } else {
+                block[i]
+            };
             items.place(Item::Start(i), start);
             items.place(Item::Step(i), step);
             items.edge(&loops, (Item::Start(i), start), (Item::Step(i), step));
@@ -276,7 +325,11 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                 items.edge(&loops, operand(condition), (Item::Step(i), step));
             }
             for body in bodies(u).map(|b| terms.get(&b.id()).unwrap_or(b)) {
-                let operands = if fused.contains(&body.id()) { body.src() } else { std::slice::from_ref(body) };
+                let operands = if fused.contains(&body.id()) {
+                    body.src()
+                } else {
+                    std::slice::from_ref(body)
+                };
                 for s in operands.iter().filter(|s| !matches!(s.op(), Op::Const | Op::Range)) {
                     items.edge(&loops, operand(s), (Item::Step(i), step));
                 }
@@ -305,7 +358,10 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let loaded = order.iter().filter(|u| u.op() == Op::Load).map(|u| u.src()[0].id()).collect();
     let new = vec![None; order.len()];
     let is_index = |u: &&UOp| u.dtype().scalar() == DType::INDEX;
-    let fits = order.iter().filter(is_index).all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
+    let fits = order
+        .iter()
+        .filter(is_index)
+        .all(|u| u.vmin() >= i32::MIN as i128 && u.vmax() <= i32::MAX as i128);
     let width = if fits { DType::I32 } else { DType::I64 };
     let mut emit = Emit {
         order: &order,
@@ -367,7 +423,14 @@ impl Emit<'_> {
         }
         for (i, u) in self.order.iter().enumerate() {
             match u.arg() {
-                Arg::Const(_) => self.new[i] = Some(UOp::new(Op::Const, self.sized(u.dtype()), Src::new(), u.arg().clone())),
+                Arg::Const(_) => {
+                    self.new[i] = Some(UOp::new(
+                        Op::Const,
+                        self.sized(u.dtype()),
+                        Src::new(),
+                        u.arg().clone(),
+                    ))
+                }
                 Arg::Range { kind: AxisKind::Thread, .. } => {
                     let arg = Arg::Special { kind: SpecialKind::Thread, dim: 0, extent: extent(u) };
                     let share = UOp::new(Op::Special, self.width, Src::new(), arg);
@@ -388,12 +451,14 @@ impl Emit<'_> {
     fn all(&mut self, items: &mut Items, target: &Target) {
         items.edges.sort_unstable();
         items.edges.dedup();
-        // A thread of a GPU has all its registers for the loop where what is computed before it is nothing but what it needs. Threads that wait for each other have loads
+        // A thread of a GPU has all its registers for the loop where what is computed before it is
+        // nothing but what it needs. Threads that wait for each other have loads
         // under way meanwhile.
         if target.grid && !self.order.iter().any(|u| u.op() == Op::Barrier) {
             self.late = vec![true; items.nodes];
             for &(from, to) in items.edges.iter().rev() {
-                if let (Item::Node(n), needs) = (items.item(from as usize), items.item(to as usize)) {
+                if let (Item::Node(n), needs) = (items.item(from as usize), items.item(to as usize))
+                {
                     self.late[n] &= match needs {
                         Item::Node(user) => self.late[user],
                         Item::Start(_) => true,
@@ -409,7 +474,8 @@ impl Emit<'_> {
 
     /// Puts down a block. Loops nest as deep as a kernel has axes, so recursion is bounded.
     fn block(&mut self, b: Block, items: &Items, waits: &mut [u32]) {
-        // Among items that are ready: the order of the graph, what no loop needs after the loops, effects on memory last.
+        // Among items that are ready: the order of the graph, what no loop needs after the loops,
+        // effects on memory last.
         let urgency = |i: Item| -> (u8, usize, Item) {
             match i {
                 Item::Node(n) if self.order[n].op() == Op::Store => (2, n, i),
@@ -423,8 +489,11 @@ impl Emit<'_> {
             }
         };
         let members = &items.members[b];
-        let mut ready: BinaryHeap<Reverse<(u8, usize, Item)>> =
-            members.iter().filter(|i| waits[items.number(**i)] == 0).map(|i| Reverse(urgency(*i))).collect();
+        let mut ready: BinaryHeap<Reverse<(u8, usize, Item)>> = members
+            .iter()
+            .filter(|i| waits[items.number(**i)] == 0)
+            .map(|i| Reverse(urgency(*i)))
+            .collect();
         let mut sequence = Vec::with_capacity(members.len());
         while let Some(Reverse((.., first))) = ready.pop() {
             sequence.push(first);
@@ -437,7 +506,11 @@ impl Emit<'_> {
                 }
             }
         }
-        assert!(sequence.len() == members.len(), "loops wait for each other in {:?}", self.order.last());
+        assert!(
+            sequence.len() == members.len(),
+            "loops wait for each other in {:?}",
+            self.order.last()
+        );
         for item in sequence {
             match item {
                 Item::Node(i) => self.node(i),
@@ -445,16 +518,26 @@ impl Emit<'_> {
                 Item::Step(i) => self.step(i),
                 Item::Loop(l) => {
                     let open = self.gated.get(&l).cloned().map(|c| {
-                        let open = UOp::new(Op::If, DType::VOID, [self.operand(&c)].to_src(), Arg::None);
+                        let open =
+                            UOp::new(Op::If, DType::VOID, [self.operand(&c)].to_src(), Arg::None);
                         self.push(open.clone());
                         self.gate = Some(c);
                         open
                     });
                     let old = &self.loops.ranges[l - 1];
                     // Without workgroups, independent work is a loop.
-                    let kind = if old.range_kind() == AxisKind::Global { AxisKind::Loop } else { old.range_kind() };
+                    let kind = if old.range_kind() == AxisKind::Global {
+                        AxisKind::Loop
+                    } else {
+                        old.range_kind()
+                    };
                     let arg = Arg::Range { id: old.range_id(), kind };
-                    let range = UOp::new(Op::Range, self.width, [self.operand(&old.src()[0])].to_src(), arg);
+                    let range = UOp::new(
+                        Op::Range,
+                        self.width,
+                        [self.operand(&old.src()[0])].to_src(),
+                        arg,
+                    );
                     self.new[self.number[&old.id()]] = Some(range.clone());
                     self.push(range.clone());
                     self.block(l, items, waits);
@@ -482,8 +565,9 @@ impl Emit<'_> {
         }
         let u = self.order[i].clone();
         match u.op() {
-            // The value of a reduce is what its accumulator holds after the last step. The bounds of a reduce are not those of an accumulator, of which nothing is
-            // known; where a place depends on them they are put down, so that it can be seen to lie inside its buffer.
+            // The value of a reduce is what its accumulator holds after the last step. The bounds
+            // of a reduce are not those of an accumulator, of which nothing is known; where a place
+            // depends on them they are put down, so that it can be seen to lie inside its buffer.
             Op::Reduce if u.dtype().is_int() && self.is_place(&u) => {
                 let (lo, hi) = u.bounds();
                 let bound = |b: i128| UOp::constant(b as i64, self.sized(u.dtype()));
@@ -514,7 +598,12 @@ impl Emit<'_> {
                 self.new[i] = Some(store);
             }
             // What the open condition says need not be asked again.
-            Op::Load if u.src()[0].src().get(2).is_some_and(|v| self.gate.as_ref().is_some_and(|g| gates::follows(v, g))) => {
+            Op::Load
+                if u.src()[0]
+                    .src()
+                    .get(2)
+                    .is_some_and(|v| self.gate.as_ref().is_some_and(|g| gates::follows(v, g))) =>
+            {
                 let at = plain(&self.operand(&u.src()[0]));
                 if self.listed.insert(at.id()) {
                     self.push(at.clone());
@@ -530,10 +619,16 @@ impl Emit<'_> {
                     self.new[i] = Some(src[0].clone());
                     return;
                 }
-                let new = if dtype == u.dtype() { u.with_src(src) } else { UOp::new(u.op(), dtype, src, u.arg().clone()) };
+                let new = if dtype == u.dtype() {
+                    u.with_src(src)
+                } else {
+                    UOp::new(u.op(), dtype, src, u.arg().clone())
+                };
                 // The place of a guarded store is put down inside its `If`.
-                let guarded = new.op() == Op::Index && new.src().len() > 2 && !self.loaded.contains(&u.id());
-                // Index integers of a width and others of it may have been told apart by nothing else.
+                let guarded =
+                    new.op() == Op::Index && new.src().len() > 2 && !self.loaded.contains(&u.id());
+                // Index integers of a width and others of it may have been told apart by nothing
+                // else.
                 if !guarded && self.listed.insert(new.id()) {
                     self.push(new.clone());
                 }
@@ -565,7 +660,10 @@ impl Emit<'_> {
         for body in bodies(&u) {
             let body = self.terms.get(&body.id()).unwrap_or(body);
             value = match self.fused.contains(&body.id()) {
-                true => add_product(&body.with_src(body.src().iter().map(|s| self.operand(s)).collect::<Src>()), &value),
+                true => add_product(
+                    &body.with_src(body.src().iter().map(|s| self.operand(s)).collect::<Src>()),
+                    &value,
+                ),
                 false => value.binary(fold_of(&u).op(), self.operand(body)),
             };
             self.push(value.clone());

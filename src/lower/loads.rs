@@ -1,5 +1,6 @@
-//! Loads that lie side by side become one of a vector, and so do stores, where a target has no use for each on its own: the copies that a thread makes of a load when a range is written
-//! out. A CPU broadcasts from memory for nothing; a GPU pays for every load.
+//! Loads that lie side by side become one of a vector, and so do stores, where a target has no use
+//! for each on its own: the copies that a thread makes of a load when a range is written out. A CPU
+//! broadcasts from memory for nothing; a GPU pays for every load.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
@@ -7,14 +8,16 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Loads or stores of one buffer whose places differ by literals: the place of one of them, what they share, and each with its literal.
+/// Loads or stores of one buffer whose places differ by literals: the place of one of them, what
+/// they share, and each with its literal.
 struct Group {
     place: UOp,
     shared: Linear,
     list: Vec<(i64, UOp)>,
 }
 
-/// A place as a buffer, what its index shares with others, and its literal; none where it is guarded or not a sum.
+/// A place as a buffer, what its index shares with others, and its literal; none where it is
+/// guarded or not a sum.
 fn taken_apart(place: &UOp) -> Option<(UOp, Linear, i64)> {
     let [buffer, index] = place.src() else { return None };
     let mut linear = Linear::of(index)?;
@@ -22,11 +25,13 @@ fn taken_apart(place: &UOp) -> Option<(UOp, Linear, i64)> {
     Some((buffer.clone(), linear, at))
 }
 
-/// How many from the front lie side by side, at a multiple of their number, or they would be accessed in parts.
+/// How many from the front lie side by side, at a multiple of their number, or they would be
+/// accessed in parts.
 fn side_by_side(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
     let at = rest[0].0;
     let fits = |n: &usize| {
-        let side_by_side = rest.len() >= *n && rest[..*n].iter().enumerate().all(|(i, l)| l.0 == at + i as i64);
+        let side_by_side =
+            rest.len() >= *n && rest[..*n].iter().enumerate().all(|(i, l)| l.0 == at + i as i64);
         side_by_side && shared.terms.iter().map(|t| t.1).chain([at]).all(|k| k % *n as i64 == 0)
     };
     [8, 4, 2].into_iter().find(|n| *n <= most && fits(n)).unwrap_or(1)
@@ -52,17 +57,21 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
-        let plain = u.op() == Op::Load && u.dtype().lanes == 1 && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
+        let plain = u.op() == Op::Load
+            && u.dtype().lanes == 1
+            && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
         let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2) else { continue };
         staged |= place.src()[0].op() == Op::DefineLocal;
         if place.src()[0].op() != memory {
             continue;
         }
         let Some((buffer, linear, at)) = taken_apart(place) else { continue };
-        let group = *known.entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone())).or_insert_with(|| {
-            groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
-            groups.len() - 1
-        });
+        let group = *known
+            .entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone()))
+            .or_insert_with(|| {
+                groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
+                groups.len() - 1
+            });
         groups[group].list.push((at, u));
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -77,7 +86,9 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
                 let mut src: Src = rest[0].1.src().iter().cloned().collect();
                 src[0] = first(&place, &shared, *at);
                 let vector = UOp::new(Op::Load, dtype.vec(n as u16), src, rest[0].1.arg().clone());
-                map.extend(rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))));
+                map.extend(
+                    rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))),
+                );
             }
             rest = &rest[n..];
         }
@@ -85,7 +96,8 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     (if map.is_empty() { ast.clone() } else { ast.substitute(&map) }, staged)
 }
 
-/// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written out from the start, so that no range of it could become a vector.
+/// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written
+/// out from the start, so that no range of it could become a vector.
 pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
@@ -115,7 +127,9 @@ pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
             } else {
                 let values: Src = rest[..n].iter().map(|l| l.1.src()[1].clone()).collect();
                 let vector = UOp::new(Op::Vectorize, dtype.vec(n as u16), values, Arg::None);
-                let src = [first(&place, &shared, *at), vector].into_iter().chain(store.src()[2..].iter().cloned());
+                let src = [first(&place, &shared, *at), vector]
+                    .into_iter()
+                    .chain(store.src()[2..].iter().cloned());
                 stores.push(store.with_src(src.collect::<Src>()));
             }
             rest = &rest[n..];

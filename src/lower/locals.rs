@@ -1,7 +1,9 @@
-//! Reduces that the threads of a workgroup share. Each thread folds its part. Threads of a warp then read each other's registers, halving the number of parts
-//! at each step, and one thread of each warp puts what is left into local memory; where there are no such threads, all put their parts there. After a
-//! barrier the parts in local memory are folded, by all threads alike, so that each has the result.
-//! After this pass no reduce closes a range of kind Group; such ranges are thread positions like those of kind Local.
+//! Reduces that the threads of a workgroup share. Each thread folds its part. Threads of a warp
+//! then read each other's registers, halving the number of parts at each step, and one thread of
+//! each warp puts what is left into local memory; where there are no such threads, all put their
+//! parts there. After a barrier the parts in local memory are folded, by all threads alike, so that
+//! each has the result. After this pass no reduce closes a range of kind Group; such ranges are
+//! thread positions like those of kind Local.
 
 use super::linearize::fold_of;
 use super::specials::thread_order;
@@ -12,7 +14,8 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the same time.
+/// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the
+/// same time.
 const EACH_ROUND: usize = 8;
 
 /// The rounds in which so many parts become one: how many each thread folds at a time.
@@ -28,7 +31,8 @@ fn rounds(mut parts: usize) -> Vec<usize> {
     rounds
 }
 
-/// Parts in local memory: where a thread puts its own, if it is one that does, how many there are, and the number of the memory.
+/// Parts in local memory: where a thread puts its own, if it is one that does, how many there are,
+/// and the number of the memory.
 struct Parts {
     at: UOp,
     valid: Option<UOp>,
@@ -37,11 +41,16 @@ struct Parts {
 }
 
 impl Parts {
-    /// Each thread puts its part down, and after a barrier folds the parts at `others` over `ranges`, if there are any.
+    /// Each thread puts its part down, and after a barrier folds the parts at `others` over
+    /// `ranges`, if there are any.
     fn fold(self, u: &UOp, part: &UOp, after: Option<UOp>, others: UOp, ranges: &[UOp]) -> UOp {
         let lanes = part.dtype().lanes as i64;
-        let local =
-            UOp::new(Op::DefineLocal, part.dtype().scalar(), Src::new(), Arg::Local { id: self.id, len: self.len * lanes as usize });
+        let local = UOp::new(
+            Op::DefineLocal,
+            part.dtype().scalar(),
+            Src::new(),
+            Arg::Local { id: self.id, len: self.len * lanes as usize },
+        );
         let index = |i: UOp, valid: Option<UOp>| {
             let mut src = [local.clone(), simplify(&(i * lanes))].to_src();
             src.extend(valid);
@@ -55,7 +64,12 @@ impl Parts {
         if ranges.is_empty() {
             return got;
         }
-        UOp::new(Op::Reduce, u.dtype(), std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(), u.arg().clone())
+        UOp::new(
+            Op::Reduce,
+            u.dtype(),
+            std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(),
+            u.arg().clone(),
+        )
     }
 }
 
@@ -64,7 +78,8 @@ fn is_position(r: &UOp) -> bool {
     matches!(r.range_kind(), AxisKind::Local | AxisKind::Group | AxisKind::Global | AxisKind::Loop)
 }
 
-/// How many threads of a group lie in one warp, and how far apart their numbers are. `order` is that of the numbers, which are closest for the last range.
+/// How many threads of a group lie in one warp, and how far apart their numbers are. `order` is
+/// that of the numbers, which are closest for the last range.
 fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
     let place = order.iter().position(|r| r == g)?;
     let apart: usize = order[place + 1..].iter().map(extent).product();
@@ -77,32 +92,43 @@ fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
     (whole && bits && lanes > 1).then_some((lanes, apart))
 }
 
-/// Folds what so many threads hold, whose numbers are so far apart: all of them have the result, and it is the same in each bit, since no fold cares for the order
-/// of two operands.
+/// Folds what so many threads hold, whose numbers are so far apart: all of them have the result,
+/// and it is the same in each bit, since no fold cares for the order of two operands.
 fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
     let mut bits = lanes * apart / 2;
     while bits >= apart {
-        let other = UOp::new(Op::Shuffle, value.dtype(), [value.clone()].to_src(), Arg::Shuffle(bits));
+        let other =
+            UOp::new(Op::Shuffle, value.dtype(), [value.clone()].to_src(), Arg::Shuffle(bits));
         value = value.binary(fold_of(u).op(), other);
         bits /= 2;
     }
     value
 }
 
-/// The pass. The threads that copy together are in an order already, given by the numbers of their ranges; which threads are in one warp depends on the order
-/// too, so what is returned has to be kept.
+/// The pass. The threads that copy together are in an order already, given by the numbers of their
+/// ranges; which threads are in one warp depends on the order too, so what is returned has to be
+/// kept.
 pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
-    let mut threads: Vec<UOp> =
-        order.iter().filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Local | AxisKind::Group)).cloned().collect();
-    let groups: Vec<UOp> = threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
+    let mut threads: Vec<UOp> = order
+        .iter()
+        .filter(|u| {
+            u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Local | AxisKind::Group)
+        })
+        .cloned()
+        .collect();
+    let groups: Vec<UOp> =
+        threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
     if groups.is_empty() {
         return (ast.clone(), numbered);
     }
     let mut by_number: Vec<UOp> = match (target.warp, numbered.as_slice()) {
         (0, _) => Vec::new(),
         (_, []) => thread_order(ast),
-        (_, list) => list.iter().filter_map(|id| threads.iter().find(|r| r.range_id() == *id).cloned()).collect(),
+        (_, list) => list
+            .iter()
+            .filter_map(|id| threads.iter().find(|r| r.range_id() == *id).cloned())
+            .collect(),
     };
     if by_number.len() != threads.len() {
         by_number.clear();
@@ -121,7 +147,8 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
         sum
     };
     let written: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
-    // Every thread of a group has the result; one of them stores it, and so only that one may read what was there before.
+    // Every thread of a group has the result; one of them stores it, and so only that one may read
+    // what was there before.
     let by_first = |old: &UOp, index: &UOp| -> UOp {
         let mut valid: Option<UOp> = index.src().get(2).cloned();
         for g in groups.iter().filter(|g| !old.uses_range(g.range_id())) {
@@ -135,17 +162,25 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
         let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
         let new = match u.op() {
             Op::Reduce if u.src()[1..].iter().any(|r| groups.contains(r)) => {
-                let own: Src = std::iter::once(src[0].clone()).chain(src[1..].iter().filter(|r| !groups.contains(r)).cloned()).collect();
+                let own: Src = std::iter::once(src[0].clone())
+                    .chain(src[1..].iter().filter(|r| !groups.contains(r)).cloned())
+                    .collect();
                 let part = if own.len() == 1 { src[0].clone() } else { u.with_src(own) };
-                let shared: Vec<&UOp> = u.src()[1..].iter().filter(|r| groups.contains(r)).collect();
+                let shared: Vec<&UOp> =
+                    u.src()[1..].iter().filter(|r| groups.contains(r)).collect();
                 let mut range = |size: usize| -> UOp {
                     next_range += 1;
                     UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
                 };
-                // In a loop a barrier keeps a new part from overwriting one that another thread has still to read in an earlier turn.
-                let turns = |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
-                let ready =
-                    |part: &UOp| order.iter().any(turns).then(|| UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None));
+                // In a loop a barrier keeps a new part from overwriting one that another thread has
+                // still to read in an earlier turn.
+                let turns =
+                    |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
+                let ready = |part: &UOp| {
+                    order.iter().any(turns).then(|| {
+                        UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None)
+                    })
+                };
                 let mut value = part;
                 if let [g] = shared.as_slice()
                     && let Some((lanes, apart)) = in_warp(&by_number, g, target.warp)
@@ -154,37 +189,63 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                     value = fold_lanes(u, value, lanes, apart);
                     let warps = extent(g) / lanes;
                     if warps > 1 {
-                        // What is left of a group is side by side, after that of the threads before.
+                        // What is left of a group is side by side, after that of the threads
+                        // before.
                         let others: Vec<&UOp> = threads.iter().filter(|r| r != g).collect();
-                        let before = others.iter().fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + *r);
+                        let before =
+                            others.iter().fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + *r);
                         let place = |i: UOp| &before * warps as i64 + i;
                         let first = (*g % lanes as i64).equals(0i64);
                         let each = lanes.min(warps);
-                        let rounds: Vec<UOp> = (warps > each).then(|| range(warps / each)).into_iter().collect();
+                        let rounds: Vec<UOp> =
+                            (warps > each).then(|| range(warps / each)).into_iter().collect();
                         let own = *g % each as i64;
                         let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
                         let after = ready(&value);
-                        let put = Parts { at: place(*g / lanes as i64), valid: Some(first), len: count / lanes, id: next_local };
+                        let put = Parts {
+                            at: place(*g / lanes as i64),
+                            valid: Some(first),
+                            len: count / lanes,
+                            id: next_local,
+                        };
                         value = put.fold(u, &value, after, place(other), &rounds);
                         value = fold_lanes(u, value, each, apart);
                         next_local += 1;
                     }
                 } else if let [g] = shared.as_slice() {
                     let mut after = ready(&value);
-                    // After each round as many threads hold different values as there are parts left; the others hold the same again.
+                    // After each round as many threads hold different values as there are parts
+                    // left; the others hold the same again.
                     let mut left = extent(g);
                     for n in rounds(left) {
                         left /= n;
                         let r = range(n);
                         let other = &r * left as i64 + *g % left as i64;
-                        let put = Parts { at: place(&FxHashMap::default()), valid: None, len: count, id: next_local };
-                        value = put.fold(u, &value, after.take(), place(&FxHashMap::from_iter([(g.range_id(), other)])), &[r]);
+                        let put = Parts {
+                            at: place(&FxHashMap::default()),
+                            valid: None,
+                            len: count,
+                            id: next_local,
+                        };
+                        value = put.fold(
+                            u,
+                            &value,
+                            after.take(),
+                            place(&FxHashMap::from_iter([(g.range_id(), other)])),
+                            &[r],
+                        );
                         next_local += 1;
                     }
                 } else {
                     let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
-                    let others: FxHashMap<u32, UOp> = shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
-                    let put = Parts { at: place(&FxHashMap::default()), valid: None, len: count, id: next_local };
+                    let others: FxHashMap<u32, UOp> =
+                        shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
+                    let put = Parts {
+                        at: place(&FxHashMap::default()),
+                        valid: None,
+                        len: count,
+                        id: next_local,
+                    };
                     let after = ready(&value);
                     value = put.fold(u, &value, after, place(&others), &ranges);
                     next_local += 1;
@@ -214,13 +275,15 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
     (simplify(&done[&ast.id()]), numbered)
 }
 
-/// The value of a reduce of integers, with the bounds that are known of it: those of what is read from shared memory are those of its dtype, and an
-/// index that is computed from it would be inside its buffer by no proof.
+/// The value of a reduce of integers, with the bounds that are known of it: those of what is read
+/// from shared memory are those of its dtype, and an index that is computed from it would be inside
+/// its buffer by no proof.
 fn within_bounds(reduce: &UOp, value: UOp) -> UOp {
     if !reduce.dtype().is_int() || reduce.dtype().lanes > 1 {
         return value;
     }
     let (lo, hi) = dtype_bounds(reduce.dtype());
-    let value = if reduce.vmin() > lo { value.binary(Op::Max, reduce.vmin() as i64) } else { value };
+    let value =
+        if reduce.vmin() > lo { value.binary(Op::Max, reduce.vmin() as i64) } else { value };
     if reduce.vmax() < hi { value.binary(Op::Min, reduce.vmax() as i64) } else { value }
 }

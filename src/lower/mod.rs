@@ -1,5 +1,6 @@
-//! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of named passes; each is timed, can be printed
-//! (`PRINT_AFTER=<pass>`) and is followed by a verifier.
+//! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of
+//! named passes; each is timed, can be printed (`PRINT_AFTER=<pass>`) and is followed by a
+//! verifier.
 
 mod ahead;
 mod decompose;
@@ -29,7 +30,8 @@ use rustc_hash::FxHashMap;
 use std::time::{Duration, Instant};
 
 /// The names of the passes, in order. The optimizer comes before them, the renderer after.
-pub const PASSES: [&str; 7] = ["stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
+pub const PASSES: [&str; 7] =
+    ["stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
 
 /// A linear program, ready to be rendered.
 #[derive(Clone, Debug)]
@@ -59,9 +61,11 @@ pub struct Program {
 pub struct Estimate {
     /// Arithmetic operations on floats.
     pub flops: f64,
-    /// Everything that is computed, loaded and stored, indices and integers too: what its time without optimisations goes by.
+    /// Everything that is computed, loaded and stored, indices and integers too: what its time
+    /// without optimisations goes by.
     pub steps: f64,
-    /// Bytes that it touches, each counted once: of a buffer as many as there are accesses, and no more than it has.
+    /// Bytes that it touches, each counted once: of a buffer as many as there are accesses, and no
+    /// more than it has.
     pub bytes: f64,
 }
 
@@ -85,12 +89,14 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let mut args = arguments(&kernel.ast);
     // Few kernels have staged loads, so the others do without the pass.
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
-    let (ast, threads) = if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
+    let (ast, threads) =
+        if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
     let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
     // Threads of a workgroup are where there are workgroups.
-    let (ast, threads) = if target.grid { locals::share_reduces(&ast, threads, target) } else { (ast, threads) };
+    let (ast, threads) =
+        if target.grid { locals::share_reduces(&ast, threads, target) } else { (ast, threads) };
     lap(2, std::slice::from_ref(&ast), after);
     let (mut ast, launch, grid) = specials::name_positions(&ast, &threads, target);
     if !names.is_empty() {
@@ -104,7 +110,11 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let ast = decompose::decompose(&ast, target);
     lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
-    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) { ahead::load_ahead(uops) } else { uops };
+    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) {
+        ahead::load_ahead(uops)
+    } else {
+        uops
+    };
     lap(6, &uops, after);
     let estimate = estimate(&uops, &args);
     Program {
@@ -126,13 +136,15 @@ fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
     (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
 }
 
-/// The arguments that the kernel is called with, by slot: also those that simplification found to make no difference.
+/// The arguments that the kernel is called with, by slot: also those that simplification found to
+/// make no difference.
 fn arguments(ast: &UOp) -> Vec<UOp> {
     let slot = |u: &UOp| match u.arg() {
         Arg::Global { slot, .. } => *slot,
         _ => usize::MAX,
     };
-    let mut args: Vec<UOp> = ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
+    let mut args: Vec<UOp> =
+        ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
     args.sort_by_key(slot);
     args
 }
@@ -164,7 +176,8 @@ fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             }
             Op::Wmma => {
                 if let Arg::Wmma { core, .. } = u.arg() {
-                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64 / core.threads() as f64;
+                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64
+                        / core.threads() as f64;
                 }
             }
             op if op.is_alu() && u.dtype().is_float() => {

@@ -1,9 +1,11 @@
-//! Kernels that a user builds. In comes a kernel that is not optimised; out comes the same kernel, in which the mask of
-//! each load and store implies that the access lies inside its buffer, or the reason why it is refused.
+//! Kernels that a user builds. In comes a kernel that is not optimised; out comes the same kernel,
+//! in which the mask of each load and store implies that the access lies inside its buffer, or the
+//! reason why it is refused.
 //!
-//! **Invariant:** the proof uses the access alone: its index and its mask, not a condition that encloses it. Splitting a
-//! range makes some masks literal and drops them, and drops the conditional around an unrolled reduction. An implication
-//! holds for every value of the ranges, so it also holds for each of the copies.
+//! **Invariant:** the proof uses the access alone: its index and its mask, not a condition that
+//! encloses it. Splitting a range makes some masks literal and drops them, and drops the
+//! conditional around an unrolled reduction. An implication holds for every value of the ranges, so
+//! it also holds for each of the copies.
 //!
 //! ```text
 //! table[data[r]] where r != 0                    ; any mask may be written, and this one says nothing of data[r]
@@ -16,7 +18,8 @@ use crate::opt::Kernel;
 use crate::target::Target;
 use crate::verify;
 
-/// The kernel with the bounds of each buffer in the masks of its loads, or why it could fault or leave its buffers.
+/// The kernel with the bounds of each buffer in the masks of its loads, or why it could fault or
+/// leave its buffers.
 pub fn proven(ast: &UOp) -> Result<UOp, String> {
     unoptimised(ast)?;
     ast.toposort().iter().filter(|u| u.op() == Op::Range).try_for_each(range)?;
@@ -34,44 +37,70 @@ pub fn unoptimised(ast: &UOp) -> Result<(), String> {
     ast.toposort().iter().try_for_each(node)
 }
 
-/// Checks that a node is one that the scheduler makes. Optimisations and lowering bring in the others, and prove what
-/// those rely on: a `CDiv` that its divisor is not zero, a barrier that all threads reach it.
+/// Checks that a node is one that the scheduler makes. Optimisations and lowering bring in the
+/// others, and prove what those rely on: a `CDiv` that its divisor is not zero, a barrier that all
+/// threads reach it.
 fn node(u: &UOp) -> Result<(), String> {
     let known = matches!(
         u.op(),
-        Op::Const | Op::Var | Op::DefineGlobal | Op::Range | Op::Index | Op::Load | Op::Store | Op::Reduce | Op::Scan | Op::Sink
+        Op::Const
+            | Op::Var
+            | Op::DefineGlobal
+            | Op::Range
+            | Op::Index
+            | Op::Load
+            | Op::Store
+            | Op::Reduce
+            | Op::Scan
+            | Op::Sink
     );
-    if !(known || u.op().is_alu()) || matches!(u.op(), Op::CDiv | Op::CMod) || u.dtype().lanes != 1 {
+    if !(known || u.op().is_alu()) || matches!(u.op(), Op::CDiv | Op::CMod) || u.dtype().lanes != 1
+    {
         return Err(format!("{:?} has no place in a kernel before it is optimised: {u:?}", u.op()));
     }
     if u.op() == Op::Load && u.src()[0].src().len() == 3 && u.src().len() < 2 {
-        return Err(format!("a load with a mask has an alternative value, for where the mask is false: {u:?}"));
+        return Err(format!(
+            "a load with a mask has an alternative value, for where the mask is false: {u:?}"
+        ));
     }
     Ok(())
 }
 
-/// Checks that a range is one that the scheduler makes: no thread or lane, and of an extent that a launch knows.
+/// Checks that a range is one that the scheduler makes: no thread or lane, and of an extent that a
+/// launch knows.
 fn range(u: &UOp) -> Result<(), String> {
-    if !matches!(u.range_kind(), AxisKind::Global | AxisKind::Loop | AxisKind::Ordered | AxisKind::Reduce) {
-        return Err(format!("a range of the kind {:?} has no place in a kernel before it is optimised: {u:?}", u.range_kind()));
+    if !matches!(
+        u.range_kind(),
+        AxisKind::Global | AxisKind::Loop | AxisKind::Ordered | AxisKind::Reduce
+    ) {
+        return Err(format!(
+            "a range of the kind {:?} has no place in a kernel before it is optimised: {u:?}",
+            u.range_kind()
+        ));
     }
     let computed = |x: &UOp| matches!(x.op(), Op::Load | Op::Reduce | Op::Scan | Op::Range);
     if u.src()[0].toposort().iter().any(computed) {
-        return Err(format!("the extent of a range is a literal or computed from variables: {u:?}"));
+        return Err(format!(
+            "the extent of a range is a literal or computed from variables: {u:?}"
+        ));
     }
     Ok(())
 }
 
-/// Checks that indices and masks are computed from what the kernel does not store to. What is checked by a mask and then
-/// used as an index could otherwise change in between, by a store of another thread.
+/// Checks that indices and masks are computed from what the kernel does not store to. What is
+/// checked by a mask and then used as an index could otherwise change in between, by a store of
+/// another thread.
 fn indices_are_inputs(ast: &UOp) -> Result<(), String> {
-    let stored: Vec<&UOp> = ast.src().iter().filter(|s| s.op() == Op::Store).map(|s| &s.src()[0].src()[0]).collect();
+    let stored: Vec<&UOp> =
+        ast.src().iter().filter(|s| s.op() == Op::Store).map(|s| &s.src()[0].src()[0]).collect();
     // Nodes that depend on a load from a buffer that is stored to. Operands come before users.
     let mut changing = IdSet::default();
     for u in ast.toposort() {
         let loads = u.op() == Op::Load && stored.contains(&&u.src()[0].src()[0]);
         if u.op() == Op::Index && u.src()[1..].iter().any(|s| changing.has(s.id())) {
-            return Err(format!("an index or a mask is computed from a buffer that the kernel stores to: {u:?}"));
+            return Err(format!(
+                "an index or a mask is computed from a buffer that the kernel stores to: {u:?}"
+            ));
         }
         if loads || u.src().iter().any(|s| changing.has(s.id())) {
             changing.insert(u.id());

@@ -1,14 +1,18 @@
 //! The remainder of floats, exactly, from operations that every target has.
 //!
-//! Long division on the significands: with `x = m·2^e` and `y = n·2^f`, `1 ≤ m, n < 2`, the remainder of `m·2^(e-f)` by `n` is found `DIGITS` binary digits at
-//! a time. `r ← r·2^c - trunc(r·2^c / n)·n`, where `c` is `DIGITS` or what is left of `e - f`. Every `r` is a multiple of the last digit of `n` and below `n` in
-//! size, so the fused multiply-add is exact. A quotient that was rounded up to a whole number leaves a negative `r`, which later steps carry on and the end
-//! corrects. There are as many steps as the widest difference of exponents needs, and no branch, so that vectors compute it.
+//! Long division on the significands: with `x = m·2^e` and `y = n·2^f`, `1 ≤ m, n < 2`, the
+//! remainder of `m·2^(e-f)` by `n` is found `DIGITS` binary digits at a time. `r ← r·2^c -
+//! trunc(r·2^c / n)·n`, where `c` is `DIGITS` or what is left of `e - f`. Every `r` is a multiple
+//! of the last digit of `n` and below `n` in size, so the fused multiply-add is exact. A quotient
+//! that was rounded up to a whole number leaves a negative `r`, which later steps carry on and the
+//! end corrects. There are as many steps as the widest difference of exponents needs, and no
+//! branch, so that vectors compute it.
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, UOp};
 
-/// The layout of a float: binary digits of the significand, and what takes the smallest number to a normal one.
+/// The layout of a float: binary digits of the significand, and what takes the smallest number to a
+/// normal one.
 struct Layout {
     digits: i64,
     bias: i64,
@@ -22,7 +26,8 @@ impl Layout {
     fn constant(&self, x: &UOp, v: i64) -> UOp {
         UOp::constant(v, self.bits.vec(x.dtype().lanes))
     }
-    /// The bits of a size, which is positive, as a significand between 1 and 2 and a biased exponent. A subnormal is scaled into the normals first.
+    /// The bits of a size, which is positive, as a significand between 1 and 2 and a biased
+    /// exponent. A subnormal is scaled into the normals first.
     fn split(&self, size: &UOp) -> (UOp, UOp) {
         let stored = self.digits - 1;
         let least = size.const_like(2f64.powi(1 - self.bias as i32));
@@ -31,7 +36,8 @@ impl Layout {
         let bits = scaled.bitcast(self.bits);
         let exponent = &bits >> &self.constant(size, stored);
         let fraction = bits.and(self.constant(size, (1 << stored) - 1));
-        let significand = fraction.or(self.constant(size, self.bias << stored)).bitcast(size.dtype().scalar());
+        let significand =
+            fraction.or(self.constant(size, self.bias << stored)).bitcast(size.dtype().scalar());
         // One more than the least that a subnormal can have, so that no exponent is negative.
         let exponent = tiny.select(&exponent, &(&exponent + &self.constant(size, stored)));
         (significand, exponent)
@@ -42,8 +48,8 @@ impl Layout {
     }
 }
 
-/// `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where `x` is not finite or `y` is zero or NaN. By an infinite `y` it is
-/// `x`, or `y` where the signs differ.
+/// `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where `x` is
+/// not finite or `y` is zero or NaN. By an infinite `y` it is `x`, or `y` where the signs differ.
 pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let layout = match x.dtype().scalar {
         Scalar::F32 => F32,
@@ -53,7 +59,9 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     };
     let top = 1i64 << if layout.digits == 24 { 31 } else { 63 };
     let size = |v: &UOp| {
-        v.bitcast(layout.bits).and(layout.constant(x, !top & if layout.digits == 24 { 0xffff_ffff } else { -1 })).bitcast(x.dtype())
+        v.bitcast(layout.bits)
+            .and(layout.constant(x, !top & if layout.digits == 24 { 0xffff_ffff } else { -1 }))
+            .bitcast(x.dtype())
     };
     let (a, b) = (size(x), size(y));
     let ((m, e), (n, f)) = (layout.split(&a), layout.split(&b));
@@ -73,12 +81,16 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     }
     // One divisor back, if a quotient was rounded up.
     let r = r.lt(0i64).select(&r + &n, &r);
-    // Back to the divisor's exponent, by way of two factors, since one cannot be as small as a subnormal needs.
+    // Back to the divisor's exponent, by way of two factors, since one cannot be as small as a
+    // subnormal needs.
     let stored = layout.constant(x, layout.digits - 1);
     let least = layout.constant(x, layout.digits);
     let normal = f.lt(&least).not();
     let up = normal.select(&(&f - &stored), &layout.constant(x, 1));
-    let down = normal.select(layout.constant(x, layout.bias), &(&f + &layout.constant(x, layout.bias - (layout.digits))));
+    let down = normal.select(
+        layout.constant(x, layout.bias),
+        &(&f + &layout.constant(x, layout.bias - (layout.digits))),
+    );
     let scaled = &r * layout.power(x, &down) * layout.power(x, &up);
     let rest = below.select(&a, &scaled);
     let negative = |v: &UOp| v.lt(0i64);
@@ -88,7 +100,8 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let found = toward.select(&b - &rest, &rest);
     let sign = y.bitcast(layout.bits).and(layout.constant(x, top));
     let signed = found.bitcast(layout.bits).or(&sign).bitcast(x.dtype().scalar());
-    // The difference of `x` and itself is zero for what is finite and NaN for the rest; so is `0/y` for what is not zero.
+    // The difference of `x` and itself is zero for what is finite and NaN for the rest; so is `0/y`
+    // for what is not zero.
     let wrong = (x + &-x + zero.binary(Op::Div, y)).equals(&zero).not();
     wrong.select(x.const_like(f64::NAN), &signed)
 }

@@ -1,5 +1,6 @@
-//! Ranges that a launch of workgroups provides become `Special`s: workgroups, and threads of a workgroup. After this pass only ranges that are loops
-//! stand, and the shares of the CPU's threads.
+//! Ranges that a launch of workgroups provides become `Special`s: workgroups, and threads of a
+//! workgroup. After this pass only ranges that are loops stand, and the shares of the CPU's
+//! threads.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
@@ -26,42 +27,63 @@ impl Default for Launch {
     }
 }
 
-/// The ranges that are threads of a workgroup, those last that are neighbours in memory: neighbours should load what lies side by side.
+/// The ranges that are threads of a workgroup, those last that are neighbours in memory: neighbours
+/// should load what lies side by side.
 pub fn thread_order(ast: &UOp) -> Vec<UOp> {
     let kinds = [AxisKind::Local, AxisKind::Group];
-    let mut threads: Vec<UOp> =
-        crate::opt::Kernel::new(ast.clone()).axes().into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
+    let mut threads: Vec<UOp> = crate::opt::Kernel::new(ast.clone())
+        .axes()
+        .into_iter()
+        .filter(|r| kinds.contains(&r.range_kind()))
+        .collect();
     let (accesses, _) = vector::accesses(ast);
     threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
     warps_together(&ast.toposort(), &mut threads);
     threads
 }
 
-/// The pass. Threads that copy together are in an order already, given by the numbers of their ranges.
+/// The pass. Threads that copy together are in an order already, given by the numbers of their
+/// ranges.
 ///
 /// With them come the dimensions of the grid that end where variables say.
-pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Launch, Vec<(usize, UOp)>) {
+pub fn name_positions(
+    ast: &UOp,
+    threads: &[u32],
+    target: &Target,
+) -> (UOp, Launch, Vec<(usize, UOp)>) {
     let mut launch = Launch::default();
     if !target.grid {
         // Threads of a CPU share outputs, and whatever stores them closes their range.
         let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
-        launch.threads = ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
+        launch.threads =
+            ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
         return (ast.clone(), launch, Vec::new());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
-    // The ranges of local reduces are not closed by anyone, so they are looked for in the whole graph.
+    // The ranges of local reduces are not closed by anyone, so they are looked for in the whole
+    // graph.
     let mut all: Vec<UOp> = ranges;
     let order = ast.toposort();
-    let mut rest: Vec<UOp> = order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
+    let mut rest: Vec<UOp> =
+        order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
-    let globals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)).collect();
+    let globals: Vec<&UOp> = all
+        .iter()
+        .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop))
+        .collect();
     launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
     let symbolic = globals.iter().rev().enumerate().filter(|(_, r)| is_symbolic(r));
     let grid: Vec<(usize, UOp)> = symbolic.map(|(dim, r)| (dim, r.src()[0].clone())).collect();
-    assert!(grid.is_empty() || globals.len() <= 3, "an axis of a variable has a dimension of its own");
-    let mut locals: Vec<&UOp> = all.iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).collect();
+    assert!(
+        grid.is_empty() || globals.len() <= 3,
+        "an axis of a variable has a dimension of its own"
+    );
+    let mut locals: Vec<&UOp> = all
+        .iter()
+        .filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group))
+        .collect();
     if threads.is_empty() {
         // Threads that are neighbours should load what lies side by side.
         let (accesses, _) = vector::accesses(ast);
@@ -76,25 +98,36 @@ pub fn name_positions(ast: &UOp, threads: &[u32], target: &Target) -> (UOp, Laun
         return (ast.clone(), launch, grid);
     }
     // Stores do not close what the launch opens.
-    let ends = |s: &UOp| s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>());
+    let ends = |s: &UOp| {
+        s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>())
+    };
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
     (simplify(&ast.substitute(&map)), launch, grid)
 }
 
-/// Puts the ranges of the threads of a warp last, where they compute something together: those threads are the ones whose numbers are closest.
+/// Puts the ranges of the threads of a warp last, where they compute something together: those
+/// threads are the ones whose numbers are closest.
 fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R]) {
     let warp = |u: &UOp| if let Arg::Wmma { lanes, .. } = u.arg() { Some(*lanes) } else { None };
     if let Some(lanes) = order.iter().find_map(warp) {
-        threads.sort_by_key(|r| lanes.iter().rev().position(|l| *l == r.borrow().range_id()).map_or(0, |i| i + 1));
+        threads.sort_by_key(|r| {
+            lanes.iter().rev().position(|l| *l == r.borrow().range_id()).map_or(0, |i| i + 1)
+        });
     }
 }
 
 /// How far apart in memory neighbours of a range are, in the accesses that happen most often.
 fn stride(accesses: &[Access], r: &UOp) -> i64 {
-    let using =
-        || accesses.iter().filter(|a| a.node.src()[0].src()[0].op() == Op::DefineGlobal && a.node.src()[0].uses_range(r.range_id()));
+    let using = || {
+        accesses.iter().filter(|a| {
+            a.node.src()[0].src()[0].op() == Op::DefineGlobal
+                && a.node.src()[0].uses_range(r.range_id())
+        })
+    };
     let most = using().map(|a| a.times).fold(0.0, f64::max);
-    let steps = using().filter(|a| a.times == most).filter_map(|a| vector::step(&a.node.src()[0].src()[1], r));
+    let steps = using()
+        .filter(|a| a.times == most)
+        .filter_map(|a| vector::step(&a.node.src()[0].src()[1], r));
     steps.map(i64::abs).filter(|s| *s > 0).min().unwrap_or(i64::MAX)
 }
 
@@ -102,8 +135,14 @@ fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
     UOp::new(Op::Special, DType::INDEX, Src::new(), Arg::Special { kind, dim, extent })
 }
 
-/// Gives each range a dimension, the last range the first one, since neighbours in it are neighbours in memory. Past three they share one.
-fn dims(ranges: &[&UOp], kind: SpecialKind, most: [usize; 3], map: &mut FxHashMap<UOp, UOp>) -> [usize; 3] {
+/// Gives each range a dimension, the last range the first one, since neighbours in it are
+/// neighbours in memory. Past three they share one.
+fn dims(
+    ranges: &[&UOp],
+    kind: SpecialKind,
+    most: [usize; 3],
+    map: &mut FxHashMap<UOp, UOp>,
+) -> [usize; 3] {
     let mut sizes = [1usize; 3];
     let mut place: Vec<Vec<&UOp>> = vec![Vec::new(); 3];
     let mut dim = 0;
@@ -115,7 +154,8 @@ fn dims(ranges: &[&UOp], kind: SpecialKind, most: [usize; 3], map: &mut FxHashMa
         place[dim].push(r);
         sizes[dim] *= extent(r);
     }
-    // A dimension that is too long for the device goes into the first, which is the longest on all of them.
+    // A dimension that is too long for the device goes into the first, which is the longest on all
+    // of them.
     if sizes.iter().zip(&most).any(|(n, m)| n > m) {
         place = vec![ranges.iter().rev().copied().collect(), Vec::new(), Vec::new()];
         sizes = [sizes.iter().product(), 1, 1];

@@ -1,7 +1,9 @@
-//! Staged loads: the tile that a load uses below its loop is copied there, into local memory or on a CPU into memory of the thread, and the load is of the copy.
+//! Staged loads: the tile that a load uses below its loop is copied there, into local memory or on
+//! a CPU into memory of the thread, and the load is of the copy.
 //!
-//! Threads of a workgroup copy together, side by side along the input, and wait for each other before the copy and after it. A guard goes with the copy, so the
-//! tile holds what the load gives where it is not valid.
+//! Threads of a workgroup copy together, side by side along the input, and wait for each other
+//! before the copy and after it. A guard goes with the copy, so the tile holds what the load gives
+//! where it is not valid.
 
 use super::specials::thread_order;
 use crate::dtype::DType;
@@ -17,34 +19,66 @@ const TOGETHER: usize = 8;
 
 /// The pass, and the numbers of the ranges that are threads, in the order in which they copy.
 pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
-    let tiles = tiles(kernel, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
+    let tiles = tiles(kernel, target)
+        .unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
     let threads = if target.grid { thread_order(&kernel.ast) } else { Vec::new() };
     let mut next = next_range(&kernel.ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
     let mut locals: Vec<UOp> = Vec::new();
     let first = next_local(&kernel.ast.toposort());
     for (id, tile) in (first..).zip(&tiles) {
-        let local = UOp::new(Op::DefineLocal, tile.load.dtype(), Src::new(), Arg::Local { id, len: tile.len });
-        copies.push((tile.loops.clone(), Copy { tile, threads: &threads, target, next: &mut next }.build(&local)));
+        let local = UOp::new(
+            Op::DefineLocal,
+            tile.load.dtype(),
+            Src::new(),
+            Arg::Local { id, len: tile.len },
+        );
+        copies.push((
+            tile.loops.clone(),
+            Copy { tile, threads: &threads, target, next: &mut next }.build(&local),
+        ));
         locals.push(local);
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (tile, local) in tiles.iter().zip(&locals) {
         // One wait for all that is copied in the same loops.
-        let stores: Src = copies.iter().filter(|c| c.0 == tile.loops).map(|c| c.1.clone()).collect();
+        let stores: Src =
+            copies.iter().filter(|c| c.0 == tile.loops).map(|c| c.1.clone()).collect();
         let ready = UOp::new(Op::Barrier, DType::VOID, stores, Arg::None);
         let index = simplify(&sum(tile.axes.iter().map(|a| &a.range * a.local as i64)));
-        let load = UOp::new(Op::Load, tile.load.dtype(), [place(local, index, None), ready].to_src(), Arg::None);
+        let load = UOp::new(
+            Op::Load,
+            tile.load.dtype(),
+            [place(local, index, None), ready].to_src(),
+            Arg::None,
+        );
         map.insert(tile.load.clone(), load);
     }
-    // Positions of threads are open to the end of the kernel, also where a reduce that they share is closed.
-    let open = |s: &UOp| s.with_src(s.src().iter().chain(threads.iter().filter(|r| !s.src()[2..].contains(r))).cloned().collect::<Src>());
+    // Positions of threads are open to the end of the kernel, also where a reduce that they share
+    // is closed.
+    let open = |s: &UOp| {
+        s.with_src(
+            s.src()
+                .iter()
+                .chain(threads.iter().filter(|r| !s.src()[2..].contains(r)))
+                .cloned()
+                .collect::<Src>(),
+        )
+    };
     let ast = kernel.ast.substitute(&map);
-    (ast.with_src(ast.src().iter().map(open).collect::<Src>()), threads.iter().map(UOp::range_id).collect())
+    (
+        ast.with_src(ast.src().iter().map(open).collect::<Src>()),
+        threads.iter().map(UOp::range_id).collect(),
+    )
 }
 
 fn place(buffer: &UOp, index: UOp, valid: Option<UOp>) -> UOp {
-    UOp::new(Op::Index, buffer.dtype(), [buffer.clone(), index].into_iter().chain(valid).collect::<Src>(), Arg::None)
+    UOp::new(
+        Op::Index,
+        buffer.dtype(),
+        [buffer.clone(), index].into_iter().chain(valid).collect::<Src>(),
+        Arg::None,
+    )
 }
 
 fn sum(terms: impl Iterator<Item = UOp>) -> UOp {
@@ -63,13 +97,20 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn range(&mut self, size: usize, written_out: bool) -> UOp {
         *self.next += 1;
-        UOp::range(size as i64, *self.next - 1, if written_out { AxisKind::Upcast } else { AxisKind::Reduce })
+        UOp::range(
+            size as i64,
+            *self.next - 1,
+            if written_out { AxisKind::Upcast } else { AxisKind::Reduce },
+        )
     }
 
-    /// The axes along which the input runs without a gap, fastest first, and the others from near to far.
+    /// The axes along which the input runs without a gap, fastest first, and the others from near
+    /// to far.
     fn runs(&self) -> (Vec<&TileAxis>, Vec<&TileAxis>) {
         let mut rest: Vec<&TileAxis> = self.tile.axes.iter().rev().collect();
-        rest.sort_by_key(|a| a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX));
+        rest.sort_by_key(|a| {
+            a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX)
+        });
         let (mut run, mut len) = (Vec::new(), 1);
         while let Some(i) = rest.iter().position(|a| a.global == Some(len)) {
             len *= extent(&rest[i].range) as i64;
@@ -81,8 +122,10 @@ impl Copy<'_> {
     /// The store that fills the tile.
     fn build(&mut self, local: &UOp) -> UOp {
         let (run, rest) = self.runs();
-        let size = |axes: &[&TileAxis]| -> usize { axes.iter().map(|a| extent(&a.range)).product() };
-        let (run, rest): (Vec<TileAxis>, Vec<TileAxis>) = (run.into_iter().cloned().collect(), rest.into_iter().cloned().collect());
+        let size =
+            |axes: &[&TileAxis]| -> usize { axes.iter().map(|a| extent(&a.range)).product() };
+        let (run, rest): (Vec<TileAxis>, Vec<TileAxis>) =
+            (run.into_iter().cloned().collect(), rest.into_iter().cloned().collect());
         let length = size(&run.iter().collect::<Vec<_>>());
         // Does the tile run along with the input?
         let along = run.iter().all(|a| a.global == Some(a.local as i64));
@@ -96,7 +139,8 @@ impl Copy<'_> {
             let count = vectors * size(&rest.iter().collect::<Vec<_>>());
             let threads: usize = self.threads.iter().map(extent).product();
             let steps = count.div_ceil(threads);
-            let mut number = self.threads.iter().fold(UOp::int(0), |sum, r| sum * extent(r) as i64 + r);
+            let mut number =
+                self.threads.iter().fold(UOp::int(0), |sum, r| sum * extent(r) as i64 + r);
             if steps > 1 {
                 let step = self.range(steps, steps <= TOGETHER);
                 number = &step * threads as i64 + number;
@@ -105,7 +149,11 @@ impl Copy<'_> {
             if !count.is_multiple_of(threads) {
                 inside = Some(number.lt(count as i64));
             }
-            let at = if rest.is_empty() && inside.is_none() { number.clone() } else { &number % vectors as i64 };
+            let at = if rest.is_empty() && inside.is_none() {
+                number.clone()
+            } else {
+                &number % vectors as i64
+            };
             let mut left = &number / vectors as i64;
             for (i, a) in rest.iter().enumerate() {
                 let n = extent(&a.range) as i64;
@@ -144,20 +192,32 @@ impl Copy<'_> {
             coordinates.insert(a.range.clone(), if i + 1 == run.len() { past } else { past % n });
             inner *= n;
         }
-        let of = |axes: &[TileAxis]| sum(axes.iter().map(|a| &coordinates[&a.range] * a.local as i64));
+        let of =
+            |axes: &[TileAxis]| sum(axes.iter().map(|a| &coordinates[&a.range] * a.local as i64));
         let to = if along { &position + of(&rest) } else { of(&run) + of(&rest) };
         let value = self.value(&position, &rest, &coordinates, inside.as_ref());
         let mut src: Src = [place(local, simplify(&to), inside), value].to_src();
         src.extend(closes);
         // Nobody may still be reading what the last turn of the loop has left there.
         if self.target.grid && !self.tile.loops.is_empty() {
-            src.push(UOp::new(Op::Barrier, DType::VOID, self.tile.loops.iter().cloned().collect::<Src>(), Arg::None));
+            src.push(UOp::new(
+                Op::Barrier,
+                DType::VOID,
+                self.tile.loops.iter().cloned().collect::<Src>(),
+                Arg::None,
+            ));
         }
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     }
 
     /// The load at the places of the copy.
-    fn value(&self, position: &UOp, rest: &[TileAxis], coordinates: &FxHashMap<UOp, UOp>, inside: Option<&UOp>) -> UOp {
+    fn value(
+        &self,
+        position: &UOp,
+        rest: &[TileAxis],
+        coordinates: &FxHashMap<UOp, UOp>,
+        inside: Option<&UOp>,
+    ) -> UOp {
         let load = &self.tile.load;
         let from = &load.src()[0];
         let index = if self.tile.axes.iter().all(|a| a.global.is_some()) {
@@ -173,9 +233,12 @@ impl Copy<'_> {
             (Some(v), Some(i)) => Some(v.and(i)),
             (v, i) => v.or_else(|| i.cloned()),
         };
-        let mut src: Src = [place(&from.src()[0], simplify(&index), valid.as_ref().map(simplify))].to_src();
+        let mut src: Src =
+            [place(&from.src()[0], simplify(&index), valid.as_ref().map(simplify))].to_src();
         if valid.is_some() {
-            src.push(load.src().get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, load.dtype())));
+            src.push(
+                load.src().get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, load.dtype())),
+            );
         }
         // A turn ahead in the innermost loop in which there is a copy for each turn.
         let arg = match (load.arg(), self.tile.loops.last()) {
@@ -185,16 +248,32 @@ impl Copy<'_> {
         simplify(&UOp::new(Op::Load, load.dtype(), src, arg))
     }
 
-    /// Elements that are copied at once: they divide the run, and where vectors have to be aligned they are.
+    /// Elements that are copied at once: they divide the run, and where vectors have to be aligned
+    /// they are.
     fn lanes(&self, run: usize) -> usize {
         let item = self.tile.load.dtype().itemsize();
-        let most = if self.target.grid { self.target.vector_bytes / item } else { self.target.vector_bytes / 4 };
+        let most = if self.target.grid {
+            self.target.vector_bytes / item
+        } else {
+            self.target.vector_bytes / 4
+        };
         let most = most.min(self.target.max_lanes as usize).max(1);
         let aligned = |n: usize| {
             let Some(linear) = Linear::of(&self.tile.load.src()[0].src()[1]) else { return false };
-            let in_run = |t: &UOp| self.tile.axes.iter().any(|a| a.range == *t && a.global.is_some_and(|g| g > 0 && g < run as i64));
+            let in_run = |t: &UOp| {
+                self.tile
+                    .axes
+                    .iter()
+                    .any(|a| a.range == *t && a.global.is_some_and(|g| g > 0 && g < run as i64))
+            };
             !self.target.grid
-                || linear.terms.iter().filter(|t| !in_run(&t.0)).map(|t| t.1).chain([linear.constant]).all(|k| k % n as i64 == 0)
+                || linear
+                    .terms
+                    .iter()
+                    .filter(|t| !in_run(&t.0))
+                    .map(|t| t.1)
+                    .chain([linear.constant])
+                    .all(|k| k % n as i64 == 0)
         };
         let mut n = most.next_power_of_two();
         while n > 1 && (n > most || !run.is_multiple_of(n) || !aligned(n)) {

@@ -1,4 +1,5 @@
-//! What the threads of a warp hold for a tensor core, written out: each of its matrices is a vector of what a thread has in its registers.
+//! What the threads of a warp hold for a tensor core, written out: each of its matrices is a vector
+//! of what a thread has in its registers.
 
 use crate::ir::{Arg, Coordinate, Fragment, Op, Src, ToSrc, UOp};
 use crate::symbolic::simplify;
@@ -21,7 +22,9 @@ pub fn write_out(ast: &UOp) -> UOp {
 /// The element at each register, where the ranges of the registers go along these coordinates.
 fn vector(element: &UOp, f: &Fragment, along: [(&UOp, &Coordinate); 2]) -> UOp {
     let at = |register: usize| {
-        let place = |(r, c): &(&UOp, &Coordinate)| ((*r).clone(), UOp::int(c.of_register(register) / c.run().0));
+        let place = |(r, c): &(&UOp, &Coordinate)| {
+            ((*r).clone(), UOp::int(c.of_register(register) / c.run().0))
+        };
         simplify(&element.substitute(&along.iter().map(place).collect()))
     };
     let elements: Src = (0..f.registers()).map(at).collect();

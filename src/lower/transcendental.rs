@@ -1,4 +1,5 @@
-//! Transcendental ops that a target does not have at the promised accuracy, as the expressions of `math`.
+//! Transcendental ops that a target does not have at the promised accuracy, as the expressions of
+//! `math`.
 
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -113,7 +114,8 @@ pub fn write_out(u: &UOp) -> Option<UOp> {
     })
 }
 
-/// Integer power by squaring: one step for each bit of the exponent. A negative exponent gives what 1/x is toward zero.
+/// Integer power by squaring: one step for each bit of the exponent. A negative exponent gives what
+/// 1/x is toward zero.
 pub fn integer_power(u: &UOp) -> UOp {
     let (x, y) = (&u.src()[0], &u.src()[1]);
     let bits = u.dtype().bits();
@@ -128,6 +130,9 @@ pub fn integer_power(u: &UOp) -> UOp {
     }
     let odd = y.and(1i64).differs(0i64);
     let minus = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(Const::Int(-1)));
-    let inverse = x.equals(1i64).select(1i64, &x.equals(-1i64).select(odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)));
+    let inverse = x.equals(1i64).select(
+        1i64,
+        &x.equals(-1i64).select(odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)),
+    );
     y.lt(0i64).select(&inverse, &result)
 }

@@ -1,8 +1,11 @@
-//! Variables of a kernel become memory: one more argument, after all others, has their values as `i32`, in the order of their names. A value is held to its bounds where
-//! it is read, so that whatever is in that memory, every index stays inside its buffer, and the proof of that is the same as for numbers.
+//! Variables of a kernel become memory: one more argument, after all others, has their values as
+//! `i32`, in the order of their names. A value is held to its bounds where it is read, so that
+//! whatever is in that memory, every index stays inside its buffer, and the proof of that is the
+//! same as for numbers.
 //!
-//! An argument rather than a parameter of each language: renderers, devices and replays of recorded launches have nothing else to know of, and the few bytes are
-//! written once for a run, not for each kernel.
+//! An argument rather than a parameter of each language: renderers, devices and replays of recorded
+//! launches have nothing else to know of, and the few bytes are written once for a run, not for
+//! each kernel.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp};
@@ -14,7 +17,8 @@ use std::sync::Arc;
 /// What of a program depends on variables.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
-    /// Their names, in the order of their values in the last argument. Without any there is no such argument.
+    /// Their names, in the order of their values in the last argument. Without any there is no
+    /// such argument.
     pub names: Vec<Arc<str>>,
     /// Dimensions of the grid that are sums of variables.
     pub grid: Vec<(usize, UOp)>,
@@ -22,10 +26,15 @@ pub struct Variables {
 
 impl Variables {
     /// The launch with these values.
-    pub fn launch(&self, greatest: &super::Launch, value: &dyn Fn(&str) -> Option<i64>) -> super::Launch {
+    pub fn launch(
+        &self,
+        greatest: &super::Launch,
+        value: &dyn Fn(&str) -> Option<i64>,
+    ) -> super::Launch {
         let mut launch = *greatest;
         for (dim, size) in &self.grid {
-            // What cannot be computed here is launched for the greatest values: what is past the end is not read by anyone.
+            // What cannot be computed here is launched for the greatest values: what is past the
+            // end is not read by anyone.
             if let Some(n) = computed(size, value).and_then(|n| usize::try_from(n).ok()) {
                 launch.grid[*dim] = n.min(greatest.grid[*dim]);
             }
@@ -55,7 +64,8 @@ pub fn names(ast: &UOp) -> Vec<Arc<str>> {
     names
 }
 
-/// The kernel with output axes of variables as long as they can be, and guarded, where they would have to share a dimension of the launch with others.
+/// The kernel with output axes of variables as long as they can be, and guarded, where they would
+/// have to share a dimension of the launch with others.
 pub(super) fn spread(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let is_global = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop);
     let globals: Vec<UOp> = kernel.axes().into_iter().filter(is_global).collect();

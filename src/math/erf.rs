@@ -1,15 +1,26 @@
 //! `erf` as `1 - 2^-h(|x|)`, with neither a division nor a second path for small x.
 //!
-//! h is `a` times a polynomial, and 2^-h is `s (1 - w q)` with s a power of two, |w| <= 1/2 and q a polynomial. The result is
-//! `(1 - s) + s w q`: for small x the first term is zero and the second keeps its relative precision, for large x the error of h
-//! counts by the size of 2^-h. So the polynomial in h, fitted with that weight, is short, and no result is above one.
+//! h is `a` times a polynomial, and 2^-h is `s (1 - w q)` with s a power of two, |w| <= 1/2 and q a
+//! polynomial. The result is `(1 - s) + s w q`: for small x the first term is zero and the second
+//! keeps its relative precision, for large x the error of h counts by the size of 2^-h. So the
+//! polynomial in h, fitted with that weight, is short, and no result is above one.
 
 use super::exp::{EXP2, ROUND};
 use super::{Val, abs, at_most, copy_sign, horner};
 
-/// -log2(1 - erf(a)) / a for a <= 4, weighted by its effect on erf: `minimax.py erf`, 0.1 * 2^-24 of erf.
-const RATE: [f32; 9] =
-    [1.627907, 0.91844743, 0.14827916, -0.027639972, -0.00021836597, 0.0023953833, -0.0009103486, 0.00016984882, -1.3471476e-5];
+/// -log2(1 - erf(a)) / a for a <= 4, weighted by its effect on erf: `minimax.py erf`, 0.1 * 2^-24
+/// of erf.
+const RATE: [f32; 9] = [
+    1.627907,
+    0.91844743,
+    0.14827916,
+    -0.027639972,
+    -0.00021836597,
+    0.0023953833,
+    -0.0009103486,
+    0.00016984882,
+    -1.3471476e-5,
+];
 
 /// (1 - 2^-w) / w: the coefficients of [`EXP2`] with alternating signs.
 const EXP2_DOWN: [f32; 6] = [EXP2[0], -EXP2[1], EXP2[2], -EXP2[3], EXP2[4], -EXP2[5]];

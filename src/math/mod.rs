@@ -1,13 +1,15 @@
 //! The transcendental functions of float32, built from primitive operations.
 //!
-//! Each function takes one lane of a kernel expression and returns another. The code is branch-free, has no table in memory and
-//! needs no float64 and no 64-bit integer, so that each backend can run it. It is generic over [`Val`]: over a plain number
-//! ([`Scalar`]) it computes, over an IR node it builds the kernel, and both give the same bits as long as a backend rounds each
-//! operation once, keeps subnormals, and neither reassociates nor contracts.
+//! Each function takes one lane of a kernel expression and returns another. The code is
+//! branch-free, has no table in memory and needs no float64 and no 64-bit integer, so that each
+//! backend can run it. It is generic over [`Val`]: over a plain number ([`Scalar`]) it computes,
+//! over an IR node it builds the kernel, and both give the same bits as long as a backend rounds
+//! each operation once, keeps subnormals, and neither reassociates nor contracts.
 //!
-//! All coefficients come from `scripts/minimax.py`. The error is in units of the float32 spacing at the true value, subnormals
-//! included, and is the largest over all 2^32 inputs, or for pow over 2^27 pairs, as `examples/math_sweep.rs` finds it. The
-//! operations are distinct nodes without constants and bitcasts, as `tests/compiler/math.rs` counts them.
+//! All coefficients come from `scripts/minimax.py`. The error is in units of the float32 spacing at
+//! the true value, subnormals included, and is the largest over all 2^32 inputs, or for pow over
+//! 2^27 pairs, as `examples/math_sweep.rs` finds it. The operations are distinct nodes without
+//! constants and bitcasts, as `tests/compiler/math.rs` counts them.
 //!
 //! | function | error, ulp | operations |
 //! |---|---|---|
@@ -42,7 +44,8 @@ pub use trig::{cos, sin, tan};
 
 /// One lane of a kernel expression: a float32, an int32, a uint32 or a bool.
 ///
-/// Both sides of a select are evaluated. Integers wrap, and both operands of a binary operation have one dtype.
+/// Both sides of a select are evaluated. Integers wrap, and both operands of a binary operation
+/// have one dtype.
 pub trait Val: Clone {
     /// A float32 constant; `self` only says in which kernel.
     fn f32(&self, v: f32) -> Self;
@@ -95,7 +98,8 @@ pub trait Val: Clone {
     fn bitcast_u32(&self) -> Self;
     /// The nearest float32 to an integer.
     fn to_f32(&self) -> Self;
-    /// The int32 next to a float32 in the direction of zero. The functions here only use it where the value fits.
+    /// The int32 next to a float32 in the direction of zero. The functions here only use it where
+    /// the value fits.
     fn to_i32(&self) -> Self;
 }
 

@@ -1,7 +1,7 @@
 //! `pow` and `rsqrt`.
 //!
-//! `x^y = 2^(y log2 x)`, and the product reaches 150, so that the logarithm must be right to eight bits more than a float32 holds:
-//! it is carried as an unevaluated sum of two floats.
+//! `x^y = 2^(y log2 x)`, and the product reaches 150, so that the logarithm must be right to eight
+//! bits more than a float32 holds: it is carried as an unevaluated sum of two floats.
 
 use super::exp::exp2_sum;
 use super::log::split;
@@ -11,7 +11,8 @@ use super::{Val, abs, horner};
 const TWO_LOG2_E_HI: f32 = 2.885_39;
 /// 2 / ln 2 - `TWO_LOG2_E_HI`.
 const TWO_LOG2_E_LO: f32 = 3.851_926e-8;
-/// (2 atanh(s) - 2 s) / (s^3 ln 2) in powers of s^2 for |s| <= 0.0745: `minimax.py pow`, below 2^-34 of the logarithm.
+/// (2 atanh(s) - 2 s) / (s^3 ln 2) in powers of s^2 for |s| <= 0.0745: `minimax.py pow`, below
+/// 2^-34 of the logarithm.
 const ATANH: [f32; 3] = [0.9617967, 0.5770685, 0.4154508];
 /// log2(5/4) to 16 bits after the point, so that its sum with an exponent is exact.
 const LOG2_5_4_HI: f32 = 0.321_929_93;
@@ -33,7 +34,8 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
     let a = abs(x);
     let finite = a.lt(&inf);
 
-    // Zero and infinity have an infinite logarithm, and from there on the products come out right by themselves.
+    // Zero and infinity have an infinite logarithm, and from there on the products come out right
+    // by themselves.
     let (hi, lo) = log2_pair(&a);
     let hi = a.eq(&zero).select(&x.f32(f32::NEG_INFINITY), &finite.select(&hi, &a));
 
@@ -55,14 +57,17 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
     unit.select(&one, &rooted.select(&x.f32(f32::NAN), &signed))
 }
 
-/// log2 of a finite a > 0 as a float and a correction below its last place, together good to about 2^-33 of the logarithm.
+/// log2 of a finite a > 0 as a float and a correction below its last place, together good to about
+/// 2^-33 of the logarithm.
 ///
-/// log2 of m is 2 atanh(s) / ln 2 at s = (m - 1) / (m + 1). A factor of 5/4 or 3/4 brings m so close to one that the terms fall by
-/// more than 2^7 each, and then only the first needs two floats.
+/// log2 of m is 2 atanh(s) / ln 2 at s = (m - 1) / (m + 1). A factor of 5/4 or 3/4 brings m so
+/// close to one that the terms fall by more than 2^7 each, and then only the first needs two
+/// floats.
 fn log2_pair<V: Val>(a: &V) -> (V, V) {
     let (e, m) = split(a);
     let (low, high) = (m.lt(&a.f32(0.87)), a.f32(1.16).lt(&m));
-    let pick = |l: f32, h: f32, mid: f32| low.select(&a.f32(l), &high.select(&a.f32(h), &a.f32(mid)));
+    let pick =
+        |l: f32, h: f32, mid: f32| low.select(&a.f32(l), &high.select(&a.f32(h), &a.f32(mid)));
     // Exact, because m times the factor has 26 bits and the difference loses the first two.
     let f = m.fma(&pick(1.25, 0.75, 1.0), &a.f32(-1.0));
     let base = e.add(&pick(-LOG2_5_4_HI, -LOG2_3_4_HI, 0.0));

@@ -1,8 +1,10 @@
-//! Plain numbers as [`Val`]: the functions of this folder computed on the host, for tests and for folding constants.
+//! Plain numbers as [`Val`]: the functions of this folder computed on the host, for tests and for
+//! folding constants.
 
 use super::Val;
 
-/// A number of one of the dtypes that the functions use. An operation on the wrong dtype panics: it is a fault of the function.
+/// A number of one of the dtypes that the functions use. An operation on the wrong dtype panics: it
+/// is a fault of the function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A float32.

@@ -1,4 +1,5 @@
-//! Functions as layers: activations, dropout, flattening. In a chain `Tensor::relu` does the same as [`ReLU`]; these are for fields and for lists.
+//! Functions as layers: activations, dropout, flattening. In a chain `Tensor::relu` does the same
+//! as [`ReLU`]; these are for fields and for lists.
 
 use super::{Layer, Mode, Module};
 use crate::error::{Error, Result};
@@ -87,7 +88,8 @@ impl Layer for Identity {
     }
 }
 
-/// A relu whose slope below zero is learned, one for all or one per channel (axis 1). It starts at 0.25.
+/// A relu whose slope below zero is learned, one for all or one per channel (axis 1). It starts at
+/// 0.25.
 #[derive(Module)]
 pub struct PReLU {
     /// The slopes, `[1]` or `[channels]`.
@@ -98,8 +100,14 @@ impl PReLU {
     /// So many slopes: one for all channels, or as many as there are channels.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, PReLU}};
-    /// assert_eq!(PReLU::new(1).forward(&Tensor::new([-4.0f32, 4.0])).to_vec::<f32>()?, [-1.0, 4.0]);
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, PReLU},
+    /// };
+    /// assert_eq!(
+    ///     PReLU::new(1).forward(&Tensor::new([-4.0f32, 4.0])).to_vec::<f32>()?,
+    ///     [-1.0, 4.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(slopes: usize) -> PReLU {
@@ -114,18 +122,24 @@ impl Layer for PReLU {
         if slopes != 1 && slopes != channels {
             return super::unfit("PReLU", format_args!("[batch, {slopes}, …]"), x);
         }
-        let shape: Vec<usize> = std::iter::once(slopes).chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2))).collect();
+        let shape: Vec<usize> = std::iter::once(slopes)
+            .chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2)))
+            .collect();
         // PyTorch's autocast has it among the operations in narrow floats.
-        let (x, weight) = (autocast::narrow_layer(x), autocast::narrow_layer(&self.weight.try_reshape(shape)?));
+        let (x, weight) =
+            (autocast::narrow_layer(x), autocast::narrow_layer(&self.weight.try_reshape(shape)?));
         x.try_gt(0)?.try_where_(&x, x.try_mul(weight)?)
     }
 }
 
-/// In training, each element zero with a probability and the others scaled up, so that the mean stays (Srivastava and others, 2014). In
-/// evaluation it does nothing.
+/// In training, each element zero with a probability and the others scaled up, so that the mean
+/// stays (Srivastava and others, 2014). In evaluation it does nothing.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Dropout, Layer, Module}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Dropout, Layer, Module},
+/// };
 /// let layer = Dropout::new(0.5);
 /// let x = Tensor::ones([100]);
 /// assert!(layer.forward(&x).to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
@@ -143,7 +157,10 @@ impl Dropout {
     /// Zeros with this probability. Panics if it is none.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Dropout, Layer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Dropout, Layer},
+    /// };
     /// assert_eq!(Dropout::new(1.0).forward(&Tensor::ones([3])).to_vec::<f32>()?, [0.0; 3]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -175,7 +192,10 @@ impl Flatten {
     /// All axes but the first, which is the batch.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Flatten, Layer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Flatten, Layer},
+    /// };
     /// assert_eq!(Flatten::new().forward(&Tensor::zeros([2, 3, 4])).shape(), [2, 12]);
     /// ```
     pub fn new() -> Flatten {
@@ -184,7 +204,10 @@ impl Flatten {
     /// The axes that become one.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Flatten, Layer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Flatten, Layer},
+    /// };
     /// assert_eq!(Flatten::new().axes(0, 1).forward(&Tensor::zeros([2, 3, 4])).shape(), [6, 4]);
     /// ```
     pub fn axes(self, start: isize, end: isize) -> Flatten {
@@ -201,7 +224,10 @@ impl Default for Flatten {
 impl Layer for Flatten {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() == 1 && self.start == 1 && self.end == -1 {
-            return Err(Error::Shape { op: "Flatten", msg: format!("takes a batch axis and others, and was given {:?}", x.shape()) });
+            return Err(Error::Shape {
+                op: "Flatten",
+                msg: format!("takes a batch axis and others, and was given {:?}", x.shape()),
+            });
         }
         x.try_flatten(self.start, self.end)
     }

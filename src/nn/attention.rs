@@ -4,11 +4,15 @@ use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unfit};
 use crate::error::{Error, Result};
 use crate::tensor::{Attention, Tensor, or_panic};
 
-/// Attention in several heads (Vaswani and others, 2017) over `[batch, length, size]`: queries, keys and values are projected, each head attends by
-/// itself, and their results are projected together.
+/// Attention in several heads (Vaswani and others, 2017) over `[batch, length, size]`: queries,
+/// keys and values are projected, each head attends by itself, and their results are projected
+/// together.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, MultiHeadAttention},
+/// };
 /// let attention = MultiHeadAttention::new(16, 4).causal();
 /// let x = Tensor::zeros([2, 5, 16]);
 /// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
@@ -18,8 +22,8 @@ use crate::tensor::{Attention, Tensor, or_panic};
 /// ```
 #[derive(Module)]
 pub struct MultiHeadAttention {
-    /// The projections of queries, keys and values, one below the other: `[size + 2·kv_size, size]`, where `kv_size` is `size` unless there are fewer
-    /// heads of keys and values.
+    /// The projections of queries, keys and values, one below the other: `[size + 2·kv_size,
+    /// size]`, where `kv_size` is `size` unless there are fewer heads of keys and values.
     pub in_proj_weight: Tensor,
     /// `[size + 2·kv_size]`.
     pub in_proj_bias: Option<Tensor>,
@@ -41,7 +45,10 @@ impl MultiHeadAttention {
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
-        assert!(heads > 0 && size.is_multiple_of(heads), "MultiHeadAttention: a size of {size} does not divide into {heads} heads");
+        assert!(
+            heads > 0 && size.is_multiple_of(heads),
+            "MultiHeadAttention: a size of {size} does not divide into {heads} heads"
+        );
         let out_proj = Linear::new(size, size);
         MultiHeadAttention {
             in_proj_weight: Tensor::zeros(()),
@@ -67,12 +74,15 @@ impl MultiHeadAttention {
     fn kv_size(&self) -> usize {
         self.size / self.heads * self.kv_heads
     }
-    /// Fewer heads of keys and values, each of which serves several heads of queries (Ainslie and others, 2023); the projection starts anew. Panics if
-    /// the heads do not divide.
+    /// Fewer heads of keys and values, each of which serves several heads of queries (Ainslie and
+    /// others, 2023); the projection starts anew. Panics if the heads do not divide.
     ///
     /// ```
     /// use picograd::nn::MultiHeadAttention;
-    /// assert_eq!(MultiHeadAttention::new(16, 4).kv_heads(1).in_proj_weight.shape(), [16 + 2 * 4, 16]);
+    /// assert_eq!(
+    ///     MultiHeadAttention::new(16, 4).kv_heads(1).in_proj_weight.shape(),
+    ///     [16 + 2 * 4, 16]
+    /// );
     /// ```
     #[track_caller]
     pub fn kv_heads(self, heads: usize) -> MultiHeadAttention {
@@ -91,16 +101,24 @@ impl MultiHeadAttention {
     /// assert!(MultiHeadAttention::new(16, 4).bias(false).in_proj_bias.is_none());
     /// ```
     pub fn bias(self, bias: bool) -> MultiHeadAttention {
-        MultiHeadAttention { in_proj_bias: self.in_proj_bias.filter(|_| bias), out_proj: self.out_proj.bias(bias), ..self }
+        MultiHeadAttention {
+            in_proj_bias: self.in_proj_bias.filter(|_| bias),
+            out_proj: self.out_proj.bias(bias),
+            ..self
+        }
     }
     /// A place sees itself and what is before it.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, MultiHeadAttention},
+    /// };
     /// let attention = MultiHeadAttention::new(4, 2).causal();
     /// let (x, other) = (Tensor::ones([1, 2, 4]), Tensor::new([[[1.0f32; 4], [7.0; 4]]]));
     /// let first = |x: &Tensor| attention.forward(x).to_vec::<f32>().map(|y| y[..4].to_vec());
     /// assert_eq!(first(&x)?, first(&other)?); // the first place does not see the second
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn causal(self) -> MultiHeadAttention {
@@ -109,7 +127,10 @@ impl MultiHeadAttention {
     /// In training, weights of attention are dropped with this probability.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, MultiHeadAttention}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, MultiHeadAttention},
+    /// };
     /// let attention = MultiHeadAttention::new(16, 4).dropout(0.1);
     /// assert_eq!(attention.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -117,8 +138,9 @@ impl MultiHeadAttention {
         MultiHeadAttention { dropout: Dropout::new(p), ..self }
     }
 
-    /// Attention of queries `[batch, length, size]` to keys and values `[batch, places, size]`. A mask of bools says what is seen, one of floats is
-    /// added to the scores; it broadcasts to `[batch, heads, length, places]`.
+    /// Attention of queries `[batch, length, size]` to keys and values `[batch, places, size]`. A
+    /// mask of bools says what is seen, one of floats is added to the scores; it broadcasts to
+    /// `[batch, heads, length, places]`.
     ///
     /// ```
     /// use picograd::{Tensor, nn::MultiHeadAttention};
@@ -128,15 +150,30 @@ impl MultiHeadAttention {
     /// assert!(attention.try_attend(&x, &memory, &x, None).is_err());
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn try_attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    pub fn try_attend(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Result<Tensor> {
         for x in [query, key, value] {
             if x.ndim() != 3 || x.size(-1) != self.size {
-                return unfit("MultiHeadAttention", format_args!("[batch, length, {}]", self.size), x);
+                return unfit(
+                    "MultiHeadAttention",
+                    format_args!("[batch, length, {}]", self.size),
+                    x,
+                );
             }
         }
         let sizes = |x: &Tensor| (x.max_shape()[0], x.max_shape()[1]);
         if sizes(key) != sizes(value) || sizes(query).0 != sizes(key).0 {
-            let msg = format!("queries {:?}, keys {:?} and values {:?} do not go together", query.shape(), key.shape(), value.shape());
+            let msg = format!(
+                "queries {:?}, keys {:?} and values {:?} do not go together",
+                query.shape(),
+                key.shape(),
+                value.shape()
+            );
             return Err(Error::Shape { op: "MultiHeadAttention", msg });
         }
         let (e, kv, d) = (self.size, self.kv_size(), self.size / self.heads);
@@ -144,10 +181,17 @@ impl MultiHeadAttention {
         let project = |x: &Tensor, part: usize, heads: usize| -> Result<Tensor> {
             let (from, to) = rows[part];
             let weight = self.in_proj_weight.try_shrink(&[(from, to), (0, e)])?;
-            let bias = self.in_proj_bias.as_ref().map(|b| b.try_shrink(&[(from, to)])).transpose()?;
-            x.try_linear(&weight, bias.as_ref())?.try_reshape([x.max_shape()[0], x.max_shape()[1], heads, d])?.try_transpose(1, 2)
+            let bias =
+                self.in_proj_bias.as_ref().map(|b| b.try_shrink(&[(from, to)])).transpose()?;
+            x.try_linear(&weight, bias.as_ref())?
+                .try_reshape([x.max_shape()[0], x.max_shape()[1], heads, d])?
+                .try_transpose(1, 2)
         };
-        let (q, k, v) = (project(query, 0, self.heads)?, project(key, 1, self.kv_heads)?, project(value, 2, self.kv_heads)?);
+        let (q, k, v) = (
+            project(query, 0, self.heads)?,
+            project(key, 1, self.kv_heads)?,
+            project(value, 2, self.kv_heads)?,
+        );
         let mut how = Attention::new().dropout(self.dropout.rate());
         if self.kv_heads != self.heads {
             how = how.grouped();
@@ -155,7 +199,11 @@ impl MultiHeadAttention {
         if self.causal {
             how = how.causal();
         }
-        let out = q.try_scaled_dot_product_attention(&k, &v, mask.into_iter().fold(how, Attention::mask))?;
+        let out = q.try_scaled_dot_product_attention(
+            &k,
+            &v,
+            mask.into_iter().fold(how, Attention::mask),
+        )?;
         self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.max_shape())?)
     }
     /// [`try_attend`](Self::try_attend), with misuse as a panic.
@@ -163,10 +211,19 @@ impl MultiHeadAttention {
     /// ```
     /// use picograd::{Tensor, nn::MultiHeadAttention};
     /// let (x, seen) = (Tensor::zeros([2, 5, 16]), Tensor::full([5, 5], true));
-    /// assert_eq!(MultiHeadAttention::new(16, 4).attend(&x, &x, &x, Some(&seen)).shape(), [2, 5, 16]);
+    /// assert_eq!(
+    ///     MultiHeadAttention::new(16, 4).attend(&x, &x, &x, Some(&seen)).shape(),
+    ///     [2, 5, 16]
+    /// );
     /// ```
     #[track_caller]
-    pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    pub fn attend(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Tensor {
         or_panic(self.try_attend(query, key, value, mask))
     }
 }
@@ -178,10 +235,14 @@ impl Layer for MultiHeadAttention {
     }
 }
 
-/// Attention of a sequence to itself, then two linear layers at each place, both with a residual and a norm.
+/// Attention of a sequence to itself, then two linear layers at each place, both with a residual
+/// and a norm.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, TransformerBlock},
+/// };
 /// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
 /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
@@ -203,12 +264,18 @@ pub struct TransformerBlock {
 }
 
 impl TransformerBlock {
-    /// Vectors of a size in so many heads, and a hidden size of the linear layers. Norms stand before what they serve, and the activation is a
-    /// gelu.
+    /// Vectors of a size in so many heads, and a hidden size of the linear layers. Norms stand
+    /// before what they serve, and the activation is a gelu.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
-    /// assert_eq!(TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, TransformerBlock},
+    /// };
+    /// assert_eq!(
+    ///     TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(),
+    ///     [2, 5, 16]
+    /// );
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize, hidden: usize) -> TransformerBlock {
@@ -226,7 +293,10 @@ impl TransformerBlock {
     /// A place sees itself and what is before it.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, TransformerBlock},
+    /// };
     /// let block = TransformerBlock::new(16, 4, 64).causal();
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -237,16 +307,23 @@ impl TransformerBlock {
     ///
     /// ```
     /// use picograd::nn::TransformerBlock;
-    /// assert_eq!(TransformerBlock::new(16, 4, 64).kv_heads(1).self_attn.in_proj_weight.shape(), [24, 16]);
+    /// assert_eq!(
+    ///     TransformerBlock::new(16, 4, 64).kv_heads(1).self_attn.in_proj_weight.shape(),
+    ///     [24, 16]
+    /// );
     /// ```
     #[track_caller]
     pub fn kv_heads(self, heads: usize) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
     }
-    /// In training, what attention and linear layers give is dropped with this probability, and so are weights of attention.
+    /// In training, what attention and linear layers give is dropped with this probability, and so
+    /// are weights of attention.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Module, TransformerBlock}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Module, TransformerBlock},
+    /// };
     /// let block = TransformerBlock::new(16, 4, 64).dropout(0.1);
     /// block.eval(); // nothing is dropped
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
@@ -257,7 +334,10 @@ impl TransformerBlock {
     /// Norms after the residuals, as in the first transformers.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, TransformerBlock},
+    /// };
     /// let block = TransformerBlock::new(16, 4, 64).post_norm();
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -267,7 +347,10 @@ impl TransformerBlock {
     /// Another activation, such as `Tensor::relu`.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, TransformerBlock}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, TransformerBlock},
+    /// };
     /// let block = TransformerBlock::new(16, 4, 64).activation(Tensor::relu);
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -280,13 +363,17 @@ impl TransformerBlock {
     /// ```
     /// use picograd::{Tensor, nn::TransformerBlock};
     /// let (x, seen) = (Tensor::zeros([2, 5, 16]), Tensor::full([5, 5], true).tril(0));
-    /// assert_eq!(TransformerBlock::new(16, 4, 64).try_forward_masked(&x, Some(&seen))?.shape(), [2, 5, 16]);
+    /// assert_eq!(
+    ///     TransformerBlock::new(16, 4, 64).try_forward_masked(&x, Some(&seen))?.shape(),
+    ///     [2, 5, 16]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn try_forward_masked(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let attend = |x: &Tensor| self.drop.try_forward(&self.self_attn.try_attend(x, x, x, mask)?);
         let feed = |x: &Tensor| {
-            let hidden = self.drop.try_forward(&(self.activation)(&self.linear1.try_forward(x)?))?;
+            let hidden =
+                self.drop.try_forward(&(self.activation)(&self.linear1.try_forward(x)?))?;
             self.drop.try_forward(&self.linear2.try_forward(&hidden)?)
         };
         if self.post_norm {

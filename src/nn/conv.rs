@@ -6,14 +6,27 @@ use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};
 
 /// What an input of so many spatial axes looks like.
 fn shape_of(channels: usize, axes: usize) -> String {
-    format!("[batch, {channels}, {}]", ["length", "height, width", "depth, height, width"][axes - 1])
+    format!(
+        "[batch, {channels}, {}]",
+        ["length", "height, width", "depth, height, width"][axes - 1]
+    )
 }
 
-/// Weight and bias, evenly over ±1/√fan, where the fan is the second size of the weight times its window.
-fn weights(first: usize, second: usize, kernel: &[usize], outputs: usize, bias: bool) -> (Tensor, Option<Tensor>) {
+/// Weight and bias, evenly over ±1/√fan, where the fan is the second size of the weight times its
+/// window.
+fn weights(
+    first: usize,
+    second: usize,
+    kernel: &[usize],
+    outputs: usize,
+    bias: bool,
+) -> (Tensor, Option<Tensor>) {
     let fan = second * kernel.iter().product::<usize>();
     let shape: Vec<usize> = [first, second].iter().chain(kernel).copied().collect();
-    (init::default_weight(shape, fan).as_param(), bias.then(|| init::default_weight([outputs], fan).as_param()))
+    (
+        init::default_weight(shape, fan).as_param(),
+        bias.then(|| init::default_weight([outputs], fan).as_param()),
+    )
 }
 
 /// The axis of a weight that holds the output channels, by what its first axis holds.
@@ -26,7 +39,8 @@ macro_rules! output_axis {
     };
 }
 
-/// Layers of so many spatial axes. The sizes of a weight before its window are those after the name, the second of them divided by the groups.
+/// Layers of so many spatial axes. The sizes of a weight before its window are those after the
+/// name, the second of them divided by the groups.
 macro_rules! convolutions {
     ($($(#[$meta:meta])* $name:ident $axes:literal [$first:ident, $second:ident] $method:ident;)*) => { $(
         $(#[$meta])*

@@ -6,11 +6,14 @@ use crate::error::{Error, Result};
 use crate::tensor::{Tensor, no_grad};
 
 /// An exponential moving average of the parameters of a module: after each step
-/// `average·decay + parameter·(1 - decay)`. The first update takes the parameters as they are. Buffers, such as
-/// running statistics, are taken as they are at each update.
+/// `average·decay + parameter·(1 - decay)`. The first update takes the parameters as they are.
+/// Buffers, such as running statistics, are taken as they are at each update.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Ema, Layer, Linear}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Ema, Layer, Linear},
+/// };
 /// let layer = Linear::new(1, 1).bias(false);
 /// layer.weight.assign(1.0)?;
 /// let ema = Ema::new(&layer, 0.75)?;
@@ -42,7 +45,8 @@ impl Ema {
         let mut all = module.named_parameters();
         all.extend(module.named_buffers());
         Tensor::realize_many(&all.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
-        let tensors: Vec<_> = all.into_iter().map(|(name, t)| (name, t.clone(), t.detach())).collect();
+        let tensors: Vec<_> =
+            all.into_iter().map(|(name, t)| (name, t.clone(), t.detach())).collect();
         // Memory of their own, which updates are written to.
         let ema = Ema { tensors, decay, updates: Tensor::new([0i64]).reshape(()) };
         for (_, _, average) in &ema.tensors {
@@ -70,17 +74,21 @@ impl Ema {
                     average.assign(now.detach())?;
                     continue;
                 }
-                let wide = if now.dtype() == crate::DType::F64 { now.dtype() } else { crate::DType::F32 };
-                let (p, kept) = (now.try_cast(wide)?, kept.try_cast(wide)?.try_to(now.device().as_str())?);
+                let wide =
+                    if now.dtype() == crate::DType::F64 { now.dtype() } else { crate::DType::F32 };
+                let (p, kept) =
+                    (now.try_cast(wide)?, kept.try_cast(wide)?.try_to(now.device().as_str())?);
                 let moved = average.try_cast(wide)?.try_sub(&p)?.try_mul(kept)?.try_add(p)?;
                 average.assign(moved.try_cast(now.dtype())?)?;
             }
             self.updates.assign(self.updates.copy() + 1)
         })?;
-        Tensor::realize_many(&self.tensors.iter().map(|t| &t.2).chain([&self.updates]).collect::<Vec<_>>())
+        Tensor::realize_many(
+            &self.tensors.iter().map(|t| &t.2).chain([&self.updates]).collect::<Vec<_>>(),
+        )
     }
-    /// Runs a function while the averages are in the module, and puts the parameters and buffers back
-    /// after it, also if it panics.
+    /// Runs a function while the averages are in the module, and puts the parameters and buffers
+    /// back after it, also if it panics.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear, Module};
@@ -100,7 +108,8 @@ impl Ema {
                 }
             }
         }
-        let restore = Restore(self.tensors.iter().map(|(_, t, _)| (t.clone(), t.detach())).collect());
+        let restore =
+            Restore(self.tensors.iter().map(|(_, t, _)| (t.clone(), t.detach())).collect());
         self.copy_to_module()?;
         let result = f();
         drop(restore);
@@ -122,11 +131,14 @@ impl Ema {
         self.tensors.iter().try_for_each(|(_, t, average)| t.assign(average.copy()))
     }
     fn named(&self) -> Vec<(String, Tensor)> {
-        let all = self.tensors.iter().map(|(name, _, average)| (format!("module.{name}"), average.clone()));
+        let all = self
+            .tensors
+            .iter()
+            .map(|(name, _, average)| (format!("module.{name}"), average.clone()));
         std::iter::once(("n_averaged".to_string(), self.updates.clone())).chain(all).collect()
     }
-    /// The averages under `module.` and their names, and the number of updates, as in the state dict of
-    /// PyTorch's `AveragedModel`.
+    /// The averages under `module.` and their names, and the number of updates, as in the state
+    /// dict of PyTorch's `AveragedModel`.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear};

@@ -4,7 +4,8 @@ use super::Module;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, or_panic};
 
-/// A row of a table for each index: `[…]` of integers becomes `[…, size]`. Rows start with the standard normal distribution.
+/// A row of a table for each index: `[…]` of integers becomes `[…, size]`. Rows start with the
+/// standard normal distribution.
 ///
 /// ```
 /// use picograd::{Tensor, nn::Embedding};
@@ -28,7 +29,8 @@ impl Embedding {
     pub fn new(rows: usize, size: usize) -> Embedding {
         Embedding { weight: Tensor::randn([rows, size]).as_param(), padding: None }
     }
-    /// A row that starts as zeros and is never trained, for indices that fill up. Panics if there is no such row.
+    /// A row that starts as zeros and is never trained, for indices that fill up. Panics if there
+    /// is no such row.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Embedding};
@@ -44,7 +46,8 @@ impl Embedding {
         Embedding { weight: is_padding.where_(0.0, &self.weight).as_param(), padding: Some(row) }
     }
 
-    /// The rows of the indices, which are integers from 0 to the number of rows. What is outside gives zeros.
+    /// The rows of the indices, which are integers from 0 to the number of rows. What is outside
+    /// gives zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Embedding};
@@ -55,10 +58,17 @@ impl Embedding {
     /// ```
     pub fn try_forward(&self, indices: &Tensor) -> Result<Tensor> {
         if !indices.dtype().is_int() {
-            return Err(Error::DType { op: "Embedding", msg: format!("takes integers, and was given {}", indices.dtype()) });
+            return Err(Error::DType {
+                op: "Embedding",
+                msg: format!("takes integers, and was given {}", indices.dtype()),
+            });
         }
-        let shape: Vec<usize> = indices.max_shape().into_iter().chain([self.weight.size(1)]).collect();
-        let rows = self.weight.try_index_select(0, &indices.try_reshape([indices.max_numel()])?)?.try_reshape(shape)?;
+        let shape: Vec<usize> =
+            indices.max_shape().into_iter().chain([self.weight.size(1)]).collect();
+        let rows = self
+            .weight
+            .try_index_select(0, &indices.try_reshape([indices.max_numel()])?)?
+            .try_reshape(shape)?;
         match self.padding {
             // No gradient flows into the row of the padding, and its value stays.
             Some(row) => indices.try_eq(row)?.try_unsqueeze(-1)?.try_where_(rows.detach(), rows),

@@ -1,18 +1,23 @@
-//! What weights start with. Each function gives a new tensor of a shape, to be made a parameter, or assigned to one that is there:
+//! What weights start with. Each function gives a new tensor of a shape, to be made a parameter, or
+//! assigned to one that is there:
 //!
 //! ```
-//! use picograd::{Tensor, nn::{Linear, init}};
+//! use picograd::{
+//!     Tensor,
+//!     nn::{Linear, init},
+//! };
 //! let layer = Linear::new(64, 32);
 //! layer.weight.assign(init::xavier_uniform([32, 64], 1.0))?;
 //! layer.bias.as_ref().unwrap().assign(0.0)?;
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! The plain ones are methods of tensors: [`Tensor::zeros`], [`Tensor::ones`], [`Tensor::full`] (a constant), [`Tensor::uniform`],
-//! [`Tensor::normal`], [`Tensor::eye`].
+//! The plain ones are methods of tensors: [`Tensor::zeros`], [`Tensor::ones`], [`Tensor::full`] (a
+//! constant), [`Tensor::uniform`], [`Tensor::normal`], [`Tensor::eye`].
 //!
-//! "Inputs" of a weight of `[outputs, inputs, …]` are the products that are added up into one output, "outputs" the results that one input has a part in;
-//! both count the places of a window. A weight has two axes or more; the functions panic otherwise.
+//! "Inputs" of a weight of `[outputs, inputs, …]` are the products that are added up into one
+//! output, "outputs" the results that one input has a part in; both count the places of a window. A
+//! weight has two axes or more; the functions panic otherwise.
 
 use crate::tensor::{Sizes, Tensor, fans, or_panic};
 
@@ -26,7 +31,8 @@ pub enum Fan {
     Out,
 }
 
-/// The nonlinearity that follows a weight, for the factor that makes up for what it takes from the variance.
+/// The nonlinearity that follows a weight, for the factor that makes up for what it takes from the
+/// variance.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Gain {
     /// None, or a sigmoid: 1.
@@ -118,7 +124,8 @@ fn kaiming_std(op: &'static str, shape: &Sizes, fan: Fan, gain: f64) -> f64 {
     gain / if fan == Fan::In { inputs } else { outputs }.sqrt()
 }
 
-/// A matrix of orthonormal rows, or columns if there are fewer of those, times a gain (Saxe and others, 2013). Axes after the first count as one.
+/// A matrix of orthonormal rows, or columns if there are fewer of those, times a gain (Saxe and
+/// others, 2013). Axes after the first count as one.
 ///
 /// ```
 /// use picograd::{Tensor, nn::init};
@@ -134,7 +141,8 @@ pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     let shape = or_panic(sizes.shape("orthogonal"));
     let (rows, cols) = (shape[0], shape[1..].iter().product::<usize>());
     let (q, r) = Tensor::randn([rows.max(cols), rows.min(cols)]).qr();
-    // With the signs of the diagonal taken over, every such matrix is as likely as any other (Mezzadri, 2007).
+    // With the signs of the diagonal taken over, every such matrix is as likely as any other
+    // (Mezzadri, 2007).
     let q = q * r.diagonal(0, -2, -1).lt(0.0).where_(-1.0, 1.0);
     let q = if rows < cols { q.t() } else { q };
     q.reshape(&shape) * gain.into()
@@ -150,7 +158,10 @@ pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
 /// ```
 #[track_caller]
 pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high: f64) -> Tensor {
-    assert!(std > 0.0 && low < high, "trunc_normal: nothing lies between {low} and {high}, or {std} is no deviation");
+    assert!(
+        std > 0.0 && low < high,
+        "trunc_normal: nothing lies between {low} and {high}, or {std} is no deviation"
+    );
     // Evenly over what the error function makes of the borders, then back by its inverse.
     let scale = std * std::f64::consts::SQRT_2;
     let border = |x: f64| Tensor::new(((x - mean) / scale) as f32).erf();
@@ -158,7 +169,8 @@ pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high
     (inverse_erf(&even) * scale + mean).clamp(low, high)
 }
 
-/// The inverse of the error function, to about 1e-6: the polynomials of Giles, "Approximating the erfinv function" (2011).
+/// The inverse of the error function, to about 1e-6: the polynomials of Giles, "Approximating the
+/// erfinv function" (2011).
 fn inverse_erf(x: &Tensor) -> Tensor {
     const NEAR: [f64; 9] = [
         2.81022636e-8,
@@ -182,7 +194,8 @@ fn inverse_erf(x: &Tensor) -> Tensor {
         1.00167406,
         2.83297682,
     ];
-    let horner = |w: &Tensor, c: &[f64; 9]| c[1..].iter().fold(w.full_like(c[0]), |p, &c| p * w + c);
+    let horner =
+        |w: &Tensor, c: &[f64; 9]| c[1..].iter().fold(w.full_like(c[0]), |p, &c| p * w + c);
     // One step of an f32 away from ±1, where it is infinite.
     let x = x.clamp(-1.0 + 6e-8, 1.0 - 6e-8);
     let w = -((1.0 - &x) * (1.0 + &x)).log();

@@ -4,10 +4,14 @@ use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias start evenly over ±1/√inputs.
+/// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias start
+/// evenly over ±1/√inputs.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, Linear}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, Linear},
+/// };
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
 /// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();

@@ -1,7 +1,11 @@
 //! What networks are made of and trained with.
 //!
 //! ```
-//! use picograd::{Tensor, nn::{Layer, Linear, Module}, seq};
+//! use picograd::{
+//!     Tensor,
+//!     nn::{Layer, Linear, Module},
+//!     seq,
+//! };
 //! let net = seq![Linear::new(2, 8), Tensor::tanh, Linear::new(8, 1)];
 //! let y = net.forward(&Tensor::zeros([5, 2]));
 //! assert_eq!((y.shape(), net.num_parameters()), (vec![5, 1], 33));
@@ -28,8 +32,9 @@
 //! | [`state`] | names with tensors, and files of them |
 //! | [`data`] | samples, and batches of them |
 //!
-//! Parameters have PyTorch's names, shapes and starting distributions, so a state dict from there loads into the same architecture here. Losses are
-//! methods of tensors, such as [`Tensor::cross_entropy`](crate::Tensor::cross_entropy).
+//! Parameters have PyTorch's names, shapes and starting distributions, so a state dict from there
+//! loads into the same architecture here. Losses are methods of tensors, such as
+//! [`Tensor::cross_entropy`](crate::Tensor::cross_entropy).
 
 mod activation;
 mod attention;
@@ -61,8 +66,8 @@ pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNo
 pub use parametrize::{SpectralNorm, WeightNorm, Weighted};
 pub use picograd_derive::Module;
 pub use pool::{
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool1d, AvgPool2d,
-    AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d,
 };
 pub use rnn::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell};
 pub use sequential::{Func, IsFunction, IsLayer, Layer, Sequential, ToLayer};

@@ -1,5 +1,5 @@
-//! What holds parameters. A module shows its parts to a visitor, and from that one method come its list of parameters, its state dict, and the
-//! switch between training and evaluation.
+//! What holds parameters. A module shows its parts to a visitor, and from that one method come its
+//! list of parameters, its state dict, and the switch between training and evaluation.
 
 use super::state::StateDict;
 use super::summary::{Summary, short};
@@ -15,12 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whatever holds tensors: a layer, a network, a list of networks, a tensor itself.
 ///
-/// `#[derive(Module)]` is all that a struct needs. Each field is shown under its name; tensors that are [parameters](Tensor::as_param) are
-/// parameters of the module, other tensors are buffers, which are in the state dict but are not trained; numbers, bools and text are settings and are
+/// `#[derive(Module)]` is all that a struct needs. Each field is shown under its name; tensors that
+/// are [parameters](Tensor::as_param) are parameters of the module, other tensors are buffers,
+/// which are in the state dict but are not trained; numbers, bools and text are settings and are
 /// not shown. `#[module(skip)]` leaves a field out.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, Linear, Module},
+/// };
 ///
 /// #[derive(Module)]
 /// struct Net {
@@ -32,14 +36,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// impl Net {
 ///     fn forward(&self, x: &Tensor) -> Tensor {
 ///         let x = self.hidden.forward(x).relu();
-///         self.heads.iter().map(|h| h.forward(&x)).reduce(|a, b| a + b).unwrap() * self.scale
+///         self.heads.iter().map(|h| h.forward(&x)).reduce(|a, b| a + b).unwrap()
+///             * self.scale
 ///     }
 /// }
 ///
-/// let net = Net { hidden: Linear::new(4, 8), heads: vec![Linear::new(8, 2), Linear::new(8, 2)], scale: 0.5 };
+/// let net = Net {
+///     hidden: Linear::new(4, 8),
+///     heads: vec![Linear::new(8, 2), Linear::new(8, 2)],
+///     scale: 0.5,
+/// };
 /// assert_eq!(net.forward(&Tensor::zeros([3, 4])).shape(), [3, 2]);
-/// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
-/// assert_eq!(names, ["hidden.weight", "hidden.bias", "heads.0.weight", "heads.0.bias", "heads.1.weight", "heads.1.bias"]);
+/// let names: Vec<String> =
+///     net.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(
+///     names,
+///     [
+///         "hidden.weight",
+///         "hidden.bias",
+///         "heads.0.weight",
+///         "heads.0.bias",
+///         "heads.1.weight",
+///         "heads.1.bias"
+///     ]
+/// );
 /// ```
 ///
 /// A field that cannot be shown is a compile error, not a parameter that is silently never trained:
@@ -52,7 +72,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Module`",
     label = "this has no parts to show",
-    note = "if it holds tensors, put `#[derive(Module)]` on `{Self}`; if it is a setting, put `#[module(skip)]` on the field"
+    note = "if it holds tensors, put `#[derive(Module)]` on `{Self}`; if it is a setting, put \
+            `#[module(skip)]` on the field"
 )]
 pub trait Module {
     /// Shows every tensor, every part and every [`Mode`] to a visitor. The derive writes this.
@@ -61,7 +82,11 @@ pub trait Module {
     /// All parameters, each once even if it is in several places, in the order of the fields.
     fn parameters(&self) -> Vec<Tensor> {
         let mut seen = FxHashSet::default();
-        self.named_parameters().into_iter().map(|(_, t)| t).filter(|t| seen.insert(t.id())).collect()
+        self.named_parameters()
+            .into_iter()
+            .map(|(_, t)| t)
+            .filter(|t| seen.insert(t.id()))
+            .collect()
     }
 
     /// All parameters with their dotted names. One that is in several places has several names.
@@ -69,7 +94,8 @@ pub trait Module {
         named(self, Tensor::is_param)
     }
 
-    /// All tensors that belong to the state but are not trained, such as running means, with their dotted names.
+    /// All tensors that belong to the state but are not trained, such as running means, with their
+    /// dotted names.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         named(self, |t| !t.is_param())
     }
@@ -79,18 +105,21 @@ pub trait Module {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
-    /// The values of all parameters and buffers as they are now, under dotted names. What is trained afterwards does not change them.
+    /// The values of all parameters and buffers as they are now, under dotted names. What is
+    /// trained afterwards does not change them.
     fn state_dict(&self) -> StateDict {
         named(self, |_| true).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
 
-    /// Puts values into all parameters and buffers. With `strict` every one of them needs a value and every value a place; without, what has no
-    /// counterpart is left alone. If anything does not fit, an error names all of it and nothing has changed.
+    /// Puts values into all parameters and buffers. With `strict` every one of them needs a value
+    /// and every value a place; without, what has no counterpart is left alone. If anything does
+    /// not fit, an error names all of it and nothing has changed.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<()> {
         state.load_into(&named(self, |_| true), strict)
     }
 
-    /// Turns on what is for training alone: dropout, and statistics of the batch in batch norms. New modules are in this mode.
+    /// Turns on what is for training alone: dropout, and statistics of the batch in batch norms.
+    /// New modules are in this mode.
     fn train(&self) {
         set_mode(self, true);
     }
@@ -100,11 +129,14 @@ pub trait Module {
         set_mode(self, false);
     }
 
-    /// Converts all parameters and buffers of floats to a dtype, in place, and their gradients. Integers
-    /// stay. Optimizers are made after it: what they keep has the dtype from before.
+    /// Converts all parameters and buffers of floats to a dtype, in place, and their gradients.
+    /// Integers stay. Optimizers are made after it: what they keep has the dtype from before.
     ///
     /// ```
-    /// use picograd::{DType, Tensor, nn::{BatchNorm, Layer, Module}};
+    /// use picograd::{
+    ///     DType, Tensor,
+    ///     nn::{BatchNorm, Layer, Module},
+    /// };
     /// let norm = BatchNorm::new(3);
     /// norm.cast(DType::F64)?;
     /// assert_eq!(norm.forward(&Tensor::zeros([2, 3]).double()).dtype(), DType::F64);
@@ -117,17 +149,23 @@ pub trait Module {
             return Err(Error::DType { op: "Module::cast", msg });
         }
         let mut seen = FxHashSet::default();
-        let all: Vec<Tensor> = named(self, |t| t.is_floating_point() && t.dtype() != dtype).into_iter().map(|(_, t)| t).collect();
+        let all: Vec<Tensor> = named(self, |t| t.is_floating_point() && t.dtype() != dtype)
+            .into_iter()
+            .map(|(_, t)| t)
+            .collect();
         all.iter().filter(|t| seen.insert(t.id())).try_for_each(|t| t.cast_in_place(dtype))?;
         Tensor::realize_many(&all.iter().collect::<Vec<_>>())
     }
 
-    /// Has no gradient go to the parameters in what is computed from now on, so that optimizers leave
-    /// them as they are. They stay parameters in [`parameters`](Self::parameters) and in state dicts. What a
-    /// [`Jit`](crate::Jit) has captured stays as it is.
+    /// Has no gradient go to the parameters in what is computed from now on, so that optimizers
+    /// leave them as they are. They stay parameters in [`parameters`](Self::parameters) and in
+    /// state dicts. What a [`Jit`](crate::Jit) has captured stays as it is.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Linear, Module},
+    /// };
     /// let (body, head) = (Linear::new(2, 3), Linear::new(3, 1));
     /// body.freeze();
     /// head.forward(&body.forward(&Tensor::ones([1, 2]))).sum(..).backward();
@@ -168,7 +206,10 @@ pub trait Module {
     }
 }
 
-fn named<M: Module + ?Sized>(module: &M, wanted: impl Fn(&Tensor) -> bool) -> Vec<(String, Tensor)> {
+fn named<M: Module + ?Sized>(
+    module: &M,
+    wanted: impl Fn(&Tensor) -> bool,
+) -> Vec<(String, Tensor)> {
     let mut found = Vec::new();
     let mut see = |path: &str, part: Part<'_>| {
         if let Part::Tensor(t) = part
@@ -197,7 +238,8 @@ pub enum Part<'a> {
     Tensor(&'a Tensor),
     /// The switch of a layer that does something else in training.
     Mode(&'a Mode),
-    /// A module whose parts come next, by the name of its type. A visitor of [`Visitor::new`] is not shown these.
+    /// A module whose parts come next, by the name of its type. A visitor of [`Visitor::new`] is
+    /// not shown these.
     Module(&'a str),
 }
 
@@ -214,7 +256,8 @@ impl<'a> Visitor<'a> {
     /// ```
     /// use picograd::nn::{Linear, Module, Part, Visitor};
     /// let mut names = Vec::new();
-    /// Linear::new(2, 3).visit(&mut Visitor::new(&mut |name: &str, _: Part| names.push(name.to_string())));
+    /// Linear::new(2, 3)
+    ///     .visit(&mut Visitor::new(&mut |name: &str, _: Part| names.push(name.to_string())));
     /// assert_eq!(names, ["weight", "bias"]);
     /// ```
     pub fn new(see: &'a mut dyn FnMut(&str, Part<'_>)) -> Visitor<'a> {
@@ -229,7 +272,8 @@ impl<'a> Visitor<'a> {
     /// ```
     /// use picograd::nn::{Linear, Module, Part, Visitor};
     /// let mut names = Vec::new();
-    /// Visitor::new(&mut |name: &str, _: Part| names.push(name.to_string())).field("head", &Linear::new(2, 3));
+    /// Visitor::new(&mut |name: &str, _: Part| names.push(name.to_string()))
+    ///     .field("head", &Linear::new(2, 3));
     /// assert_eq!(names, ["head.weight", "head.bias"]);
     /// ```
     pub fn field<M: Module + ?Sized>(&mut self, name: &str, part: &M) {
@@ -250,7 +294,10 @@ impl<'a> Visitor<'a> {
     /// Shows a part in the place where the visitor is.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Part, Visitor}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Part, Visitor},
+    /// };
     /// let mut seen = 0;
     /// Visitor::new(&mut |_: &str, _: Part| seen += 1).show(Part::Tensor(&Tensor::zeros([2])));
     /// assert_eq!(seen, 1);
@@ -260,7 +307,8 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Whether a layer is trained or used. Layers that do something else in training hold one; [`Module::train`] and [`Module::eval`] set it.
+/// Whether a layer is trained or used. Layers that do something else in training hold one;
+/// [`Module::train`] and [`Module::eval`] set it.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 

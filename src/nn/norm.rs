@@ -14,7 +14,8 @@ fn zeros(n: usize) -> Option<Tensor> {
 
 /// One number per channel, to go with `[batch, channels, …]`.
 fn per_channel(t: &Tensor, axes: usize) -> Result<Tensor> {
-    let shape: Vec<usize> = t.shape().into_iter().chain(std::iter::repeat_n(1, axes.saturating_sub(2))).collect();
+    let shape: Vec<usize> =
+        t.shape().into_iter().chain(std::iter::repeat_n(1, axes.saturating_sub(2))).collect();
     t.try_reshape(shape)
 }
 
@@ -27,9 +28,14 @@ enum Autocast {
     Kept,
 }
 
-/// Runs a normalisation, and the scale and shift after it, in `f32` for narrower floats. The result is rounded once, to the dtype that the input and the
-/// parameters make, or to that of autocast.
-fn rounded_once(x: &Tensor, params: [&Option<Tensor>; 2], cast: Autocast, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// Runs a normalisation, and the scale and shift after it, in `f32` for narrower floats. The result
+/// is rounded once, to the dtype that the input and the parameters make, or to that of autocast.
+fn rounded_once(
+    x: &Tensor,
+    params: [&Option<Tensor>; 2],
+    cast: Autocast,
+    f: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
     let dtype = x.dtype();
     if !dtype.is_float() || dtype.bits() >= 32 {
         return f(x);
@@ -54,8 +60,9 @@ fn affine(x: &Tensor, weight: &Option<Tensor>, bias: &Option<Tensor>) -> Result<
     Ok(x)
 }
 
-/// Normalisation per channel over the batch and all places (Ioffe and Szegedy, 2015), for `[batch, channels]` and `[batch, channels, …]` of any
-/// rank. In training the statistics are those of the batch, and running means of them are kept, which take over in evaluation.
+/// Normalisation per channel over the batch and all places (Ioffe and Szegedy, 2015), for `[batch,
+/// channels]` and `[batch, channels, …]` of any rank. In training the statistics are those of the
+/// batch, and running means of them are kept, which take over in evaluation.
 ///
 /// ```
 /// use picograd::{Tensor, nn::{BatchNorm, Layer, Module}};
@@ -87,10 +94,14 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// Over so many channels, with scale and shift, an eps of 1e-5 and running statistics that go a tenth of the way with each batch.
+    /// Over so many channels, with scale and shift, an eps of 1e-5 and running statistics that go a
+    /// tenth of the way with each batch.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, BatchNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{BatchNorm, Layer},
+    /// };
     /// assert_eq!(BatchNorm::new(2).forward(&Tensor::zeros([4, 2])).shape(), [4, 2]);
     /// ```
     pub fn new(features: usize) -> BatchNorm {
@@ -112,7 +123,10 @@ impl BatchNorm {
     /// What is added to the variance.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, BatchNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{BatchNorm, Layer},
+    /// };
     /// let y = BatchNorm::new(2).eps(1e-3).forward(&Tensor::zeros([4, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -120,10 +134,14 @@ impl BatchNorm {
     pub fn eps(self, eps: f64) -> BatchNorm {
         BatchNorm { eps, ..self }
     }
-    /// How far the running statistics go toward those of a batch; `None` makes them the plain mean over all batches.
+    /// How far the running statistics go toward those of a batch; `None` makes them the plain mean
+    /// over all batches.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{BatchNorm, Layer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{BatchNorm, Layer},
+    /// };
     /// let norm = BatchNorm::new(1).momentum(1.0);
     /// norm.forward(&Tensor::new([[1.0f32], [3.0]])).realize()?;
     /// assert_eq!(norm.running_mean.unwrap().to_vec::<f32>()?, [2.0]);
@@ -139,7 +157,11 @@ impl BatchNorm {
     /// assert!(BatchNorm::new(2).affine(false).weight.is_none());
     /// ```
     pub fn affine(self, affine: bool) -> BatchNorm {
-        BatchNorm { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
+        BatchNorm {
+            weight: self.weight.filter(|_| affine),
+            bias: self.bias.filter(|_| affine),
+            ..self
+        }
     }
     /// With or without running statistics. Without, evaluation takes those of the batch too.
     ///
@@ -148,23 +170,37 @@ impl BatchNorm {
     /// assert!(BatchNorm::new(1).track_running_stats(false).running_mean.is_none());
     /// ```
     pub fn track_running_stats(self, track: bool) -> BatchNorm {
-        /// Features from which on memory is asked for when the numbers are, where there is an error to return.
+        /// Features from which on memory is asked for when the numbers are, where there is an error
+        /// to return.
         const MANY: usize = 1 << 20;
         let n = self.features;
         // Numbers in memory, not literals: the second step then runs the kernels of the first.
-        let made = |value: f32| if n < MANY { Tensor::from_vec(vec![value; n], [n]) } else { Tensor::full([n], value).contiguous() };
+        let made = |value: f32| {
+            if n < MANY {
+                Tensor::from_vec(vec![value; n], [n])
+            } else {
+                Tensor::full([n], value).contiguous()
+            }
+        };
         let stored = |value: f32| track.then(|| made(value));
         let count = track.then(|| Tensor::new([0i64]).reshape(()));
-        BatchNorm { running_mean: stored(0.0), running_var: stored(1.0), num_batches_tracked: count, ..self }
+        BatchNorm {
+            running_mean: stored(0.0),
+            running_var: stored(1.0),
+            num_batches_tracked: count,
+            ..self
+        }
     }
 
     /// Moves the running statistics toward those of a batch of `n` elements per channel.
     fn track(&self, mean: &Tensor, var: &Tensor, n: usize) -> Result<()> {
-        let (Some(running_mean), Some(running_var), Some(count)) = (&self.running_mean, &self.running_var, &self.num_batches_tracked)
+        let (Some(running_mean), Some(running_var), Some(count)) =
+            (&self.running_mean, &self.running_var, &self.num_batches_tracked)
         else {
             return Ok(());
         };
-        // Without an optimizer's step between, the last batch's are computed now; otherwise every batch would be held.
+        // Without an optimizer's step between, the last batch's are computed now; otherwise every
+        // batch would be held.
         Tensor::realize_many(&[running_mean, running_var, count])?;
         no_grad(|| {
             count.assign(count.try_add(1)?)?;
@@ -191,21 +227,32 @@ impl Layer for BatchNorm {
             return unfit("BatchNorm", format_args!("[batch, {n}, …]"), x);
         }
         let (mean, var) = match (&self.running_mean, &self.running_var) {
-            (Some(mean), Some(var)) if !self.mode.is_training() => (per_channel(mean, x.ndim())?, per_channel(var, x.ndim())?),
+            (Some(mean), Some(var)) if !self.mode.is_training() => {
+                (per_channel(mean, x.ndim())?, per_channel(var, x.ndim())?)
+            }
             _ => {
                 let (mean, var) = x.batch_stats()?;
                 if self.mode.is_training() {
                     x.no_variables("BatchNorm in training", 0..x.ndim())?;
                     let each = x.numel() / n.max(1);
                     if each < 2 {
-                        return unfit("BatchNorm", "two elements or more per channel in training", x);
+                        return unfit(
+                            "BatchNorm",
+                            "two elements or more per channel in training",
+                            x,
+                        );
                     }
                     self.track(&mean, &var, each)?;
                 }
                 (mean, var)
             }
         };
-        let y = x.try_batchnorm(self.weight.as_ref(), self.bias.as_ref(), &mean, &(var + self.eps).rsqrt())?;
+        let y = x.try_batchnorm(
+            self.weight.as_ref(),
+            self.bias.as_ref(),
+            &mean,
+            &(var + self.eps).rsqrt(),
+        )?;
         if autocast::is_on() { y.try_cast(x.dtype()) } else { Ok(y) }
     }
 }
@@ -213,7 +260,10 @@ impl Layer for BatchNorm {
 /// Normalisation over the last axes (Ba and others, 2016).
 ///
 /// ```
-/// use picograd::{Tensor, nn::{LayerNorm, Layer}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, LayerNorm},
+/// };
 /// let y = LayerNorm::new(3).forward(&Tensor::new([[1.0f32, 2.0, 3.0]])).to_vec::<f32>()?;
 /// assert!((y[0] + 1.2247).abs() < 1e-3 && y[1] == 0.0);
 /// # Ok::<(), picograd::Error>(())
@@ -229,21 +279,33 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over the last axes, which have these sizes; with scale and shift, and an eps of 1e-5. Panics if a size is negative.
+    /// Over the last axes, which have these sizes; with scale and shift, and an eps of 1e-5. Panics
+    /// if a size is negative.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, LayerNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, LayerNorm},
+    /// };
     /// assert_eq!(LayerNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     /// ```
     #[track_caller]
     pub fn new(shape: impl Into<Sizes>) -> LayerNorm {
         let shape = or_panic(shape.into().shape("LayerNorm")).to_vec();
-        LayerNorm { weight: Some(Tensor::ones(&shape).as_param()), bias: Some(Tensor::zeros(&shape).as_param()), shape, eps: 1e-5 }
+        LayerNorm {
+            weight: Some(Tensor::ones(&shape).as_param()),
+            bias: Some(Tensor::zeros(&shape).as_param()),
+            shape,
+            eps: 1e-5,
+        }
     }
     /// What is added to the variance.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, LayerNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, LayerNorm},
+    /// };
     /// let y = LayerNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -300,8 +362,14 @@ impl Layer for LayerNorm {
 /// [`LayerNorm`] over the channels of `[batch, channels, height, width]`, at each place by itself.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
-/// assert_eq!(LayerNorm2d::new(8).forward(&Tensor::ones([2, 8, 4, 4])).shape(), [2, 8, 4, 4]);
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, LayerNorm2d},
+/// };
+/// assert_eq!(
+///     LayerNorm2d::new(8).forward(&Tensor::ones([2, 8, 4, 4])).shape(),
+///     [2, 8, 4, 4]
+/// );
 /// ```
 #[derive(Module)]
 pub struct LayerNorm2d {
@@ -317,8 +385,14 @@ impl LayerNorm2d {
     /// Over so many channels, with scale and shift, and an eps of 1e-5.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
-    /// assert_eq!(LayerNorm2d::new(2).forward(&Tensor::zeros([1, 2, 3, 3])).shape(), [1, 2, 3, 3]);
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, LayerNorm2d},
+    /// };
+    /// assert_eq!(
+    ///     LayerNorm2d::new(2).forward(&Tensor::zeros([1, 2, 3, 3])).shape(),
+    ///     [1, 2, 3, 3]
+    /// );
     /// ```
     pub fn new(channels: usize) -> LayerNorm2d {
         LayerNorm2d { weight: ones(channels), bias: zeros(channels), channels, eps: 1e-5 }
@@ -326,7 +400,10 @@ impl LayerNorm2d {
     /// What is added to the variance.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, LayerNorm2d}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, LayerNorm2d},
+    /// };
     /// let y = LayerNorm2d::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -341,24 +418,40 @@ impl LayerNorm2d {
     /// assert!(LayerNorm2d::new(2).affine(false).weight.is_none());
     /// ```
     pub fn affine(self, affine: bool) -> LayerNorm2d {
-        LayerNorm2d { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
+        LayerNorm2d {
+            weight: self.weight.filter(|_| affine),
+            bias: self.bias.filter(|_| affine),
+            ..self
+        }
     }
 }
 
 impl Layer for LayerNorm2d {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() != 4 || x.size(1) != self.channels {
-            return unfit("LayerNorm2d", format_args!("[batch, {}, height, width]", self.channels), x);
+            return unfit(
+                "LayerNorm2d",
+                format_args!("[batch, {}, height, width]", self.channels),
+                x,
+            );
         }
-        rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias))
+        rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| {
+            affine(&x.try_layernorm(1, self.eps)?, &self.weight, &self.bias)
+        })
     }
 }
 
 /// Normalisation of each sample over groups of channels and all places (Wu and He, 2018).
 ///
 /// ```
-/// use picograd::{Tensor, nn::{GroupNorm, Layer}};
-/// assert_eq!(GroupNorm::new(2, 8).forward(&Tensor::ones([2, 8, 4, 4])).shape(), [2, 8, 4, 4]);
+/// use picograd::{
+///     Tensor,
+///     nn::{GroupNorm, Layer},
+/// };
+/// assert_eq!(
+///     GroupNorm::new(2, 8).forward(&Tensor::ones([2, 8, 4, 4])).shape(),
+///     [2, 8, 4, 4]
+/// );
 /// ```
 #[derive(Module)]
 pub struct GroupNorm {
@@ -372,21 +465,31 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `channels` in so many groups, with scale and shift, and an eps of 1e-5. Panics if they do not divide.
+    /// `channels` in so many groups, with scale and shift, and an eps of 1e-5. Panics if they do
+    /// not divide.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, GroupNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{GroupNorm, Layer},
+    /// };
     /// assert_eq!(GroupNorm::new(1, 2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
     /// ```
     #[track_caller]
     pub fn new(groups: usize, channels: usize) -> GroupNorm {
-        assert!(groups > 0 && channels.is_multiple_of(groups), "GroupNorm: {channels} channels do not divide into {groups} groups");
+        assert!(
+            groups > 0 && channels.is_multiple_of(groups),
+            "GroupNorm: {channels} channels do not divide into {groups} groups"
+        );
         GroupNorm { weight: ones(channels), bias: zeros(channels), groups, channels, eps: 1e-5 }
     }
     /// What is added to the variance.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, GroupNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{GroupNorm, Layer},
+    /// };
     /// let y = GroupNorm::new(1, 2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -401,7 +504,11 @@ impl GroupNorm {
     /// assert!(GroupNorm::new(1, 2).affine(false).weight.is_none());
     /// ```
     pub fn affine(self, affine: bool) -> GroupNorm {
-        GroupNorm { weight: self.weight.filter(|_| affine), bias: self.bias.filter(|_| affine), ..self }
+        GroupNorm {
+            weight: self.weight.filter(|_| affine),
+            bias: self.bias.filter(|_| affine),
+            ..self
+        }
     }
 }
 
@@ -409,7 +516,9 @@ impl GroupNorm {
 fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
     let shape = x.max_shape();
     // Without a channel there is nothing to divide among groups.
-    let Some(inside) = shape[1..].iter().product::<usize>().checked_div(groups) else { return Ok(x.clone()) };
+    let Some(inside) = shape[1..].iter().product::<usize>().checked_div(groups) else {
+        return Ok(x.clone());
+    };
     x.try_reshape([shape[0], groups, inside])?.try_layernorm(-1, eps)?.try_reshape(shape)
 }
 
@@ -424,10 +533,14 @@ impl Layer for GroupNorm {
     }
 }
 
-/// Normalisation of each channel of each sample over all places (Ulyanov and others, 2016), without scale and shift unless they are asked for.
+/// Normalisation of each channel of each sample over all places (Ulyanov and others, 2016), without
+/// scale and shift unless they are asked for.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{InstanceNorm, Layer}};
+/// use picograd::{
+///     Tensor,
+///     nn::{InstanceNorm, Layer},
+/// };
 /// let y = InstanceNorm::new(1).forward(&Tensor::new([[[1.0f32, 3.0]]])).to_vec::<f32>()?;
 /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
 /// # Ok::<(), picograd::Error>(())
@@ -446,7 +559,10 @@ impl InstanceNorm {
     /// Over so many channels, with an eps of 1e-5.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, InstanceNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{InstanceNorm, Layer},
+    /// };
     /// assert_eq!(InstanceNorm::new(2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
     /// ```
     pub fn new(channels: usize) -> InstanceNorm {
@@ -455,7 +571,10 @@ impl InstanceNorm {
     /// What is added to the variance.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, InstanceNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{InstanceNorm, Layer},
+    /// };
     /// let y = InstanceNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -467,11 +586,18 @@ impl InstanceNorm {
     ///
     /// ```
     /// use picograd::nn::InstanceNorm;
-    /// assert!(InstanceNorm::new(2).weight.is_none() && InstanceNorm::new(2).affine(true).weight.is_some());
+    /// assert!(
+    ///     InstanceNorm::new(2).weight.is_none()
+    ///         && InstanceNorm::new(2).affine(true).weight.is_some()
+    /// );
     /// ```
     pub fn affine(self, affine: bool) -> InstanceNorm {
         let n = self.channels;
-        InstanceNorm { weight: ones(n).filter(|_| affine), bias: zeros(n).filter(|_| affine), ..self }
+        InstanceNorm {
+            weight: ones(n).filter(|_| affine),
+            bias: zeros(n).filter(|_| affine),
+            ..self
+        }
     }
 }
 
@@ -492,10 +618,14 @@ impl Layer for InstanceNorm {
     }
 }
 
-/// The elements over the root of their mean square along the last axis (Zhang and Sennrich, 2019), times a scale.
+/// The elements over the root of their mean square along the last axis (Zhang and Sennrich, 2019),
+/// times a scale.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, RMSNorm},
+/// };
 /// let y = RMSNorm::new(2).forward(&Tensor::new([[1.0f32, 7.0]])).to_vec::<f32>()?;
 /// assert!((y[0] - 0.2).abs() < 1e-5 && (y[1] - 1.4).abs() < 1e-5);
 /// # Ok::<(), picograd::Error>(())
@@ -512,7 +642,10 @@ impl RMSNorm {
     /// Over a last axis of this size, with a scale, and the eps of `f32`.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, RMSNorm},
+    /// };
     /// assert_eq!(RMSNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     /// ```
     pub fn new(size: usize) -> RMSNorm {
@@ -521,7 +654,10 @@ impl RMSNorm {
     /// What is added to the mean square.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, RMSNorm}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, RMSNorm},
+    /// };
     /// let y = RMSNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())

@@ -32,7 +32,10 @@ fn axis_of(op: &'static str, weight: &Tensor, axis: isize) -> Result<usize> {
     if (0..rank).contains(&at) {
         return Ok(at as usize);
     }
-    Err(Error::Index { op, msg: format!("axis {axis} is outside a weight of shape {:?}", weight.shape()) })
+    Err(Error::Index {
+        op,
+        msg: format!("axis {axis} is outside a weight of shape {:?}", weight.shape()),
+    })
 }
 
 /// The length of the vectors along all axes but one, which stay with size 1. Without an axis it is
@@ -41,7 +44,11 @@ fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
     match axis {
         Some(axis) => {
             let others: Vec<usize> = (0..weight.ndim()).filter(|a| *a != axis).collect();
-            Ok(if others.is_empty() { weight.abs() } else { weight.square().try_sum(keepdim(others))?.sqrt() })
+            Ok(if others.is_empty() {
+                weight.abs()
+            } else {
+                weight.square().try_sum(keepdim(others))?.sqrt()
+            })
         }
         None => Ok(weight.square().try_sum(..)?.sqrt()),
     }
@@ -52,10 +59,17 @@ fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
 /// `parametrizations.weight.original1` (`v`).
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, Linear, Module, WeightNorm}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, Linear, Module, WeightNorm},
+/// };
 /// let layer = WeightNorm::new(Linear::new(3, 2));
-/// let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
-/// assert_eq!(names[1..], ["parametrizations.weight.original0", "parametrizations.weight.original1"]);
+/// let names: Vec<String> =
+///     layer.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(
+///     names[1..],
+///     ["parametrizations.weight.original0", "parametrizations.weight.original1"]
+/// );
 /// assert_eq!(layer.forward(&Tensor::zeros([5, 3])).shape(), [5, 2]);
 /// ```
 pub struct WeightNorm<L> {
@@ -84,11 +98,15 @@ impl<L: Weighted> WeightNorm<L> {
     /// use picograd::nn::{Linear, Module, WeightNorm};
     /// let layer = WeightNorm::new(Linear::new(3, 2)).dim(1);
     /// assert_eq!(layer.named_parameters()[1].1.shape(), [1, 3]);
-    /// assert_eq!(WeightNorm::new(Linear::new(3, 2)).dim(None).named_parameters()[1].1.shape(), []);
+    /// assert_eq!(
+    ///     WeightNorm::new(Linear::new(3, 2)).dim(None).named_parameters()[1].1.shape(),
+    ///     []
+    /// );
     /// ```
     #[track_caller]
     pub fn dim(self, axis: impl Into<Option<isize>>) -> WeightNorm<L> {
-        let axis = axis.into().map(|axis| or_panic(axis_of("WeightNorm", self.inner.weight(), axis)));
+        let axis =
+            axis.into().map(|axis| or_panic(axis_of("WeightNorm", self.inner.weight(), axis)));
         WeightNorm::started(self.inner, axis)
     }
     #[track_caller]
@@ -114,7 +132,10 @@ impl<L: Weighted> WeightNorm<L> {
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, WeightNorm};
-    /// assert_eq!(WeightNorm::new(Linear::new(3, 2)).remove()?.named_parameters()[0].0, "weight");
+    /// assert_eq!(
+    ///     WeightNorm::new(Linear::new(3, 2)).remove()?.named_parameters()[0].0,
+    ///     "weight"
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn remove(self) -> Result<L> {
@@ -144,7 +165,10 @@ impl<L: Weighted> Layer for WeightNorm<L> {
 /// `parametrizations.weight.original`.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, Linear, SpectralNorm}};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, Linear, SpectralNorm},
+/// };
 /// let linear = Linear::new(2, 2).bias(false);
 /// linear.weight.assign(Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]))?;
 /// let layer = SpectralNorm::new(linear);
@@ -157,7 +181,8 @@ pub struct SpectralNorm<L> {
     axis: usize,
     steps: usize,
     eps: f64,
-    /// The vectors of the power method; none for a weight of one axis, which is divided by its length.
+    /// The vectors of the power method; none for a weight of one axis, which is divided by its
+    /// length.
     vectors: Option<(Tensor, Tensor)>,
     mode: Mode,
 }
@@ -171,8 +196,9 @@ fn normalized(x: &Tensor, eps: f64) -> Result<Tensor> {
 }
 
 impl<L: Weighted> SpectralNorm<L> {
-    /// One step of the power method for each call, an eps of 1e-12, and rows of the matrix along the
-    /// axis of the outputs: the second for transposed convolutions, the first for all other layers.
+    /// One step of the power method for each call, an eps of 1e-12, and rows of the matrix along
+    /// the axis of the outputs: the second for transposed convolutions, the first for all other
+    /// layers.
     ///
     /// ```
     /// use picograd::nn::{ConvTranspose2d, Module, SpectralNorm};
@@ -182,7 +208,14 @@ impl<L: Weighted> SpectralNorm<L> {
     #[track_caller]
     pub fn new(layer: L) -> SpectralNorm<L> {
         let eps = 1e-12;
-        let norm = SpectralNorm { inner: layer, axis: L::OUTPUT_AXIS, steps: 1, eps, vectors: None, mode: Mode::default() };
+        let norm = SpectralNorm {
+            inner: layer,
+            axis: L::OUTPUT_AXIS,
+            steps: 1,
+            eps,
+            vectors: None,
+            mode: Mode::default(),
+        };
         or_panic(norm.started())
     }
     /// The axis of the weight that is the rows of the matrix. Panics if the weight has none such.
@@ -206,7 +239,10 @@ impl<L: Weighted> SpectralNorm<L> {
     /// ```
     #[track_caller]
     pub fn n_power_iterations(self, steps: usize) -> SpectralNorm<L> {
-        assert!(steps > 0, "SpectralNorm: takes one step of the power method or more, and was given 0");
+        assert!(
+            steps > 0,
+            "SpectralNorm: takes one step of the power method or more, and was given 0"
+        );
         SpectralNorm { steps, ..self }
     }
     /// The least length that a vector is divided by.
@@ -227,7 +263,11 @@ impl<L: Weighted> SpectralNorm<L> {
         } else {
             let matrix = self.matrix(&weight.detach())?;
             // In memory: the second call then runs the kernels of the first.
-            let start = |n: usize| normalized(&Tensor::randn([n]), self.eps)?.try_cast(matrix.dtype())?.try_to(matrix.device().as_str());
+            let start = |n: usize| {
+                normalized(&Tensor::randn([n]), self.eps)?
+                    .try_cast(matrix.dtype())?
+                    .try_to(matrix.device().as_str())
+            };
             let vectors = (start(matrix.size(0))?, start(matrix.size(1))?);
             let norm = SpectralNorm { vectors: Some(vectors), ..self };
             norm.power(&matrix, FIRST_STEPS)?;
@@ -240,9 +280,17 @@ impl<L: Weighted> SpectralNorm<L> {
     }
     /// The weight with one axis first and the others as one.
     fn matrix(&self, weight: &Tensor) -> Result<Tensor> {
-        let order: Vec<usize> = std::iter::once(self.axis).chain((0..weight.ndim()).filter(|a| *a != self.axis)).collect();
+        let order: Vec<usize> = std::iter::once(self.axis)
+            .chain((0..weight.ndim()).filter(|a| *a != self.axis))
+            .collect();
         let rows = weight.size(self.axis as isize);
-        let columns: usize = weight.shape().iter().enumerate().filter(|(a, _)| *a != self.axis).map(|(_, n)| n).product();
+        let columns: usize = weight
+            .shape()
+            .iter()
+            .enumerate()
+            .filter(|(a, _)| *a != self.axis)
+            .map(|(_, n)| n)
+            .product();
         weight.try_permute(order)?.try_reshape([rows, columns])
     }
     /// Steps of the power method.
@@ -276,7 +324,10 @@ impl<L: Weighted> SpectralNorm<L> {
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, SpectralNorm};
-    /// assert_eq!(SpectralNorm::new(Linear::new(3, 2)).remove()?.named_parameters()[0].0, "weight");
+    /// assert_eq!(
+    ///     SpectralNorm::new(Linear::new(3, 2)).remove()?.named_parameters()[0].0,
+    ///     "weight"
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn remove(self) -> Result<L> {
@@ -301,8 +352,8 @@ impl<L: Weighted> Module for SpectralNorm<L> {
 impl<L: Weighted> Layer for SpectralNorm<L> {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if let (true, Some((u, v))) = (self.mode.is_training(), &self.vectors) {
-            // Without an optimizer's step between, the last call's are computed now; otherwise every weight
-            // of the past would be held.
+            // Without an optimizer's step between, the last call's are computed now; otherwise
+            // every weight of the past would be held.
             Tensor::realize_many(&[u, v])?;
             self.power(&self.matrix(&self.inner.weight().detach())?, self.steps)?;
             realize_with_step(u);

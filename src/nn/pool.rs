@@ -74,7 +74,11 @@ macro_rules! pools {
 }
 
 /// What layers over one, two and three axes take.
-const LAYOUTS: [&str; 3] = ["[…, channels, length]", "[…, channels, height, width]", "[…, channels, depth, height, width]"];
+const LAYOUTS: [&str; 3] = [
+    "[…, channels, length]",
+    "[…, channels, height, width]",
+    "[…, channels, depth, height, width]",
+];
 
 pools! {
     /// The greatest element of each window of the last axis.

@@ -1,4 +1,5 @@
-//! Recurrent layers: cells that take one step, and layers that take a whole sequence through stacked cells, in one direction or both.
+//! Recurrent layers: cells that take one step, and layers that take a whole sequence through
+//! stacked cells, in one direction or both.
 
 use super::{Dropout, Layer, Module, Visitor, init, unfit};
 use crate::dtype::promote;
@@ -41,7 +42,11 @@ impl Weights {
     fn new(kind: Kind, inputs: usize, hidden: usize) -> Weights {
         let rows = kind.gates() * hidden;
         let weight = |shape: &[usize]| init::default_weight(shape, hidden).as_param();
-        Weights { ih: weight(&[rows, inputs]), hh: weight(&[rows, hidden]), bias: Some((weight(&[rows]), weight(&[rows]))) }
+        Weights {
+            ih: weight(&[rows, inputs]),
+            hh: weight(&[rows, hidden]),
+            bias: Some((weight(&[rows]), weight(&[rows]))),
+        }
     }
     fn visit(&self, visitor: &mut Visitor<'_>, suffix: &str) {
         visitor.field(&format!("weight_ih{suffix}"), &self.ih);
@@ -51,28 +56,50 @@ impl Weights {
             visitor.field(&format!("bias_hh{suffix}"), hh);
         }
     }
-    /// The weights and a state in the narrow dtype, under autocast: PyTorch computes whole cells in it.
+    /// The weights and a state in the narrow dtype, under autocast: PyTorch computes whole cells in
+    /// it.
     fn narrowed(&self, state: State) -> (Weights, State) {
         let narrow = autocast::narrow_layer;
         let bias = self.bias.as_ref().map(|(ih, hh)| (narrow(ih), narrow(hh)));
-        (Weights { ih: narrow(&self.ih), hh: narrow(&self.hh), bias }, (narrow(&state.0), state.1.as_ref().map(narrow)))
+        (
+            Weights { ih: narrow(&self.ih), hh: narrow(&self.hh), bias },
+            (narrow(&state.0), state.1.as_ref().map(narrow)),
+        )
     }
     /// What the input adds to the gates, for one step or for all of them.
     fn of_input(&self, x: &Tensor) -> Result<Tensor> {
         x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
     }
-    /// All steps over a sequence, in either direction: the outputs, and the last state. What the input adds to the gates is one product for all steps.
-    fn run(&self, layer: &'static str, kind: Kind, reverse: bool, x: &Tensor, first: State) -> Result<(Tensor, State)> {
+    /// All steps over a sequence, in either direction: the outputs, and the last state. What the
+    /// input adds to the gates is one product for all steps.
+    fn run(
+        &self,
+        layer: &'static str,
+        kind: Kind,
+        reverse: bool,
+        x: &Tensor,
+        first: State,
+    ) -> Result<(Tensor, State)> {
         let (weights, first) = self.narrowed(first);
         let inputs = weights.of_input(&autocast::narrow_layer(x))?;
         // A step may compute in a wider dtype than that of the first state.
         let first: Vec<Tensor> = std::iter::once(first.0).chain(first.1).collect();
-        let dtype = first.iter().chain([&weights.hh]).fold(inputs.dtype(), |dtype, t| promote(dtype, t.dtype()));
+        let dtype = first
+            .iter()
+            .chain([&weights.hh])
+            .fold(inputs.dtype(), |dtype, t| promote(dtype, t.dtype()));
         let first: Vec<Tensor> = first.iter().map(|t| t.try_cast(dtype)).collect::<Result<_>>()?;
-        let (last, mut outputs) = Tensor::scan_in(layer, reverse, &first.iter().collect::<Vec<_>>(), &[&inputs], |state, input| {
-            let (h, c) = weights.step(kind, &input[0], &(state[0].clone(), state.get(1).cloned()))?;
-            Ok((std::iter::once(h.clone()).chain(c).collect(), vec![h]))
-        })?;
+        let (last, mut outputs) = Tensor::scan_in(
+            layer,
+            reverse,
+            &first.iter().collect::<Vec<_>>(),
+            &[&inputs],
+            |state, input| {
+                let (h, c) =
+                    weights.step(kind, &input[0], &(state[0].clone(), state.get(1).cloned()))?;
+                Ok((std::iter::once(h.clone()).chain(c).collect(), vec![h]))
+            },
+        )?;
         let mut last = last.into_iter();
         let state = (last.next().expect("a state for each that was given"), last.next());
         Ok((outputs.remove(0), state))
@@ -89,7 +116,8 @@ impl Weights {
             }
             (Kind::Gru, _) => {
                 let (i, r) = (input.try_chunk(3, -1)?, recurrent.try_chunk(3, -1)?);
-                let (reset, update) = (i[0].try_add(&r[0])?.sigmoid(), i[1].try_add(&r[1])?.sigmoid());
+                let (reset, update) =
+                    (i[0].try_add(&r[0])?.sigmoid(), i[1].try_add(&r[1])?.sigmoid());
                 let new = i[2].try_add(reset.try_mul(&r[2])?)?.tanh();
                 Ok((new.try_add(update.try_mul(h.try_sub(&new)?)?)?, None))
             }
@@ -114,7 +142,10 @@ fn start(kind: Kind, given: Option<State>, shape: &[usize]) -> State {
 fn check_state(layer: &'static str, state: &Option<State>, shape: &[usize]) -> Result<()> {
     for t in state.iter().flat_map(|(h, c)| std::iter::once(h).chain(c)) {
         if t.shape() != shape {
-            return Err(Error::Shape { op: layer, msg: format!("takes a state of {shape:?}, and was given {:?}", t.shape()) });
+            return Err(Error::Shape {
+                op: layer,
+                msg: format!("takes a state of {shape:?}, and was given {:?}", t.shape()),
+            });
         }
     }
     Ok(())
@@ -159,8 +190,17 @@ struct Recurrent {
 impl Recurrent {
     fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Recurrent {
         let dropout = Dropout::new(0.0);
-        Recurrent { name, kind, layers: Vec::new(), inputs, hidden, bidirectional: false, batch_first: false, dropout }
-            .with_layers(1, false, true)
+        Recurrent {
+            name,
+            kind,
+            layers: Vec::new(),
+            inputs,
+            hidden,
+            bidirectional: false,
+            batch_first: false,
+            dropout,
+        }
+        .with_layers(1, false, true)
     }
     fn with_layers(self, count: usize, bidirectional: bool, bias: bool) -> Recurrent {
         let directions = 1 + bidirectional as usize;
@@ -169,7 +209,8 @@ impl Recurrent {
             let w = Weights::new(self.kind, inputs, self.hidden);
             Weights { bias: w.bias.filter(|_| bias), ..w }
         };
-        let layers = (0..count).map(|layer| (0..directions).map(|_| cell(layer)).collect()).collect();
+        let layers =
+            (0..count).map(|layer| (0..directions).map(|_| cell(layer)).collect()).collect();
         Recurrent { layers, bidirectional, ..self }
     }
     fn has_bias(&self) -> bool {
@@ -199,13 +240,18 @@ impl Recurrent {
         let mut x = if self.batch_first { x.try_transpose(0, 1)? } else { x.clone() };
         let (length, batch) = (x.size(0), x.size(1));
         if length == 0 {
-            return Err(Error::Shape { op: self.name, msg: format!("a sequence of no steps, {:?}, has no last state", x.shape()) });
+            return Err(Error::Shape {
+                op: self.name,
+                msg: format!("a sequence of no steps, {:?}, has no last state", x.shape()),
+            });
         }
         let directions = 1 + self.bidirectional as usize;
         let cells = self.layers.len() * directions;
         check_state(self.name, &state, &[cells, batch, self.hidden])?;
         let (h0, c0) = start(self.kind, state, &[cells, batch, self.hidden]);
-        let pick = |t: &Tensor, i: usize| t.try_shrink(&[(i, i + 1), (0, batch), (0, self.hidden)])?.try_squeeze(0);
+        let pick = |t: &Tensor, i: usize| {
+            t.try_shrink(&[(i, i + 1), (0, batch), (0, self.hidden)])?.try_squeeze(0)
+        };
         let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
         for (layer, cells) in self.layers.iter().enumerate() {
             if layer > 0 {
@@ -215,7 +261,8 @@ impl Recurrent {
             for (direction, weights) in cells.iter().enumerate() {
                 let i = layer * directions + direction;
                 let state = (pick(&h0, i)?, c0.as_ref().map(|c| pick(c, i)).transpose()?);
-                let (output, last) = weights.run(self.name, self.kind, direction == 1, &x, state)?;
+                let (output, last) =
+                    weights.run(self.name, self.kind, direction == 1, &x, state)?;
                 outputs.push(output);
                 last_h.push(last.0);
                 last_c.extend(last.1);
@@ -441,7 +488,10 @@ impl RNN {
     /// A relu in place of the hyperbolic tangent.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, RNN}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, RNN},
+    /// };
     /// let y = RNN::new(3, 8).relu().forward(&Tensor::ones([2, 4, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&x| x >= 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -461,7 +511,8 @@ fn unwrap((h, c): State) -> (Tensor, Tensor) {
 }
 
 impl LSTMCell {
-    /// State and cell after `[batch, inputs]`, from those before, each `[batch, hidden]`, or from zeros.
+    /// State and cell after `[batch, inputs]`, from those before, each `[batch, hidden]`, or from
+    /// zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTMCell};
@@ -469,7 +520,11 @@ impl LSTMCell {
     /// assert_eq!((h.shape(), c.shape()), (vec![4, 8], vec![4, 8]));
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn try_forward(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
+    pub fn try_forward(
+        &self,
+        x: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, Tensor)> {
         Ok(unwrap(self.0.forward(x, state.map(both))?))
     }
     /// [`try_forward`](Self::try_forward), with misuse as a panic.
@@ -487,16 +542,23 @@ impl LSTMCell {
 }
 
 impl LSTM {
-    /// The outputs of all steps, and the last state and cell of each layer and direction, `[layers · directions, batch, hidden]`, from such a pair or
-    /// from zeros.
+    /// The outputs of all steps, and the last state and cell of each layer and direction, `[layers
+    /// · directions, batch, hidden]`, from such a pair or from zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTM};
     /// let (y, (h, c)) = LSTM::new(3, 8).try_run(&Tensor::zeros([5, 4, 3]), None)?;
-    /// assert_eq!((y.shape(), h.shape(), c.shape()), (vec![5, 4, 8], vec![1, 4, 8], vec![1, 4, 8]));
+    /// assert_eq!(
+    ///     (y.shape(), h.shape(), c.shape()),
+    ///     (vec![5, 4, 8], vec![1, 4, 8], vec![1, 4, 8])
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn try_run(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, (Tensor, Tensor))> {
+    pub fn try_run(
+        &self,
+        x: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
         let (y, state) = self.0.forward(x, state.map(both))?;
         Ok((y, unwrap(state)))
     }

@@ -7,10 +7,15 @@ use crate::tensor::{Tensor, or_panic};
 /// A module that takes one tensor to another. Whatever is a layer can stand in a [`Sequential`].
 ///
 /// ```
-/// use picograd::{Result, Tensor, nn::{Layer, Linear, Module}};
+/// use picograd::{
+///     Result, Tensor,
+///     nn::{Layer, Linear, Module},
+/// };
 ///
 /// #[derive(Module)]
-/// struct Residual { inner: Linear }
+/// struct Residual {
+///     inner: Linear,
+/// }
 ///
 /// impl Layer for Residual {
 ///     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -22,7 +27,8 @@ use crate::tensor::{Tensor, or_panic};
 /// assert!(net.try_forward(&Tensor::ones([2, 5])).is_err());
 /// ```
 pub trait Layer: Module + Send + Sync {
-    /// The output for an input; an input that does not fit is an error that names the layer, what it takes and what it was given.
+    /// The output for an input; an input that does not fit is an error that names the layer, what
+    /// it takes and what it was given.
     fn try_forward(&self, x: &Tensor) -> Result<Tensor>;
 
     /// [`try_forward`](Self::try_forward), with misuse as a panic.
@@ -56,7 +62,8 @@ impl<F: Fn(&Tensor) -> Tensor + Send + Sync> Layer for Func<F> {
     }
 }
 
-/// What can be put in a chain: a layer, or a function of a tensor. `Kind` tells the two apart and is always inferred.
+/// What can be put in a chain: a layer, or a function of a tensor. `Kind` tells the two apart and
+/// is always inferred.
 pub trait ToLayer<Kind> {
     /// As a layer.
     fn to_layer(self) -> Box<dyn Layer>;
@@ -78,8 +85,8 @@ impl<F: Fn(&Tensor) -> Tensor + Send + Sync + 'static> ToLayer<IsFunction> for F
     }
 }
 
-/// A chain of layers, each of which takes what the one before it gives. [`seq!`](crate::seq) writes one; its parameters are named by the places of
-/// the layers, functions counted.
+/// A chain of layers, each of which takes what the one before it gives. [`seq!`](crate::seq) writes
+/// one; its parameters are named by the places of the layers, functions counted.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
@@ -89,7 +96,10 @@ impl Sequential {
     /// No layer: what comes in goes out.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Sequential}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Sequential},
+    /// };
     /// assert_eq!(Sequential::new().forward(&Tensor::new([1, 2])).to_vec::<i32>()?, [1, 2]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -99,7 +109,10 @@ impl Sequential {
     /// With one more layer, or a function of a tensor, at the end.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Linear, Sequential}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Linear, Sequential},
+    /// };
     /// let net = Sequential::new().then(Linear::new(3, 2)).then(Tensor::relu);
     /// assert_eq!(net.forward(&Tensor::zeros([4, 3])).shape(), [4, 2]);
     /// ```
@@ -146,12 +159,19 @@ impl Layer for Sequential {
     }
 }
 
-/// A [`Sequential`](crate::nn::Sequential) of layers and of functions, such as `Tensor::relu` or a closure.
+/// A [`Sequential`](crate::nn::Sequential) of layers and of functions, such as `Tensor::relu` or a
+/// closure.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Conv2d, Layer, Linear, MaxPool2d, Module}, seq};
+/// use picograd::{
+///     Tensor,
+///     nn::{Conv2d, Layer, Linear, MaxPool2d, Module},
+///     seq,
+/// };
 /// let net = seq![
-///     Conv2d::new(1, 8, 3), Tensor::relu, MaxPool2d::new(2),
+///     Conv2d::new(1, 8, 3),
+///     Tensor::relu,
+///     MaxPool2d::new(2),
 ///     |x: &Tensor| x.flatten(1, -1),
 ///     Linear::new(8 * 13 * 13, 10),
 /// ];

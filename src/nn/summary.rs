@@ -9,16 +9,23 @@ use std::fmt;
 /// The parts of a module, made by [`Module::summary`]; its `Display` is the tree.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{BatchNorm, Linear, Module}, seq};
+/// use picograd::{
+///     Tensor,
+///     nn::{BatchNorm, Linear, Module},
+///     seq,
+/// };
 /// let net = seq![Linear::new(2, 8), Tensor::tanh, Linear::new(8, 1).bias(false)];
 /// net.freeze();
 /// net.parameters()[0].unfreeze();
-/// assert_eq!(net.summary().to_string(), "\
+/// assert_eq!(
+///     net.summary().to_string(),
+///     "\
 /// Sequential(
 ///   (0): Linear(weight: [8, 2], bias: [8]) 24 parameters, 8 frozen
 ///   (1): tanh()
 ///   (2): Linear(weight: [1, 8]) 8 parameters, frozen
-/// ) 32 parameters, 16 frozen");
+/// ) 32 parameters, 16 frozen"
+/// );
 /// ```
 pub struct Summary(Node);
 
@@ -50,7 +57,8 @@ impl Node {
     }
     fn write(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
         let tensor = |(name, t): &(String, Tensor)| {
-            let dtype = if t.dtype() == DType::F32 { String::new() } else { format!("{} ", t.dtype()) };
+            let dtype =
+                if t.dtype() == DType::F32 { String::new() } else { format!("{} ", t.dtype()) };
             format!("{name}: {dtype}{:?}{}", t.shape(), if t.is_param() { "" } else { " buffer" })
         };
         let tensors: Vec<String> = self.tensors.iter().map(tensor).collect();
@@ -85,14 +93,20 @@ impl Summary {
         let mut open = vec![node("", "", if kind.is_empty() { "Module".into() } else { kind })];
         let mut see = |path: &str, part: Part<'_>| {
             // The part that this one is directly inside of, and the rest of the path.
-            let inside = |n: &Node| path.strip_prefix(n.path.as_str()).filter(|rest| n.path.is_empty() || rest.starts_with('.')).is_some();
+            let inside = |n: &Node| {
+                path.strip_prefix(n.path.as_str())
+                    .filter(|rest| n.path.is_empty() || rest.starts_with('.'))
+                    .is_some()
+            };
             while open.len() > 1 && !open.last().is_some_and(inside) {
                 close(&mut open);
             }
             let Some(top) = open.last_mut() else { return };
             let name = path.get(top.path.len()..).unwrap_or_default().trim_start_matches('.');
             match part {
-                Part::Tensor(t) => top.tensors.push((if name.is_empty() { "value" } else { name }.into(), t.clone())),
+                Part::Tensor(t) => top
+                    .tensors
+                    .push((if name.is_empty() { "value" } else { name }.into(), t.clone())),
                 Part::Module(kind) => {
                     let child = node(name, path, kind.into());
                     open.push(child);

@@ -8,10 +8,17 @@ use crate::tensor::{Interpolate, Tensor};
 /// unless another mode is set.
 ///
 /// ```
-/// use picograd::{Tensor, nn::{Layer, Upsample}, tensor::Interpolate};
+/// use picograd::{
+///     Tensor,
+///     nn::{Layer, Upsample},
+///     tensor::Interpolate,
+/// };
 /// let x = Tensor::zeros([1, 3, 4, 6]);
 /// assert_eq!(Upsample::scale(2.0).forward(&x).shape(), [1, 3, 8, 12]);
-/// assert_eq!(Upsample::size([5, 7]).mode(Interpolate::Linear).forward(&x).shape(), [1, 3, 5, 7]);
+/// assert_eq!(
+///     Upsample::size([5, 7]).mode(Interpolate::Linear).forward(&x).shape(),
+///     [1, 3, 5, 7]
+/// );
 /// ```
 #[derive(Module)]
 pub struct Upsample {
@@ -51,18 +58,24 @@ impl Upsample {
     /// To a size: one number for all spatial axes, or one for each.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Upsample}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Upsample},
+    /// };
     /// assert_eq!(Upsample::size(9).forward(&Tensor::zeros([1, 1, 4, 4])).shape(), [1, 1, 9, 9]);
     /// ```
     pub fn size(size: impl PerAxis<usize>) -> Upsample {
         Upsample::new(To::Sizes(size.list()))
     }
-    /// To a multiple of the input's size: one factor for all spatial axes, or one for each. A factor
-    /// that gives no whole size is an error; [`recompute_scale_factor`](Self::recompute_scale_factor)
-    /// allows it.
+    /// To a multiple of the input's size: one factor for all spatial axes, or one for each. A
+    /// factor that gives no whole size is an error;
+    /// [`recompute_scale_factor`](Self::recompute_scale_factor) allows it.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Upsample}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Upsample},
+    /// };
     /// let x = Tensor::zeros([1, 1, 4, 4]);
     /// assert_eq!(Upsample::scale([2.0, 0.5]).forward(&x).shape(), [1, 1, 8, 2]);
     /// assert!(Upsample::scale(1.3).try_forward(&x).is_err());
@@ -73,7 +86,11 @@ impl Upsample {
     /// How an element is made.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Upsample}, tensor::Interpolate};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Upsample},
+    ///     tensor::Interpolate,
+    /// };
     /// let x = Tensor::new([[[0.0f32, 2.0]]]);
     /// let y = Upsample::scale(2.0).mode(Interpolate::Linear).forward(&x);
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.5, 1.5, 2.0]);
@@ -85,7 +102,11 @@ impl Upsample {
     /// The first and last elements stay at the ends, in linear mode.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Upsample}, tensor::Interpolate};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Upsample},
+    ///     tensor::Interpolate,
+    /// };
     /// let x = Tensor::new([[[0.0f32, 2.0]]]);
     /// let y = Upsample::size(3).mode(Interpolate::Linear).align_corners().forward(&x);
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
@@ -94,10 +115,14 @@ impl Upsample {
     pub fn align_corners(self) -> Upsample {
         Upsample { align_corners: true, ..self }
     }
-    /// Rounds sizes down and takes the factors anew from the sizes, as PyTorch's option of this name.
+    /// Rounds sizes down and takes the factors anew from the sizes, as PyTorch's option of this
+    /// name.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Upsample}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Upsample},
+    /// };
     /// let layer = Upsample::scale(1.3).recompute_scale_factor();
     /// assert_eq!(layer.forward(&Tensor::zeros([1, 1, 4])).shape(), [1, 1, 5]);
     /// ```
@@ -112,7 +137,9 @@ impl Upsample {
             To::Factors(list) => list.len(),
         };
         if given != 1 && given != n {
-            let msg = format!("{given} sizes or factors for {n} spatial axes; give one for all, or one for each");
+            let msg = format!(
+                "{given} sizes or factors for {n} spatial axes; give one for all, or one for each"
+            );
             return Err(Error::Shape { op: "Upsample", msg });
         }
         match &self.to {
@@ -124,10 +151,15 @@ impl Upsample {
         let scaled = size as f64 * factor;
         let wrong = |msg: String| Err(Error::Shape { op: "Upsample", msg });
         if !(scaled.is_finite() && scaled >= 1.0 && scaled < u32::MAX as f64) {
-            return wrong(format!("a factor of {factor} makes {scaled} of {size} elements; sizes are from 1 to 2³²"));
+            return wrong(format!(
+                "a factor of {factor} makes {scaled} of {size} elements; sizes are from 1 to 2³²"
+            ));
         }
         if scaled.fract() != 0.0 && !self.recompute {
-            return wrong(format!("a factor of {factor} makes no whole size of {size}; use recompute_scale_factor() or size(…)"));
+            return wrong(format!(
+                "a factor of {factor} makes no whole size of {size}; use recompute_scale_factor() \
+                 or size(…)"
+            ));
         }
         Ok(scaled.floor() as usize)
     }

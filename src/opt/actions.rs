@@ -1,10 +1,12 @@
-//! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were seen to be of use.
+//! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were
+//! seen to be of use.
 
 use super::{Kernel, Opt, OptOp, extent, is_symbolic};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
-/// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis are refused by it.
+/// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis
+/// are refused by it.
 const COPIES: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
 /// Lanes of vectors on a CPU.
 const LANES: [usize; 2] = [32, 64];
@@ -21,7 +23,12 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 /// The kernels that are one optimisation away from this one, in a fixed order.
 ///
 /// ```
-/// use picograd::{Tensor, exec::ScheduleItem, opt::{self, Kernel}, target::Target};
+/// use picograd::{
+///     Tensor,
+///     exec::ScheduleItem,
+///     opt::{self, Kernel},
+///     target::Target,
+/// };
 /// let x = Tensor::ones([64, 64]).contiguous().realize()?;
 /// let schedule = (&x + 1.0).schedule()?;
 /// let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a sum is a kernel") };
@@ -32,14 +39,19 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
-    let slot = |u: &UOp| if let Arg::Global { slot, .. } = u.src()[0].src()[0].arg() { Some(*slot) } else { None };
+    let slot = |u: &UOp| {
+        if let Arg::Global { slot, .. } = u.src()[0].src()[0].arg() { Some(*slot) } else { None }
+    };
     let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
-    let mut inputs: Vec<usize> = kernel.ast.toposort().iter().filter(unstaged).filter_map(slot).collect();
+    let mut inputs: Vec<usize> =
+        kernel.ast.toposort().iter().filter(unstaged).filter_map(slot).collect();
     inputs.sort_unstable();
     inputs.dedup();
     for (axis, r) in axes.iter().enumerate() {
         let size = extent(r);
-        let mut add = |op: OptOp, amounts: &[usize]| opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)));
+        let mut add = |op: OptOp, amounts: &[usize]| {
+            opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)))
+        };
         match r.range_kind() {
             AxisKind::Global | AxisKind::Loop => {
                 add(OptOp::Upcast, &COPIES);
@@ -47,9 +59,12 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                     add(OptOp::Upcast, &LANES);
                 }
                 add(OptOp::Local, &THREADS);
-                let threads: Vec<usize> = (2..=target.threads).filter(|n| n.is_power_of_two() || *n == target.threads).collect();
+                let threads: Vec<usize> = (2..=target.threads)
+                    .filter(|n| n.is_power_of_two() || *n == target.threads)
+                    .collect();
                 add(OptOp::Thread, &threads);
-                let others = (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == r.range_kind());
+                let others =
+                    (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == r.range_kind());
                 add(OptOp::Swap, &others.collect::<Vec<_>>());
             }
             AxisKind::Reduce => {
@@ -70,10 +85,15 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         add(OptOp::Stage, &inputs);
         // An axis that is no longer than this is done whole.
         if !COPIES.contains(&size) && (2..=16).contains(&size) {
-            add(if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast }, &[size]);
+            add(
+                if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast },
+                &[size],
+            );
         }
-        // Padding is work for nothing, so only where it is little, or makes an axis that a variable ends one that can be cut.
-        let little = |p: &usize| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5;
+        // Padding is work for nothing, so only where it is little, or makes an axis that a variable
+        // ends one that can be cut.
+        let little =
+            |p: &usize| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5;
         let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }

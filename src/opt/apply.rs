@@ -25,36 +25,61 @@ impl Kernel {
             match next.local_bytes(target) {
                 Ok(bytes) if bytes <= target.local_bytes => Ok(next),
                 Ok(bytes) => {
-                    let msg = format!("local memory of {} bytes is too small for {bytes}", target.local_bytes);
+                    let msg = format!(
+                        "local memory of {} bytes is too small for {bytes}",
+                        target.local_bytes
+                    );
                     Err(Error::Opt { opt: opt.to_string(), msg })
                 }
                 Err(msg) => Err(Error::Opt { opt: opt.to_string(), msg }),
             }
         };
         if opt.op == OptOp::NoLocals {
-            if self.axes().iter().any(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)) {
+            if self
+                .axes()
+                .iter()
+                .any(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group))
+            {
                 return refuse("the kernel has workgroup threads already".into());
             }
             return done(self.ast.clone(), false);
         }
-        let together = matches!(opt.op, OptOp::Stage | OptOp::Tc | OptOp::Ahead | OptOp::Keep | OptOp::Group | OptOp::GroupTop);
-        if together && (self.axes().iter().any(|r| r.range_kind() == AxisKind::Ordered) || self.writes_at_indices()) {
-            return refuse("the kernel updates memory in order, and nothing is copied or shared inside it".into());
+        let together = matches!(
+            opt.op,
+            OptOp::Stage | OptOp::Tc | OptOp::Ahead | OptOp::Keep | OptOp::Group | OptOp::GroupTop
+        );
+        if together
+            && (self.axes().iter().any(|r| r.range_kind() == AxisKind::Ordered)
+                || self.writes_at_indices())
+        {
+            return refuse(
+                "the kernel updates memory in order, and nothing is copied or shared inside it"
+                    .into(),
+            );
         }
         if self.opts.iter().any(|o| o.op == OptOp::Keep) {
-            return refuse("what is kept depends on all other optimisations, so nothing comes after it".into());
+            return refuse(
+                "what is kept depends on all other optimisations, so nothing comes after it".into(),
+            );
         }
         if opt.op == OptOp::Keep {
             return match keep::keep(&self.ast, target) {
                 Some(k) => done(k.ast, self.locals),
-                None => refuse("nothing that is worth it is computed in a reduce and again in a later loop".into()),
+                None => refuse(
+                    "nothing that is worth it is computed in a reduce and again in a later loop"
+                        .into(),
+                ),
             };
         }
         let axes = self.axes();
-        let Some(r) = axes.get(opt.axis) else { return refuse(format!("there is no axis {} among {}", opt.axis, axes.len())) };
+        let Some(r) = axes.get(opt.axis) else {
+            return refuse(format!("there is no axis {} among {}", opt.axis, axes.len()));
+        };
         let (kind, size) = (r.range_kind(), extent(r));
         let amount = if opt.amount == 0 { size } else { opt.amount };
-        let product = |kinds: &[AxisKind]| -> usize { axes.iter().filter(|a| kinds.contains(&a.range_kind())).map(extent).product() };
+        let product = |kinds: &[AxisKind]| -> usize {
+            axes.iter().filter(|a| kinds.contains(&a.range_kind())).map(extent).product()
+        };
         let output = matches!(kind, AxisKind::Global | AxisKind::Loop);
         // What is copied or computed for many steps at once is as long as the program says.
         let whole = match opt.op {
@@ -63,11 +88,16 @@ impl Kernel {
             _ => is_symbolic(r),
         };
         if whole {
-            return refuse(format!("an axis that ends where a variable says is not cut; PADTO makes it one of {size}"));
+            return refuse(format!(
+                "an axis that ends where a variable says is not cut; PADTO makes it one of {size}"
+            ));
         }
         let divides = |what: &str| -> Result<()> {
             if amount < 2 || size % amount != 0 {
-                return Err(Error::Opt { opt: opt.to_string(), msg: format!("{what} of {amount} does not divide the axis of {size}") });
+                return Err(Error::Opt {
+                    opt: opt.to_string(),
+                    msg: format!("{what} of {amount} does not divide the axis of {size}"),
+                });
             }
             Ok(())
         };
@@ -78,7 +108,8 @@ impl Kernel {
                     return refuse(format!("axis {} is of kind {kind:?}", opt.axis));
                 }
                 divides("an amount")?;
-                let kind = if opt.op == OptOp::Upcast { AxisKind::Upcast } else { AxisKind::Unroll };
+                let kind =
+                    if opt.op == OptOp::Upcast { AxisKind::Upcast } else { AxisKind::Unroll };
                 let ast = self.split(r, amount, kind, false);
                 if copies(&ast) > MOST_COPIES {
                     return refuse(format!("more than {MOST_COPIES} copies"));
@@ -94,7 +125,11 @@ impl Kernel {
                     return refuse("no workgroup threads here".into());
                 }
                 if !local && self.folds_what_it_writes() {
-                    return refuse("a thread of the group could fold what another has written: the kernel is in place".into());
+                    return refuse(
+                        "a thread of the group could fold what another has written: the kernel is \
+                         in place"
+                            .into(),
+                    );
                 }
                 divides("an amount")?;
                 let top = opt.op == OptOp::GroupTop;
@@ -110,7 +145,11 @@ impl Kernel {
             }
             OptOp::Thread => {
                 if !output || target.threads < 2 || amount > target.threads {
-                    return refuse(format!("no division over {amount} threads of an axis of kind {kind:?}; there are {}", target.threads));
+                    return refuse(format!(
+                        "no division over {amount} threads of an axis of kind {kind:?}; there are \
+                         {}",
+                        target.threads
+                    ));
                 }
                 if axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
                     return refuse("one axis is divided over threads already".into());
@@ -119,9 +158,13 @@ impl Kernel {
                 done(self.split(r, amount, AxisKind::Thread, true), self.locals)
             }
             OptOp::Swap => {
-                let Some(other) = axes.get(opt.amount) else { return refuse(format!("there is no axis {}", opt.amount)) };
+                let Some(other) = axes.get(opt.amount) else {
+                    return refuse(format!("there is no axis {}", opt.amount));
+                };
                 if !output || other.range_kind() != kind || other == r {
-                    return refuse("only two different output loops of one kind change places".into());
+                    return refuse(
+                        "only two different output loops of one kind change places".into(),
+                    );
                 }
                 done(swap(&self.ast, r, other), self.locals)
             }
@@ -142,7 +185,10 @@ impl Kernel {
             OptOp::Split => {
                 // Where the launch has all positions of an output axis, its order is not a loop's.
                 if !(kind == AxisKind::Reduce || (output && !target.grid)) {
-                    return refuse(format!("axis {} is of kind {kind:?}, which is no loop", opt.axis));
+                    return refuse(format!(
+                        "axis {} is of kind {kind:?}, which is no loop",
+                        opt.axis
+                    ));
                 }
                 divides("an amount")?;
                 if amount == size {
@@ -158,7 +204,11 @@ impl Kernel {
                 let ways = tensor_core::ways(self, r, target);
                 let Some(way) = ways.get(opt.amount) else {
                     return refuse(match ways.len() {
-                        0 => format!("axis {} is not that of a sum of products that a tensor core of the target has", opt.axis),
+                        0 => format!(
+                            "axis {} is not that of a sum of products that a tensor core of the \
+                             target has",
+                            opt.axis
+                        ),
                         n => format!("there are {n} ways, and the first is 0"),
                     });
                 };
@@ -170,17 +220,29 @@ impl Kernel {
             }
             OptOp::Ahead => {
                 if !target.grid || kind != AxisKind::Reduce {
-                    return refuse(format!("axis {} is of kind {kind:?}, or no loop of a thread in a workgroup", opt.axis));
+                    return refuse(format!(
+                        "axis {} is of kind {kind:?}, or no loop of a thread in a workgroup",
+                        opt.axis
+                    ));
                 }
                 let order = self.ast.toposort();
-                let loads = order.iter().filter(|u| u.op() == Op::Load && u.uses_range(r.range_id()));
+                let loads =
+                    order.iter().filter(|u| u.op() == Op::Load && u.uses_range(r.range_id()));
                 let ahead = |u: &UOp| {
                     let arg = match u.arg() {
                         Arg::None => Arg::Ahead(r.range_id()),
                         Arg::Staged(id) if *id == r.range_id() => Arg::StagedAhead(*id),
                         _ => return None,
                     };
-                    Some((u.clone(), UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), arg)))
+                    Some((
+                        u.clone(),
+                        UOp::new(
+                            Op::Load,
+                            u.dtype(),
+                            u.src().iter().cloned().collect::<Src>(),
+                            arg,
+                        ),
+                    ))
                 };
                 let map: FxHashMap<UOp, UOp> = loads.filter_map(ahead).collect();
                 if map.is_empty() {
@@ -192,7 +254,8 @@ impl Kernel {
         }
     }
 
-    /// Cuts a range: `outer * amount + inner`, or with `top` `inner * (size / amount) + outer`, where `inner` has the new kind.
+    /// Cuts a range: `outer * amount + inner`, or with `top` `inner * (size / amount) + outer`,
+    /// where `inner` has the new kind.
     fn split(&self, r: &UOp, amount: usize, kind: AxisKind, top: bool) -> UOp {
         let next = next_range(&self.ast.toposort());
         self.split_to(r, UOp::range(amount as i64, next, kind), top)
@@ -206,17 +269,21 @@ impl Kernel {
             return replace_range(&self.ast, r, &inner, std::slice::from_ref(&inner));
         }
         let outer = UOp::range(rest as i64, r.range_id(), r.range_kind());
-        let value = if top { &inner * rest as i64 + &outer } else { &outer * amount as i64 + &inner };
+        let value =
+            if top { &inner * rest as i64 + &outer } else { &outer * amount as i64 + &inner };
         // The divided part stands outside what is left of it, everything else inside.
         let order = if top && kind == AxisKind::Thread { [inner, outer] } else { [outer, inner] };
         replace_range(&self.ast, r, &value, &order)
     }
 
-    /// Threads that share a reduce of as many parts, and have nothing to do where this range is open: its part can be theirs.
+    /// Threads that share a reduce of as many parts, and have nothing to do where this range is
+    /// open: its part can be theirs.
     fn free_group(&self, r: &UOp, amount: usize) -> Option<UOp> {
         let order = self.ast.toposort();
         let both = |g: &UOp| order.iter().any(|u| touches(u, r) && touches(u, g));
-        self.axes().into_iter().find(|g| g.range_kind() == AxisKind::Group && extent(g) == amount && !both(g))
+        self.axes()
+            .into_iter()
+            .find(|g| g.range_kind() == AxisKind::Group && extent(g) == amount && !both(g))
     }
 
     /// Does a reduce read a buffer that the kernel writes?
@@ -226,32 +293,54 @@ impl Kernel {
         if !order.iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0])) {
             return false;
         }
-        let bodies: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).map(|u| &u.src()[0]).collect();
-        toposort(bodies).iter().any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
+        let bodies: Vec<&UOp> =
+            order.iter().filter(|u| u.op() == Op::Reduce).map(|u| &u.src()[0]).collect();
+        toposort(bodies)
+            .iter()
+            .any(|u| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]))
     }
 
-    /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads, values that are kept, and a part for each thread and each copy of a shared reduce, in each round.
+    /// The local memory that the kernel takes, or why it cannot be built: tiles of staged loads,
+    /// values that are kept, and a part for each thread and each copy of a shared reduce, in each
+    /// round.
     fn local_bytes(&self, target: &Target) -> std::result::Result<usize, String> {
         let mut total = 0usize;
         if self.opts.iter().any(|o| o.op == OptOp::Stage) {
-            total = stage::tiles(self, target)?.iter().map(|t| t.bytes()).fold(0, usize::saturating_add);
+            total = stage::tiles(self, target)?
+                .iter()
+                .map(|t| t.bytes())
+                .fold(0, usize::saturating_add);
         }
         if self.opts.last().is_some_and(|o| o.op == OptOp::Keep) {
-            let of = |u: &UOp| if let Arg::Local { len, .. } = u.arg() { len.saturating_mul(u.dtype().itemsize()) } else { 0 };
+            let of = |u: &UOp| {
+                if let Arg::Local { len, .. } = u.arg() {
+                    len.saturating_mul(u.dtype().itemsize())
+                } else {
+                    0
+                }
+            };
             total = self.ast.toposort().iter().map(of).fold(total, usize::saturating_add);
         }
         let axes = self.axes();
-        let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> { axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect() };
+        let of_kind = |kinds: &[AxisKind]| -> Vec<&UOp> {
+            axes.iter().filter(|a| kinds.contains(&a.range_kind())).collect()
+        };
         let groups = of_kind(&[AxisKind::Group]);
         if groups.is_empty() {
             return Ok(total);
         }
-        let threads: usize = of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
+        let threads: usize =
+            of_kind(&[AxisKind::Local, AxisKind::Group]).into_iter().map(extent).product();
         let bytes = |u: &UOp| {
-            let copies: usize = of_kind(&[AxisKind::Upcast]).into_iter().filter(|a| u.uses_range(a.range_id())).map(extent).product();
+            let copies: usize = of_kind(&[AxisKind::Upcast])
+                .into_iter()
+                .filter(|a| u.uses_range(a.range_id()))
+                .map(extent)
+                .product();
             ROUNDS * u.dtype().itemsize().max(4) * threads * copies
         };
-        let shared = |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
+        let shared =
+            |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
         Ok(self.ast.toposort().iter().filter(shared).map(bytes).fold(total, usize::saturating_add))
     }
 }
@@ -264,9 +353,15 @@ fn touches(u: &UOp, r: &UOp) -> bool {
 /// The most values that upcasts and unrolls make of one.
 fn copies(ast: &UOp) -> usize {
     let order = ast.toposort();
-    let marked: Vec<&UOp> =
-        order.iter().filter(|u| u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)).collect();
-    let of = |u: &UOp| marked.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul);
+    let marked: Vec<&UOp> = order
+        .iter()
+        .filter(|u| {
+            u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
+        })
+        .collect();
+    let of = |u: &UOp| {
+        marked.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul)
+    };
     order.iter().map(of).max().unwrap_or(1)
 }
 
@@ -297,11 +392,15 @@ pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
     })
 }
 
-/// Rebuilds what depends on a range, operands first; the rest is shared as it is. Sums over the range are simplified on the way.
+/// Rebuilds what depends on a range, operands first; the rest is shared as it is. Sums over the
+/// range are simplified on the way.
 fn rebuild(ast: &UOp, id: u32, f: &mut dyn FnMut(&UOp, Src) -> UOp) -> UOp {
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in ast.toposort() {
-        let touched = u.uses_range(id) || u.src().iter().any(|s| done.get(&s.id()).is_some_and(|d| d != s) || s.uses_range(id));
+        let touched = u.uses_range(id)
+            || u.src()
+                .iter()
+                .any(|s| done.get(&s.id()).is_some_and(|d| d != s) || s.uses_range(id));
         let new = if touched {
             let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
             f(&u, src)
@@ -340,7 +439,8 @@ fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
     ast.with_src(stores)
 }
 
-/// Makes a range longer, or as long as it can be where a variable says how long it is. Loads and stores past the old end are guarded, and there a reduce sees its identity.
+/// Makes a range longer, or as long as it can be where a variable says how long it is. Loads and
+/// stores past the old end are guarded, and there a reduce sees its identity.
 pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
     let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
     let mut valid = long.lt(&r.src()[0]);
@@ -373,8 +473,15 @@ pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
                 u.with_src(out)
             }
             Op::Reduce if u.src()[1..].contains(r) => {
-                let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
-                let identity = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(fold.identity(u.dtype())));
+                let Arg::Reduce { fold, .. } = u.arg() else {
+                    panic!("a reduce without a payload: {u:?}")
+                };
+                let identity = UOp::new(
+                    Op::Const,
+                    u.dtype(),
+                    Src::new(),
+                    Arg::Const(fold.identity(u.dtype())),
+                );
                 let mut out: Src = src.iter().cloned().collect();
                 out[0] = valid.select(&src[0], &identity);
                 debug_assert!(valid.dtype() == DType::BOOL);

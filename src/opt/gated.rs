@@ -1,5 +1,6 @@
-//! Reduces that fold something only where a condition holds, and their register tiles. Such is the gradient of a convolution: a product for each tap, and nothing
-//! where a tap falls outside the image.
+//! Reduces that fold something only where a condition holds, and their register tiles. Such is the
+//! gradient of a convolution: a product for each tap, and nothing where a tap falls outside the
+//! image.
 
 use super::heuristic::{divisor, load_cost, to_copy};
 use super::vector::{self, Access};
@@ -19,7 +20,11 @@ pub fn gate(fold: Fold, body: &UOp) -> Option<(UOp, UOp)> {
         return None;
     }
     let all = |c: &&UOp| condition.src().iter().all(|s| s == *c);
-    let condition = if condition.op() == Op::Vectorize { condition.src().first().filter(all)? } else { condition };
+    let condition = if condition.op() == Op::Vectorize {
+        condition.src().first().filter(all)?
+    } else {
+        condition
+    };
     (condition.dtype().lanes == 1).then(|| (condition.clone(), value.clone()))
 }
 
@@ -31,29 +36,44 @@ fn parts(condition: &UOp) -> Vec<UOp> {
     }
 }
 
-/// An output axis that is short enough to be written out whole, and the axes of taps, which then are known to hit or to miss.
+/// An output axis that is short enough to be written out whole, and the axes of taps, which then
+/// are known to hit or to miss.
 fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
     let Arg::Reduce { fold, .. } = main.arg() else { return None };
     let conditions = parts(&gate(*fold, &main.src()[0])?.0);
     let reduced = &main.src()[1..];
     let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
-    let outputs = || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
+    let outputs =
+        || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
     outputs().find_map(|a| {
         let along = |l: &&Access| vector::step(&l.node.src()[0].src()[1], a) == Some(1);
         let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = conditions.iter().partition(|c| uses(c, a));
-        let taps: Vec<UOp> = reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();
+        let taps: Vec<UOp> =
+            reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();
         // What is left to ask is known before the innermost loop.
         let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
         let apart = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
         let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
         let few = extent(a) <= MOST_SUMS && taps.iter().map(extent).product::<usize>() <= MOST_TAPS;
-        (!of_axis.is_empty() && !taps.is_empty() && apart && alone && few && loads.iter().any(along)).then(|| (a.clone(), taps))
+        (!of_axis.is_empty()
+            && !taps.is_empty()
+            && apart
+            && alone
+            && few
+            && loads.iter().any(along))
+        .then(|| (a.clone(), taps))
     })
 }
 
-/// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says which loads are of inputs that may be copied; those that should be
-/// come with the tile.
-pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], small: &[bool], target: &Target) -> Option<(Kernel, Vec<usize>)> {
+/// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says
+/// which loads are of inputs that may be copied; those that should be come with the tile.
+pub(super) fn tile(
+    k: &Kernel,
+    main: &UOp,
+    loads: &[&Access],
+    small: &[bool],
+    target: &Target,
+) -> Option<(Kernel, Vec<usize>)> {
     if main.src()[0].op() != Op::Where {
         return None;
     }
@@ -64,7 +84,10 @@ pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], small: &[bool], ta
     if extent(&row) > budget {
         return None;
     }
-    let outputs: Vec<&UOp> = axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && **r != row).collect();
+    let outputs: Vec<&UOp> = axes
+        .iter()
+        .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && **r != row)
+        .collect();
     let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
     for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
@@ -73,10 +96,14 @@ pub(super) fn tile(k: &Kernel, main: &UOp, loads: &[&Access], small: &[bool], ta
             let left = if b == v { extent(b) / lanes } else { extent(b) };
             for n in (1..=budget / extent(&row)).filter(|n| left.is_multiple_of(*n)) {
                 let cost = |(l, small): (&&Access, &bool)| {
-                    let copies = if uses(l, &row) { extent(&row) } else { 1 } * if uses(l, b) { n } else { 1 };
+                    let copies = if uses(l, &row) { extent(&row) } else { 1 }
+                        * if uses(l, b) { n } else { 1 };
                     copies as f64 * load_cost(l, *small, v, lanes)
                 };
-                let cost = (loads.iter().zip(small).map(cost).sum::<f64>() / (extent(&row) * n) as f64 + 1.0) / lanes as f64;
+                let cost = (loads.iter().zip(small).map(cost).sum::<f64>()
+                    / (extent(&row) * n) as f64
+                    + 1.0)
+                    / lanes as f64;
                 if best.is_none_or(|best| cost < best.0) {
                     best = Some((cost, v, lanes, b, n));
                 }

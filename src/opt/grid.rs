@@ -1,4 +1,5 @@
-//! The heuristic for targets with workgroups. The shapes are those that were measured to be best on an H200, as far as opts can say them:
+//! The heuristic for targets with workgroups. The shapes are those that were measured to be best on
+//! an H200, as far as opts can say them:
 //!
 //! | kernel | shape |
 //! |---|---|
@@ -11,7 +12,9 @@
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, product, tensor_core, tile, vector};
+use super::{
+    Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, product, tensor_core, tile, vector,
+};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -37,7 +40,8 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
         share_variables(&mut k, target);
     }
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
-    let steps = |u: &UOp| -> usize { u.src()[1..].iter().map(extent).fold(1, usize::saturating_mul) };
+    let steps =
+        |u: &UOp| -> usize { u.src()[1..].iter().map(extent).fold(1, usize::saturating_mul) };
     let Some(main) = reduces.iter().max_by_key(|u| steps(u)) else {
         elementwise(&mut k, target);
         return k;
@@ -65,9 +69,11 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
-/// A reduce that ends at a variable is of one thread. It is made as long as it can be, with a guard, so that threads can share it.
+/// A reduce that ends at a variable is of one thread. It is made as long as it can be, with a
+/// guard, so that threads can share it.
 fn share_variables(k: &mut Kernel, target: &Target) {
-    let is_long = |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= 2 * WARP;
+    let is_long =
+        |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= 2 * WARP;
     while let Some(axis) = k.axes().iter().position(is_long) {
         if !try_apply(k, Opt::new(OptOp::PadTo, axis, WARP), target) {
             return;
@@ -75,18 +81,24 @@ fn share_variables(k: &mut Kernel, target: &Target) {
     }
 }
 
-/// Few outputs: threads share each of them. Where outputs lie beside each other in what is loaded, a workgroup has some of them, so that its loads do too.
+/// Few outputs: threads share each of them. Where outputs lie beside each other in what is loaded,
+/// a workgroup has some of them, so that its loads do too.
 fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     let body = main.src()[0].toposort();
-    let beside = |r: &UOp| body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+    let beside = |r: &UOp| {
+        body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+    };
     if let Some(axis) = fastest_output(k)
         && beside(&k.axes()[axis])
         && let Some(amount) = divisor(extent(&k.axes()[axis]), WARP)
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
     }
-    // The same threads share every long reduce, or each of them would do all of the others. Where no number of threads divides them all, they share the longest.
-    let long = |u: &UOp| u.op() == Op::Reduce && u.src()[1..].iter().map(extent).product::<usize>() >= WARP;
+    // The same threads share every long reduce, or each of them would do all of the others. Where
+    // no number of threads divides them all, they share the longest.
+    let long = |u: &UOp| {
+        u.op() == Op::Reduce && u.src()[1..].iter().map(extent).product::<usize>() >= WARP
+    };
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(long).collect();
     if !share(k, &reduces, target) {
         share(k, std::slice::from_ref(main), target);
@@ -96,20 +108,28 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
 /// Lets as many threads as possible share the reduces, an axis of each.
 fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
     let axis_for = |u: &UOp, amount: usize| -> Option<UOp> {
-        let fits =
-            u.src()[1..].iter().filter(|r| r.range_kind() == AxisKind::Reduce && !is_symbolic(r) && extent(r).is_multiple_of(amount));
+        let fits = u.src()[1..].iter().filter(|r| {
+            r.range_kind() == AxisKind::Reduce
+                && !is_symbolic(r)
+                && extent(r).is_multiple_of(amount)
+        });
         fits.max_by_key(|r| extent(r)).cloned()
     };
     let most = ROW.max(target.local_max / 2) / threads(k);
     let mut amount = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
     while amount >= 2 {
-        if let Some(mut axes) = reduces.iter().map(|u| axis_for(u, amount)).collect::<Option<Vec<UOp>>>() {
+        if let Some(mut axes) =
+            reduces.iter().map(|u| axis_for(u, amount)).collect::<Option<Vec<UOp>>>()
+        {
             // One axis may be of several reduces.
             axes.sort_by_key(UOp::range_id);
             axes.dedup();
             let mut shared = k.clone();
-            let mut apply =
-                |r: &UOp| axis_of(&shared, r).is_some_and(|axis| try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target));
+            let mut apply = |r: &UOp| {
+                axis_of(&shared, r).is_some_and(|axis| {
+                    try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target)
+                })
+            };
             if axes.iter().all(&mut apply) {
                 *k = shared;
                 return true;
@@ -143,10 +163,15 @@ fn outputs(k: &Kernel) -> usize {
 
 /// Threads of a workgroup so far.
 fn threads(k: &Kernel) -> usize {
-    k.axes().iter().filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group)).map(extent).product()
+    k.axes()
+        .iter()
+        .filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group))
+        .map(extent)
+        .product()
 }
 
-/// A vector for each thread along the axis in which stores are contiguous, unless there are hardly enough outputs for threads.
+/// A vector for each thread along the axis in which stores are contiguous, unless there are hardly
+/// enough outputs for threads.
 fn upcast(k: &mut Kernel, target: &Target) {
     let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
     if outputs(k) >= WARP * lanes
@@ -160,10 +185,12 @@ fn upcast(k: &mut Kernel, target: &Target) {
 fn elementwise(k: &mut Kernel, target: &Target) {
     let turned = turned(k);
     upcast(k, target);
-    // A block of a thread is read along one axis and written along the other, and so is that of a workgroup.
+    // A block of a thread is read along one axis and written along the other, and so is that of a
+    // workgroup.
     if let Some(r) = turned
         && let Some(axis) = axis_of(k, &r)
-        && let Some(amount) = divisor(extent(&r), (target.vector_bytes / 4).min(target.max_lanes as usize))
+        && let Some(amount) =
+            divisor(extent(&r), (target.vector_bytes / 4).min(target.max_lanes as usize))
         && try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target)
         && let Some(axis) = axis_of(k, &r)
         && let Some(amount) = divisor(extent(&k.axes()[axis]), SQUARE)
@@ -175,12 +202,15 @@ fn elementwise(k: &mut Kernel, target: &Target) {
     local(k, WORKGROUP, target);
 }
 
-/// The output axis along which something is loaded, where that is not the one along which is stored and there is enough of both.
+/// The output axis along which something is loaded, where that is not the one along which is stored
+/// and there is enough of both.
 fn turned(k: &Kernel) -> Option<UOp> {
     let axes = k.axes();
     let stored = &axes[fastest_output(k)?];
     let order = k.ast.toposort();
-    let along = |r: &&UOp| order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+    let along = |r: &&UOp| {
+        order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+    };
     let long = |r: &&UOp| extent(r) >= 2 * WARP;
     axes.iter()
         .filter(|r| is_output(r) && r.range_id() != stored.range_id() && outputs(k) >= MANY)
@@ -190,7 +220,8 @@ fn turned(k: &Kernel) -> Option<UOp> {
         .cloned()
 }
 
-/// Threads of a workgroup, innermost axis first. An axis that no number of threads divides is made longer, if it is long.
+/// Threads of a workgroup, innermost axis first. An axis that no number of threads divides is made
+/// longer, if it is long.
 fn local(k: &mut Kernel, most: usize, target: &Target) {
     let inner: Vec<UOp> = k.axes().into_iter().filter(is_output).rev().collect();
     for r in inner {
@@ -198,10 +229,14 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
         let Some(axis) = axis_of(k, &r) else { continue };
         let size = extent(&r);
         let mut amount = divisor(size, room);
-        // One that ends where a variable says has a dimension of the launch, unless there are no other threads: then it is as long as it can be, and guarded.
+        // One that ends where a variable says has a dimension of the launch, unless there are no
+        // other threads: then it is as long as it can be, and guarded.
         if is_symbolic(&r) {
             let pad = room.min(size).next_power_of_two();
-            if threads(k) > 1 || pad > room || !try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
+            if threads(k) > 1
+                || pad > room
+                || !try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target)
+            {
                 continue;
             }
             amount = Some(pad);
@@ -224,20 +259,32 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
 /// The reduce axis with the most steps.
 fn longest_reduce(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
-    (0..axes.len()).filter(|&i| axes[i].range_kind() == AxisKind::Reduce && !is_symbolic(&axes[i])).max_by_key(|&i| extent(&axes[i]))
+    (0..axes.len())
+        .filter(|&i| axes[i].range_kind() == AxisKind::Reduce && !is_symbolic(&axes[i]))
+        .max_by_key(|&i| extent(&axes[i]))
 }
 
-/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same threads, and so is the output if it is as long.
+/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
+/// threads, and so is the output if it is as long.
 fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     let len = extent(&kernel.axes()[fastest_reduce(kernel)?]);
     // Other reduces have to be of the same row, or short.
-    let along: Vec<UOp> = reduces.iter().filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len).map(|u| u.src()[1].clone()).collect();
-    if along.is_empty() || reduces.iter().any(|u| !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64) {
+    let along: Vec<UOp> = reduces
+        .iter()
+        .filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len)
+        .map(|u| u.src()[1].clone())
+        .collect();
+    if along.is_empty()
+        || reduces.iter().any(|u| {
+            !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64
+        })
+    {
         return None;
     }
     let lanes = divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize)).unwrap_or(1);
     let vectors = len / lanes;
-    let wanted = (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
+    let wanted =
+        (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     // A row that does not divide well is made longer.
     let share = divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
@@ -245,7 +292,9 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     let kept = vectors.div_ceil(share);
     let mut k = kernel.clone();
     // An output axis that the reduces do not depend on runs along the row again.
-    let again = k.axes().into_iter().find(|r| is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id())));
+    let again = k.axes().into_iter().find(|r| {
+        is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
+    });
     if again.is_none() && vectors < WARP / 4 {
         return None;
     }
@@ -280,7 +329,8 @@ fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     // Several short rows in one workgroup.
     if share < WORKGROUP / 2
         && let Some(r) = k.axes().into_iter().rfind(is_output)
-        && let (Some(axis), Some(amount)) = (axis_of(&k, &r), divisor(extent(&r), WORKGROUP / 2 / share))
+        && let (Some(axis), Some(amount)) =
+            (axis_of(&k, &r), divisor(extent(&r), WORKGROUP / 2 / share))
     {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }

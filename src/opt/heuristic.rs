@@ -1,7 +1,11 @@
-//! Which optimisations to apply without search. It is meant to be right and reasonable on every target; tuning it is work of its own.
+//! Which optimisations to apply without search. It is meant to be right and reasonable on every
+//! target; tuning it is work of its own.
 
 use super::grid::grid;
-use super::{Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, keep, packed, product, slot, vector};
+use super::{
+    Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, keep, packed, product, slot,
+    vector,
+};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -43,8 +47,8 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
         packed::copy(&mut k, &copied, target);
         return k;
     }
-    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or whose loads would be of lanes far apart, along the axis in which its
-    // loads are.
+    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or
+    // whose loads would be of lanes far apart, along the axis in which its loads are.
     let reduce = fastest_reduce(&k);
     let outputs = fastest_output(&k).filter(|axis| reduce.is_none() || !scatters(&k, *axis));
     let (mut rows, mut across) = (false, Vec::new());
@@ -56,13 +60,19 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
         Some(opt) => {
             try_apply(&mut k, opt, target);
             across = upcasts(&k);
-            rows = reduce.is_some() && fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+            rows = reduce.is_some()
+                && fastest_reduce(&k).is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
         }
         None => {
             if let Some(axis) = reduce {
                 let r = k.axes()[axis].clone();
-                let amount = if together(&mut k, axis, STREAMS, 1, target) { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) };
-                if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
+                let amount = if together(&mut k, axis, STREAMS, 1, target) {
+                    divisor(extent(&r), lanes)
+                } else {
+                    steps(extent(&r), lanes)
+                };
+                if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r))
+                {
                     try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
                 }
             } else {
@@ -74,8 +84,14 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     for _ in 0..if reduce.is_some() { 4 } else { 0 } {
         let Some(axis) = fastest_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
-        let Some(amount) = (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) }) else { break };
-        if across.iter().any(|a| shares_node(&k.ast, a, &r)) || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target) {
+        let Some(amount) =
+            (if rows { divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) })
+        else {
+            break;
+        };
+        if across.iter().any(|a| shares_node(&k.ast, a, &r))
+            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
+        {
             break;
         }
     }
@@ -83,7 +99,8 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
-/// Scans that a thread runs side by side: each waits for its last addition, which takes about as many cycles.
+/// Scans that a thread runs side by side: each waits for its last addition, which takes about as
+/// many cycles.
 const CHAINS: usize = 4;
 
 /// Several scans at a time, where there are enough rows for all threads.
@@ -98,7 +115,8 @@ fn chains(k: &mut Kernel, target: &Target) {
     }
 }
 
-/// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is waited for in place of several.
+/// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is
+/// waited for in place of several.
 const VECTORS: usize = 4;
 
 /// How many steps of a reduce become vectors at a time.
@@ -113,7 +131,9 @@ fn scatters(k: &Kernel, axis: usize) -> bool {
     let (all, _) = vector::accesses(&k.ast);
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
-    often > 1.0 && loads.peek().is_some() && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+    often > 1.0
+        && loads.peek().is_some()
+        && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
 }
 
 /// The axes that are copies of outputs.
@@ -121,12 +141,13 @@ fn upcasts(k: &Kernel) -> Vec<UOp> {
     k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
 
-/// Outputs that are computed together where each reads a stream of its own, and rows that are reduced and then used.
+/// Outputs that are computed together where each reads a stream of its own, and rows that are
+/// reduced and then used.
 const STREAMS: usize = 8;
 const ROWS: usize = 4;
 
-/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at different places are computed together, if the kernel has not more
-/// than so many reduces.
+/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at
+/// different places are computed together, if the kernel has not more than so many reduces.
 fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
     let (axes, order) = (k.axes(), k.ast.toposort());
     let r = &axes[reduce];
@@ -153,8 +174,9 @@ struct Tile {
     cost: f64,
 }
 
-/// A kernel with one nest of reduces that load from several places: lanes along one axis, and a tile of outputs that share what they load.
-/// The tile is the one with the fewest loads for the work whose accumulators fit in registers. With it come the arguments that should be copied.
+/// A kernel with one nest of reduces that load from several places: lanes along one axis, and a
+/// tile of outputs that share what they load. The tile is the one with the fewest loads for the
+/// work whose accumulators fit in registers. With it come the arguments that should be copied.
 fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let order = k.ast.toposort();
     let work = |u: &UOp| -> f64 { u.src()[1..].iter().map(|r| extent(r) as f64).product() };
@@ -166,7 +188,8 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     }
     let (all, _) = vector::accesses(&k.ast);
     let body = main.src()[0].toposort();
-    let loads: Vec<&vector::Access> = all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
+    let loads: Vec<&vector::Access> =
+        all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
         return None;
     }
@@ -176,26 +199,43 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
         return Some(tiled);
     }
     let most_lanes = (target.vector_bytes / 4).max(2);
-    // Some of the registers are left to what is loaded. C has no operation on vectors that multiplies and adds, and clang does not find so many of them again.
+    // Some of the registers are left to what is loaded. C has no operation on vectors that
+    // multiplies and adds, and clang does not find so many of them again.
     let most = if target.name == "C" { 20 } else { 25 };
     let budget = if target.vector_bytes >= 64 { most } else { 10 };
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
     let steps = work(main);
-    let uses: Vec<Vec<bool>> = outputs.iter().map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect()).collect();
+    let uses: Vec<Vec<bool>> = outputs
+        .iter()
+        .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
+        .collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
         let Some(lanes) = divisor(cut(v), most_lanes) else { continue };
-        let parts: Vec<f64> = loads.iter().zip(&small).map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes)).collect();
-        // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by one.
+        let parts: Vec<f64> = loads
+            .iter()
+            .zip(&small)
+            .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes))
+            .collect();
+        // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by
+        // one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
-            _ => all.iter().filter(|a| a.node.op() == Op::Store).map(|a| store_cost(a, v, lanes)).sum(),
+            _ => all
+                .iter()
+                .filter(|a| a.node.op() == Op::Store)
+                .map(|a| store_cost(a, v, lanes))
+                .sum(),
         };
-        let sizes: Vec<usize> = outputs.iter().map(|r| if *r == v { cut(r) / lanes } else { cut(r) }).collect();
+        let sizes: Vec<usize> =
+            outputs.iter().map(|r| if *r == v { cut(r) / lanes } else { cut(r) }).collect();
         each_tile(&sizes, budget, &mut |tile| {
-            let count = |l: usize| tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>() as f64;
+            let count = |l: usize| {
+                tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>()
+                    as f64
+            };
             let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
             let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
             let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
@@ -208,8 +248,11 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let best = best?;
     let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
     let mut k = k.clone();
-    let op = if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
-    for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c))) {
+    let op =
+        if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
+    for (op, (r, amount)) in
+        std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c)))
+    {
         // What is left of an axis keeps its number.
         let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
         k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
@@ -217,7 +260,8 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     Some((k, copied))
 }
 
-/// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be put together, unless the input is copied first.
+/// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be
+/// put together, unless the input is copied first.
 pub(super) fn load_cost(load: &vector::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
     match load.parts(axis, lanes) {
         n if n > 1 && !copied => n as f64 * if load.is_guarded(axis) { GUARDED_LANE } else { LANE },
@@ -234,8 +278,16 @@ fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
 }
 
 /// The arguments that lanes along an output axis need in another order.
-pub(super) fn to_copy(loads: &[&vector::Access], small: &[bool], axis: &UOp, lanes: usize) -> Vec<usize> {
-    let apart = loads.iter().zip(small).filter(|(l, small)| is_output(axis) && **small && l.parts(axis, lanes) > 1);
+pub(super) fn to_copy(
+    loads: &[&vector::Access],
+    small: &[bool],
+    axis: &UOp,
+    lanes: usize,
+) -> Vec<usize> {
+    let apart = loads
+        .iter()
+        .zip(small)
+        .filter(|(l, small)| is_output(axis) && **small && l.parts(axis, lanes) > 1);
     apart.filter_map(|(l, _)| slot(&l.node)).collect()
 }
 
@@ -244,7 +296,13 @@ type Part = (usize, usize);
 
 /// Calls `f` with every tile of at most three axes and `budget` copies.
 fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[Part])) {
-    fn more(sizes: &[usize], from: usize, budget: usize, tile: &mut Vec<Part>, f: &mut dyn FnMut(&[Part])) {
+    fn more(
+        sizes: &[usize],
+        from: usize,
+        budget: usize,
+        tile: &mut Vec<Part>,
+        f: &mut dyn FnMut(&[Part]),
+    ) {
         f(tile);
         if tile.len() == 3 {
             return;
@@ -283,7 +341,9 @@ pub(super) fn divisor(size: usize, most: usize) -> Option<usize> {
 }
 
 fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
-    ast.toposort().iter().any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
+    ast.toposort()
+        .iter()
+        .any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
 }
 
 /// The output axis with stride one in every store.
@@ -303,20 +363,28 @@ pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
     (0..axes.len()).find(|&i| {
         axes[i].range_kind() == AxisKind::Reduce
             && !is_symbolic(&axes[i])
-            && order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1))
+            && order.iter().any(|u| {
+                u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1)
+            })
     })
 }
 
-/// Elements that are computed and elements that are folded. Reductions side by side add up; one inside another runs for
-/// each of its elements.
+/// Elements that are computed and elements that are folded. Reductions side by side add up; one
+/// inside another runs for each of its elements.
 fn work(k: &Kernel, axes: &[UOp]) -> usize {
-    let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) = axes.iter().partition(|r| r.range_kind().is_reduce());
+    let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) =
+        axes.iter().partition(|r| r.range_kind().is_reduce());
     let of_one = |u: &UOp| {
         let inside = u.src()[0].ranges();
-        folded.iter().filter(|r| inside.has(r.range_id())).map(|r| extent(r)).fold(1usize, usize::saturating_mul)
+        folded
+            .iter()
+            .filter(|r| inside.has(r.range_id()))
+            .map(|r| extent(r))
+            .fold(1usize, usize::saturating_mul)
     };
     let order = k.ast.toposort();
-    let reduces = order.iter().filter(|u| u.op() == Op::Reduce).map(of_one).fold(0, usize::saturating_add);
+    let reduces =
+        order.iter().filter(|u| u.op() == Op::Reduce).map(of_one).fold(0, usize::saturating_add);
     outputs.into_iter().map(extent).fold(reduces.max(1), usize::saturating_mul)
 }
 
@@ -326,7 +394,11 @@ pub(super) fn threads(k: &mut Kernel, target: &Target) {
     if target.threads < 2 || work(k, &axes) < WORTH_THREADS {
         return;
     }
-    for (i, r) in axes.iter().enumerate().filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop)) {
+    for (i, r) in axes
+        .iter()
+        .enumerate()
+        .filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop))
+    {
         if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
             && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
         {
@@ -342,14 +414,24 @@ mod tests {
 
     #[test]
     fn reductions_side_by_side_add_up() {
-        let x = crate::Tensor::ones([2, 32, 64]).contiguous().realize().unwrap().to("interp").realize().unwrap();
+        let x = crate::Tensor::ones([2, 32, 64])
+            .contiguous()
+            .realize()
+            .unwrap()
+            .to("interp")
+            .realize()
+            .unwrap();
         let (a, b) = (x.i(0), x.i(1));
         let three = a.square().sum(1) + b.square().sum(1) * (&a * &b).sum(1);
-        let Some(ScheduleItem::Kernel { ast, .. }) = three.schedule().unwrap().pop() else { panic!("a kernel") };
+        let Some(ScheduleItem::Kernel { ast, .. }) = three.schedule().unwrap().pop() else {
+            panic!("a kernel")
+        };
         let k = Kernel::new(ast);
         assert_eq!(work(&k, &k.axes()), 32 * 3 * 64);
         let product = a.matmul(&b.t());
-        let Some(ScheduleItem::Kernel { ast, .. }) = product.schedule().unwrap().pop() else { panic!("a kernel") };
+        let Some(ScheduleItem::Kernel { ast, .. }) = product.schedule().unwrap().pop() else {
+            panic!("a kernel")
+        };
         let k = Kernel::new(ast);
         assert_eq!(work(&k, &k.axes()), 32 * 32 * 64);
     }

@@ -1,11 +1,15 @@
-//! Values that a reduce computes and the loop over the results of the same row needs again: the exponentials of a softmax, which are added up and then scaled. Where one costs
-//! more than to store it and load it back, the loop of the reduce stores it, and the later loop takes it from there.
+//! Values that a reduce computes and the loop over the results of the same row needs again: the
+//! exponentials of a softmax, which are added up and then scaled. Where one costs more than to
+//! store it and load it back, the loop of the reduce stores it, and the later loop takes it from
+//! there.
 //!
-//! The place is that of the result which the later loop makes of it, if the dtypes are the same: the memory is written anyway, and to fetch it is not waited for where
-//! there is much to compute. Otherwise it is memory on the stack of the thread.
+//! The place is that of the result which the later loop makes of it, if the dtypes are the same:
+//! the memory is written anyway, and to fetch it is not waited for where there is much to compute.
+//! Otherwise it is memory on the stack of the thread.
 //!
-//! It is the last optimisation: whatever the others made of the ranges, a value is the same if it is the same expression with the place in one loop exchanged for the
-//! place in the other. So the result has the same bits.
+//! It is the last optimisation: whatever the others made of the ranges, a value is the same if it
+//! is the same expression with the place in one loop exchanged for the place in the other. So the
+//! result has the same bits.
 
 use super::{extent, next_local, vector};
 use crate::dtype::DType;
@@ -14,7 +18,8 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operations that a value takes, at least: a store and a load of it, and what they push out of the nearest cache, cost less.
+/// Operations that a value takes, at least: a store and a load of it, and what they push out of the
+/// nearest cache, cost less.
 const WORTH: usize = 12;
 
 /// A value that is kept, and where it is used again.
@@ -82,34 +87,51 @@ fn position(ranges: &[UOp]) -> UOp {
 /// The first value that is worth it.
 fn find(ast: &UOp) -> Option<Kept> {
     let order = ast.toposort();
-    let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) = (None, None);
+    let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) =
+        (None, None);
     for reduce in order.iter().filter(|u| u.op() == Op::Reduce) {
         let ranges: Vec<UOp> = reduce.src()[1..].to_vec();
         // The nodes that are computed for each step, operands first.
         let mut steps = toposort_until([&reduce.src()[0]], |u| !uses(u, &ranges));
         steps.retain(|u| uses(u, &ranges));
         // Inside the loop of another reduce it would be computed anew at each step of that.
-        let nested = order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| reduce.uses_range(r.range_id())));
-        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH {
+        let nested = order.iter().any(|u| {
+            u.op() == Op::Reduce && u.src()[1..].iter().any(|r| reduce.uses_range(r.range_id()))
+        });
+        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH
+        {
             continue;
         }
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
         // A vector load computes its index for each lane, so an index cannot wait for a store.
         let in_indices = in_indices.get_or_insert_with(|| {
-            let indices = order.iter().filter(|u| u.op() == Op::Load).flat_map(|u| &u.src()[0].src()[1..]);
+            let indices =
+                order.iter().filter(|u| u.op() == Op::Load).flat_map(|u| &u.src()[0].src()[1..]);
             toposort(indices).iter().map(UOp::id).collect()
         });
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
-        for nest in nests(&order, reduce).into_iter().filter(|n| as_long(n, &ranges) && n.iter().any(is_loop)) {
+        for nest in nests(&order, reduce)
+            .into_iter()
+            .filter(|n| as_long(n, &ranges) && n.iter().any(is_loop))
+        {
             let moved = moved(&steps, &ranges, &nest);
-            let is_again = |m: &UOp| present.contains(&m.id()) && !inside.contains(&m.id()) && !in_indices.contains(&m.id());
+            let is_again = |m: &UOp| {
+                present.contains(&m.id())
+                    && !inside.contains(&m.id())
+                    && !in_indices.contains(&m.id())
+            };
             let same = |u: &UOp| moved.get(&u.id()).filter(|m| is_again(m));
             // The largest value that is computed again, and for all nests the same one.
-            let candidates = steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
+            let candidates =
+                steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
             let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
             let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges)) else { continue };
-            let kept = found.get_or_insert_with(|| Kept { value: value.clone(), ranges: ranges.clone(), again: Vec::new() });
+            let kept = found.get_or_insert_with(|| Kept {
+                value: value.clone(),
+                ranges: ranges.clone(),
+                again: Vec::new(),
+            });
             kept.again.push((again, nest));
         }
         if found.is_some() {
@@ -129,10 +151,17 @@ fn as_long(a: &[UOp], b: &[UOp]) -> bool {
 /// Does a value cost enough?
 fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
     let computed = u.op().is_alu() && u.dtype() != DType::INDEX && !u.dtype().is_bool();
-    computed && toposort_until([u], |u| !uses(u, ranges)).iter().filter(|u| uses(u, ranges)).map(weight).sum::<usize>() >= WORTH
+    computed
+        && toposort_until([u], |u| !uses(u, ranges))
+            .iter()
+            .filter(|u| uses(u, ranges))
+            .map(weight)
+            .sum::<usize>()
+            >= WORTH
 }
 
-/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does not depend on.
+/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does
+/// not depend on.
 fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
     let stores = || order.last().into_iter().flat_map(|sink| sink.src());
     let of_row = |r: &UOp| reduce.uses_range(r.range_id());
@@ -170,9 +199,12 @@ fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
 
 /// Nodes of the reduce as they are with the place in the nest in place of that in its ranges.
 fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
-    let mut done: FxHashMap<u64, UOp> = places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
+    let mut done: FxHashMap<u64, UOp> =
+        places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
     for u in steps.iter().filter(|u| u.op() != Op::Range) {
-        let new = u.with_src(u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<Src>());
+        let new = u.with_src(
+            u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<Src>(),
+        );
         // Values are as they were; places and conditions on them have one form.
         let is_place = u.dtype() == DType::INDEX || u.dtype().is_bool();
         done.insert(u.id(), if is_place { simplify(&new) } else { new });
@@ -188,48 +220,76 @@ impl Kept {
     /// The kernel with this value kept.
     fn build(&self, before: &Keeps) -> Keeps {
         let order = before.ast.toposort();
-        let is_copy = |u: &&UOp| u.op() == Op::Range && u.range_kind() == AxisKind::Upcast && self.value.uses_range(u.range_id());
+        let is_copy = |u: &&UOp| {
+            u.op() == Op::Range
+                && u.range_kind() == AxisKind::Upcast
+                && self.value.uses_range(u.range_id())
+        };
         let copies: Vec<UOp> = order.iter().filter(is_copy).cloned().collect();
-        let bytes = size(&copies).saturating_mul(size(&self.ranges)).saturating_mul(self.value.dtype().itemsize());
+        let bytes = size(&copies)
+            .saturating_mul(size(&self.ranges))
+            .saturating_mul(self.value.dtype().itemsize());
         let (to, from) = self.in_result(&order).unwrap_or_else(|| self.on_stack(&order, &copies));
         let mut store: Src = [to, self.value.clone()].to_src();
         store.extend(self.ranges.iter().chain(&copies).cloned());
         let store = UOp::new(Op::Store, DType::VOID, store, Arg::None);
         let ready = UOp::new(Op::Barrier, DType::VOID, [store].to_src(), Arg::None);
-        let load = |from: UOp| UOp::new(Op::Load, self.value.dtype(), [from, ready.clone()].to_src(), Arg::None);
-        let map = self.again.iter().zip(from).map(|((u, _), from)| (u.clone(), load(from))).collect();
+        let load = |from: UOp| {
+            UOp::new(Op::Load, self.value.dtype(), [from, ready.clone()].to_src(), Arg::None)
+        };
+        let map =
+            self.again.iter().zip(from).map(|((u, _), from)| (u.clone(), load(from))).collect();
         Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
-    /// The places in a result of the kernel, if there is one that the only later loop writes, and nobody reads: where the value is put, and where it is taken from.
+    /// The places in a result of the kernel, if there is one that the only later loop writes, and
+    /// nobody reads: where the value is put, and where it is taken from.
     fn in_result(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
         let [(again, nest)] = &self.again[..] else { return None };
         // Threads that share a row would overwrite what another has still to read.
         if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
             return None;
         }
-        let stores = order.last()?.src().iter().filter(|s| s.op() == Op::Store && nest.iter().all(|r| s.src()[2..].contains(r)));
-        let unread = |buffer: &UOp| !order.iter().any(|u| u.op() == Op::Load && u.src()[0].src()[0] == *buffer);
+        let stores = order
+            .last()?
+            .src()
+            .iter()
+            .filter(|s| s.op() == Op::Store && nest.iter().all(|r| s.src()[2..].contains(r)));
+        let unread = |buffer: &UOp| {
+            !order.iter().any(|u| u.op() == Op::Load && u.src()[0].src()[0] == *buffer)
+        };
         let known = |r: &UOp| nest.contains(r) || self.value.uses_range(r.range_id());
-        let is_row = |to: &UOp| order.iter().filter(|r| r.op() == Op::Range && to.uses_range(r.range_id())).all(known);
-        let fits = |to: &&UOp| to.src().len() == 2 && to.dtype() == again.dtype() && is_row(to) && unread(&to.src()[0]);
-        let mut written = stores.filter(|s| s.src()[1].toposort().contains(again)).map(|s| &s.src()[0]);
+        let is_row = |to: &UOp| {
+            order.iter().filter(|r| r.op() == Op::Range && to.uses_range(r.range_id())).all(known)
+        };
+        let fits = |to: &&UOp| {
+            to.src().len() == 2 && to.dtype() == again.dtype() && is_row(to) && unread(&to.src()[0])
+        };
+        let mut written =
+            stores.filter(|s| s.src()[1].toposort().contains(again)).map(|s| &s.src()[0]);
         let from = written.find(fits)?;
         let index = simplify(&from.src()[1].substitute(&places(nest, &self.ranges)));
         let runs = self.ranges.iter().all(|r| vector::step(&index, r).is_some());
         runs.then(|| (place(&from.src()[0], index), vec![from.clone()]))
     }
 
-    /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the inputs run, are side by side.
+    /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the
+    /// inputs run, are side by side.
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_local(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
-        let along = |r: &&UOp| loads.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1));
+        let along = |r: &&UOp| {
+            loads
+                .iter()
+                .any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+        };
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);
         let len = size(copies) * size(&self.ranges);
-        let memory = UOp::new(Op::DefineLocal, self.value.dtype(), Src::new(), Arg::Local { id, len });
+        let memory =
+            UOp::new(Op::DefineLocal, self.value.dtype(), Src::new(), Arg::Local { id, len });
         let at = |nest: &[UOp]| {
-            let all: Vec<UOp> = rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();
+            let all: Vec<UOp> =
+                rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();
             place(&memory, simplify(&position(&all)))
         };
         (at(&self.ranges), self.again.iter().map(|(_, nest)| at(nest)).collect())

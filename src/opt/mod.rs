@@ -1,5 +1,6 @@
-//! The optimizer: a kernel and a list of [`Opt`]s. An `Opt` is data, printable and replayable; applying one splits a range of the kernel or
-//! gives it another kind, and nothing else. One that does not fit is an error value, never a panic.
+//! The optimizer: a kernel and a list of [`Opt`]s. An `Opt` is data, printable and replayable;
+//! applying one splits a range of the kernel or gives it another kind, and nothing else. One that
+//! does not fit is an error value, never a panic.
 
 mod actions;
 mod apply;
@@ -47,13 +48,16 @@ pub enum OptOp {
     PadTo,
     /// A loop becomes two, the inner one of `amount` steps.
     Split,
-    /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of the workgroup, or in the order of use into memory of the thread.
+    /// What is loaded from argument `amount` below the loop is copied at the loop: into memory of
+    /// the workgroup, or in the order of use into memory of the thread.
     Stage,
-    /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in which that can be done.
+    /// Products along a reduce axis are made by tensor cores: `amount` is which of the ways in
+    /// which that can be done.
     Tc,
     /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
     Ahead,
-    /// What a reduce computes and a later loop needs again is kept in memory of the thread, where that costs less than to compute it twice.
+    /// What a reduce computes and a later loop needs again is kept in memory of the thread, where
+    /// that costs less than to compute it twice.
     Keep,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
@@ -126,7 +130,10 @@ impl fmt::Display for Opt {
 impl FromStr for Opt {
     type Err = Error;
     fn from_str(s: &str) -> Result<Opt> {
-        let bad = || Error::Opt { opt: s.to_string(), msg: "expected NAME:axis:amount, as in UPCAST:1:4".into() };
+        let bad = || Error::Opt {
+            opt: s.to_string(),
+            msg: "expected NAME:axis:amount, as in UPCAST:1:4".into(),
+        };
         let mut parts = s.split(':');
         let name = parts.next().ok_or_else(bad)?;
         let op = *OptOp::ALL.iter().find(|o| o.name() == name).ok_or_else(bad)?;
@@ -147,7 +154,12 @@ pub fn show(opts: &[Opt]) -> String {
 /// use picograd::opt;
 /// let opts = opt::parse("UPCAST:0:4  THREAD:0:2")?;
 /// assert_eq!(opt::show(&opts), "UPCAST:0:4 THREAD:0:2");
-/// assert!(opt::parse("UPCAST:0:4,THREAD:0:2").unwrap_err().to_string().contains("NAME:axis:amount"));
+/// assert!(
+///     opt::parse("UPCAST:0:4,THREAD:0:2")
+///         .unwrap_err()
+///         .to_string()
+///         .contains("NAME:axis:amount")
+/// );
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn parse(text: &str) -> Result<Vec<Opt>> {
@@ -192,7 +204,8 @@ impl Kernel {
         self.ast.src().iter().any(loads)
     }
 
-    /// The axes: those of outputs in loop order, then those of reduces, outer first; sorted by kind in the order of [`AxisKind::ALL`].
+    /// The axes: those of outputs in loop order, then those of reduces, outer first; sorted by kind
+    /// in the order of [`AxisKind::ALL`].
     pub fn axes(&self) -> Vec<UOp> {
         let mut axes: Vec<UOp> = Vec::new();
         let add = |r: &UOp, axes: &mut Vec<UOp>| {
@@ -262,7 +275,8 @@ pub fn color(kind: AxisKind) -> &'static str {
     }
 }
 
-/// Does a range end where a variable says? No optimisation cuts it, unless it is made as long as it can be first, and guarded.
+/// Does a range end where a variable says? No optimisation cuts it, unless it is made as long as it
+/// can be first, and guarded.
 pub fn is_symbolic(r: &UOp) -> bool {
     r.src()[0].as_int().is_none()
 }

@@ -1,5 +1,6 @@
-//! Inputs that are copied once into the order in which lanes use them: the weights of a convolution, whose channels lie far apart. Where an input is small and used
-//! often enough, the copy costs next to nothing, and what would be a load for each lane is one of a vector.
+//! Inputs that are copied once into the order in which lanes use them: the weights of a
+//! convolution, whose channels lie far apart. Where an input is small and used often enough, the
+//! copy costs next to nothing, and what would be a load for each lane is one of a vector.
 
 use super::heuristic::try_apply;
 use super::vector::Access;
@@ -19,10 +20,12 @@ pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     if place.src().len() > 2 || load.node.dtype() != DType::F32 || slot(&load.node).is_none() {
         return false;
     }
-    let (used, others): (Vec<&UOp>, Vec<&UOp>) = axes.iter().partition(|r| load.node.uses_range(r.range_id()));
+    let (used, others): (Vec<&UOp>, Vec<&UOp>) =
+        axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
     let outputs: Vec<&UOp> = others.into_iter().filter(|r| is_output(r)).collect();
-    size(&used).saturating_mul(4) <= MOST_BYTES.min(target.local_bytes) && size(&outputs) >= USES * target.threads.max(1)
+    size(&used).saturating_mul(4) <= MOST_BYTES.min(target.local_bytes)
+        && size(&outputs) >= USES * target.threads.max(1)
 }
 
 /// Copies arguments in front of the outermost loop that can have it.

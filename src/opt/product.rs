@@ -1,5 +1,6 @@
-//! Matrix products: which tiles of their inputs are staged. On a CPU it is a panel of the matrix along whose rows vectors run, copied once for all rows of the
-//! other one; where there are workgroups, a tile of each.
+//! Matrix products: which tiles of their inputs are staged. On a CPU it is a panel of the matrix
+//! along whose rows vectors run, copied once for all rows of the other one; where there are
+//! workgroups, a tile of each.
 
 use super::heuristic::{fastest_output, threads, try_apply};
 use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, slot, vector};
@@ -13,16 +14,19 @@ const USES: usize = 4;
 const SLOW_USES: usize = 16;
 /// What guards of columns cost: elements are copied and stored one by one. An estimate.
 const PADDED_COLUMNS: f64 = 1.1;
-/// What guards of rows cost: the other matrix is copied as well, for each panel. Measured on 1022 rows, with room for those that copy less.
+/// What guards of rows cost: the other matrix is copied as well, for each panel. Measured on 1022
+/// rows, with room for those that copy less.
 const PADDED_ROWS: f64 = 2.0;
 /// Threads along each side of a workgroup.
 const SIDE: usize = 16;
 /// Steps of the sum whose inputs are staged together.
 const STEPS: [usize; 2] = [16, 8];
-/// Outputs from which on a thread has 8 × 8 of them, and 4 × 4. With fewer, most of a GPU would idle.
+/// Outputs from which on a thread has 8 × 8 of them, and 4 × 4. With fewer, most of a GPU would
+/// idle.
 const MANY: [(usize, usize); 2] = [(1 << 22, 8), (1 << 19, 4)];
 
-/// A sum of products of two loads, one of which does without the rows of the output and the other without its columns.
+/// A sum of products of two loads, one of which does without the rows of the output and the other
+/// without its columns.
 struct Product {
     /// The output axis along memory.
     column: UOp,
@@ -41,24 +45,37 @@ impl Product {
         let order = k.ast.toposort();
         let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
         let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
-        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else { return None };
+        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else {
+            return None;
+        };
         let body = main.src()[0].toposort();
         let loads: Vec<&UOp> = body.iter().filter(|u| u.op() == Op::Load).collect();
         let [a, b] = loads.as_slice() else { return None };
         // Guards are for convolutions, which have other shapes.
-        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id())) || slot(a) == slot(b) {
+        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id()))
+            || slot(a) == slot(b)
+        {
             return None;
         }
         let axes = k.axes();
         let column = axes[fastest_output(k)?].clone();
-        let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id())) {
+        let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id()))
+        {
             (false, true) => (a, b),
             (true, false) => (b, a),
             _ => return None,
         };
-        let is_row = |r: &&UOp| is_output(r) && left.uses_range(r.range_id()) && !right.uses_range(r.range_id());
+        let is_row = |r: &&UOp| {
+            is_output(r) && left.uses_range(r.range_id()) && !right.uses_range(r.range_id())
+        };
         let row = axes.iter().filter(is_row).max_by_key(|r| extent(r))?.clone();
-        Some(Product { column, row, step: step.clone(), left: (*left).clone(), right: (*right).clone() })
+        Some(Product {
+            column,
+            row,
+            step: step.clone(),
+            left: (*left).clone(),
+            right: (*right).clone(),
+        })
     }
 }
 
@@ -66,8 +83,15 @@ impl Product {
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut p = Product::of(kernel)?;
     // Rows that are near each other in memory.
-    let stride = |r: &UOp| vector::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs);
-    let is_row = |r: &UOp| is_output(r) && extent(r) >= USES && p.left.uses_range(r.range_id()) && !p.right.uses_range(r.range_id());
+    let stride = |r: &UOp| {
+        vector::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs)
+    };
+    let is_row = |r: &UOp| {
+        is_output(r)
+            && extent(r) >= USES
+            && p.left.uses_range(r.range_id())
+            && !p.right.uses_range(r.range_id())
+    };
     if let Some(near) = kernel.axes().into_iter().filter(is_row).min_by_key(stride) {
         p.row = near;
     }
@@ -76,24 +100,49 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     }
     let lanes = target.vector_bytes / 4;
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
-    // Registers for sums, for a row of what is loaded and for one value that goes with all of it; two are left for the compiler.
+    // Registers for sums, for a row of what is loaded and for one value that goes with all of it;
+    // two are left for the compiler.
     let registers = if target.vector_bytes >= 64 { 30 } else { 14 };
-    let uses: usize = kernel.axes().iter().filter(|r| is_output(r) && !p.right.uses_range(r.range_id())).map(extent).product();
-    let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) { USES } else { SLOW_USES };
-    let others: Vec<usize> = kernel.axes().iter().filter(|r| is_output(r) && **r != p.row && **r != p.column).map(extent).collect();
+    let uses: usize = kernel
+        .axes()
+        .iter()
+        .filter(|r| is_output(r) && !p.right.uses_range(r.range_id()))
+        .map(extent)
+        .product();
+    let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) {
+        USES
+    } else {
+        SLOW_USES
+    };
+    let others: Vec<usize> = kernel
+        .axes()
+        .iter()
+        .filter(|r| is_output(r) && **r != p.row && **r != p.column)
+        .map(extent)
+        .collect();
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=4).rev().filter(|_| lanes >= 4) {
         let wide = Fit::of(columns, vectors * lanes, PADDED_COLUMNS);
-        for height in (2..=8usize).filter(|r| r * vectors + vectors < registers && uses >= r * least) {
+        for height in
+            (2..=8usize).filter(|r| r * vectors + vectors < registers && uses >= r * least)
+        {
             let high = Fit::of(rows, height, PADDED_ROWS);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
             if !wide.little || !high.little || steps * copied * 4 > target.local_bytes {
                 continue;
             }
             // A multiplication and what is loaded for it, with those that padding adds.
-            let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64) * wide.cost * high.cost;
+            let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64)
+                * wide.cost
+                * high.cost;
             // Threads take parts of one axis, which they divide.
-            let shared = others.iter().copied().chain([wide.parts, high.parts]).map(|n| shares(n, target.threads)).max().unwrap_or(1);
+            let shared = others
+                .iter()
+                .copied()
+                .chain([wide.parts, high.parts])
+                .map(|n| shares(n, target.threads))
+                .max()
+                .unwrap_or(1);
             let cost = cost / shared as f64;
             if best.is_none_or(|b| cost < b.0) {
                 best = Some((cost, height, vectors));
@@ -158,15 +207,20 @@ impl Fit {
 /// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
 pub(super) fn tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let p = Product::of(kernel)?;
-    let outputs: usize = kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
+    let outputs: usize =
+        kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
     let most = MANY.iter().find(|m| outputs >= m.0)?.1;
-    let fits = |n: &usize| extent(&p.row).is_multiple_of(n * SIDE) && extent(&p.column).is_multiple_of(n * SIDE);
+    let fits = |n: &usize| {
+        extent(&p.row).is_multiple_of(n * SIDE) && extent(&p.column).is_multiple_of(n * SIDE)
+    };
     let side = [8, 4].into_iter().find(|n| *n <= most && fits(n))?;
     STEPS.into_iter().find_map(|steps| {
         let mut k = kernel.clone();
         for r in [&p.column, &p.row] {
             // Threads side by side have vectors side by side; more of them are further apart.
-            for (op, amount) in [(OptOp::Upcast, 4), (OptOp::Local, SIDE), (OptOp::Upcast, side / 4)] {
+            for (op, amount) in
+                [(OptOp::Upcast, 4), (OptOp::Local, SIDE), (OptOp::Upcast, side / 4)]
+            {
                 if amount > 1 {
                     let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
                     k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
@@ -181,7 +235,8 @@ pub(super) fn tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         for load in [&p.left, &p.right] {
             k = k.apply(&Opt::new(OptOp::Stage, axis, slot(load)?), target).ok()?;
         }
-        // Written out, the loads of a step are on their way while the step before is computed: a tenth of the time on an H200.
+        // Written out, the loads of a step are on their way while the step before is computed: a
+        // tenth of the time on an H200.
         if side == 8 {
             k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
         }

@@ -1,15 +1,19 @@
-//! Which part of an input a staged load uses below its loop: the tile that is copied, and how it lies in local memory.
+//! Which part of an input a staged load uses below its loop: the tile that is copied, and how it
+//! lies in local memory.
 //!
-//! A staged load carries the number of a range, the loop at which its tile is copied. Ranges that are open there are fixed for one copy; all others that the load
-//! uses are axes of the tile: what is left of the loops, the threads of a workgroup, and copies in registers. Later optimisations cut ranges further, so the tile is
-//! looked at anew each time, and built by the pass `stage` of the lowering.
+//! A staged load carries the number of a range, the loop at which its tile is copied. Ranges that
+//! are open there are fixed for one copy; all others that the load uses are axes of the tile: what
+//! is left of the loops, the threads of a workgroup, and copies in registers. Later optimisations
+//! cut ranges further, so the tile is looked at anew each time, and built by the pass `stage` of
+//! the lowering.
 
 use super::{Kernel, extent, vector};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Bytes between rows of a tile that is written across its rows, so that threads side by side do not write to one bank.
+/// Bytes between rows of a tile that is written across its rows, so that threads side by side do
+/// not write to one bank.
 const APART: usize = 16;
 
 /// One axis of a tile.
@@ -69,7 +73,8 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
         return Err(format!("the kernel writes argument {slot}"));
     }
     let order = kernel.ast.toposort();
-    let loads: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Load && of_slot(&u.src()[0].src()[0])).collect();
+    let loads: Vec<&UOp> =
+        order.iter().filter(|u| u.op() == Op::Load && of_slot(&u.src()[0].src()[0])).collect();
     if loads.is_empty() {
         return Err(format!("nothing is loaded from argument {slot}"));
     }
@@ -84,7 +89,12 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
         match tile(u, at.range_id(), &axes, target) {
             Ok(_) => drop(map.insert(
                 u.clone(),
-                UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<crate::ir::Src>(), Arg::Staged(at.range_id())),
+                UOp::new(
+                    Op::Load,
+                    u.dtype(),
+                    u.src().iter().cloned().collect::<crate::ir::Src>(),
+                    Arg::Staged(at.range_id()),
+                ),
             )),
             Err(e) => why = e,
         }
@@ -93,10 +103,16 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
 }
 
 fn tile(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, String> {
-    let Some(at) = axes.iter().position(|r| r.range_id() == at && !matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll)) else {
+    let Some(at) = axes.iter().position(|r| {
+        r.range_id() == at && !matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
+    }) else {
         return Err("the loop of a staged load is gone".into());
     };
-    if load.src().iter().any(|s| s.toposort().iter().any(|u| matches!(u.op(), Op::Load | Op::Reduce))) {
+    if load
+        .src()
+        .iter()
+        .any(|s| s.toposort().iter().any(|u| matches!(u.op(), Op::Load | Op::Reduce)))
+    {
         return Err("what is loaded depends on data".into());
     }
     let fixed = |i: usize| match axes[i].range_kind() {
@@ -105,19 +121,28 @@ fn tile(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, Stri
         AxisKind::Reduce => i <= at,
         _ => false,
     };
-    let used: Vec<usize> = (0..axes.len()).filter(|i| load.uses_range(axes[*i].range_id())).collect();
-    let is_loop = |r: &UOp| r.range_kind() == AxisKind::Reduce || (!target.grid && r.range_kind() != AxisKind::Thread);
-    let loops: Vec<UOp> = used.iter().filter(|i| fixed(**i)).map(|i| axes[*i].clone()).filter(is_loop).collect();
+    let used: Vec<usize> =
+        (0..axes.len()).filter(|i| load.uses_range(axes[*i].range_id())).collect();
+    let is_loop = |r: &UOp| {
+        r.range_kind() == AxisKind::Reduce || (!target.grid && r.range_kind() != AxisKind::Thread)
+    };
+    let loops: Vec<UOp> =
+        used.iter().filter(|i| fixed(**i)).map(|i| axes[*i].clone()).filter(is_loop).collect();
     let index = &load.src()[0].src()[1];
     let mut list: Vec<TileAxis> = used
         .iter()
         .filter(|i| !fixed(**i))
-        .map(|i| TileAxis { range: axes[*i].clone(), global: vector::step(index, &axes[*i]), local: 0 })
+        .map(|i| TileAxis {
+            range: axes[*i].clone(),
+            global: vector::step(index, &axes[*i]),
+            local: 0,
+        })
         .collect();
     if list.is_empty() {
         return Err("nothing of it is used below the loop".into());
     }
-    // Where a thread has several outputs, what they load at a time lies side by side; else the input's own order is kept.
+    // Where a thread has several outputs, what they load at a time lies side by side; else the
+    // input's own order is kept.
     let copies = list.iter().any(|a| a.range.range_kind() == AxisKind::Upcast);
     let is_row = |a: &TileAxis| !(copies && a.range.range_kind().is_reduce());
     let far = |a: &TileAxis| a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX);

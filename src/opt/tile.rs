@@ -1,9 +1,12 @@
-//! Register tiles for sums of products on GPUs that no tile of memory fits, as those of convolutions: which outputs a thread computes, which steps of the sum are
-//! written out, and which threads stand beside each other. In come the axes and how far each load moves along them; all tiles are compared by an estimate of what
-//! a multiprocessor does for one multiplication, and the best is applied.
+//! Register tiles for sums of products on GPUs that no tile of memory fits, as those of
+//! convolutions: which outputs a thread computes, which steps of the sum are written out, and which
+//! threads stand beside each other. In come the axes and how far each load moves along them; all
+//! tiles are compared by an estimate of what a multiprocessor does for one multiplication, and the
+//! best is applied.
 //!
-//! The estimate: a multiprocessor multiplies for four warps at a time, and fetches one line of memory for one warp. What a thread has loaded serves all outputs of its
-//! tile, a window that slides included; threads that load the same place, or places of one line, share the fetch.
+//! The estimate: a multiprocessor multiplies for four warps at a time, and fetches one line of
+//! memory for one warp. What a thread has loaded serves all outputs of its tile, a window that
+//! slides included; threads that load the same place, or places of one line, share the fetch.
 
 use super::grid::{WARP, WORKGROUP};
 use super::heuristic::try_apply;
@@ -16,7 +19,8 @@ use crate::target::Target;
 const LINE: i64 = 128;
 /// Most outputs of a thread, so that their sums stay in registers.
 const SUMS: usize = 64;
-/// Most multiplications of a round that are written out: programs grow with them, and so does the time to compile one.
+/// Most multiplications of a round that are written out: programs grow with them, and so does the
+/// time to compile one.
 const WRITTEN: usize = 400;
 /// Most values that a thread holds: sums, and what is loaded for a round.
 const HELD: usize = 104;
@@ -24,7 +28,8 @@ const HELD: usize = 104;
 const PER_FETCH: f64 = 4.0;
 /// What a guard costs, in multiplications.
 const GUARD: f64 = 3.0;
-/// What a product that counts only under a condition costs, where others of the round have other conditions.
+/// What a product that counts only under a condition costs, where others of the round have other
+/// conditions.
 const CHOSEN: f64 = 3.0;
 /// Threads below which even a CPU that takes workgroups has too few of them.
 const LEAST: usize = 256;
@@ -56,7 +61,8 @@ struct Product {
     /// How many of them are outputs.
     outputs: usize,
     loads: Vec<Operand>,
-    /// Axes that the condition changes along under which products count, as those of a window do that hangs over an edge. Along all others it is asked once for a round.
+    /// Axes that the condition changes along under which products count, as those of a window do
+    /// that hangs over an edge. Along all others it is asked once for a round.
     gates: Vec<bool>,
 }
 
@@ -67,9 +73,18 @@ impl Product {
     fn of(k: &Kernel, main: &UOp) -> Option<Product> {
         let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
         let condition = gate(Fold::Add, &main.src()[0]).map(|g| g.0);
-        let mut axes: Vec<UOp> = k.axes().into_iter().filter(|r| is_output(r) && main.uses_range(r.range_id())).collect();
+        let mut axes: Vec<UOp> = k
+            .axes()
+            .into_iter()
+            .filter(|r| is_output(r) && main.uses_range(r.range_id()))
+            .collect();
         let outputs = axes.len();
-        axes.extend(main.src()[1..].iter().filter(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Reduce).cloned());
+        axes.extend(
+            main.src()[1..]
+                .iter()
+                .filter(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Reduce)
+                .cloned(),
+        );
         let body = main.src()[0].toposort();
         let operand = |load: &UOp| {
             let place = load.src()[0].src();
@@ -79,23 +94,38 @@ impl Product {
                 constant: Linear::of(&place[1])?.constant,
                 bytes: load.dtype().itemsize() as i64,
                 guarded: guard.is_some(),
-                guards: axes.iter().map(|r| guard.is_some_and(|g| g.uses_range(r.range_id()))).collect(),
+                guards: axes
+                    .iter()
+                    .map(|r| guard.is_some_and(|g| g.uses_range(r.range_id())))
+                    .collect(),
             })
         };
-        let loads: Vec<Operand> = body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
-        let gates = axes.iter().map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id()))).collect();
+        let loads: Vec<Operand> =
+            body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
+        let gates = axes
+            .iter()
+            .map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id())))
+            .collect();
         let p = Product { sizes: axes.iter().map(cut).collect(), axes, outputs, loads, gates };
-        // Each of two factors does without outputs of the other. Where those are few, or all outputs are, threads had better share each sum.
+        // Each of two factors does without outputs of the other. Where those are few, or all
+        // outputs are, threads had better share each sum.
         let only = |l: &Operand, other: &Operand| -> usize {
             let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];
-            (0..outputs).filter(|a| !does_without(l, *a) && does_without(other, *a)).map(|a| p.sizes[a]).product()
+            (0..outputs)
+                .filter(|a| !does_without(l, *a) && does_without(other, *a))
+                .map(|a| p.sizes[a])
+                .product()
         };
-        let serves = |l: &Operand, other: &Operand| only(l, other) >= SIDE && only(other, l) >= SIDE;
-        let few = p.sizes[..outputs].iter().product::<usize>() < FEW && p.sizes[outputs..].iter().product::<usize>() >= 2 * WARP;
-        (!few && p.loads.iter().enumerate().any(|(i, l)| p.loads[..i].iter().any(|m| serves(l, m)))).then_some(p)
+        let serves =
+            |l: &Operand, other: &Operand| only(l, other) >= SIDE && only(other, l) >= SIDE;
+        let few = p.sizes[..outputs].iter().product::<usize>() < FEW
+            && p.sizes[outputs..].iter().product::<usize>() >= 2 * WARP;
+        (!few && p.loads.iter().enumerate().any(|(i, l)| p.loads[..i].iter().any(|m| serves(l, m))))
+            .then_some(p)
     }
 
-    /// The places of a load in one round of a thread, from its first on; each of them once. With them how often that is, where places cannot be told apart.
+    /// The places of a load in one round of a thread, from its first on; each of them once. With
+    /// them how often that is, where places cannot be told apart.
     fn places(&self, load: &Operand, copies: &Copies) -> (Vec<i64>, usize) {
         let (mut list, mut unlike) = (vec![load.constant], 1);
         for (a, n) in copies.iter().enumerate().filter(|c| *c.1 > 1) {
@@ -103,7 +133,9 @@ impl Product {
                 Some(0) if !load.guards[a] => {}
                 Some(step) => {
                     let first = std::mem::take(&mut list);
-                    list.extend((0..*n as i64).flat_map(|i| first.iter().map(move |x| x + i * step)));
+                    list.extend(
+                        (0..*n as i64).flat_map(|i| first.iter().map(move |x| x + i * step)),
+                    );
                     list.sort_unstable();
                     list.dedup();
                 }
@@ -114,17 +146,30 @@ impl Product {
     }
 
     /// The first place and the width of each machine load that these are.
-    fn joined(&self, load: &Operand, copies: &Copies, places: &[i64], target: &Target) -> Vec<(i64, i64)> {
+    fn joined(
+        &self,
+        load: &Operand,
+        copies: &Copies,
+        places: &[i64],
+        target: &Target,
+    ) -> Vec<(i64, i64)> {
         let most = if load.guarded { 1 } else { (target.vector_bytes as i64 / load.bytes).min(4) };
         // A vector lies at a multiple of its width, wherever a thread begins.
         let aligned = |n: i64| {
-            (0..self.axes.len()).all(|a| load.steps[a].is_some_and(|s| copies[a] == self.sizes[a] || s * copies[a] as i64 % n == 0))
+            (0..self.axes.len()).all(|a| {
+                load.steps[a]
+                    .is_some_and(|s| copies[a] == self.sizes[a] || s * copies[a] as i64 % n == 0)
+            })
         };
         let widths: Vec<i64> = [4, 2].into_iter().filter(|n| *n <= most && aligned(*n)).collect();
         let mut out = Vec::new();
         let mut rest = places;
         while let Some(&at) = rest.first() {
-            let fits = |n: &&i64| at % **n == 0 && rest.len() >= **n as usize && rest[**n as usize - 1] == at + **n - 1;
+            let fits = |n: &&i64| {
+                at % **n == 0
+                    && rest.len() >= **n as usize
+                    && rest[**n as usize - 1] == at + **n - 1
+            };
             let n = widths.iter().find(fits).copied().unwrap_or(1);
             out.push((at, n));
             rest = &rest[n as usize..];
@@ -132,7 +177,8 @@ impl Product {
         out
     }
 
-    /// What one multiplication costs, if a round fits in registers. `lanes` are the places of a warp's threads along the axes.
+    /// What one multiplication costs, if a round fits in registers. `lanes` are the places of a
+    /// warp's threads along the axes.
     fn cost(&self, copies: &Copies, lanes: Option<&[Vec<usize>]>, target: &Target) -> Option<f64> {
         let sums: usize = copies[..self.outputs].iter().product();
         let round: usize = copies.iter().product();
@@ -149,7 +195,8 @@ impl Product {
                 guards += (places.len() * unlike) as f64;
             }
             for (at, width) in self.joined(load, copies, &places, target) {
-                fetched += unlike as f64 * lanes.map_or(1, |lanes| lines(load, copies, lanes, at, width)) as f64;
+                fetched += unlike as f64
+                    * lanes.map_or(1, |lanes| lines(load, copies, lanes, at, width)) as f64;
             }
         }
         if sums + loaded > HELD {
@@ -166,7 +213,11 @@ impl Product {
 /// How many lines of memory a warp fetches for a load.
 fn lines(load: &Operand, copies: &Copies, lanes: &[Vec<usize>], at: i64, width: i64) -> usize {
     let place = |lane: &Vec<usize>| -> Option<i64> {
-        lane.iter().enumerate().filter(|l| *l.1 > 0).map(|(a, i)| Some(load.steps[a]? * (copies[a] * i) as i64)).sum()
+        lane.iter()
+            .enumerate()
+            .filter(|l| *l.1 > 0)
+            .map(|(a, i)| Some(load.steps[a]? * (copies[a] * i) as i64))
+            .sum()
     };
     let mut list: Vec<i64> = Vec::with_capacity(lanes.len());
     for lane in lanes {
@@ -192,17 +243,25 @@ pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kerne
     let mut order: Vec<usize> = (0..p.axes.len()).collect();
     order.sort_by_key(|a| std::cmp::Reverse(p.sizes[*a]));
     for a in order {
-        // All of a short axis, or a part of it; of a sum all of a window, or as many steps as one vector has.
+        // All of a short axis, or a part of it; of a sum all of a window, or as many steps as one
+        // vector has.
         let fits = |n: &usize| a < p.outputs || matches!(n, 1 | 2 | 4) || *n == p.sizes[a];
         let amounts: Vec<usize> = divisors(p.sizes[a], 8).filter(fits).collect();
         if tiles.len() * amounts.len() > COMPARED {
             break;
         }
-        let with = |t: &Copies, n: usize| t.iter().enumerate().map(|(i, c)| if i == a { n } else { *c }).collect::<Copies>();
-        let small = |t: &Copies| t[..p.outputs].iter().product::<usize>() <= SUMS && t.iter().product::<usize>() <= WRITTEN;
-        tiles = tiles.iter().flat_map(|t| amounts.iter().map(|n| with(t, *n))).filter(small).collect();
+        let with = |t: &Copies, n: usize| {
+            t.iter().enumerate().map(|(i, c)| if i == a { n } else { *c }).collect::<Copies>()
+        };
+        let small = |t: &Copies| {
+            t[..p.outputs].iter().product::<usize>() <= SUMS
+                && t.iter().product::<usize>() <= WRITTEN
+        };
+        tiles =
+            tiles.iter().flat_map(|t| amounts.iter().map(|n| with(t, *n))).filter(small).collect();
     }
-    let mut ranked: Vec<(f64, Copies)> = tiles.into_iter().filter_map(|t| Some((p.cost(&t, None, target)?, t))).collect();
+    let mut ranked: Vec<(f64, Copies)> =
+        tiles.into_iter().filter_map(|t| Some((p.cost(&t, None, target)?, t))).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     ranked.truncate(TRIED);
     let mut best: Option<(f64, Copies, Vec<usize>)> = None;
@@ -243,7 +302,9 @@ fn workgroups(p: &Product, copies: &Copies) -> Vec<Vec<usize>> {
             for (most, more) in [(WARP, WARP), (16, 16), (8, 8), (8, 4), (4, 8)] {
                 let mut group = vec![1; p.outputs];
                 let mut room = WORKGROUP;
-                let order = [(first, most), (second, more)].into_iter().chain((0..p.outputs).rev().map(|a| (a, WORKGROUP)));
+                let order = [(first, most), (second, more)]
+                    .into_iter()
+                    .chain((0..p.outputs).rev().map(|a| (a, WORKGROUP)));
                 for (a, most) in order.filter(|o| left[o.0] > 1) {
                     if group[a] == 1 {
                         group[a] = divisors(left[a], most.min(room)).next_back().unwrap_or(1);
@@ -259,10 +320,15 @@ fn workgroups(p: &Product, copies: &Copies) -> Vec<Vec<usize>> {
     list
 }
 
-/// Where the threads of the first warp of a workgroup stand along each axis: those beside each other that are nearest in memory, as the launch has them.
+/// Where the threads of the first warp of a workgroup stand along each axis: those beside each
+/// other that are nearest in memory, as the launch has them.
 fn lanes(p: &Product, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>> {
     let stride = |a: &usize| {
-        let steps = p.loads.iter().filter_map(|l| l.steps[*a]).map(|s| s.unsigned_abs() as usize * copies[*a]);
+        let steps = p
+            .loads
+            .iter()
+            .filter_map(|l| l.steps[*a])
+            .map(|s| s.unsigned_abs() as usize * copies[*a]);
         steps.filter(|s| *s > 0).min().unwrap_or(usize::MAX)
     };
     let mut order: Vec<usize> = (0..p.outputs).filter(|a| group[*a] > 1).collect();

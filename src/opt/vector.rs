@@ -1,5 +1,6 @@
-//! What vector lanes along an axis are worth: one access in place of many where memory runs along the axis, many in place of one where it does
-//! not. Accesses inside a reduce count as often as its loops run.
+//! What vector lanes along an axis are worth: one access in place of many where memory runs along
+//! the axis, many in place of one where it does not. Accesses inside a reduce count as often as its
+//! loops run.
 
 use super::extent;
 use crate::dtype::DType;
@@ -33,7 +34,10 @@ pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
         }
         if matches!(u.op(), Op::Load | Op::Store) {
             list.push(Access { node: u.clone(), times: now });
-        } else if (u.op().is_alu() || u.op() == Op::Reduce) && u.dtype() != DType::INDEX && !u.dtype().is_bool() {
+        } else if (u.op().is_alu() || u.op() == Op::Reduce)
+            && u.dtype() != DType::INDEX
+            && !u.dtype().is_bool()
+        {
             operations.push(Access { node: u.clone(), times: now * loops });
         }
     }
@@ -68,14 +72,22 @@ impl Access {
     }
 }
 
-/// What lanes along the range save in all, in accesses and operations; a store counts a little more, so that it decides between equals. Not above 0:
-/// nothing.
+/// What lanes along the range save in all, in accesses and operations; a store counts a little
+/// more, so that it decides between equals. Not above 0: nothing.
 pub fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp) -> f64 {
     let lanes = extent(r).max(2);
     let of = |a: &Access| {
         let weight = a.times * if a.node.op() == Op::Store { 1.5 } else { 1.0 };
-        if a.runs_along(r) { weight } else { weight * (1.0 - a.parts(r, lanes) as f64) / lanes as f64 }
+        if a.runs_along(r) {
+            weight
+        } else {
+            weight * (1.0 - a.parts(r, lanes) as f64) / lanes as f64
+        }
     };
-    let along = |o: &&Access| o.node.uses_range(r.range_id()) || (o.node.op() == Op::Reduce && o.node.src()[1..].contains(r));
-    accesses.iter().map(of).sum::<f64>() + operations.iter().filter(along).map(|o| o.times * (1.0 - 1.0 / lanes as f64)).sum::<f64>()
+    let along = |o: &&Access| {
+        o.node.uses_range(r.range_id())
+            || (o.node.op() == Op::Reduce && o.node.src()[1..].contains(r))
+    };
+    accesses.iter().map(of).sum::<f64>()
+        + operations.iter().filter(along).map(|o| o.times * (1.0 - 1.0 / lanes as f64)).sum::<f64>()
 }

@@ -9,7 +9,8 @@ use crate::shape::Dims;
 /// The place that an element of an index names, if it is within an axis of `size`.
 fn place(index: &Value, i: usize, size: usize) -> Option<usize> {
     let Const::Int(at) = index.data[i] else { panic!("an index of {}", index.dtype) };
-    // Unsigned integers of 64 bits are kept as their bits, and those that look negative are beyond every axis.
+    // Unsigned integers of 64 bits are kept as their bits, and those that look negative are beyond
+    // every axis.
     usize::try_from(at).ok().filter(|at| *at < size)
 }
 
@@ -29,11 +30,19 @@ pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Valu
     Value { dtype: x.dtype, shape: index.shape.clone(), data }
 }
 
-/// The base with values combined into it at places along an axis. Of the axis of the index, `count` are there, and of that of the base `size`. Floats narrower
-/// than f32 are combined in f32 and rounded once.
-pub(super) fn scatter(src: &[&Value], combine: Combine, axis: usize, size: usize, count: usize) -> Value {
+/// The base with values combined into it at places along an axis. Of the axis of the index, `count`
+/// are there, and of that of the base `size`. Floats narrower than f32 are combined in f32 and
+/// rounded once.
+pub(super) fn scatter(
+    src: &[&Value],
+    combine: Combine,
+    axis: usize,
+    size: usize,
+    count: usize,
+) -> Value {
     let [base, index, value] = src else { panic!("a scatter of {} operands", src.len()) };
-    let wide = if base.dtype.is_float() && base.dtype.bits() < 32 { DType::F32 } else { base.dtype };
+    let wide =
+        if base.dtype.is_float() && base.dtype.bits() < 32 { DType::F32 } else { base.dtype };
     let mut data = base.data.clone();
     let mut at: Dims = index.shape.iter().map(|_| 0).collect();
     for i in 0..index.data.len() {
@@ -43,7 +52,9 @@ pub(super) fn scatter(src: &[&Value], combine: Combine, axis: usize, size: usize
             let mut to = at.clone();
             to[axis] = p;
             let old = &mut data[flat(&to, &base.shape)];
-            *old = combine.fold().map_or(value.data[i], |fold| eval::fold(fold, wide, *old, value.data[i]));
+            *old = combine
+                .fold()
+                .map_or(value.data[i], |fold| eval::fold(fold, wide, *old, value.data[i]));
         }
         step(&mut at, &index.shape);
     }

@@ -1,10 +1,12 @@
-//! The tensor graph computed the plain way, before any scheduling: the oracle that everything after it is tested against.
+//! The tensor graph computed the plain way, before any scheduling: the oracle that everything after
+//! it is tested against.
 //!
-//! In come roots of a tensor graph and a way to read storage; out come values in row-major order. Nothing is fused, planned or fast. Movement
-//! ops are index loops of their own, so a mistake in the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
+//! In come roots of a tensor graph and a way to read storage; out come values in row-major order.
+//! Nothing is fused, planned or fast. Movement ops are index loops of their own, so a mistake in
+//! the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
 //!
-//! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats narrower than f32 in f32 with
-//! one more rounding at the end.
+//! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats
+//! narrower than f32 in f32 with one more rounding at the end.
 
 mod indexed;
 mod movement;
@@ -32,7 +34,8 @@ pub struct Value {
 impl Value {
     /// The value that these bytes of a one-dimensional buffer hold.
     pub fn from_bytes(bytes: &[u8], dtype: DType) -> Value {
-        let data: Vec<Const> = bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
+        let data: Vec<Const> =
+            bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
         Value { dtype, shape: Dims::from_slice(&[data.len()]), data }
     }
     /// The elements as a buffer stores them.
@@ -53,11 +56,18 @@ impl Value {
 
 /// The values of the roots. `read` gives the bytes of a storage.
 pub fn evaluate(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>) -> Vec<Value> {
-    evaluate_with_params(roots, read, &|slot| panic!("input {slot} of an abstracted graph has no value here"))
+    evaluate_with_params(roots, read, &|slot| {
+        panic!("input {slot} of an abstracted graph has no value here")
+    })
 }
 
-/// As [`evaluate`], for graphs whose buffers may have become inputs: `param` gives the bytes of a slot.
-pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>, param: &dyn Fn(usize) -> Vec<u8>) -> Vec<Value> {
+/// As [`evaluate`], for graphs whose buffers may have become inputs: `param` gives the bytes of a
+/// slot.
+pub fn evaluate_with_params(
+    roots: &[UOp],
+    read: &dyn Fn(&StorageRef) -> Vec<u8>,
+    param: &dyn Fn(usize) -> Vec<u8>,
+) -> Vec<Value> {
     let order = toposort(roots);
     let mut uses: FxHashMap<u64, usize> = FxHashMap::default();
     for u in order.iter().flat_map(|u| u.src()).chain(roots) {
@@ -69,10 +79,16 @@ pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>
     for u in &order {
         let value = match u.arg() {
             Arg::Loop(l) => {
-                loops.insert(u.id(), looped(l, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()));
+                loops.insert(
+                    u.id(),
+                    looped(l, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
+                );
                 Value { dtype: u.dtype(), shape: Dims::new(), data: vec![] }
             }
-            Arg::Output(i) => loops.get(&u.src()[0].id()).expect("a kernel of the user's is not evaluated here")[*i].clone(),
+            Arg::Output(i) => loops
+                .get(&u.src()[0].id())
+                .expect("a kernel of the user's is not evaluated here")[*i]
+                .clone(),
             Arg::Storage(s) => leaf(u, &read(s)),
             Arg::Param { slot, .. } => leaf(u, &param(*slot)),
             _ => node(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
@@ -94,8 +110,15 @@ pub fn evaluate_with_params(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>
 /// The outputs of a loop, run by run.
 fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
     let mut carries: Vec<Value> = src[..l.carries].iter().map(|v| (*v).clone()).collect();
-    let mut outputs: Vec<Value> =
-        l.outputs().into_iter().map(|(dtype, shape)| Value { dtype, data: vec![Const::Int(0); shape.iter().product()], shape }).collect();
+    let mut outputs: Vec<Value> = l
+        .outputs()
+        .into_iter()
+        .map(|(dtype, shape)| Value {
+            dtype,
+            data: vec![Const::Int(0); shape.iter().product()],
+            shape,
+        })
+        .collect();
     for run in 0..l.count {
         let t = if l.reverse { l.count - 1 - run } else { run };
         let operand = |slot: usize| match slot {
@@ -107,7 +130,8 @@ fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
             }
             slot => src[slot].to_bytes(),
         };
-        let mut made = evaluate_with_params(l.body.src(), &|_| panic!("a body reads no storage"), &operand);
+        let mut made =
+            evaluate_with_params(l.body.src(), &|_| panic!("a body reads no storage"), &operand);
         for (out, value) in outputs[l.carries..].iter_mut().zip(&made[l.carries..]) {
             out.data[t * value.data.len()..(t + 1) * value.data.len()].copy_from_slice(&value.data);
         }
@@ -120,44 +144,67 @@ fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
 
 fn leaf(u: &UOp, bytes: &[u8]) -> Value {
     let value = Value::from_bytes(bytes, u.dtype());
-    assert!(value.shape == *u.shape(), "storage of {} elements was read as {}", u.numel(), value.data.len());
+    assert!(
+        value.shape == *u.shape(),
+        "storage of {} elements was read as {}",
+        u.numel(),
+        value.data.len()
+    );
     value
 }
 
 /// One node from the values of its operands. Leaves that read memory are not among these nodes.
 pub fn node(u: &UOp, src: &[&Value]) -> Value {
     match (u.op(), u.arg()) {
-        (Op::Const, Arg::Const(c)) => Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] },
-        (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
-        (Op::Var, Arg::BoundVar { value, .. }) => {
-            Value { dtype: u.dtype(), shape: Dims::new(), data: vec![Const::Int(*value).cast(DType::I64, u.dtype())] }
+        (Op::Const, Arg::Const(c)) => {
+            Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] }
         }
+        (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
+        (Op::Var, Arg::BoundVar { value, .. }) => Value {
+            dtype: u.dtype(),
+            shape: Dims::new(),
+            data: vec![Const::Int(*value).cast(DType::I64, u.dtype())],
+        },
         // All of the greatest length, of which a reduce takes what is there.
         (Op::Slice, Arg::Slice(part)) => {
             let (start, len) = (part.start.now() as usize, part.len.max() as usize);
-            let range = |(axis, &n): (usize, &usize)| if axis == part.axis { (start, start + len) } else { (0, n) };
-            movement::shrink(src[0], &src[0].shape.iter().enumerate().map(range).collect::<Vec<_>>())
+            let range = |(axis, &n): (usize, &usize)| {
+                if axis == part.axis { (start, start + len) } else { (0, n) }
+            };
+            movement::shrink(
+                src[0],
+                &src[0].shape.iter().enumerate().map(range).collect::<Vec<_>>(),
+            )
         }
         (Op::Reduce, Arg::Reduce { fold, axes }) => {
-            let there = |axis: usize| u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize);
-            let ranges: Vec<(usize, usize)> =
-                (0..src[0].shape.len()).map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] })).collect();
+            let there = |axis: usize| {
+                u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize)
+            };
+            let ranges: Vec<(usize, usize)> = (0..src[0].shape.len())
+                .map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] }))
+                .collect();
             match u.src()[0].extents().is_empty() {
                 true => reduce::reduce(src[0], *fold, axes),
                 false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
             }
         }
         (Op::Gather | Op::Scatter, Arg::Gather { axis } | Arg::Scatter { axis, .. }) => {
-            let there = |k: usize| u.src()[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize);
+            let there = |k: usize| {
+                u.src()[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize)
+            };
             match u.arg() {
-                Arg::Scatter { combine, .. } => indexed::scatter(src, *combine, *axis, there(0), there(1)),
+                Arg::Scatter { combine, .. } => {
+                    indexed::scatter(src, *combine, *axis, there(0), there(1))
+                }
                 _ => indexed::gather(src[0], src[1], *axis, there(0)),
             }
         }
         (Op::Scan, Arg::Reduce { fold, axes }) => reduce::scan(src[0], *fold, axes[0]),
         (Op::Cat, Arg::Cat { axis }) => movement::joined(src, *axis),
         (Op::Contiguous | Op::Copy, _) => src[0].clone(),
-        (Op::Shards, Arg::Shards { axis, .. }) => axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis)),
+        (Op::Shards, Arg::Shards { axis, .. }) => {
+            axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis))
+        }
         (op, _) if op.is(Group::Mark) => src[0].clone(),
         (_, Arg::Movement(m)) => match &**m {
             Movement::Reshape(shape) => movement::reshape(src[0], shape),
@@ -181,13 +228,21 @@ fn iota(dtype: DType, len: usize) -> Value {
 fn elementwise(u: &UOp, src: &[&Value]) -> Value {
     let shape = src.iter().map(|s| &s.shape).find(|s| !s.is_empty()).cloned().unwrap_or_default();
     for s in src {
-        assert!(s.shape.is_empty() || s.shape == shape, "{:?} of shapes {:?} and {shape:?}", u.op(), s.shape);
+        assert!(
+            s.shape.is_empty() || s.shape == shape,
+            "{:?} of shapes {:?} and {shape:?}",
+            u.op(),
+            s.shape
+        );
     }
     let from = if u.op() == Op::Where { u.dtype() } else { src[0].dtype };
     let numel = shape.iter().product();
     let data = (0..numel)
         .map(|i| {
-            let args: SmallVec<[Const; 3]> = src.iter().map(|s| if s.shape.is_empty() { s.data[0] } else { s.data[i] }).collect();
+            let args: SmallVec<[Const; 3]> = src
+                .iter()
+                .map(|s| if s.shape.is_empty() { s.data[0] } else { s.data[i] })
+                .collect();
             eval::alu(u.op(), u.dtype(), from, &args)
         })
         .collect();

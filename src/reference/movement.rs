@@ -1,10 +1,12 @@
-//! The six movement ops as loops over the coordinates of the result, each saying where its element comes from.
+//! The six movement ops as loops over the coordinates of the result, each saying where its element
+//! comes from.
 
 use super::Value;
 use crate::dtype::{Const, DType};
 use crate::shape::Dims;
 
-/// The result of `shape` whose element at each place is the input's element at the place that `from` gives, or zero where it gives none.
+/// The result of `shape` whose element at each place is the input's element at the place that
+/// `from` gives, or zero where it gives none.
 fn gather(x: &Value, shape: Dims, from: impl Fn(&[usize]) -> Option<Dims>) -> Value {
     let zero = Const::Int(0).cast(DType::I64, x.dtype);
     let numel: usize = shape.iter().product();
@@ -38,7 +40,9 @@ pub(super) fn reshape(x: &Value, shape: &Dims) -> Value {
 }
 
 pub(super) fn expand(x: &Value, shape: &Dims) -> Value {
-    gather(x, shape.clone(), |at| Some(at.iter().zip(&x.shape).map(|(&i, &size)| if size == 1 { 0 } else { i }).collect()))
+    gather(x, shape.clone(), |at| {
+        Some(at.iter().zip(&x.shape).map(|(&i, &size)| if size == 1 { 0 } else { i }).collect())
+    })
 }
 
 pub(super) fn permute(x: &Value, axes: &Dims) -> Value {
@@ -52,9 +56,11 @@ pub(super) fn permute(x: &Value, axes: &Dims) -> Value {
 }
 
 pub(super) fn pad(x: &Value, padding: &[(usize, usize)]) -> Value {
-    let shape = x.shape.iter().zip(padding).map(|(size, (before, after))| before + size + after).collect();
+    let shape =
+        x.shape.iter().zip(padding).map(|(size, (before, after))| before + size + after).collect();
     gather(x, shape, |at| {
-        let inside = |axis: usize| at[axis].checked_sub(padding[axis].0).filter(|&i| i < x.shape[axis]);
+        let inside =
+            |axis: usize| at[axis].checked_sub(padding[axis].0).filter(|&i| i < x.shape[axis]);
         (0..at.len()).map(inside).collect()
     })
 }
@@ -66,7 +72,8 @@ pub(super) fn shrink(x: &Value, ranges: &[(usize, usize)]) -> Value {
 
 pub(super) fn flip(x: &Value, flags: &[bool]) -> Value {
     gather(x, x.shape.clone(), |at| {
-        let mirrored = |axis: usize| if flags[axis] { x.shape[axis] - 1 - at[axis] } else { at[axis] };
+        let mirrored =
+            |axis: usize| if flags[axis] { x.shape[axis] - 1 - at[axis] } else { at[axis] };
         Some((0..at.len()).map(mirrored).collect())
     })
 }

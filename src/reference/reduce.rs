@@ -1,4 +1,5 @@
-//! Reduces and scans. A reduce is one pass over the input in row-major order, folding each element into its place.
+//! Reduces and scans. A reduce is one pass over the input in row-major order, folding each element
+//! into its place.
 
 use super::Value;
 use super::movement::{flat, step};
@@ -6,16 +7,25 @@ use crate::dtype::DType;
 use crate::ir::{Fold, eval};
 use crate::shape::Dims;
 
-/// The fold over the axes, which stay with size one. Over no element it is the fold's identity. Floats narrower than f32 are folded in f32 and
-/// rounded once.
+/// The fold over the axes, which stay with size one. Over no element it is the fold's identity.
+/// Floats narrower than f32 are folded in f32 and rounded once.
 pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
-    let shape: Dims = x.shape.iter().enumerate().map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size }).collect();
+    let shape: Dims = x
+        .shape
+        .iter()
+        .enumerate()
+        .map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size })
+        .collect();
     let numel: usize = shape.iter().product();
     let mut data = vec![fold.identity(x.dtype); numel];
     let mut at: Dims = x.shape.iter().map(|_| 0).collect();
     for &element in &x.data {
-        let place: Dims = at.iter().enumerate().map(|(axis, &i)| if axes.contains(&axis) { 0 } else { i }).collect();
+        let place: Dims = at
+            .iter()
+            .enumerate()
+            .map(|(axis, &i)| if axes.contains(&axis) { 0 } else { i })
+            .collect();
         let acc = &mut data[flat(&place, &shape)];
         *acc = eval::fold(fold, wide, *acc, element);
         step(&mut at, &x.shape);
@@ -24,7 +34,8 @@ pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     Value { dtype: x.dtype, shape, data }
 }
 
-/// The fold of all elements up to each along an axis. Floats narrower than f32 are folded in f32, and each result is rounded once.
+/// The fold of all elements up to each along an axis. Floats narrower than f32 are folded in f32,
+/// and each result is rounded once.
 pub(super) fn scan(x: &Value, fold: Fold, axis: usize) -> Value {
     let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
     let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());

@@ -75,8 +75,12 @@ fn storage_is_read_through_the_reader() {
     };
     let value = evaluate(&[&buffer * 2.0], &read).pop().unwrap();
     assert_eq!(value.to_vec::<f32>(), [3.0, -4.0, 0.5]);
-    let param = UOp::new(Op::Param, DType::F32, [].to_src(), Arg::Param { slot: 1, len: 2, device });
-    let value = evaluate_with_params(&[param], &no_storage, &|slot| as_bytes(&[slot as f32, 9.0]).to_vec()).pop().unwrap();
+    let param =
+        UOp::new(Op::Param, DType::F32, [].to_src(), Arg::Param { slot: 1, len: 2, device });
+    let value =
+        evaluate_with_params(&[param], &no_storage, &|slot| as_bytes(&[slot as f32, 9.0]).to_vec())
+            .pop()
+            .unwrap();
     assert_eq!(value.to_vec::<f32>(), [1.0, 9.0]);
     assert_eq!(Value::from_bytes(&value.to_bytes(), DType::F32), value);
 }
@@ -85,10 +89,22 @@ fn storage_is_read_through_the_reader() {
 fn movement_ops() {
     check(&grid(2, 3), &[2, 3], &[0, 1, 2, 3, 4, 5]);
     check(&moved(&grid(2, 1), Op::Expand, Movement::expand([2, 3])), &[2, 3], &[0, 0, 0, 1, 1, 1]);
-    check(&moved(&grid(2, 3), Op::Permute, Movement::permute([1, 0])), &[3, 2], &[0, 3, 1, 4, 2, 5]);
-    check(&moved(&grid(1, 2), Op::Pad, Movement::pad([(1, 0), (0, 1)])), &[2, 3], &[0, 0, 0, 0, 1, 0]);
+    check(
+        &moved(&grid(2, 3), Op::Permute, Movement::permute([1, 0])),
+        &[3, 2],
+        &[0, 3, 1, 4, 2, 5],
+    );
+    check(
+        &moved(&grid(1, 2), Op::Pad, Movement::pad([(1, 0), (0, 1)])),
+        &[2, 3],
+        &[0, 0, 0, 0, 1, 0],
+    );
     check(&moved(&grid(2, 3), Op::Shrink, Movement::shrink([(1, 2), (0, 2)])), &[1, 2], &[3, 4]);
-    check(&moved(&grid(2, 3), Op::Flip, Movement::flip([false, true])), &[2, 3], &[2, 1, 0, 5, 4, 3]);
+    check(
+        &moved(&grid(2, 3), Op::Flip, Movement::flip([false, true])),
+        &[2, 3],
+        &[2, 1, 0, 5, 4, 3],
+    );
 }
 
 #[test]
@@ -139,7 +155,11 @@ fn elementwise_ops_and_rank_zero_operands() {
 #[test]
 fn borders_pass_the_value_on() {
     let x = grid(2, 2);
-    for (op, arg) in [(Op::Contiguous, Arg::None), (Op::Detach, Arg::None), (Op::Copy, Arg::Device(DeviceName::new("CPU")))] {
+    for (op, arg) in [
+        (Op::Contiguous, Arg::None),
+        (Op::Detach, Arg::None),
+        (Op::Copy, Arg::Device(DeviceName::new("CPU"))),
+    ] {
         check(&UOp::new(op, DType::I32, [x.clone()].to_src(), arg), &[2, 2], &[0, 1, 2, 3]);
     }
 }
@@ -158,7 +178,10 @@ fn roots_may_repeat_and_may_feed_each_other() {
     let x = iota(2);
     let y = &x + 1i64;
     let values = evaluate(&[y.clone(), x.clone(), y], &no_storage);
-    assert_eq!(values.iter().map(|v| v.to_vec::<i32>()).collect::<Vec<_>>(), [[1, 2], [0, 1], [1, 2]]);
+    assert_eq!(
+        values.iter().map(|v| v.to_vec::<i32>()).collect::<Vec<_>>(),
+        [[1, 2], [0, 1], [1, 2]]
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held, which integers cannot overflow, and what names functions can have.
+//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held,
+//! which integers cannot overflow, and what names functions can have.
 
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
@@ -26,7 +27,8 @@ pub(super) struct Layout {
     pub mantissa: u32,
     pub bias: u32,
     pub bits: u32,
-    /// The code that overflow goes to: infinity, or the NaN of a layout that has none. Larger codes are NaNs.
+    /// The code that overflow goes to: infinity, or the NaN of a layout that has none. Larger
+    /// codes are NaNs.
     pub over: u64,
     pub has_inf: bool,
 }
@@ -42,7 +44,8 @@ pub(super) fn layout(scalar: Scalar) -> Layout {
     }
 }
 
-/// The ids of integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
+/// The ids of integers that only serve addresses and loop bounds, and come from launch positions
+/// and loop counters alone: they are known not to overflow.
 pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     let mut pure: FxHashSet<u64> = FxHashSet::default();
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
@@ -65,7 +68,8 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     found
 }
 
-/// Can a sum or product of integers leave its dtype? The user's own arithmetic on counters may, and wraps then.
+/// Can a sum or product of integers leave its dtype? The user's own arithmetic on counters may, and
+/// wraps then.
 fn wraps(u: &UOp) -> bool {
     let [x, y] = u.src() else { return false };
     if !u.dtype().is_int() {
@@ -76,18 +80,35 @@ fn wraps(u: &UOp) -> bool {
     let leaves = |v: i128| v < all.0 || v > all.1;
     match u.op() {
         Op::Add => leaves(a.saturating_add(c)) || leaves(b.saturating_add(d)),
-        Op::Mul => [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)].into_iter().any(leaves),
+        Op::Mul => {
+            [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)]
+                .into_iter()
+                .any(leaves)
+        }
         _ => false,
     }
 }
 
-/// What every renderer begins with: the name is looked at, and what refuses everything else in the name of the language comes back.
-pub(super) fn begin<'a>(target: &'a Target, name: &str) -> Result<impl Fn(String) -> Error + use<'a>> {
-    let refuse = |msg: String| Error::Compile { msg: format!("{} renderer: {msg}", target.name), source_at: None };
-    if is_identifier(name) { Ok(refuse) } else { Err(refuse(format!("{name:?} is not a name for a function"))) }
+/// What every renderer begins with: the name is looked at, and what refuses everything else in the
+/// name of the language comes back.
+pub(super) fn begin<'a>(
+    target: &'a Target,
+    name: &str,
+) -> Result<impl Fn(String) -> Error + use<'a>> {
+    let refuse = |msg: String| Error::Compile {
+        msg: format!("{} renderer: {msg}", target.name),
+        source_at: None,
+    };
+    if is_identifier(name) {
+        Ok(refuse)
+    } else {
+        Err(refuse(format!("{name:?} is not a name for a function")))
+    }
 }
 
 /// Can it be the name of a function?
 fn is_identifier(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
+    !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -1,11 +1,13 @@
-//! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single walk.
+//! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single
+//! walk.
 
 use super::Rule;
 use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, visit, walk};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Rules gathered from tables and indexed by the op of their root. The order of tables and rules must not matter.
+/// Rules gathered from tables and indexed by the op of their root. The order of tables and rules
+/// must not matter.
 pub struct Rules<C: 'static> {
     by_op: Vec<Vec<Entry<C>>>,
     /// The bit under which nodes remember that this set does not change them; 0 if they do not.
@@ -30,8 +32,9 @@ impl<C> Rules<C> {
         Rules { by_op, settled: 0 }
     }
 
-    /// As [`new`](Rules::new), for rules that look at nothing but the node and what is under it, and for a set that lives as long as the process.
-    /// Nodes remember that they are a fixpoint of it, so that simplifying what is simple takes no time.
+    /// As [`new`](Rules::new), for rules that look at nothing but the node and what is under it,
+    /// and for a set that lives as long as the process. Nodes remember that they are a fixpoint of
+    /// it, so that simplifying what is simple takes no time.
     pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         static SETS: AtomicU32 = AtomicU32::new(0);
         // There are few such sets. The ones past 32 do without the memory.
@@ -63,7 +66,11 @@ impl<C> Rules<C> {
 
     /// Applies rules bottom-up until none applies anywhere.
     pub fn fixpoint(&self, root: &UOp, cx: &mut C) -> UOp {
-        let one = |root: &UOp, cx: &mut C| self.fixpoint_all(std::slice::from_ref(root), cx).pop().expect("one root in, one root out");
+        let one = |root: &UOp, cx: &mut C| {
+            self.fixpoint_all(std::slice::from_ref(root), cx)
+                .pop()
+                .expect("one root in, one root out")
+        };
         if root.is_settled(self.settled) {
             return root.clone();
         }
@@ -83,7 +90,8 @@ impl<C> Rules<C> {
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.
     pub fn fixpoint_all(&self, roots: &[UOp], cx: &mut C) -> Vec<UOp> {
         let mut memo = Memo { settled: self.settled, ..Memo::default() };
-        // Far more steps than any sound set takes: a loop of rules ends in a message instead of a hang.
+        // Far more steps than any sound set takes: a loop of rules ends in a message instead of a
+        // hang.
         let mut budget: usize = 1_000_000;
         let mut extended = false;
         let mut stack: Vec<Frame> = Vec::with_capacity(16);
@@ -118,11 +126,18 @@ impl<C> Rules<C> {
                 };
                 budget -= 1;
                 if budget == 0 && !extended {
-                    // A graph can be so large that a step or more for each node is right. Its size is counted only here.
+                    // A graph can be so large that a step or more for each node is right. Its size
+                    // is counted only here.
                     (budget, extended) = (toposort(roots).len().saturating_mul(64), true);
                 }
                 let info = &rule.info;
-                assert!(budget > 0, "rules do not come to an end: last {} at {}:{} on {now:?}", info.name, info.file, info.line);
+                assert!(
+                    budget > 0,
+                    "rules do not come to an end: last {} at {}:{} on {now:?}",
+                    info.name,
+                    info.file,
+                    info.line
+                );
                 top.becomes = Some(next.clone());
                 memo.visit(&next, &mut stack);
             }
@@ -187,7 +202,11 @@ impl Memo {
     }
     #[inline]
     fn changed(&self, u: &UOp) -> Option<&UOp> {
-        if self.moved.is_empty() || u.is_settled(self.settled) { None } else { self.moved.get(&u.id()) }
+        if self.moved.is_empty() || u.is_settled(self.settled) {
+            None
+        } else {
+            self.moved.get(&u.id())
+        }
     }
     fn result(&self, u: &UOp) -> UOp {
         self.changed(u).unwrap_or(u).clone()
@@ -196,7 +215,11 @@ impl Memo {
     fn rebuilt(&self, u: &UOp) -> Option<UOp> {
         let first = u.src().iter().position(|s| self.changed(s).is_some())?;
         let same = u.src()[..first].iter().cloned();
-        Some(u.with_src(same.chain(u.src()[first..].iter().map(|s| self.result(s))).collect::<Src>()))
+        Some(
+            u.with_src(
+                same.chain(u.src()[first..].iter().map(|s| self.result(s))).collect::<Src>(),
+            ),
+        )
     }
     /// The node stays.
     fn keep(&mut self, u: &UOp) {

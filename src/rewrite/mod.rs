@@ -1,4 +1,5 @@
-//! Rewriting: rule tables ([`rules!`](crate::rules)), the engine that applies them, and a trace of what it did.
+//! Rewriting: rule tables ([`rules!`](crate::rules)), the engine that applies them, and a trace of
+//! what it did.
 
 mod engine;
 mod rules;

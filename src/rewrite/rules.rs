@@ -6,9 +6,11 @@
 //! div_mul:   IDiv(Mul[x, #a], #b) if b != 0 && a % b == 0  => x * (a / b);
 //! ```
 //!
-//! `( )` operands in order, `[ ]` in either order, `(..)` any operands, `=x` the same node again, `#c` an integer or bool literal (bound as `i64`),
-//! `%c` any literal (bound as `Const`), a number for that integer literal, `n @ pattern` a name for a matched node, `{Group}(…)` any op of a group.
-//! The right side is Rust: a node, a number of the root's dtype, or an `Option` of one for "does not apply after all". `u` is the root.
+//! `( )` operands in order, `[ ]` in either order, `(..)` any operands, `=x` the same node again,
+//! `#c` an integer or bool literal (bound as `i64`), `%c` any literal (bound as `Const`), a number
+//! for that integer literal, `n @ pattern` a name for a matched node, `{Group}(…)` any op of a
+//! group. The right side is Rust: a node, a number of the root's dtype, or an `Option` of one for
+//! "does not apply after all". `u` is the root.
 
 use crate::dtype::Const;
 use crate::ir::{OpSet, UOp};
@@ -50,7 +52,8 @@ impl<T: IntoRewrite> IntoRewrite for Option<T> {
     }
 }
 
-/// The part of a rule that does not depend on its context: for traces and for the tests that every rule fires and is named once.
+/// The part of a rule that does not depend on its context: for traces and for the tests that every
+/// rule fires and is named once.
 pub struct RuleInfo {
     /// Unique in the crate.
     pub name: &'static str,

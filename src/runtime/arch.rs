@@ -1,7 +1,9 @@
-//! The CPUs that code can be made for by name: this machine's own, and the levels of x86-64 that compilers agree on. In comes a name; out comes what code
-//! for it may use, or an error with the names that work here.
+//! The CPUs that code can be made for by name: this machine's own, and the levels of x86-64 that
+//! compilers agree on. In comes a name; out comes what code for it may use, or an error with the
+//! names that work here.
 //!
-//! What holds: nothing is made for a CPU that has more than this one, because such code ends the process.
+//! What holds: nothing is made for a CPU that has more than this one, because such code ends the
+//! process.
 
 use crate::error::{Error, Result};
 
@@ -31,7 +33,11 @@ const LEVELS: &[Arch] = &[];
 
 /// Is this one of the names?
 pub(super) fn is_known(name: &str) -> std::result::Result<(), String> {
-    if name == NATIVE || LEVELS.iter().any(|a| a.name == name) { Ok(()) } else { Err(format!("its ARCHs are {}", names(|_| true))) }
+    if name == NATIVE || LEVELS.iter().any(|a| a.name == name) {
+        Ok(())
+    } else {
+        Err(format!("its ARCHs are {}", names(|_| true)))
+    }
 }
 
 /// The names, less those of levels that a test refuses.
@@ -46,7 +52,10 @@ impl Arch {
         let Some(name) = name.filter(|n| *n != NATIVE) else { return Ok(native()) };
         match LEVELS.iter().find(|a| a.name == name) {
             Some(level) if runs(level) => Ok(*level),
-            _ => Err(Error::Device(format!("this machine runs no code for {name:?}; what it runs is {}", names(runs)))),
+            _ => Err(Error::Device(format!(
+                "this machine runs no code for {name:?}; what it runs is {}",
+                names(runs)
+            ))),
         }
     }
 }
@@ -71,9 +80,30 @@ fn native() -> Arch {
 #[cfg(target_arch = "x86_64")]
 fn runs(level: &Arch) -> bool {
     use std::arch::is_x86_feature_detected as has;
-    let v2 = || has!("cmpxchg16b") && has!("popcnt") && has!("sse3") && has!("ssse3") && has!("sse4.1") && has!("sse4.2");
-    let v3 = || v2() && has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
-    let v4 = || v3() && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+    let v2 = || {
+        has!("cmpxchg16b")
+            && has!("popcnt")
+            && has!("sse3")
+            && has!("ssse3")
+            && has!("sse4.1")
+            && has!("sse4.2")
+    };
+    let v3 = || {
+        v2() && has!("avx2")
+            && has!("bmi1")
+            && has!("bmi2")
+            && has!("f16c")
+            && has!("fma")
+            && has!("lzcnt")
+            && has!("movbe")
+    };
+    let v4 = || {
+        v3() && has!("avx512f")
+            && has!("avx512bw")
+            && has!("avx512cd")
+            && has!("avx512dq")
+            && has!("avx512vl")
+    };
     match level.name {
         "x86-64" => true,
         "x86-64-v2" => v2(),
@@ -98,7 +128,9 @@ mod tests {
         for level in LEVELS {
             is_known(level.name).unwrap();
             match Arch::find(Some(level.name)) {
-                Ok(found) => assert!(found == *level && native().vector_bytes >= level.vector_bytes),
+                Ok(found) => {
+                    assert!(found == *level && native().vector_bytes >= level.vector_bytes)
+                }
                 Err(e) => assert!(e.to_string().contains("what it runs is native, x86-64"), "{e}"),
             }
         }

@@ -1,5 +1,6 @@
-//! The books of an allocator: how many bytes are held, and the freed blocks that are kept for the next buffer of their size. Blocks that have to go are
-//! handed out, so that they are given back without a lock.
+//! The books of an allocator: how many bytes are held, and the freed blocks that are kept for the
+//! next buffer of their size. Blocks that have to go are handed out, so that they are given back
+//! without a lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -52,7 +53,9 @@ impl<B> Blocks<B> {
         let mut out = Vec::new();
         while self.cached > most {
             let oldest = self.kept.iter().filter_map(|(&size, q)| Some((q.front()?.0, size))).min();
-            let Some((size, (_, block))) = oldest.and_then(|(_, size)| Some((size, self.kept.get_mut(&size)?.pop_front()?))) else {
+            let Some((size, (_, block))) =
+                oldest.and_then(|(_, size)| Some((size, self.kept.get_mut(&size)?.pop_front()?)))
+            else {
                 break;
             };
             if self.kept.get(&size).is_some_and(VecDeque::is_empty) {
@@ -65,17 +68,23 @@ impl<B> Blocks<B> {
         out
     }
 
-    /// Counts bytes as held, if they stay within the limit. Kept blocks are handed out where there is no room otherwise.
+    /// Counts bytes as held, if they stay within the limit. Kept blocks are handed out where there
+    /// is no room otherwise.
     pub fn reserve(&mut self, size: usize, limit: usize) -> (bool, Vec<B>) {
         let free = limit.saturating_sub(self.held);
-        let spare = if size > free { self.shrink(self.cached.saturating_sub(size - free)) } else { Vec::new() };
+        let spare = if size > free {
+            self.shrink(self.cached.saturating_sub(size - free))
+        } else {
+            Vec::new()
+        };
         let held = self.held.checked_add(size).filter(|held| *held <= limit);
         self.held = held.unwrap_or(self.held);
         (held.is_some(), spare)
     }
 }
 
-/// A kept block of this size, or a fresh one. Kept blocks of other sizes go before it is given up; then it is the reason, or `None` where it would be more than the limit.
+/// A kept block of this size, or a fresh one. Kept blocks of other sizes go before it is given up;
+/// then it is the reason, or `None` where it would be more than the limit.
 pub(super) fn provide<B, E>(
     blocks: &Mutex<Blocks<B>>,
     size: usize,

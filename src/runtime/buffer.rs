@@ -1,4 +1,5 @@
-//! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the last handle frees the memory.
+//! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the
+//! last handle frees the memory.
 
 use super::device::Device;
 use super::disk::{self, DiskFile};
@@ -25,19 +26,28 @@ pub(crate) enum Memory {
     Null,
 }
 
-/// Memory that the host does not see. What is asked of it comes after all that was asked of its device before.
+/// Memory that the host does not see. What is asked of it comes after all that was asked of its
+/// device before.
 pub(crate) trait Remote: Send + Sync {
     /// Copies bytes from an offset on to the host, and returns when they are there.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes of another memory without the host in between. `false` where there is no such way, and then nothing was done.
-    fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool>;
+    /// Copies bytes of another memory without the host in between. `false` where there is no such
+    /// way, and then nothing was done.
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool>;
     /// For a device to find its own type again.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is never read while a kernel writes.
+/// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is
+/// never read while a kernel writes.
 static ACCESS: RwLock<()> = RwLock::new(());
 
 /// Held while a kernel runs.
@@ -88,7 +98,8 @@ impl Buffer {
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
-    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a tensor can be made before its device is found wanting.
+    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a
+    /// tensor can be made before its device is found wanting.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
         let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
         let mut memory = match device.as_str().split(':').next() {
@@ -113,12 +124,23 @@ impl Buffer {
             Memory::Remote(r) => upload(&**r, device, 0, bytes)?,
             Memory::Disk(_) | Memory::Null => {}
         }
-        Ok(Buffer::with(Usage::of(device), device, dtype, bytes.len() / dtype.itemsize().max(1), memory))
+        Ok(Buffer::with(
+            Usage::of(device),
+            device,
+            dtype,
+            bytes.len() / dtype.itemsize().max(1),
+            memory,
+        ))
     }
 
     /// New memory for `len` elements, filled by a function that is given all of their bytes. Like
     /// [`from_bytes`](Buffer::from_bytes) it needs no device that works.
-    pub(crate) fn filled(device: &DeviceName, dtype: DType, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+    pub(crate) fn filled(
+        device: &DeviceName,
+        dtype: DType,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Buffer> {
         let bytes = bytes_of(device, dtype, len)?;
         if !matches!(device.as_str().split(':').next(), Some("CPU" | "INTERP")) {
             let mut all = zeroed(bytes)?;
@@ -133,13 +155,23 @@ impl Buffer {
         Ok(Buffer::with(Usage::of(device), device, dtype, len, Memory::Host(memory)))
     }
 
-    /// The elements of somebody else, in place where the device computes in the memory of the host, and copied elsewhere.
-    pub fn lent<T: Element>(device: &DeviceName, elements: impl AsRef<[T]> + Send + Sync + 'static) -> Result<Buffer> {
+    /// The elements of somebody else, in place where the device computes in the memory of the host,
+    /// and copied elsewhere.
+    pub fn lent<T: Element>(
+        device: &DeviceName,
+        elements: impl AsRef<[T]> + Send + Sync + 'static,
+    ) -> Result<Buffer> {
         if !["CPU", "INTERP"].contains(&device.as_str().split(':').next().unwrap_or_default()) {
             return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
         }
         let memory = HostBuffer::lent(elements);
-        Ok(Buffer::with(Usage::of(device), device, T::DTYPE, memory.len() / T::DTYPE.itemsize(), Memory::Host(memory)))
+        Ok(Buffer::with(
+            Usage::of(device),
+            device,
+            T::DTYPE,
+            memory.len() / T::DTYPE.itemsize(),
+            Memory::Host(memory),
+        ))
     }
 
     /// May kernels write to it, if nobody reads it?
@@ -154,28 +186,50 @@ impl Buffer {
         Ok(Buffer::with(Usage::of(&device), &device, DType::U8, file.len(), Memory::Disk(file)))
     }
 
-    fn with(usage: &'static Usage, device: &DeviceName, dtype: DType, len: usize, memory: Memory) -> Buffer {
+    fn with(
+        usage: &'static Usage,
+        device: &DeviceName,
+        dtype: DType,
+        len: usize,
+        memory: Memory,
+    ) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let bytes = match &memory {
             Memory::Host(h) if !h.is_lent() => h.len(),
             Memory::Remote(_) => len * dtype.itemsize(),
             Memory::Host(_) | Memory::Disk(_) | Memory::Null => 0,
         };
-        let block = Arc::new(Block { id, memory, version: AtomicU64::new(0), _taken: Taken::new(usage, bytes) });
+        let block = Arc::new(Block {
+            id,
+            memory,
+            version: AtomicU64::new(0),
+            _taken: Taken::new(usage, bytes),
+        });
         Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
 
     /// The buffer behind a node's storage.
     pub fn of(storage: &StorageRef) -> Buffer {
-        storage.storage.as_any().downcast_ref::<Buffer>().expect("all storage of the graph is made here").clone()
+        storage
+            .storage
+            .as_any()
+            .downcast_ref::<Buffer>()
+            .expect("all storage of the graph is made here")
+            .clone()
     }
 
     /// As a node of the graph.
     pub fn node(&self) -> UOp {
-        UOp::new(Op::Buffer, self.0.dtype, Src::new(), Arg::Storage(StorageRef::new(Arc::new(self.clone()))))
+        UOp::new(
+            Op::Buffer,
+            self.0.dtype,
+            Src::new(),
+            Arg::Storage(StorageRef::new(Arc::new(self.clone()))),
+        )
     }
 
-    /// Notes that the content was exchanged in place: nodes that name the old one are stale from now on.
+    /// Notes that the content was exchanged in place: nodes that name the old one are stale from
+    /// now on.
     pub(crate) fn overwritten(&self) {
         self.0.block.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -198,24 +252,40 @@ impl Buffer {
     }
     /// Some of its elements as a buffer of their own, in the same memory.
     pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
-        assert!(range.start <= range.end && range.end <= self.0.len, "{range:?} is not inside {self:?}");
+        assert!(
+            range.start <= range.end && range.end <= self.0.len,
+            "{range:?} is not inside {self:?}"
+        );
         self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
     }
-    /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes need not be aligned, because they are only
-    /// ever copied.
+    /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes
+    /// need not be aligned, because they are only ever copied.
     pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {
         let end = len.checked_mul(dtype.itemsize()).and_then(|bytes| bytes.checked_add(at));
-        assert!(end.is_some_and(|end| end <= self.bytes()), "{len} × {dtype} from byte {at} on are not inside {self:?}");
+        assert!(
+            end.is_some_and(|end| end <= self.bytes()),
+            "{len} × {dtype} from byte {at} on are not inside {self:?}"
+        );
         assert!(matches!(self.0.block.memory, Memory::Disk(_)), "{self:?} is not a file");
         self.view(self.0.offset + at, dtype, len)
     }
     fn view(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Buffer(Arc::new(Inner { id, device: self.0.device.clone(), dtype, len, block: self.0.block.clone(), offset }))
+        Buffer(Arc::new(Inner {
+            id,
+            device: self.0.device.clone(),
+            dtype,
+            len,
+            block: self.0.block.clone(),
+            offset,
+        }))
     }
     /// Elements of a dtype from a byte on.
     pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
-        assert!(offset + len * dtype.itemsize() <= self.bytes(), "{len} × {dtype} from byte {offset} on are not inside {self:?}");
+        assert!(
+            offset + len * dtype.itemsize() <= self.bytes(),
+            "{len} × {dtype} from byte {offset} on are not inside {self:?}"
+        );
         self.view(self.0.offset + offset, dtype, len)
     }
     /// The same memory under a number of its own: a graph tells the two apart.
@@ -236,8 +306,15 @@ impl Buffer {
         let _alone = writing();
         match &self.0.block.memory {
             Memory::Host(h) => {
-                // SAFETY: the buffer is inside its memory, and under the lock nobody reads or writes it.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), h.ptr().add(self.0.offset), bytes.len()) };
+                // SAFETY: the buffer is inside its memory, and under the lock nobody reads or
+                // writes it.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        bytes.as_ptr(),
+                        h.ptr().add(self.0.offset),
+                        bytes.len(),
+                    )
+                };
                 Ok(())
             }
             Memory::Remote(r) => upload(&**r, &self.0.device, self.0.offset, bytes),
@@ -256,8 +333,11 @@ impl Buffer {
         span.note("device", || self.0.device.as_str().into());
         let _reading = ACCESS.read().unwrap_or_else(|e| e.into_inner());
         match &self.0.block.memory {
-            // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer that has been handed out.
-            Memory::Host(h) => limits::copied(unsafe { &h.as_slice()[self.0.offset..self.0.offset + self.bytes()] }),
+            // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer
+            // that has been handed out.
+            Memory::Host(h) => limits::copied(unsafe {
+                &h.as_slice()[self.0.offset..self.0.offset + self.bytes()]
+            }),
             Memory::Disk(m) => {
                 let mut out = zeroed(self.bytes())?;
                 m.read(self.0.offset, self.0.dtype, &mut out)?;
@@ -268,14 +348,21 @@ impl Buffer {
                 r.read(self.0.offset, &mut out)?;
                 Ok(out)
             }
-            Memory::Null => Err(Error::Device("NULL runs nothing, so its tensors have no values; use another DEV to see them".into())),
+            Memory::Null => Err(Error::Device(
+                "NULL runs nothing, so its tensors have no values; use another DEV to see them"
+                    .into(),
+            )),
         }
     }
 }
 
 /// The bytes of so many elements.
 fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
-    let full = || Error::OutOfMemory { device: device.to_string(), asked: usize::MAX, held: super::memory::held_bytes() };
+    let full = || Error::OutOfMemory {
+        device: device.to_string(),
+        asked: usize::MAX,
+        held: super::memory::held_bytes(),
+    };
     len.checked_mul(dtype.itemsize()).ok_or_else(full)
 }
 

@@ -1,8 +1,9 @@
-//! The C compiler of the machine, as a child process. In comes C text; out come the bytes of an object, or an error with what the compiler
-//! said and a file that holds the text.
+//! The C compiler of the machine, as a child process. In comes C text; out come the bytes of an
+//! object, or an error with what the compiler said and a file that holds the text.
 //!
-//! The text goes in by standard input. clang writes the object to standard output; the assembler of gcc has to seek, so gcc gets a file in a
-//! private folder, in memory where the system has that, removed in every case. Neither is ever told to write to a device: gcc, run by root,
+//! The text goes in by standard input. clang writes the object to standard output; the assembler of
+//! gcc has to seek, so gcc gets a file in a private folder, in memory where the system has that,
+//! removed in every case. Neither is ever told to write to a device: gcc, run by root,
 //! would replace it.
 
 use crate::env;
@@ -25,12 +26,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const MOST_OUTPUT: u64 = 256 << 20;
 
-/// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for that.
+/// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for
+/// that.
 const LEVEL: &str = "-O2";
 const QUICK_LEVEL: &str = "-O0";
 
-/// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less time.
-const NAMES: [&str; 9] = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
+/// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less
+/// time.
+const NAMES: [&str; 9] =
+    ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
 
 /// The family of a compiler, which decides some flags and how the object comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,12 +63,14 @@ pub struct CCompiler {
 }
 
 impl CCompiler {
-    /// The compiler of this process: what `CC` names, else the first of clang, clang-19 … clang-14, cc and gcc on the path. Looked for once.
+    /// The compiler of this process: what `CC` names, else the first of clang, clang-19 … clang-14,
+    /// cc and gcc on the path. Looked for once.
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
         let find = || {
             let path = std::env::var("PATH").unwrap_or_default();
-            let found = CCompiler::search(&|name| std::env::var(name).ok(), &path, Some(store::global()))?;
+            let found =
+                CCompiler::search(&|name| std::env::var(name).ok(), &path, Some(store::global()))?;
             Ok(if env::config()?.quick { found.quick() } else { found })
         };
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
@@ -75,12 +81,18 @@ impl CCompiler {
         CCompiler::search(env, path, None)
     }
 
-    fn search(env: &dyn Fn(&str) -> Option<String>, path: &str, store: Option<&Store>) -> Result<CCompiler> {
+    fn search(
+        env: &dyn Fn(&str) -> Option<String>,
+        path: &str,
+        store: Option<&Store>,
+    ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
             // As make reads it: a program, and perhaps options.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
-            let program = on_path(name, path).ok_or_else(|| fail(format!("CC={cc}: there is no program `{name}`\n{}", advice())))?;
+            let program = on_path(name, path).ok_or_else(|| {
+                fail(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
+            })?;
             return CCompiler::probe(program, words.map(str::to_string).collect(), store)
                 .map_err(|why| fail(format!("CC={cc}: {why}\n{}", advice())));
         }
@@ -92,18 +104,31 @@ impl CCompiler {
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
             }
         }
-        Err(fail(format!("no C compiler found (tried clang, clang-19 to clang-14, cc, gcc)\n{tried}{}", advice())))
+        Err(fail(format!(
+            "no C compiler found (tried clang, clang-19 to clang-14, cc, gcc)\n{tried}{}",
+            advice()
+        )))
     }
 
-    fn probe(path: PathBuf, mut flags: Vec<String>, store: Option<&Store>) -> std::result::Result<CCompiler, String> {
-        // A compiler takes 25 ms to say who it is; a program that has not changed since the last process need not be asked again.
+    fn probe(
+        path: PathBuf,
+        mut flags: Vec<String>,
+        store: Option<&Store>,
+    ) -> std::result::Result<CCompiler, String> {
+        // A compiler takes 25 ms to say who it is; a program that has not changed since the last
+        // process need not be asked again.
         let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
         let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
             Some(said) => said,
             None => {
                 let said = ask_version(&path, &flags)?;
                 known.inspect(|(store, key)| {
-                    store.put(&[Entry { key: *key, kind: store::Kind::Compiler, device: "CPU:CLANG", value: &said }])
+                    store.put(&[Entry {
+                        key: *key,
+                        kind: store::Kind::Compiler,
+                        device: "CPU:CLANG",
+                        value: &said,
+                    }])
                 });
                 said
             }
@@ -112,7 +137,8 @@ impl CCompiler {
         let version = said.lines().next().unwrap_or_default().trim().to_string();
         let kind = if said.contains("clang") { Kind::Clang } else { Kind::Gcc };
         flags.extend(flags_of(kind).into_iter().map(str::to_string));
-        Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }.for_cpu(NATIVE))
+        Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }
+            .for_cpu(NATIVE))
     }
 
     /// The same compiler, for another CPU.
@@ -122,7 +148,8 @@ impl CCompiler {
         #[cfg(target_arch = "x86_64")]
         {
             found.cpu_flags.push(format!("-march={cpu}"));
-            // Where it has AVX-512, both families prefer 256 bits by default, for CPUs that slow down more than they gain. Measured: 512 wins by 1.6.
+            // Where it has AVX-512, both families prefer 256 bits by default, for CPUs that slow
+            // down more than they gain. Measured: 512 wins by 1.6.
             if crate::runtime::arch::Arch::find(Some(cpu)).is_ok_and(|a| a.vector_bytes == 64) {
                 found.cpu_flags.push("-mprefer-vector-width=512".into());
             }
@@ -154,10 +181,23 @@ impl CCompiler {
     pub fn key(&self, src: &str) -> Key {
         let flags = [&self.flags[..], &self.cpu_flags].concat().join("\0");
         let path = self.path.as_os_str().as_encoded_bytes();
-        Key::of(&[b"c object 1", path, self.version.as_bytes(), flags.as_bytes(), cpu_features().as_bytes(), src.as_bytes()])
+        Key::of(&[
+            b"c object 1",
+            path,
+            self.version.as_bytes(),
+            flags.as_bytes(),
+            cpu_features().as_bytes(),
+            src.as_bytes(),
+        ])
     }
 
-    fn compile_within(&self, src: &str, name: &str, limit: Duration, store: &Store) -> Result<Vec<u8>> {
+    fn compile_within(
+        &self,
+        src: &str,
+        name: &str,
+        limit: Duration,
+        store: &Store,
+    ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
             let msg = format!("kernel {name}: {} {why}", self.path.display());
             Error::Compile { msg, source_at: keep_source(src, name, ".c", store.dir()) }
@@ -173,20 +213,30 @@ impl CCompiler {
                 None
             }
             Kind::Gcc => {
-                let dir = ScratchDir::new().map_err(|e| format!("has no place for its output: {e}"))?;
+                let dir =
+                    ScratchDir::new().map_err(|e| format!("has no place for its output: {e}"))?;
                 command.arg(dir.0.join("out.o")).arg("-").env("TMPDIR", &dir.0);
                 Some(dir)
             }
         };
-        // These add folders to search or files to write; a kernel needs neither. English messages are the ones that can be looked up.
-        for name in ["CPATH", "C_INCLUDE_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "GCC_COMPARE_DEBUG"] {
+        // These add folders to search or files to write; a kernel needs neither. English messages
+        // are the ones that can be looked up.
+        for name in [
+            "CPATH",
+            "C_INCLUDE_PATH",
+            "DEPENDENCIES_OUTPUT",
+            "SUNPRO_DEPENDENCIES",
+            "GCC_COMPARE_DEBUG",
+        ] {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C");
         match run(&mut command, src, limit) {
             Ok(Some(done)) if done.status.success() => {
                 let object = match &scratch {
-                    Some(dir) => fs::read(dir.0.join("out.o")).map_err(|e| format!("left no object: {e}"))?,
+                    Some(dir) => {
+                        fs::read(dir.0.join("out.o")).map_err(|e| format!("left no object: {e}"))?
+                    }
                     None => done.out,
                 };
                 if object.is_empty() { Err("left an empty object".into()) } else { Ok(object) }
@@ -202,7 +252,9 @@ impl CCompiler {
 fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
-        Ok(Some(done)) => Err(format!("`--version` failed ({})\n{}", done.how(), first_lines(&done.err))),
+        Ok(Some(done)) => {
+            Err(format!("`--version` failed ({})\n{}", done.how(), first_lines(&done.err)))
+        }
         Ok(None) => Err(format!("`--version` took longer than {} s", VERSION_LIMIT.as_secs())),
         Err(e) => Err(format!("cannot be run: {e}")),
     }
@@ -212,7 +264,14 @@ fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, St
 fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
     let real = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&real).ok()?;
-    let state = format!("{} {} {} {}.{}", meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
+    let state = format!(
+        "{} {} {} {}.{}",
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec()
+    );
     let (path, real) = (path.as_os_str().as_encoded_bytes(), real.as_os_str().as_encoded_bytes());
     Some(Key::of(&[b"c compiler 1", path, real, state.as_bytes(), flags.join("\0").as_bytes()]))
 }
@@ -220,23 +279,34 @@ fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
 /// What decides the meaning and the shape of the code, less what depends on the CPU.
 fn flags_of(kind: Kind) -> Vec<&'static str> {
     let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
-    // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the text says `fma`. errno is not read by
-    // anybody, and without it `sqrtf` is one instruction. Left out, because they may change values: -ffast-math and, by gcc's manual,
+    // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the
+    // text says `fma`. errno is not read by anybody, and without it `sqrtf` is one instruction.
+    // Left out, because they may change values: -ffast-math and, by gcc's manual,
     // -fno-trapping-math (which also vectorised nothing more in what was tried).
     flags.extend(["-ffp-contract=off", "-fno-math-errno"]);
     // Integers wrap, and a buffer may be read as another dtype than it was written as.
     flags.extend(["-fwrapv", "-fno-strict-aliasing"]);
-    // What the loader wants: calls through stubs, distances instead of addresses, no table that nobody reads.
-    flags.extend(["-fPIC", "-fvisibility=hidden", "-fno-common", "-fno-ident", "-fno-asynchronous-unwind-tables", "-fno-stack-protector"]);
+    // What the loader wants: calls through stubs, distances instead of addresses, no table that
+    // nobody reads.
+    flags.extend([
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-common",
+        "-fno-ident",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-stack-protector",
+    ]);
     // -ffreestanding is left out: it hides from the compiler what `memset` and `sqrtf` are.
     if kind == Kind::Gcc {
-        // gcc 12 and later vectorise at -O2 only where it never costs a byte, which is hardly anywhere; this is the model of -O3.
+        // gcc 12 and later vectorise at -O2 only where it never costs a byte, which is hardly
+        // anywhere; this is the model of -O3.
         flags.extend(["-ftree-vectorize", "-fvect-cost-model=dynamic"]);
     }
     flags
 }
 
-/// The features of this CPU, exact enough that code made for one string runs on every CPU with the same string.
+/// The features of this CPU, exact enough that code made for one string runs on every CPU with the
+/// same string.
 pub fn cpu_features() -> &'static str {
     static FEATURES: OnceLock<String> = OnceLock::new();
     FEATURES.get_or_init(|| {
@@ -255,13 +325,21 @@ pub fn cpu_features() -> &'static str {
             words.extend([extended.ecx, extended.edx]);
             // What the system saves at a switch: AVX-512 may be in the CPU and still be off.
             let state = __cpuid_count(0xd, 0);
-            words.extend([state.eax, state.edx, u32::from(std::arch::is_x86_feature_detected!("avx512f"))]);
+            words.extend([
+                state.eax,
+                state.edx,
+                u32::from(std::arch::is_x86_feature_detected!("avx512f")),
+            ]);
             words.iter().fold("x86_64".to_string(), |s, w| s + &format!(" {w:08x}"))
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
             let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-            let telling = |l: &&str| ["Features", "CPU part", "CPU implementer", "CPU variant", "isa"].iter().any(|p| l.starts_with(p));
+            let telling = |l: &&str| {
+                ["Features", "CPU part", "CPU implementer", "CPU variant", "isa"]
+                    .iter()
+                    .any(|p| l.starts_with(p))
+            };
             let mut lines: Vec<&str> = info.lines().filter(telling).collect();
             lines.sort_unstable();
             lines.dedup();
@@ -278,13 +356,17 @@ fn advice() -> &'static str {
     if cfg!(target_os = "macos") {
         "install one with `xcode-select --install`, or name one in CC; DEV=INTERP works without"
     } else {
-        "install one with `apt install clang` (or gcc; `dnf install clang`, `pacman -S clang`), or name one in CC; DEV=INTERP works without"
+        "install one with `apt install clang` (or gcc; `dnf install clang`, `pacman -S clang`), or \
+         name one in CC; DEV=INTERP works without"
     }
 }
 
-/// The program of this name: a path where it has a slash, else the first executable file on the search path.
+/// The program of this name: a path where it has a slash, else the first executable file on the
+/// search path.
 fn on_path(name: &str, path: &str) -> Option<PathBuf> {
-    let runs = |p: &Path| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let runs = |p: &Path| {
+        fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|p| runs(p));
     }
@@ -292,7 +374,8 @@ fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
 }
 
-/// A private folder, removed with all that is in it. Only its owner can enter, so nobody can put another file where gcc writes.
+/// A private folder, removed with all that is in it. Only its owner can enter, so nobody can put
+/// another file where gcc writes.
 struct ScratchDir(PathBuf);
 
 impl ScratchDir {
@@ -344,20 +427,26 @@ impl Done {
     }
 }
 
-/// Runs a program with this text as its input; `None` when it took too long and was ended, with the processes that it had started.
+/// Runs a program with this text as its input; `None` when it took too long and was ended, with the
+/// processes that it had started.
 ///
-/// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the child behaves.
+/// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the
+/// child behaves.
 fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<Option<Done>> {
     let (mut stdin, mut out, mut err) = (nameless_file()?, nameless_file()?, nameless_file()?);
     stdin.write_all(input.as_bytes())?;
     stdin.rewind()?;
-    // A group of its own, so that ending it also ends the compiler proper behind the driver, and nothing else.
+    // A group of its own, so that ending it also ends the compiler proper behind the driver, and
+    // nothing else.
     command.stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
     let mut attempts = 0;
     let mut child = loop {
         match command.spawn() {
-            // Somebody has the program open for writing, say a package manager, or a fork that is about to exec.
-            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy && attempts < 20 => attempts += 1,
+            // Somebody has the program open for writing, say a package manager, or a fork that is
+            // about to exec.
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy && attempts < 20 => {
+                attempts += 1
+            }
             other => break other?,
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -369,7 +458,8 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
         }
         if start.elapsed() > limit {
             if let Ok(group) = i32::try_from(child.id()) {
-                // SAFETY: sends a signal to the group of our own child, which has not been waited for, so its number is still its own.
+                // SAFETY: sends a signal to the group of our own child, which has not been waited
+                // for, so its number is still its own.
                 unsafe { libc::kill(-group, libc::SIGKILL) };
             }
             let _ = child.kill();

@@ -1,4 +1,5 @@
-//! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run on a pool of threads.
+//! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run
+//! on a pool of threads.
 
 use super::arch::{Arch, NATIVE};
 use super::buffer::{Memory, Place};
@@ -34,14 +35,20 @@ impl Cpu {
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
         let arch = Arch::find(arch)?;
         let target = Target { fma: arch.fma, ..Target::c(pool::threads(), arch.vector_bytes) };
-        Ok(Cpu { compiler: Compiler::C(CCompiler::find()?.for_cpu(arch.name)), renderer: Box::new(Clang::new(target)) })
+        Ok(Cpu {
+            compiler: Compiler::C(CCompiler::find()?.for_cpu(arch.name)),
+            renderer: Box::new(Clang::new(target)),
+        })
     }
 
     /// Through LLVM, where there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
         let arch = Arch::find(arch)?;
         let target = Target { fma: arch.fma, ..Target::llvm(pool::threads(), arch.vector_bytes) };
-        Ok(Cpu { compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)), renderer: Box::new(render::Llvm::new(target)) })
+        Ok(Cpu {
+            compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)),
+            renderer: Box::new(render::Llvm::new(target)),
+        })
     }
 }
 
@@ -56,7 +63,10 @@ impl Backend for Cpu {
             Compiler::C(c) => format!("{} for {}", c.version, c.cpu),
             Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
         };
-        format!("{compiler} with {} threads, vectors of {} bytes", target.threads, target.vector_bytes)
+        format!(
+            "{compiler} with {} threads, vectors of {} bytes",
+            target.threads, target.vector_bytes
+        )
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
@@ -64,17 +74,26 @@ impl Backend for Cpu {
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
     }
-    fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
         let built = build(self, programs, purpose)?;
         built.into_iter().map(|b| Ok(Arc::new(kernel(b)?) as Arc<dyn Executable>)).collect()
     }
-    /// C gets an entry that calls the function with the buffers and the number of the share; a text for LLVM has its own.
+    /// C gets an entry that calls the function with the buffers and the number of the share; a text
+    /// for LLVM has its own.
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let name = &program.name;
         let text = match self.compiler {
             Compiler::C(_) => {
-                let args: String = (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
-                format!("{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ {name}({args}tidx); }}\n")
+                let args: String =
+                    (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
+                format!(
+                    "{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ \
+                     {name}({args}tidx); }}\n"
+                )
             }
             Compiler::Llvm(_) => text.to_string(),
         };
@@ -130,10 +149,12 @@ impl Maker for Cpu {
 fn kernel(built: Built<Code>) -> Result<Kernel> {
     let Built { code, symbol, source, kept } = built;
     let entry = format!("{symbol}_entry");
-    let address = code
-        .symbol(&entry)
-        .ok_or_else(|| Error::Compile { msg: format!("the compiler's object has no function {entry}"), source_at: None })?;
-    // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as long as the function pointer lives.
+    let address = code.symbol(&entry).ok_or_else(|| Error::Compile {
+        msg: format!("the compiler's object has no function {entry}"),
+        source_at: None,
+    })?;
+    // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as
+    // long as the function pointer lives.
     let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
     Ok(Kernel { source, run, code, kept })
 }
@@ -157,8 +178,9 @@ impl Executable for Kernel {
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
         let start = Instant::now();
         let share = |i: usize| {
-            // SAFETY: every index of the kernel was proven inside the argument of its slot, whose length the executor has checked, or is
-            // guarded; different shares write different elements.
+            // SAFETY: every index of the kernel was proven inside the argument of its slot, whose
+            // length the executor has checked, or is guarded; different shares write different
+            // elements.
             unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
         };
         pool::run(launch.threads, &share);

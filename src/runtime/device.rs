@@ -1,4 +1,5 @@
-//! The registry of devices: names, what is there, what is not and why. A device is opened when it is first asked for.
+//! The registry of devices: names, what is there, what is not and why. A device is opened when it
+//! is first asked for.
 
 use super::buffer::{Memory, Place};
 use super::cpu::Cpu;
@@ -23,21 +24,35 @@ pub(crate) trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Memory>;
     /// A program made ready to run.
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Several programs made ready at once, which a device may do in less time than one after the other. `purpose` says
-    /// what becomes of them.
-    fn compile_many(&self, programs: &[&Program], _purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+    /// Several programs made ready at once, which a device may do in less time than one after the
+    /// other. `purpose` says what becomes of them.
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        _purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
         programs.iter().map(|p| self.compile(p)).collect()
     }
-    /// A text of the user's in the device's language made ready. The program has its name, its arguments and its launch, and no nodes.
+    /// A text of the user's in the device's language made ready. The program has its name, its
+    /// arguments and its launch, and no nodes.
     fn compile_source(&self, program: &Program, _text: &str) -> Result<Arc<dyn Executable>> {
-        Err(Error::Device(format!("kernel {}: the device runs no source; write the kernel as nodes", program.name)))
+        Err(Error::Device(format!(
+            "kernel {}: the device runs no source; write the kernel as nodes",
+            program.name
+        )))
     }
-    /// Kernels that are going to be run many times in this order, made ready for that. `meet` says whether two arguments, by their numbers, may be in the same
-    /// memory. `None` where a device has no way that is better than running them one by one.
-    fn graph(&self, _calls: &[Call], _meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+    /// Kernels that are going to be run many times in this order, made ready for that. `meet` says
+    /// whether two arguments, by their numbers, may be in the same memory. `None` where a device
+    /// has no way that is better than running them one by one.
+    fn graph(
+        &self,
+        _calls: &[Call],
+        _meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
     }
-    /// Bytes that it has taken from the system, in use or kept for the next buffers. Without a memory of its own it is the host's.
+    /// Bytes that it has taken from the system, in use or kept for the next buffers. Without a
+    /// memory of its own it is the host's.
     fn held(&self) -> usize {
         super::memory::held_bytes()
     }
@@ -63,7 +78,8 @@ pub(crate) struct Call<'a> {
 
 /// Kernels that are started together.
 pub(crate) trait Graph: Send {
-    /// Runs all of them, with the memory of each argument by its number, and as a function says that each is started, which may depend on variables.
+    /// Runs all of them, with the memory of each argument by its number, and as a function says
+    /// that each is started, which may depend on variables.
     ///
     /// # Safety
     /// As for [`Executable::run`], for each kernel.
@@ -72,7 +88,8 @@ pub(crate) trait Graph: Send {
 
 /// Addresses of buffers that the threads of kernels share.
 pub(crate) struct Addresses(pub Vec<*mut u8>);
-// SAFETY: kernels only read them; what is behind them is divided between the threads by the kernels themselves.
+// SAFETY: kernels only read them; what is behind them is divided between the threads by the kernels
+// themselves.
 unsafe impl Sync for Addresses {}
 // SAFETY: nothing of it is tied to a thread.
 unsafe impl Send for Addresses {}
@@ -90,25 +107,29 @@ pub type Entry = unsafe extern "C" fn(*const *mut u8, libc::c_long);
 /// What programs are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be run, now and by later processes: they come from the store on disk where it has them, and go into it.
+    /// To be run, now and by later processes: they come from the store on disk where it has them,
+    /// and go into it.
     Keep,
     /// To be measured or compared as users run them, and dropped. The store does without them.
     Measure,
-    /// To be run once. The store does without them, and a compiler that can take less time for slower code should.
+    /// To be run once. The store does without them, and a compiler that can take less time for
+    /// slower code should.
     Once,
-    /// A text that no renderer of ours wrote: kept as the others are, and verified by a compiler that works in this process.
+    /// A text that no renderer of ours wrote: kept as the others are, and verified by a compiler
+    /// that works in this process.
     Text,
 }
 
 /// A compiled kernel.
 pub trait Executable: Send + Sync {
-    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for its kernels says zero, unless `DEBUG=2` or `PROFILE`
-    /// wants times.
+    /// Runs it on memory, slot by slot, and says how long it took. A device that does not wait for
+    /// its kernels says zero, unless `DEBUG=2` or `PROFILE` wants times.
     ///
     /// # Safety
-    /// The kernel was made from a program whose indices are proven inside its arguments or masked, or from a text whose
-    /// author promises it. The memory of each slot is as long as the program takes it to be, holds values of its dtype,
-    /// is writable where the program writes it, and nobody else uses it meanwhile.
+    /// The kernel was made from a program whose indices are proven inside its arguments or masked,
+    /// or from a text whose author promises it. The memory of each slot is as long as the program
+    /// takes it to be, holds values of its dtype, is writable where the program writes it, and
+    /// nobody else uses it meanwhile.
     unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
     /// Runs it, waits until it is done, and says how long it took.
     ///
@@ -130,8 +151,8 @@ pub trait Executable: Send + Sync {
     fn was_kept(&self) -> bool {
         false
     }
-    /// What runs it, where that is a function of this process. Whoever calls it keeps the promises of [`run`](Self::run): memory that is long enough, and every share
-    /// once.
+    /// What runs it, where that is a function of this process. Whoever calls it keeps the promises
+    /// of [`run`](Self::run): memory that is long enough, and every share once.
     fn entry(&self) -> Option<Entry> {
         None
     }
@@ -172,12 +193,23 @@ const KINDS: &[Kind] = &[
     Kind { name: "METAL", renderers: &[("", |n, _| metal(n))], is_arch: no_arch },
     Kind {
         name: "CPU",
-        renderers: &[("LLVM", |_, arch| Ok(Arc::new(Cpu::llvm(arch)?))), ("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?)))],
+        renderers: &[
+            ("LLVM", |_, arch| Ok(Arc::new(Cpu::llvm(arch)?))),
+            ("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?))),
+        ],
         is_arch: arch::is_known,
     },
-    Kind { name: "CL", renderers: &[("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))], is_arch: no_arch },
+    Kind {
+        name: "CL",
+        renderers: &[("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))],
+        is_arch: no_arch,
+    },
     Kind { name: "WEBGPU", renderers: &[("", |n, _| webgpu(n))], is_arch: no_arch },
-    Kind { name: "INTERP", renderers: &[("", |_, _| Ok(Arc::new(interp_device::InterpDevice::new())))], is_arch: no_arch },
+    Kind {
+        name: "INTERP",
+        renderers: &[("", |_, _| Ok(Arc::new(interp_device::InterpDevice::new())))],
+        is_arch: no_arch,
+    },
     Kind {
         name: "NULL",
         renderers: &[
@@ -213,20 +245,28 @@ fn webgpu(index: usize) -> Result<Arc<dyn Backend>> {
 /// The crate behind it is larger than all others together, so it is there for those who ask for it.
 #[cfg(not(feature = "webgpu"))]
 fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
-    let how = "build it with `--features webgpu`, as in `cargo run --release --features webgpu --bin pico -- devices`";
+    let how = "build it with `--features webgpu`, as in `cargo run --release --features webgpu \
+               --bin pico -- devices`";
     Err(Error::Device(format!("this program was built without WebGPU; {how}")))
 }
 
 static OPEN: LazyLock<Mutex<FxHashMap<DeviceName, Device>>> = LazyLock::new(Mutex::default);
 
 impl Device {
-    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `cuda:1`, `cpu:llvm:x86-64-v3` …: opened, under its canonical name. The case of letters does not matter, and of
-    /// renderer, architecture and number each may be left out. `cpu` alone is the renderer and the architecture that `DEV` names, or the best that works.
+    /// The device that a user means by `cpu`, `CPU:CLANG`, `cpu:1`, `cuda:1`, `cpu:llvm:x86-64-v3`
+    /// …: opened, under its canonical name. The case of letters does not matter, and of
+    /// renderer, architecture and number each may be left out. `cpu` alone is the renderer and the
+    /// architecture that `DEV` names, or the best that works.
     ///
     /// ```
     /// use picograd::Device;
     /// assert_eq!(Device::get("interp:0").unwrap().name().as_str(), "INTERP");
-    /// assert!(Device::get("abacus").unwrap_err().to_string().contains("CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL"));
+    /// assert!(
+    ///     Device::get("abacus")
+    ///         .unwrap_err()
+    ///         .to_string()
+    ///         .contains("CUDA, METAL, CPU, CL, WEBGPU, INTERP, NULL")
+    /// );
     /// ```
     pub fn get(name: &str) -> Result<Device> {
         Device::named(&canonical(name)?)
@@ -243,7 +283,8 @@ impl Device {
         let parts = Parts::of(name.as_str())?;
         let mut span = profile::span(|| format!("open {name}").into());
         let (_, opener) = parts.renderer.map_or_else(|| default_renderer(parts.kind), Ok)?;
-        let backend = opener(parts.index, parts.arch.or_else(|| default_arch(parts.kind)).as_deref())?;
+        let backend =
+            opener(parts.index, parts.arch.or_else(|| default_arch(parts.kind)).as_deref())?;
         let device = Device { name: name.clone(), backend, usage: Usage::of(name) };
         span.note("about", || device.backend.describe().into());
         drop(span);
@@ -254,7 +295,8 @@ impl Device {
         Ok(device)
     }
 
-    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the interpreter where it has no compiler. It is opened, and so an error where `DEV` names
+    /// The device that tensors are made on when none is named: `DEV`, or the CPU, or the
+    /// interpreter where it has no compiler. It is opened, and so an error where `DEV` names
     /// what is not there.
     ///
     /// ```
@@ -263,19 +305,24 @@ impl Device {
     /// assert_eq!(Tensor::ones([2]).device(), Device::default()?.name());
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    #[expect(clippy::should_implement_trait, reason = "there may be none, which the trait could not say")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "there may be none, which the trait could not say"
+    )]
     pub fn default() -> Result<Device> {
         Device::named(&Device::default_name())
     }
 
-    /// The name of the device that tensors are made on when none is named. A `DEV` that does not exist is kept as it was written; the first thing that is computed on it gives
-    /// the error.
+    /// The name of the device that tensors are made on when none is named. A `DEV` that does not
+    /// exist is kept as it was written; the first thing that is computed on it gives the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
         let wanted = env::config().ok().and_then(|c| c.device.clone());
         let choose = || match wanted {
             Some(dev) => canonical(&dev).unwrap_or_else(|_| DeviceName::new(&dev)),
-            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind)).is_ok() => DeviceName::new("CPU"),
+            None if Parts::of("CPU").and_then(|cpu| default_renderer(cpu.kind)).is_ok() => {
+                DeviceName::new("CPU")
+            }
             None if super::llvm::is_named() => DeviceName::new("CPU"),
             None => DeviceName::new("INTERP"),
         };
@@ -291,7 +338,8 @@ impl Device {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn opened() -> Vec<Device> {
-        let mut devices: Vec<Device> = OPEN.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
+        let mut devices: Vec<Device> =
+            OPEN.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
         devices.sort_by(|a, b| a.name.cmp(&b.name));
         devices
     }
@@ -328,7 +376,8 @@ impl Device {
     pub fn describe(&self) -> String {
         self.backend.describe()
     }
-    /// Waits until everything that was asked of it is done. Reading a tensor does so by itself; this is for measuring.
+    /// Waits until everything that was asked of it is done. Reading a tensor does so by itself;
+    /// this is for measuring.
     pub fn synchronize(&self) -> Result<()> {
         self.backend.synchronize()
     }
@@ -339,23 +388,39 @@ impl Device {
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.backend.allocate(bytes)
     }
-    pub(crate) fn graph(&self, calls: &[Call], meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+    pub(crate) fn graph(
+        &self,
+        calls: &[Call],
+        meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Option<Box<dyn Graph>>> {
         self.backend.graph(calls, meet)
     }
     pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         self.backend.compile(program)
     }
-    pub(crate) fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+    pub(crate) fn compile_source(
+        &self,
+        program: &Program,
+        text: &str,
+    ) -> Result<Arc<dyn Executable>> {
         self.backend.compile_source(program, text)
     }
-    pub(crate) fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+    pub(crate) fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
         self.backend.compile_many(programs, purpose)
     }
 
     /// Every kind of device with every renderer: its name, and what it is or why it is not there.
     pub fn list() -> Vec<(String, Result<String>)> {
-        let name = |kind: &str, renderer: &str| if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") };
-        let all = KINDS.iter().flat_map(|kind| kind.renderers.iter().map(|(renderer, _)| name(kind.name, renderer)));
+        let name = |kind: &str, renderer: &str| {
+            if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") }
+        };
+        let all = KINDS
+            .iter()
+            .flat_map(|kind| kind.renderers.iter().map(|(renderer, _)| name(kind.name, renderer)));
         all.map(|name| (name.clone(), Device::get(&name).map(|d| d.describe()))).collect()
     }
 }
@@ -380,11 +445,15 @@ pub(crate) fn is_null(name: &DeviceName) -> bool {
 
 fn unknown(name: &str) -> Error {
     if name.eq_ignore_ascii_case("DISK") {
-        let msg = "DISK is where tensors of files are: nothing is computed or stored there; bring the tensor to a device first, as in .to(\"CPU\")";
+        let msg = "DISK is where tensors of files are: nothing is computed or stored there; bring \
+                   the tensor to a device first, as in .to(\"CPU\")";
         return Error::Device(msg.into());
     }
     let known: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
-    Error::Device(format!("there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")", known.join(", ")))
+    Error::Device(format!(
+        "there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")",
+        known.join(", ")
+    ))
 }
 
 /// A name taken apart.
@@ -400,10 +469,14 @@ impl Parts {
         let wrong = |why: String| Error::Device(format!("{name:?}: {why}"));
         let mut parts: Vec<&str> = name.trim().split(':').collect();
         let kind = parts.remove(0);
-        let kind = KINDS.iter().find(|k| k.name.eq_ignore_ascii_case(kind)).ok_or_else(|| unknown(name))?;
+        let kind = KINDS
+            .iter()
+            .find(|k| k.name.eq_ignore_ascii_case(kind))
+            .ok_or_else(|| unknown(name))?;
         let mut found = Parts { kind, renderer: None, arch: None, index: 0 };
         let named = || kind.renderers.iter().filter(|r| !r.0.is_empty());
-        // A number comes last; what is before it is a renderer, an architecture, or one after the other.
+        // A number comes last; what is before it is a renderer, an architecture, or one after the
+        // other.
         if let Some(index) = parts.last().and_then(|p| p.parse().ok()) {
             found.index = index;
             parts.pop();
@@ -412,7 +485,9 @@ impl Parts {
         if parts.len() == 2 && parts[0].is_empty() {
             parts.remove(0);
         }
-        if let Some(renderer) = parts.first().and_then(|part| named().find(|r| r.0.eq_ignore_ascii_case(part))) {
+        if let Some(renderer) =
+            parts.first().and_then(|part| named().find(|r| r.0.eq_ignore_ascii_case(part)))
+        {
             found.renderer = Some(*renderer);
             parts.remove(0);
         }
@@ -433,7 +508,8 @@ impl Parts {
         }
         match parts.first() {
             Some(rest) => Err(wrong(format!(
-                "{rest:?} is one part too many; a name is DEVICE[:RENDERER][:ARCH][:NUMBER], as in CPU:LLVM:x86-64-v3 or CUDA:1"
+                "{rest:?} is one part too many; a name is DEVICE[:RENDERER][:ARCH][:NUMBER], as \
+                 in CPU:LLVM:x86-64-v3 or CUDA:1"
             ))),
             None => Ok(found),
         }
@@ -472,7 +548,8 @@ fn default_renderer(kind: &'static Kind) -> Result<(&'static str, Open)> {
     Err(Error::Device(missing.join("\n")))
 }
 
-/// `KIND`, with `:RENDERER` and `:ARCH` where they are not the kind's default and `:n` for n > 0. So a device has one name.
+/// `KIND`, with `:RENDERER` and `:ARCH` where they are not the kind's default and `:n` for n > 0.
+/// So a device has one name.
 pub fn canonical(name: &str) -> Result<DeviceName> {
     let parts = Parts::of(name)?;
     let mut text = parts.kind.name.to_string();
@@ -515,7 +592,10 @@ mod tests {
         if env::config().unwrap().device.is_none() {
             assert_eq!([name("cpu:native"), name("CPU::native:2")], ["CPU", "CPU:2"]);
             if cfg!(target_arch = "x86_64") {
-                assert_eq!([name("cpu:X86-64-V2"), name("cpu::x86-64-v2:1")], ["CPU:x86-64-v2", "CPU:x86-64-v2:1"]);
+                assert_eq!(
+                    [name("cpu:X86-64-V2"), name("cpu::x86-64-v2:1")],
+                    ["CPU:x86-64-v2", "CPU:x86-64-v2:1"]
+                );
             }
         }
     }

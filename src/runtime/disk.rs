@@ -1,9 +1,10 @@
-//! DISK: a file as memory. Its bytes are read by positioned reads when they are copied to a device; until then a tensor of a
-//! file takes no memory. Kernels cannot run here.
+//! DISK: a file as memory. Its bytes are read by positioned reads when they are copied to a device;
+//! until then a tensor of a file takes no memory. Kernels cannot run here.
 //!
-//! The file is not mapped: a mapped page that its file no longer has is a signal that ends the process. A file that was cut
-//! off since it was opened is an error instead. A file that is overwritten in place gives the new bytes; one that is replaced
-//! by a rename, as `safe_save` does, keeps the old ones, because the open file is the old one.
+//! The file is not mapped: a mapped page that its file no longer has is a signal that ends the
+//! process. A file that was cut off since it was opened is an error instead. A file that is
+//! overwritten in place gives the new bytes; one that is replaced by a rename, as `safe_save` does,
+//! keeps the old ones, because the open file is the old one.
 
 use super::buffer::as_bools;
 use super::limits::{self, zeroed};
@@ -44,7 +45,8 @@ impl DiskFile {
         self.len
     }
 
-    /// Reads the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one becomes 1.
+    /// Reads the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one
+    /// becomes 1.
     pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
         self.inside(at, out.len())?;
         self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
@@ -54,8 +56,15 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from `at`.
-    pub(crate) fn hand_over(&self, at: usize, dtype: DType, bytes: usize, take: &mut dyn FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from
+    /// `at`.
+    pub(crate) fn hand_over(
+        &self,
+        at: usize,
+        dtype: DType,
+        bytes: usize,
+        take: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.inside(at, bytes)?;
         let mut piece = zeroed(bytes.min(PIECE))?;
         for from in (0..bytes).step_by(PIECE) {
@@ -69,7 +78,10 @@ impl DiskFile {
     fn inside(&self, at: usize, bytes: usize) -> Result<()> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.len => Ok(()),
-            _ => Err(Error::Io { path: self.path.clone(), msg: format!("{bytes} bytes at {at} leave a file of {}", self.len) }),
+            _ => Err(Error::Io {
+                path: self.path.clone(),
+                msg: format!("{bytes} bytes at {at} leave a file of {}", self.len),
+            }),
         }
     }
 
@@ -114,14 +126,18 @@ mod tests {
         assert!(handed(3, DType::U8, content.len() - 3).unwrap() == content[3..]);
         let flags = handed(0, DType::BOOL, content.len()).unwrap();
         assert!(flags.iter().zip(&content).all(|(f, c)| *f == (*c != 0) as u8));
-        assert!(m.read(content.len(), DType::U8, &mut [0]).is_err() && m.read(usize::MAX, DType::U8, &mut [0]).is_err());
+        assert!(
+            m.read(content.len(), DType::U8, &mut [0]).is_err()
+                && m.read(usize::MAX, DType::U8, &mut [0]).is_err()
+        );
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         let e = m.read(0, DType::U8, &mut all).unwrap_err().to_string();
         assert!(e.contains("cut to 10 bytes"), "{e}");
         assert_eq!(handed(0, DType::U8, 20).unwrap_err().to_string(), e);
     }
 
-    /// A file that another thread cuts and fills again while it is read: an error or old and new bytes, and no signal.
+    /// A file that another thread cuts and fills again while it is read: an error or old and new
+    /// bytes, and no signal.
     #[test]
     fn a_file_that_is_cut_while_it_is_read_is_no_signal() {
         let dir = TempDir::new("disk-cut");
@@ -160,7 +176,10 @@ mod tests {
     #[test]
     fn what_is_no_file_is_an_error() {
         let dir = TempDir::new("disk-bad");
-        assert!(DiskFile::open(dir.path()).is_err_and(|e| e.to_string().contains("is not a regular file")));
+        assert!(
+            DiskFile::open(dir.path())
+                .is_err_and(|e| e.to_string().contains("is not a regular file"))
+        );
         assert!(DiskFile::open(&dir.path().join("absent")).is_err());
         let empty = dir.path().join("empty");
         std::fs::write(&empty, []).unwrap();

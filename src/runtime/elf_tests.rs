@@ -1,11 +1,15 @@
-//! Tests of the object loader: objects of the machine's own compiler, called and compared, and objects that were damaged.
+//! Tests of the object loader: objects of the machine's own compiler, called and compared, and
+//! objects that were damaged.
 
 use super::*;
 use crate::runtime::cc::CCompiler;
 use crate::runtime::testing::Random;
 
 fn compile(src: &str) -> Vec<u8> {
-    CCompiler::find().expect("a C compiler for the tests").compile(src, "test").expect("the test's C compiles")
+    CCompiler::find()
+        .expect("a C compiler for the tests")
+        .compile(src, "test")
+        .expect("the test's C compiles")
 }
 
 fn load_c(src: &str) -> Code {
@@ -21,7 +25,8 @@ macro_rules! function {
     }};
 }
 
-const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, long n)
+const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, \
+                    long n)
 { for (long i = 0; i < n; i++) o[i] = a[i] + b[i]; }\n";
 
 /// Uses every kind of section and relocation that the compiler makes.
@@ -39,8 +44,10 @@ int k_name(int i) { return names[i][0]; }
 int* k_outside(void) { return &optind; }
 double (*k_pointer(void))(double) { return sin; }
 __attribute__((noinline)) static int helper(int x) { return x * 3; }
-int k_switch(int i, int x) { switch (i) { case 0: return x + 1; case 1: return x * x; case 2: return helper(x); case 3: return -x;
-case 4: return x ^ 21; case 5: return x << 3; case 6: return x / 3; case 7: return x % 5; case 8: return helper(x + 9); default: return 0; } }
+int k_switch(int i, int x) { switch (i) { case 0: return x + 1; case 1: return x * x; case 2: \
+                    return helper(x); case 3: return -x;
+case 4: return x ^ 21; case 5: return x << 3; case 6: return x / 3; case 7: return x % 5; case 8: \
+                    return helper(x + 9); default: return 0; } }
 double k_constants(double x) { return x * 3.25 + 1e-3 - x / 7.125; }
 ";
 
@@ -83,8 +90,15 @@ fn outside_functions_constants_tables_and_variables() {
     assert_eq!(constants(2.0), 2.0 * 3.25 + 1e-3 - 2.0 / 7.125);
     let outside = function!(code, "k_outside", extern "C" fn() -> *const i32);
     // SAFETY: asks the C library for the address of its own variable.
-    assert_eq!(outside().cast(), unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"optind".as_ptr()) }.cast_const());
-    assert!(code.symbol("visible").is_some() && code.symbol("helper").is_none() && code.symbol("sin").is_none());
+    assert_eq!(
+        outside().cast(),
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"optind".as_ptr()) }.cast_const()
+    );
+    assert!(
+        code.symbol("visible").is_some()
+            && code.symbol("helper").is_none()
+            && code.symbol("sin").is_none()
+    );
 }
 
 /// The protection of the page that holds an address, as the system tells it.
@@ -93,7 +107,8 @@ fn protection(address: *const u8) -> Option<String> {
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (from, to) = range.split_once('-')?;
-        let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
+        let (from, to) =
+            (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
         (from..to).contains(&(address as usize)).then(|| rest[..4].to_string())
     })
 }
@@ -106,7 +121,10 @@ fn no_page_is_writable_and_executable() {
     let constant = load_c("const int table[3] = {1, 2, 3};\n");
     assert_eq!(protection(constant.symbol("table").unwrap()).as_deref(), Some("r--p"));
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let bad: Vec<&str> = maps.lines().filter(|l| l.split(' ').nth(1).is_some_and(|p| p.contains('w') && p.contains('x'))).collect();
+    let bad: Vec<&str> = maps
+        .lines()
+        .filter(|l| l.split(' ').nth(1).is_some_and(|p| p.contains('w') && p.contains('x')))
+        .collect();
     assert_eq!(bad, Vec::<&str>::new());
 }
 
@@ -129,7 +147,8 @@ fn damaged_objects_are_errors_or_load_but_never_crash() {
         for round in 0..2000 {
             let mut bad = good.clone();
             for _ in 0..=round % 3 {
-                // Every second damage hits a table, where the loader looks: the head, or the section headers at the end.
+                // Every second damage hits a table, where the loader looks: the head, or the
+                // section headers at the end.
                 let near = [64, good.len().min(1500)][round % 2];
                 let at = match random.below(3) {
                     0 => random.below(near.min(64)),
@@ -175,10 +194,19 @@ fn what_is_not_supported_says_so() {
     arm[0x12] = 183;
     assert!(refused(&arm).contains("arm64"));
     let c = |src: &str| refused(&compile(src));
-    assert!(c("void not_in_any_library(void); void k(void) { not_in_any_library(); }").contains("`not_in_any_library`"));
+    assert!(
+        c("void not_in_any_library(void); void k(void) { not_in_any_library(); }")
+            .contains("`not_in_any_library`")
+    );
     assert!(c("_Thread_local int t; int k(void) { return t++; }").contains("thread-local"));
-    assert!(c("volatile int x; __attribute__((constructor)) void k(void) { x++; }").contains("constructors"));
-    let weak = load_c("__attribute__((weak)) int maybe_absent(void); int k(void) { return maybe_absent ? 1 : 2; }");
+    assert!(
+        c("volatile int x; __attribute__((constructor)) void k(void) { x++; }")
+            .contains("constructors")
+    );
+    let weak = load_c(
+        "__attribute__((weak)) int maybe_absent(void); int k(void) { return maybe_absent ? 1 : 2; \
+         }",
+    );
     assert_eq!(function!(weak, "k", extern "C" fn() -> i32)(), 2);
 }
 

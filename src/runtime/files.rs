@@ -1,8 +1,10 @@
-//! Files that are written whole or not at all: into a temporary file beside the old one, which a rename then puts in its place.
+//! Files that are written whole or not at all: into a temporary file beside the old one, which a
+//! rename then puts in its place.
 //!
-//! Whenever the process is killed, the file is the old one or the new one. What a kill can leave behind is the temporary file, whose name is
-//! `.NAME.PROCESS.UNIQUE.tmp`. A process holds a lock on its temporary file, which ends with the process, so the next file that is written to
-//! the same place removes those without one at once.
+//! Whenever the process is killed, the file is the old one or the new one. What a kill can leave
+//! behind is the temporary file, whose name is `.NAME.PROCESS.UNIQUE.tmp`. A process holds a lock
+//! on its temporary file, which ends with the process, so the next file that is written to the same
+//! place removes those without one at once.
 
 use super::build::unique;
 use crate::error::{Error, Result};
@@ -12,7 +14,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a temporary file was not written to when its process counts as gone, on a file system without locks.
+/// How long a temporary file was not written to when its process counts as gone, on a file system
+/// without locks.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A file that is yet to take its place; it is removed unless it has.
@@ -26,14 +29,16 @@ pub(crate) struct Temporary {
 impl Temporary {
     /// A new file beside the target. What processes that are gone have left there is removed.
     pub(crate) fn beside(target: &Path) -> io::Result<(Temporary, File)> {
-        let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
+        let name =
+            target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
         let folder = folder_of(target);
         remove_left(folder, &name);
         loop {
             // Processes of other machines may have the same number.
             let path = folder.join(format!(".{name}.{}.{}.tmp", std::process::id(), unique()));
             let file = File::options().write(true).create_new(true).open(&path)?;
-            // Without locks the age has to do. Who cleans up between the two lines has taken the file away.
+            // Without locks the age has to do. Who cleans up between the two lines has taken the
+            // file away.
             let _ = file.lock();
             if file.metadata()?.nlink() == 0 {
                 continue;
@@ -69,7 +74,9 @@ fn remove_left(folder: &Path, name: &str) {
     for entry in list.flatten() {
         let file = entry.file_name();
         let number = |s: &str| s.parse::<u32>().ok();
-        let process = file.to_str().and_then(|f| f.strip_prefix('.')?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".tmp"));
+        let process = file.to_str().and_then(|f| {
+            f.strip_prefix('.')?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".tmp")
+        });
         let ours = process.and_then(|rest| number(rest.split_once('.')?.0)).is_some();
         if ours && entry.file_type().is_ok_and(|t| t.is_file()) && is_left(&entry) {
             let _ = fs::remove_file(entry.path());
@@ -79,17 +86,22 @@ fn remove_left(folder: &Path, name: &str) {
 
 /// Whether the process that made a temporary file is gone: nobody holds its lock.
 fn is_left(entry: &fs::DirEntry) -> bool {
-    let opened = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+    let opened = File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(entry.path());
     let Ok(file) = opened else { return false };
     match file.try_lock() {
-        // The lock is let go after the file is removed: who made it in this moment sees that it is gone and makes another.
+        // The lock is let go after the file is removed: who made it in this moment sees that it is
+        // gone and makes another.
         Ok(()) => {
             let _ = fs::remove_file(entry.path());
             true
         }
         Err(fs::TryLockError::WouldBlock) => false,
         Err(fs::TryLockError::Error(_)) => {
-            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+            let age =
+                entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
             age.is_some_and(|age| age > DAY)
         }
     }
@@ -104,7 +116,8 @@ pub(crate) fn why_not(path: &Path) -> Option<String> {
     Temporary::beside(&target).err().map(|e| e.to_string())
 }
 
-/// Writes a file through `content`. On an error of that or of the system the old file stays as it was.
+/// Writes a file through `content`. On an error of that or of the system the old file stays as it
+/// was.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |e: io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
     // Behind a link it is the file that is exchanged, not the link.
@@ -115,11 +128,13 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<
     }
     let mut out = BufWriter::with_capacity(1 << 16, file);
     content(&mut out)?;
-    // Written, then on the disk, then in its place: in this order no crash can show a name with half a content.
+    // Written, then on the disk, then in its place: in this order no crash can show a name with
+    // half a content.
     let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
     file.sync_all().map_err(failed)?;
     temporary.take_place().map_err(failed)?;
-    // Until the folder is on the disk a crash of the machine may bring back the old file, which is whole too; so this may fail.
+    // Until the folder is on the disk a crash of the machine may bring back the old file, which is
+    // whole too; so this may fail.
     let _ = File::open(folder_of(&target)).and_then(|f| f.sync_all());
     Ok(())
 }
@@ -147,10 +162,21 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", dir.path().join(".model.1.8.tmp")).unwrap();
         write(&path, |out| out.write_all(b"new").map_err(|e| Error::Data(e.to_string()))).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        let mut names: Vec<String> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         let busy = format!(".model.{}.7.tmp", u32::MAX);
-        let mut expected = vec![".model.x.0.tmp", ".other.1.0.tmp", "model.1.0.tmp", ".model.tmp", "model", ".model.1.8.tmp", &busy];
+        let mut expected = vec![
+            ".model.x.0.tmp",
+            ".other.1.0.tmp",
+            "model.1.0.tmp",
+            ".model.tmp",
+            "model",
+            ".model.1.8.tmp",
+            &busy,
+        ];
         expected.sort();
         assert_eq!(names, expected);
     }
@@ -165,7 +191,10 @@ mod tests {
                 let path = &path;
                 s.spawn(move || {
                     for _ in 0..50 {
-                        write(path, |out| out.write_all(&[n; 100]).map_err(|e| Error::Data(e.to_string()))).unwrap();
+                        write(path, |out| {
+                            out.write_all(&[n; 100]).map_err(|e| Error::Data(e.to_string()))
+                        })
+                        .unwrap();
                         let got = fs::read(path).unwrap();
                         assert!(got.len() == 100 && got.iter().all(|b| *b == got[0]));
                     }

@@ -19,7 +19,8 @@ impl InterpDevice {
     /// It is always there.
     pub fn new() -> InterpDevice {
         // Settings that cannot be read are an error where something is compiled.
-        let (any, rounding) = env::config().map_or((true, false), |c| (c.tensor_cores, c.allow_tf32));
+        let (any, rounding) =
+            env::config().map_or((true, false), |c| (c.tensor_cores, c.allow_tf32));
         InterpDevice(Target::interp().with_tensor_cores(any, rounding))
     }
 }
@@ -46,13 +47,16 @@ impl Executable for Kernel {
         let start = Instant::now();
         let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.
-            Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(p.offset), h.len() - p.offset) }),
+            Memory::Host(h) => Ok(unsafe {
+                interp::Memory::from_raw(h.ptr().wrapping_add(p.offset), h.len() - p.offset)
+            }),
             Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
                 Err(Error::Device("the interpreter was given memory of another device".into()))
             }
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;
-        let launch = interp::Launch { grid: launch.grid, local: launch.local, threads: launch.threads };
+        let launch =
+            interp::Launch { grid: launch.grid, local: launch.local, threads: launch.threads };
         // The history that races are found by takes some 48 bytes an element.
         let bytes = memory.iter().map(|m| m.len()).fold(0usize, usize::saturating_add);
         let races = cfg!(debug_assertions) && limits::check(bytes.saturating_mul(48)).is_ok();

@@ -1,12 +1,14 @@
-//! As much of JSON as the header of a safetensors file needs, read in one pass: no tree is built, so what is skipped takes no memory, and a
-//! name that stands twice in an object is an error. Texts of what is written as JSON are quoted here too.
+//! As much of JSON as the header of a safetensors file needs, read in one pass: no tree is built,
+//! so what is skipped takes no memory, and a name that stands twice in an object is an error. Texts
+//! of what is written as JSON are quoted here too.
 
 use rustc_hash::FxHashSet;
 
 /// Lists and objects inside each other that are skipped at most.
 const MOST_DEPTH: usize = 128;
 
-/// A place in a text. Every method reads one value, with the space around it, or says what is wrong and where.
+/// A place in a text. Every method reads one value, with the space around it, or says what is wrong
+/// and where.
 pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -44,7 +46,10 @@ impl<'a> Reader<'a> {
     }
 
     /// An object: `each` is given every name, and reads its value.
-    pub(crate) fn object(&mut self, mut each: impl FnMut(&mut Self, String) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn object(
+        &mut self,
+        mut each: impl FnMut(&mut Self, String) -> Result<(), String>,
+    ) -> Result<(), String> {
         self.expect(b'{', "an object")?;
         let mut seen = FxHashSet::default();
         if self.take(b'}') {
@@ -64,7 +69,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A list: `each` reads every value.
-    pub(crate) fn list(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn list(
+        &mut self,
+        mut each: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
         self.expect(b'[', "a list")?;
         if self.take(b']') {
             return Ok(());
@@ -135,7 +143,10 @@ impl<'a> Reader<'a> {
                     self.at += 2;
                     units.push(self.hex()?);
                 }
-                match String::from_utf16(&units).ok().and_then(|s| s.chars().next().filter(|c| c.len_utf16() == units.len())) {
+                match String::from_utf16(&units)
+                    .ok()
+                    .and_then(|s| s.chars().next().filter(|c| c.len_utf16() == units.len()))
+                {
                     Some(c) => c,
                     None => return self.wrong("half a character"),
                 }
@@ -145,8 +156,13 @@ impl<'a> Reader<'a> {
     }
 
     fn hex(&mut self) -> Result<u16, String> {
-        let digits = self.text.get(self.at..self.at + 4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
-        let Some(digits) = digits else { return self.wrong("four hexadecimal digits are expected") };
+        let digits = self
+            .text
+            .get(self.at..self.at + 4)
+            .filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some(digits) = digits else {
+            return self.wrong("four hexadecimal digits are expected");
+        };
         self.at += 4;
         u16::from_str_radix(digits, 16).map_err(|e| e.to_string())
     }
@@ -166,8 +182,12 @@ impl<'a> Reader<'a> {
             Some(b'"') => self.string().map(drop),
             _ => {
                 let rest = &self.text[self.at..];
-                let word = &rest[..rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count()];
-                let number = word.starts_with(|c: char| c.is_ascii_digit() || c == '-') && word.parse::<f64>().is_ok();
+                let word = &rest[..rest
+                    .bytes()
+                    .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+                    .count()];
+                let number = word.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+                    && word.parse::<f64>().is_ok();
                 if !number && !matches!(word, "true" | "false" | "null") {
                     return self.wrong("a value is expected");
                 }
@@ -237,11 +257,26 @@ mod tests {
             let mut r = Reader::new(s);
             r.skip().and_then(|()| r.end())
         };
-        for good in ["{}", " [1, -2.5e+3 , true,false, null, \"x\"] ", r#"{"a":{"b":[[]]},"c":0}"#] {
+        for good in ["{}", " [1, -2.5e+3 , true,false, null, \"x\"] ", r#"{"a":{"b":[[]]},"c":0}"#]
+        {
             assert_eq!(skip(good), Ok(()), "{good}");
         }
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        for bad in ["", "{", "[1,]", "[1 2]", "{\"a\"}", "{\"a\":1,}", "{a:1}", r#"{"a":1,"a":2}"#, "nul", "NaN", "-", "1 2", &deep] {
+        for bad in [
+            "",
+            "{",
+            "[1,]",
+            "[1 2]",
+            "{\"a\"}",
+            "{\"a\":1,}",
+            "{a:1}",
+            r#"{"a":1,"a":2}"#,
+            "nul",
+            "NaN",
+            "-",
+            "1 2",
+            &deep,
+        ] {
             assert!(skip(bad).is_err(), "{bad:.20}");
         }
     }

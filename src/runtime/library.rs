@@ -1,5 +1,5 @@
-//! Shared libraries that are opened at run time, so that nothing of them is needed to build. One that is missing, or lacks a function, is an
-//! answer and not a panic.
+//! Shared libraries that are opened at run time, so that nothing of them is needed to build. One
+//! that is missing, or lacks a function, is an answer and not a panic.
 
 use super::limits;
 use std::ffi::{CStr, CString, c_void};
@@ -18,15 +18,21 @@ impl Library {
         if name.contains('/') {
             is_whole(Path::new(name))?;
         }
-        // SAFETY: the name ends in a null byte. What the libraries of drivers and compilers run when they are opened only sets up themselves.
+        // SAFETY: the name ends in a null byte. What the libraries of drivers and compilers run
+        // when they are opened only sets up themselves.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(Library(handle));
         }
-        // SAFETY: the text is valid until the next call of its family on this thread, and is copied before.
+        // SAFETY: the text is valid until the next call of its family on this thread, and is copied
+        // before.
         let why = unsafe { libc::dlerror() };
         // SAFETY: as above; it ends in a null byte.
-        Err(if why.is_null() { "it cannot be opened".into() } else { unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned() })
+        Err(if why.is_null() {
+            "it cannot be opened".into()
+        } else {
+            unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
+        })
     }
 
     /// The address of a function.
@@ -41,10 +47,11 @@ impl Library {
     pub fn path(&self, function: &str) -> Option<PathBuf> {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         let address = self.need(function).ok()?;
-        // SAFETY: the address is of a loaded library, and the call writes the one struct; a file name ends in a null byte and stays as long as
-        // the library.
+        // SAFETY: the address is of a loaded library, and the call writes the one struct; a file
+        // name ends in a null byte and stays as long as the library.
         unsafe {
-            if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
+            if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null()
+            {
                 return None;
             }
             let name = CStr::from_ptr((*info.as_ptr()).dli_fname);
@@ -53,8 +60,8 @@ impl Library {
     }
 }
 
-/// Checks that a file has all that its program headers say is loaded. `dlopen` maps what is missing of a file that was cut
-/// off, and the first access to it ends the process by a signal.
+/// Checks that a file has all that its program headers say is loaded. `dlopen` maps what is missing
+/// of a file that was cut off, and the first access to it ends the process by a signal.
 fn is_whole(path: &Path) -> Result<(), String> {
     /// The type of a program header whose segment is loaded; `libc` has it for ELF systems only.
     const PT_LOAD: u32 = 1;
@@ -66,16 +73,26 @@ fn is_whole(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     let u16_at = |at: usize| u64::from(u16::from_le_bytes([head[at], head[at + 1]]));
-    let u64_at = |bytes: &[u8], at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let u64_at =
+        |bytes: &[u8], at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
     let (first, size, count) = (u64_at(&head, 0x20), u16_at(0x36), u16_at(0x38));
     for i in 0..count {
         let mut header = [0; 56];
-        let end = first.checked_add(i * size).filter(|at| file.read_exact_at(&mut header, *at).is_ok()).and_then(|_| {
-            let is_loaded = header.starts_with(&PT_LOAD.to_le_bytes());
-            if is_loaded { u64_at(&header, 8).checked_add(u64_at(&header, 32)) } else { Some(0) }
-        });
+        let end = first
+            .checked_add(i * size)
+            .filter(|at| file.read_exact_at(&mut header, *at).is_ok())
+            .and_then(|_| {
+                let is_loaded = header.starts_with(&PT_LOAD.to_le_bytes());
+                if is_loaded {
+                    u64_at(&header, 8).checked_add(u64_at(&header, 32))
+                } else {
+                    Some(0)
+                }
+            });
         if end.is_none_or(|end| end > len) {
-            return Err(format!("the file is cut off: it has {len} bytes, and its program headers name more"));
+            return Err(format!(
+                "the file is cut off: it has {len} bytes, and its program headers name more"
+            ));
         }
     }
     Ok(())
@@ -114,11 +131,22 @@ mod tests {
         if !whole.starts_with(b"\x7fELF\x02\x01") {
             return;
         }
-        for (len, right) in [(whole.len(), true), (1 << 20, false), (4096, false), (100, false), (40, true), (0, true)] {
+        for (len, right) in [
+            (whole.len(), true),
+            (1 << 20, false),
+            (4096, false),
+            (100, false),
+            (40, true),
+            (0, true),
+        ] {
             std::fs::write(&path, &whole[..len]).unwrap();
             let found = is_whole(&path);
             assert_eq!(found.is_ok(), right, "{len} of {}: {found:?}", whole.len());
-            assert!(right || Library::open(path.to_str().unwrap()).is_err_and(|e| e.contains("is cut off")));
+            assert!(
+                right
+                    || Library::open(path.to_str().unwrap())
+                        .is_err_and(|e| e.contains("is cut off"))
+            );
         }
         assert!(is_whole(dir.path()).unwrap_err().contains("is not a regular file"));
     }

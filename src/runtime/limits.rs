@@ -1,9 +1,11 @@
-//! What memory is left, and allocations that fail instead of ending the process. In comes a size that a user, a file or a
-//! header named; out comes memory, or `Error::OutOfMemory` that names the limit.
+//! What memory is left, and allocations that fail instead of ending the process. In comes a size
+//! that a user, a file or a header named; out comes memory, or `Error::OutOfMemory` that names the
+//! limit.
 //!
-//! The system promises more than it has, so an allocation that succeeds may end in a kill when it is written. A large one
-//! is therefore compared with what is left first: of `RLIMIT_AS`, of the memory limit of each cgroup (v1 and v2) that the
-//! process is in, and of the machine. Small ones are counted until they make up a large one.
+//! The system promises more than it has, so an allocation that succeeds may end in a kill when it
+//! is written. A large one is therefore compared with what is left first: of `RLIMIT_AS`, of the
+//! memory limit of each cgroup (v1 and v2) that the process is in, and of the machine. Small ones
+//! are counted until they make up a large one.
 
 use crate::dtype::{self, Element};
 use crate::error::{Error, Result};
@@ -12,10 +14,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of allocations between two looks at the limits. Reading them takes some 50 µs, and writing 16 MiB some 5 ms.
+/// Bytes of allocations between two looks at the limits. Reading them takes some 50 µs, and writing
+/// 16 MiB some 5 ms.
 pub(super) const STEP: usize = 16 << 20;
 
-/// Bytes that a large allocation leaves to everything else: small allocations of the compiler cannot fail.
+/// Bytes that a large allocation leaves to everything else: small allocations of the compiler
+/// cannot fail.
 const RESERVE: u64 = 96 << 20;
 
 /// Bytes that may still be taken, and what says so.
@@ -54,7 +58,9 @@ fn refused(asked: usize, why: &str) -> Error {
 /// The error of an allocation that the system refused: with the limit if there is one.
 pub(crate) fn out_of_memory(asked: usize) -> Error {
     match left() {
-        Some(left) if asked as u64 > left.bytes => refused(asked, &format!("{}, {} bytes of it are left", left.limit, left.bytes)),
+        Some(left) if asked as u64 > left.bytes => {
+            refused(asked, &format!("{}, {} bytes of it are left", left.limit, left.bytes))
+        }
         _ => Error::OutOfMemory { device: "CPU".into(), asked, held: super::memory::held_bytes() },
     }
 }
@@ -88,14 +94,14 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))
 }
 
-/// Heap bytes of a vector of `bytes` bytes, without its header. `malloc` adds 8 bytes, rounds up to a
-/// multiple of 16 and gives 32 at least.
+/// Heap bytes of a vector of `bytes` bytes, without its header. `malloc` adds 8 bytes, rounds up to
+/// a multiple of 16 and gives 32 at least.
 pub(crate) fn heap_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes.saturating_add(8 + 15).max(32) / 16 * 16 }
 }
 
-/// Bytes that are written one after the other, where how many is not known before. Memory that does not fit is an error
-/// of the writer, from which [`io_error`] takes the error that names the limit.
+/// Bytes that are written one after the other, where how many is not known before. Memory that does
+/// not fit is an error of the writer, from which [`io_error`] takes the error that names the limit.
 #[derive(Default)]
 pub(crate) struct Growing(pub(crate) Vec<u8>);
 
@@ -107,7 +113,9 @@ impl Write for Growing {
             let capacity = needed.max(self.0.capacity().saturating_mul(2));
             check(capacity).map_err(std::io::Error::other)?;
             let more = capacity - self.0.len();
-            self.0.try_reserve_exact(more).map_err(|_| std::io::Error::other(out_of_memory(capacity)))?;
+            self.0
+                .try_reserve_exact(more)
+                .map_err(|_| std::io::Error::other(out_of_memory(capacity)))?;
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -119,10 +127,12 @@ impl Write for Growing {
 
 /// The error of reading or writing a file.
 pub(crate) fn io_error(path: &Path, e: std::io::Error) -> Error {
-    e.downcast::<Error>().unwrap_or_else(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
+    e.downcast::<Error>()
+        .unwrap_or_else(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
 }
 
-/// Opens a regular file, with its length. A pipe could be waited for without end, and `/dev/zero` be read without end.
+/// Opens a regular file, with its length. A pipe could be waited for without end, and `/dev/zero`
+/// be read without end.
 pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
     let io = |e: std::io::Error| io_error(path, e);
     // Looked at before it is opened: opening a pipe waits for a writer.
@@ -138,7 +148,8 @@ pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| io_error(path, e);
     let (file, len) = open_file(path)?;
-    let mut out = vec(usize::try_from(len).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?)?;
+    let mut out =
+        vec(usize::try_from(len).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?)?;
     // What is appended meanwhile is not read.
     file.take(len).read_to_end(&mut out).map_err(io)?;
     Ok(out)
@@ -154,14 +165,24 @@ pub(crate) fn left() -> Option<Left> {
 fn address_space() -> Option<Left> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a struct of the right type, which the call fills.
-    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0 || limit.rlim_cur == libc::RLIM_INFINITY {
+    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0
+        || limit.rlim_cur == libc::RLIM_INFINITY
+    {
         return None;
     }
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().next()?.parse().ok()?;
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
+        .ok()?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()?;
     // SAFETY: asks for a number.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
     let all = limit.rlim_cur;
-    Some(Left { bytes: all.saturating_sub(pages.saturating_mul(page)), limit: format!("RLIMIT_AS is {all} bytes") })
+    Some(Left {
+        bytes: all.saturating_sub(pages.saturating_mul(page)),
+        limit: format!("RLIMIT_AS is {all} bytes"),
+    })
 }
 
 /// What the machine has available, with what it could free and swap.
@@ -181,15 +202,22 @@ fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
     let mut found = Vec::new();
     for line in list.lines() {
         let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let (Some(_), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
         let (root, names) = if kinds.is_empty() {
             ("/sys/fs/cgroup", ["memory.max", "memory.current", "inactive_file"])
         } else if kinds.split(',').any(|k| k == "memory") {
-            ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"])
+            (
+                "/sys/fs/cgroup/memory",
+                ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"],
+            )
         } else {
             continue;
         };
-        // Inside a container the path may be that of the host, while the root is the container's own.
+        // Inside a container the path may be that of the host, while the root is the container's
+        // own.
         let full = PathBuf::from(root).join(path.trim_start_matches('/'));
         let groups = full.ancestors().take_while(|p| p.starts_with(root));
         found.extend(groups.filter_map(|group| of_group(group, names, read)));
@@ -198,13 +226,20 @@ fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
 }
 
 /// What one cgroup leaves, where it has a limit.
-fn of_group(group: &Path, [limit, usage, reclaimable]: [&str; 3], read: &dyn Fn(&Path) -> Option<String>) -> Option<Left> {
+fn of_group(
+    group: &Path,
+    [limit, usage, reclaimable]: [&str; 3],
+    read: &dyn Fn(&Path) -> Option<String>,
+) -> Option<Left> {
     let number = |name: &str| read(&group.join(name))?.trim().parse::<u64>().ok();
     // `max`, and on v1 a number near 2^63, mean that there is none.
     let all = number(limit).filter(|n| *n < 1 << 60)?;
     let used = number(usage)?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
-    let cache = stat.lines().find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok()).unwrap_or(0);
+    let cache = stat
+        .lines()
+        .find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok())
+        .unwrap_or(0);
     let bytes = all.saturating_sub(used.saturating_sub(cache));
     Some(Left { bytes, limit: format!("{} is {all} bytes", group.join(limit).display()) })
 }
@@ -215,7 +250,8 @@ mod tests {
     use std::collections::HashMap;
 
     fn found(files: &[(&str, &str)]) -> Vec<(u64, String)> {
-        let files: HashMap<PathBuf, String> = files.iter().map(|(p, t)| (PathBuf::from(p), t.to_string())).collect();
+        let files: HashMap<PathBuf, String> =
+            files.iter().map(|(p, t)| (PathBuf::from(p), t.to_string())).collect();
         cgroups(&|p| files.get(p).cloned()).into_iter().map(|l| (l.bytes, l.limit)).collect()
     }
 
@@ -237,7 +273,10 @@ mod tests {
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
             ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "900\n"),
         ]);
-        assert_eq!(v1, [(0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes is 800 bytes".to_string())]);
+        assert_eq!(
+            v1,
+            [(0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes is 800 bytes".to_string())]
+        );
         // A path of the host inside a container: the root is the container's.
         let inside = found(&[
             ("/proc/self/cgroup", "0::/host/path\n"),
@@ -245,7 +284,9 @@ mod tests {
             ("/sys/fs/cgroup/memory.current", "100"),
         ]);
         assert_eq!(inside[0].0, 600);
-        assert!(found(&[("/proc/self/cgroup", "nonsense\n0::\n")]).is_empty() && found(&[]).is_empty());
+        assert!(
+            found(&[("/proc/self/cgroup", "nonsense\n0::\n")]).is_empty() && found(&[]).is_empty()
+        );
     }
 
     #[test]
@@ -253,9 +294,16 @@ mod tests {
         let left = || Some(Left { bytes: 1 << 30, limit: "RLIMIT_AS is 2147483648 bytes".into() });
         fits(1 << 29, left()).unwrap();
         let e = fits(1 << 30, left()).unwrap_err().to_string();
-        assert!(e.contains("RLIMIT_AS is 2147483648 bytes, 1073741824 bytes of it are left"), "{e}");
+        assert!(
+            e.contains("RLIMIT_AS is 2147483648 bytes, 1073741824 bytes of it are left"),
+            "{e}"
+        );
         assert!(fits(usize::MAX, left()).is_err());
-        assert!(vec::<u64>(usize::MAX / 8).is_err() && vec::<u64>(usize::MAX).is_err() && zeroed(1 << 62).is_err());
+        assert!(
+            vec::<u64>(usize::MAX / 8).is_err()
+                && vec::<u64>(usize::MAX).is_err()
+                && zeroed(1 << 62).is_err()
+        );
         assert_eq!([0, 1, 24, 25, 40, 41].map(heap_bytes), [0, 32, 32, 48, 48, 64]);
         let mut out = Growing::default();
         out.write_all(&[1, 2]).and_then(|()| out.write_all(&[3])).unwrap();

@@ -1,12 +1,13 @@
-//! Host memory for tensors. In comes a length; out comes a [`HostBuffer`] aligned for any vector load, or `Error::OutOfMemory`: no size,
-//! however absurd, aborts the process.
+//! Host memory for tensors. In comes a length; out comes a [`HostBuffer`] aligned for any vector
+//! load, or `Error::OutOfMemory`: no size, however absurd, aborts the process.
 //!
-//! A freed block is kept for the next buffer of its size class, up to a total, and all kept blocks go back to the system before an
-//! allocation is given up. Every byte is initialised from birth (fresh memory is zero), so a buffer that was not asked to be zeroed holds
-//! old values but never undefined ones.
+//! A freed block is kept for the next buffer of its size class, up to a total, and all kept blocks
+//! go back to the system before an allocation is given up. Every byte is initialised from birth
+//! (fresh memory is zero), so a buffer that was not asked to be zeroed holds old values but never
+//! undefined ones.
 //!
-//! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes out of bounds faults at once.
-//! Blocks are not kept then, so that a use after free faults as well.
+//! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes
+//! out of bounds faults at once. Blocks are not kept then, so that a use after free faults as well.
 
 use super::blocks::Blocks;
 use super::limits;
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 /// The alignment of every buffer: a cache line, and the widest vector.
 pub const ALIGN: usize = 64;
 
-/// Blocks above this come straight from the system's pages: zero at no cost, aligned for huge pages, and given back for certain.
+/// Blocks above this come straight from the system's pages: zero at no cost, aligned for huge
+/// pages, and given back for certain.
 const BIG: usize = 1 << 20;
 
 /// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
@@ -29,17 +31,19 @@ const HUGE: usize = 2 << 20;
 /// How many bytes of freed blocks are kept at most.
 const KEEP: usize = 1 << 30;
 
-/// What a buffer in guard mode is filled with where no zeros were asked for: NaN as floats, -1 as integers, so that a read of a value that
-/// was never written shows.
+/// What a buffer in guard mode is filled with where no zeros were asked for: NaN as floats, -1 as
+/// integers, so that a read of a value that was never written shows.
 const POISON: u8 = 0xff;
 
-/// What lies between the end of a guarded buffer and its page, where the length is no multiple of the alignment.
+/// What lies between the end of a guarded buffer and its page, where the length is no multiple of
+/// the alignment.
 const CANARY: u8 = 0xc5;
 
 /// Bytes of host memory, aligned to [`ALIGN`], given back when dropped.
 ///
-/// Kernels write to it through [`ptr`](HostBuffer::ptr) while others hold a shared reference: it behaves like a slice of cells. The contract
-/// is that the executor orders all accesses: two of them overlap in time only when both read. The methods that make references of the bytes
+/// Kernels write to it through [`ptr`](HostBuffer::ptr) while others hold a shared reference: it
+/// behaves like a slice of cells. The contract is that the executor orders all accesses: two of
+/// them overlap in time only when both read. The methods that make references of the bytes
 /// are `unsafe`, or take the buffer by `&mut`, for this reason.
 #[derive(Debug)]
 pub struct HostBuffer {
@@ -52,7 +56,9 @@ pub struct HostBuffer {
 }
 
 /// An owner of memory that is lent.
-struct Lender(#[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>);
+struct Lender(
+    #[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>,
+);
 
 impl std::fmt::Debug for Lender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,7 +68,8 @@ impl std::fmt::Debug for Lender {
 
 // SAFETY: the buffer owns its memory, which is tied to no thread.
 unsafe impl Send for HostBuffer {}
-// SAFETY: a shared reference gives out a raw pointer, a length, and unsafe methods whose callers promise that accesses are ordered.
+// SAFETY: a shared reference gives out a raw pointer, a length, and unsafe methods whose callers
+// promise that accesses are ordered.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
@@ -76,7 +83,8 @@ impl HostBuffer {
         global().allocate(len, true)
     }
 
-    /// The elements of somebody else, in place. They are not to be written; [`is_lent`](HostBuffer::is_lent) tells.
+    /// The elements of somebody else, in place. They are not to be written;
+    /// [`is_lent`](HostBuffer::is_lent) tells.
     pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
         // Behind the counter they stay where they are, whatever holds them.
         let lender = Arc::new(elements);
@@ -90,7 +98,8 @@ impl HostBuffer {
         self.lender.is_some()
     }
 
-    /// The first byte. Aligned, but for memory that was lent, and never null, also for an empty buffer.
+    /// The first byte. Aligned, but for memory that was lent, and never null, also for an empty
+    /// buffer.
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -110,14 +119,17 @@ impl HostBuffer {
     /// # Safety
     /// Nobody may write to the buffer while the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block holds `len` initialised bytes for as long as the buffer lives; that nobody writes is the caller's promise.
+        // SAFETY: the block holds `len` initialised bytes for as long as the buffer lives; that
+        // nobody writes is the caller's promise.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
-    /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier have to be left alone meanwhile.
+    /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier
+    /// have to be left alone meanwhile.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(!self.is_lent(), "memory that was lent is not written");
-        // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract of the type.
+        // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract
+        // of the type.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -178,10 +190,13 @@ pub fn clear_cache() {
 /// The allocator of the process.
 fn global() -> &'static Allocator {
     static GLOBAL: OnceLock<Allocator> = OnceLock::new();
-    GLOBAL.get_or_init(|| Allocator::new(system_bytes(), KEEP, std::env::var("GUARD").is_ok_and(|v| v == "1")))
+    GLOBAL.get_or_init(|| {
+        Allocator::new(system_bytes(), KEEP, std::env::var("GUARD").is_ok_and(|v| v == "1"))
+    })
 }
 
-/// Memory and swap of the machine. Where the kernel promises more than that (overcommit), using it would end in a kill and not in an error.
+/// Memory and swap of the machine. Where the kernel promises more than that (overcommit), using it
+/// would end in a kill and not in an error.
 fn system_bytes() -> usize {
     #[cfg(target_os = "linux")]
     {
@@ -199,11 +214,13 @@ fn system_bytes() -> usize {
 fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
     // SAFETY: asks for a number.
-    *PAGE.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096))
+    *PAGE.get_or_init(|| {
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    })
 }
 
-/// Rounds a length up to its size class: eight classes between two powers of two, so that at most an eighth is lost.
-/// The length is at most `isize::MAX`, so nothing overflows.
+/// Rounds a length up to its size class: eight classes between two powers of two, so that at most
+/// an eighth is lost. The length is at most `isize::MAX`, so nothing overflows.
 pub(super) fn class(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(ALIGN);
     let step = if len > BIG { step.max(page()) } else { step };
@@ -231,7 +248,8 @@ unsafe impl Send for Block {}
 
 fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory of ours.
+    // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory of
+    // ours.
     let p = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
     if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
 }
@@ -260,11 +278,13 @@ impl Block {
         if size < HUGE {
             return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
         }
-        // Map one huge page more than needed, then give back what lies before the first aligned address and after the end.
+        // Map one huge page more than needed, then give back what lies before the first aligned
+        // address and after the end.
         let total = size.checked_add(HUGE)?;
         let map = map_pages(total, protection)?.as_ptr();
         let head = map.align_offset(HUGE);
-        // SAFETY: `head` is less than HUGE, so `head + size` is within the mapping; the two cut parts lie outside the block.
+        // SAFETY: `head` is less than HUGE, so `head + size` is within the mapping; the two cut
+        // parts lie outside the block.
         unsafe {
             let start = map.add(head);
             unmap(map, head);
@@ -276,7 +296,8 @@ impl Block {
         }
     }
 
-    /// Memory for `len` bytes whose end lies against an inaccessible page, with another such page before the start.
+    /// Memory for `len` bytes whose end lies against an inaccessible page, with another such page
+    /// before the start.
     fn guarded(len: usize) -> Option<Block> {
         let size = len.checked_next_multiple_of(ALIGN)?;
         let body = size.checked_next_multiple_of(page())?;
@@ -285,13 +306,16 @@ impl Block {
         // SAFETY: the body lies inside the mapping, one page from its start.
         let body_at = unsafe { map.add(page()) };
         // SAFETY: changes the protection of pages of the new mapping only.
-        let open = unsafe { libc::mprotect(body_at.as_ptr().cast(), body, libc::PROT_READ | libc::PROT_WRITE) };
+        let open = unsafe {
+            libc::mprotect(body_at.as_ptr().cast(), body, libc::PROT_READ | libc::PROT_WRITE)
+        };
         if open != 0 {
             // SAFETY: the mapping is ours and nothing points to it yet.
             unsafe { unmap(map.as_ptr(), map_len) };
             return None;
         }
-        // SAFETY: `size` is at most `body`, so the block lies in the opened pages; the bytes after `len` are part of it.
+        // SAFETY: `size` is at most `body`, so the block lies in the opened pages; the bytes after
+        // `len` are part of it.
         let ptr = unsafe {
             let ptr = body_at.add(body - size);
             ptr.add(len).write_bytes(CANARY, size - len);
@@ -303,17 +327,24 @@ impl Block {
     /// Whether the bytes between the end of a guarded buffer and its page were written to.
     fn overrun(&self, ptr: NonNull<u8>, len: usize) -> bool {
         match self.origin {
-            // SAFETY: the bytes from `len` to `size` belong to the block and were filled when it was made.
-            Origin::Guarded { .. } => (len..self.size).any(|i| unsafe { ptr.add(i).read() } != CANARY),
+            // SAFETY: the bytes from `len` to `size` belong to the block and were filled when it
+            // was made.
+            Origin::Guarded { .. } => {
+                (len..self.size).any(|i| unsafe { ptr.add(i).read() } != CANARY)
+            }
             _ => false,
         }
     }
 
     fn release(self) {
-        // SAFETY: the block came from the same place with the same size, and taking it by value means that nobody uses it any more.
+        // SAFETY: the block came from the same place with the same size, and taking it by value
+        // means that nobody uses it any more.
         unsafe {
             match self.origin {
-                Origin::Heap => std::alloc::dealloc(self.ptr.as_ptr(), Layout::from_size_align_unchecked(self.size, ALIGN)),
+                Origin::Heap => std::alloc::dealloc(
+                    self.ptr.as_ptr(),
+                    Layout::from_size_align_unchecked(self.size, ALIGN),
+                ),
                 Origin::Pages => unmap(self.ptr.as_ptr(), self.size),
                 Origin::Guarded { map, map_len } => unmap(map.as_ptr(), map_len),
             }
@@ -343,7 +374,9 @@ impl Allocator {
 
     fn allocate(&'static self, len: usize, zero: bool) -> Result<HostBuffer> {
         if len == 0 {
-            let ptr = NonNull::without_provenance(std::num::NonZero::new(ALIGN).expect("the alignment is not zero"));
+            let ptr = NonNull::without_provenance(
+                std::num::NonZero::new(ALIGN).expect("the alignment is not zero"),
+            );
             return Ok(HostBuffer { ptr, len, block: None, owner: self, lender: None });
         }
         if len > isize::MAX as usize {

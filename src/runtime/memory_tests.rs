@@ -1,4 +1,5 @@
-//! Tests of the host buffers. Each has an allocator of its own, since the counters of the process move while other tests run.
+//! Tests of the host buffers. Each has an allocator of its own, since the counters of the process
+//! move while other tests run.
 
 use super::*;
 use crate::runtime::testing::Random;
@@ -42,7 +43,10 @@ fn huge_blocks_are_aligned_to_huge_pages() {
 fn size_classes_lose_at_most_an_eighth() {
     for len in (1..5000).chain((BIG - 100)..(BIG + 100)).chain([1 << 40, (1 << 40) + 1]) {
         let size = class(len);
-        assert!(size >= len && size.is_multiple_of(ALIGN) && class(size) == size, "{len} -> {size}");
+        assert!(
+            size >= len && size.is_multiple_of(ALIGN) && class(size) == size,
+            "{len} -> {size}"
+        );
         assert!(len < 512 || size - len <= len.max(page() * 8) / 8, "{len} -> {size}");
     }
 }
@@ -103,7 +107,9 @@ fn the_cache_gives_way_before_an_allocation_fails() {
     assert_eq!(a.state().cached, 8 << 20);
     let b = a.allocate(9 << 20, false).unwrap();
     assert_eq!(a.state().cached, 1 << 20);
-    assert!(matches!(a.allocate(2 << 20, false), Err(Error::OutOfMemory { asked, .. }) if asked == 2 << 20));
+    assert!(
+        matches!(a.allocate(2 << 20, false), Err(Error::OutOfMemory { asked, .. }) if asked == 2 << 20)
+    );
     drop(b);
     a.allocate(2 << 20, false).unwrap();
 }
@@ -136,7 +142,8 @@ fn threads_share_one_allocator() {
     assert_eq!(a.state().held, 0);
 }
 
-/// A read of one element past the end ends a child process with a signal; a write into the slack is told at the drop.
+/// A read of one element past the end ends a child process with a signal; a write into the slack is
+/// told at the drop.
 #[test]
 fn guard_mode_faults() {
     let a = allocator(1 << 30, 0, true);
@@ -146,11 +153,13 @@ fn guard_mode_faults() {
     let past = b.ptr().wrapping_add(64);
     let before = b.ptr().wrapping_sub(page());
     for (at, dies) in [(past, true), (before, true), (b.ptr(), false)] {
-        // SAFETY: the child only resets a signal, reads one byte and leaves; it takes no lock and runs no destructor.
+        // SAFETY: the child only resets a signal, reads one byte and leaves; it takes no lock and
+        // runs no destructor.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: the fault, where there is one, is the point; `_exit` runs nothing. The handler of the standard library, which may want a
-            // lock that another thread held at the fork, is put aside.
+            // SAFETY: the fault, where there is one, is the point; `_exit` runs nothing. The
+            // handler of the standard library, which may want a lock that another thread held at
+            // the fork, is put aside.
             unsafe {
                 libc::signal(libc::SIGSEGV, libc::SIG_DFL);
                 at.read_volatile();

@@ -1,5 +1,6 @@
-//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their objects, the store on disk and the thread
-//! pool; for GPUs libraries that are opened at run time; files that are written whole, and files from the network.
+//! What runs kernels: devices and buffers; for the host the C compiler, LLVM, the loader of their
+//! objects, the store on disk and the thread pool; for GPUs libraries that are opened at run time;
+//! files that are written whole, and files from the network.
 
 mod arch;
 mod blocks;

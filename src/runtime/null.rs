@@ -1,5 +1,6 @@
-//! The device that runs nothing: kernels are lowered and rendered, as for the CPU or for a GPU that need not be there, and then dropped. For measuring the compiler and for reading
-//! what it writes: `DEV=NULL:CUDA DEBUG=4`.
+//! The device that runs nothing: kernels are lowered and rendered, as for the CPU or for a GPU that
+//! need not be there, and then dropped. For measuring the compiler and for reading what it writes:
+//! `DEV=NULL:CUDA DEBUG=4`.
 
 use super::buffer::{Memory, Place};
 use super::device::{Backend, Executable};
@@ -17,7 +18,8 @@ pub struct Null {
 }
 
 impl Null {
-    /// It is always there. The target does not depend on the machine, so that figures can be compared.
+    /// It is always there. The target does not depend on the machine, so that figures can be
+    /// compared.
     fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
         Arc::new(Null { renderer: Box::new(renderer), language })
     }

@@ -1,17 +1,21 @@
-//! The threads that run CPU kernels. In comes a closure and a count; after [`run`] returns it has been called once for every index.
+//! The threads that run CPU kernels. In comes a closure and a count; after [`run`] returns it has
+//! been called once for every index.
 //!
-//! Tasks are claimed one at a time, so a slow index does not hold up the others, and the caller claims as well: a job is finished even
-//! when no worker wakes up in time. A worker that runs dry spins for a few tens of microseconds (the next kernel of a graph usually comes
-//! sooner than that) and sleeps afterwards.
+//! Tasks are claimed one at a time, so a slow index does not hold up the others, and the caller
+//! claims as well: a job is finished even when no worker wakes up in time. A worker that runs dry
+//! spins for a few tens of microseconds (the next kernel of a graph usually comes sooner than that)
+//! and sleeps afterwards.
 //!
-//! One job runs at a time. A call that comes while another job runs, from another thread or from inside a task, does all of its work on the
-//! calling thread: it cannot deadlock, and the cores are taken anyway.
+//! One job runs at a time. A call that comes while another job runs, from another thread or from
+//! inside a task, does all of its work on the calling thread: it cannot deadlock, and the cores are
+//! taken anyway.
 //!
-//! Every task sees the default floating-point modes (round to nearest, subnormals kept, no traps), on the workers and on the caller, whatever
-//! a library in the process has set. Without that a result would depend on the thread that computed it.
+//! Every task sees the default floating-point modes (round to nearest, subnormals kept, no traps),
+//! on the workers and on the caller, whatever a library in the process has set. Without that a
+//! result would depend on the thread that computed it.
 //!
-//! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A fork while a job runs in another thread is
-//! not supported.
+//! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A
+//! fork while a job runs in another thread is not supported.
 
 use crate::env::MOST_THREADS;
 use std::any::Any;
@@ -21,24 +25,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so spinning longer than that gains nothing.
+/// How long a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so spinning
+/// longer than that gains nothing.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// How many threads run a job, the caller included: `THREADS` where it is a positive number, else what the machine offers this process.
+/// How many threads run a job, the caller included: `THREADS` where it is a positive number, else
+/// what the machine offers this process.
 pub fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
     *THREADS.get_or_init(|| threads_from(std::env::var("THREADS").ok().as_deref(), cores()))
 }
 
 fn threads_from(asked: Option<&str>, cores: usize) -> usize {
-    asked.and_then(|s| s.trim().parse().ok()).filter(|&n: &usize| n > 0).unwrap_or(cores).min(MOST_THREADS)
+    asked
+        .and_then(|s| s.trim().parse().ok())
+        .filter(|&n: &usize| n > 0)
+        .unwrap_or(cores)
+        .min(MOST_THREADS)
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Calls `f(0)`, `f(1)`, … `f(n - 1)`, spread over the threads in no fixed order, and returns when all calls have returned.
+/// Calls `f(0)`, `f(1)`, … `f(n - 1)`, spread over the threads in no fixed order, and returns when
+/// all calls have returned.
 ///
 /// # Panics
 /// With the first panic of `f`. Indices that no thread had begun at that time are left out.
@@ -57,13 +68,15 @@ fn inline(n: usize, f: &(dyn Fn(usize) + Sync)) {
     (0..n).for_each(f);
 }
 
-/// The pool of the process; its workers are started by the first job that can use them and never end.
+/// The pool of the process; its workers are started by the first job that can use them and never
+/// end.
 fn global() -> &'static Pool {
     static POOL: OnceLock<&'static Pool> = OnceLock::new();
     POOL.get_or_init(|| Pool::start(threads() - 1))
 }
 
-/// A value on cache lines of its own, so that the two hot counters do not disturb each other. 128: x86 prefetches lines in pairs.
+/// A value on cache lines of its own, so that the two hot counters do not disturb each other. 128:
+/// x86 prefetches lines in pairs.
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -81,7 +94,8 @@ struct Pool {
     busy: AtomicBool,
     /// Tasks of the job that nobody has claimed yet. Claiming is the only way to get at `task`.
     open: Line<AtomicUsize>,
-    /// Tasks of the job that have not returned yet. The job, and with it the closure, lives until this is zero.
+    /// Tasks of the job that have not returned yet. The job, and with it the closure, lives until
+    /// this is zero.
     left: Line<AtomicUsize>,
     task: UnsafeCell<Task>,
     /// Set by the first panic; the tasks that are claimed later are left out.
@@ -94,14 +108,17 @@ struct Pool {
     caller_sleeps: AtomicBool,
     caller: Mutex<()>,
     job_ended: Condvar,
-    /// Zero where there are more threads than cores: a spinning thread would keep the core from one with work.
+    /// Zero where there are more threads than cores: a spinning thread would keep the core from
+    /// one with work.
     spin: Duration,
 }
 
-// SAFETY: `task` is the only field that is not Sync by itself. It is written by the thread that holds `busy` while no task is open or
-// running, and read only after a task was claimed; the release store of `open` and the acquire in `claim` order the two.
+// SAFETY: `task` is the only field that is not Sync by itself. It is written by the thread that
+// holds `busy` while no task is open or running, and read only after a task was claimed; the
+// release store of `open` and the acquire in `claim` order the two.
 unsafe impl Sync for Pool {}
-// SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is tied to a thread.
+// SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is
+// tied to a thread.
 unsafe impl Send for Pool {}
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,7 +147,11 @@ impl Pool {
         }));
         for i in 1..=workers {
             // A thread that cannot be started is done without: the caller claims what is left.
-            if std::thread::Builder::new().name(format!("pico-cpu-{i}")).spawn(move || pool.work()).is_ok() {
+            if std::thread::Builder::new()
+                .name(format!("pico-cpu-{i}"))
+                .spawn(move || pool.work())
+                .is_ok()
+            {
                 pool.workers.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -141,14 +162,18 @@ impl Pool {
         if self.busy.swap(true, Ordering::Acquire) {
             return inline(n, f);
         }
-        // SAFETY: only the lifetime changes. This function does not return, and does not unwind, before `left` is zero, so every call
-        // through the pointer ends before the borrow does.
-        let f = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
-        // SAFETY: `busy` was free and is ours, and the job before ended with no task open or running, so nobody reads `task`.
+        // SAFETY: only the lifetime changes. This function does not return, and does not unwind,
+        // before `left` is zero, so every call through the pointer ends before the borrow does.
+        let f = unsafe {
+            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f)
+        };
+        // SAFETY: `busy` was free and is ours, and the job before ended with no task open or
+        // running, so nobody reads `task`.
         unsafe { *self.task.get() = Task { f, n } };
         self.broken.store(false, Ordering::Relaxed);
         self.left.0.store(n, Ordering::Relaxed);
-        // Sequentially consistent with `asleep`: either we see the sleeper or it sees the open tasks before it sleeps.
+        // Sequentially consistent with `asleep`: either we see the sleeper or it sees the open
+        // tasks before it sleeps.
         self.open.0.store(n, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
             self.wake_workers(n - 1);
@@ -160,7 +185,8 @@ impl Pool {
             }
         }
         self.wait_for_the_others();
-        let payload = if self.broken.load(Ordering::Relaxed) { lock(&self.panic).take() } else { None };
+        let payload =
+            if self.broken.load(Ordering::Relaxed) { lock(&self.panic).take() } else { None };
         self.busy.store(false, Ordering::Release);
         if let Some(payload) = payload {
             resume_unwind(payload);
@@ -168,7 +194,8 @@ impl Pool {
     }
 
     fn wake_workers(&self, wanted: usize) {
-        // A worker that has seen no open task holds the bell until it waits, so taking it once makes sure that the call is heard.
+        // A worker that has seen no open task holds the bell until it waits, so taking it once
+        // makes sure that the call is heard.
         drop(lock(&self.bell));
         if wanted >= self.workers.load(Ordering::Relaxed) {
             self.job_came.notify_all();
@@ -181,7 +208,12 @@ impl Pool {
     fn claim(&self) -> Option<usize> {
         let mut open = self.open.0.load(Ordering::Relaxed);
         while open > 0 {
-            match self.open.0.compare_exchange_weak(open, open - 1, Ordering::Acquire, Ordering::Relaxed) {
+            match self.open.0.compare_exchange_weak(
+                open,
+                open - 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Some(open),
                 Err(now) => open = now,
             }
@@ -190,17 +222,21 @@ impl Pool {
     }
 
     fn perform(&self, open: usize) {
-        // SAFETY: a task was claimed and has not been counted out of `left`, so the job is the current one and `task` stays as it is.
+        // SAFETY: a task was claimed and has not been counted out of `left`, so the job is the
+        // current one and `task` stays as it is.
         let Task { f, n } = unsafe { *self.task.get() };
         if !self.broken.load(Ordering::Relaxed) {
-            // SAFETY: the caller of `run` keeps the closure alive until this task is counted out below.
+            // SAFETY: the caller of `run` keeps the closure alive until this task is counted out
+            // below.
             let f = unsafe { &*f };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open))) {
                 lock(&self.panic).get_or_insert(payload);
                 self.broken.store(true, Ordering::Relaxed);
             }
         }
-        if self.left.0.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_sleeps.load(Ordering::SeqCst) {
+        if self.left.0.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.caller_sleeps.load(Ordering::SeqCst)
+        {
             drop(lock(&self.caller));
             self.job_ended.notify_all();
         }
@@ -229,7 +265,8 @@ impl Pool {
                 }
                 self.asleep.fetch_sub(1, Ordering::SeqCst);
             }
-            // Set for each job, not once: a task of an earlier one may have called a library that leaves other modes behind.
+            // Set for each job, not once: a task of an earlier one may have called a library that
+            // leaves other modes behind.
             let _modes = FloatModes::default_until_drop();
             while let Some(open) = self.claim() {
                 self.perform(open);
@@ -274,14 +311,19 @@ mod modes {
     pub(super) fn get() -> u64 {
         let mut value = 0u32;
         // SAFETY: stores the control register into a local of its size.
-        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut value, options(nostack, preserves_flags)) };
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", in(reg) &mut value, options(nostack, preserves_flags))
+        };
         u64::from(value)
     }
 
     pub(super) fn set(value: u64) {
         let value = value as u32;
-        // SAFETY: the value is the default or was read from the register before, so no reserved bit is set.
-        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, readonly, preserves_flags)) };
+        // SAFETY: the value is the default or was read from the register before, so no reserved bit
+        // is set.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, readonly, preserves_flags))
+        };
     }
 }
 
@@ -293,13 +335,17 @@ mod modes {
     pub(super) fn get() -> u64 {
         let value: u64;
         // SAFETY: reads the floating-point control register.
-        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            std::arch::asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags))
+        };
         value
     }
 
     pub(super) fn set(value: u64) {
         // SAFETY: the value is the default or was read from the register before.
-        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) value, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            std::arch::asm!("msr fpcr, {}", in(reg) value, options(nomem, nostack, preserves_flags))
+        };
     }
 }
 
@@ -415,12 +461,18 @@ mod tests {
         let wrong = AtomicUsize::new(0);
         for _ in 0..50 {
             pool.run(16, &|_| {
-                wrong.fetch_add(usize::from(modes::get() & modes::MASK != modes::DEFAULT), Ordering::Relaxed);
+                wrong.fetch_add(
+                    usize::from(modes::get() & modes::MASK != modes::DEFAULT),
+                    Ordering::Relaxed,
+                );
                 std::thread::sleep(Duration::from_micros(5));
             });
         }
         run(1, &|_| {
-            wrong.fetch_add(usize::from(modes::get() & modes::MASK != modes::DEFAULT), Ordering::Relaxed);
+            wrong.fetch_add(
+                usize::from(modes::get() & modes::MASK != modes::DEFAULT),
+                Ordering::Relaxed,
+            );
         });
         let after = modes::get();
         modes::set(before);
@@ -437,7 +489,8 @@ mod tests {
         assert!(threads() >= 1);
     }
 
-    /// Prints what an empty job costs: `cargo test --release --lib pool_latency -- --ignored --nocapture`.
+    /// Prints what an empty job costs: `cargo test --release --lib pool_latency -- --ignored
+    /// --nocapture`.
     #[test]
     #[ignore = "a measurement"]
     fn pool_latency() {
@@ -450,7 +503,10 @@ mod tests {
             })
             .collect();
         times.sort_by(f64::total_cmp);
-        println!("empty run(2), back to back: min {:.2} µs, median {:.2}, p99 {:.2}", times[0], times[10_000], times[19_800]);
+        println!(
+            "empty run(2), back to back: min {:.2} µs, median {:.2}, p99 {:.2}",
+            times[0], times[10_000], times[19_800]
+        );
         let mut cold: Vec<f64> = (0..200)
             .map(|_| {
                 std::thread::sleep(Duration::from_millis(1));
@@ -460,6 +516,9 @@ mod tests {
             })
             .collect();
         cold.sort_by(f64::total_cmp);
-        println!("empty run(2), worker asleep: min {:.2} µs, median {:.2}, p99 {:.2}", cold[0], cold[100], cold[198]);
+        println!(
+            "empty run(2), worker asleep: min {:.2} µs, median {:.2}, p99 {:.2}",
+            cold[0], cold[100], cold[198]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What tests stand on: folders that are unique, private, and removed when the test ends, passed or not; random numbers; a server.
+//! What tests stand on: folders that are unique, private, and removed when the test ends, passed or
+//! not; random numbers; a server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +14,8 @@ impl TempDir {
     pub(crate) fn new(what: &str) -> TempDir {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("pico-test-{what}-{}-{nth}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("pico-test-{what}-{}-{nth}", std::process::id()));
         std::fs::create_dir(&path).expect("a fresh folder for the test");
         TempDir(path)
     }
@@ -29,7 +31,8 @@ impl Drop for TempDir {
     }
 }
 
-/// A small generator of pseudo-random numbers (splitmix64), so that a failing seed can be run again.
+/// A small generator of pseudo-random numbers (splitmix64), so that a failing seed can be run
+/// again.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -51,8 +54,8 @@ pub(crate) fn have_curl() -> bool {
     std::process::Command::new("curl").arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
-/// A server of a few answers on this machine, one after the other: `abc`, `moved` to it, `loop` to itself, `cut` off in the middle, `empty`, and
-/// nothing else.
+/// A server of a few answers on this machine, one after the other: `abc`, `moved` to it, `loop` to
+/// itself, `cut` off in the middle, `empty`, and nothing else.
 pub(crate) struct Server {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -61,7 +64,8 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let server = Server { address: listener.local_addr().expect("an address"), asked: Arc::default() };
+        let server =
+            Server { address: listener.local_addr().expect("an address"), asked: Arc::default() };
         let asked = server.asked.clone();
         // It ends with the process.
         std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! How much memory the buffers of each device take, whatever allocator it comes from: the devices of the host share one.
+//! How much memory the buffers of each device take, whatever allocator it comes from: the devices
+//! of the host share one.
 
 use super::profile;
 use crate::ir::DeviceName;
@@ -9,11 +10,13 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Of the buffers that are there, as asked for. Memory that was lent to picograd does not count.
+    /// Of the buffers that are there, as asked for. Memory that was lent to picograd does not
+    /// count.
     pub live: usize,
     /// The most that `live` has been since the start, or since the counters were reset.
     pub peak: usize,
-    /// Taken from the system: buffers, with what their sizes are rounded up to, and freed memory that is kept for the next ones. The devices of the host share theirs.
+    /// Taken from the system: buffers, with what their sizes are rounded up to, and freed memory
+    /// that is kept for the next ones. The devices of the host share theirs.
     pub held: usize,
     /// The most that it may take, where that is known.
     pub limit: Option<usize>,
@@ -42,14 +45,18 @@ pub(crate) fn reset_peaks() {
 }
 
 impl Usage {
-    /// That of a device. Each lives as long as the process: a buffer may be the last thing that names its device.
+    /// That of a device. Each lives as long as the process: a buffer may be the last thing that
+    /// names its device.
     pub fn of(device: &DeviceName) -> &'static Usage {
         let mut all = all();
         if let Some(usage) = all.get(device) {
             return usage;
         }
-        let usage: &'static Usage =
-            Box::leak(Box::new(Usage { device: device.clone(), live: AtomicUsize::new(0), peak: AtomicUsize::new(0) }));
+        let usage: &'static Usage = Box::leak(Box::new(Usage {
+            device: device.clone(),
+            live: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+        }));
         all.insert(device.clone(), usage);
         usage
     }

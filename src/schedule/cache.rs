@@ -1,4 +1,5 @@
-//! The schedule cache: abstracted graphs that were planned before. Keys are interned nodes, so a look-up compares pointers.
+//! The schedule cache: abstracted graphs that were planned before. Keys are interned nodes, so a
+//! look-up compares pointers.
 
 use super::Plan;
 use crate::ir::{DeviceName, UOp};
@@ -16,7 +17,8 @@ pub struct Key {
     pub reuse: Vec<Option<usize>>,
 }
 
-/// More plans than this and the cache starts anew: a program that never repeats itself must not fill memory.
+/// More plans than this and the cache starts anew: a program that never repeats itself must not
+/// fill memory.
 const MOST: usize = 4096;
 
 static CACHE: LazyLock<Mutex<FxHashMap<Key, Arc<Plan>>>> = LazyLock::new(Mutex::default);

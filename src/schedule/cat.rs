@@ -1,5 +1,5 @@
-//! Concatenation. In comes a `Cat` of n tensors; out come n stores into slices of one buffer, O(output) in all, or a choice for each element, which
-//! fuses into its user and is O(n · output).
+//! Concatenation. In comes a `Cat` of n tensors; out come n stores into slices of one buffer,
+//! O(output) in all, or a choice for each element, which fuses into its user and is O(n · output).
 //!
 //! Before: `Cat(a[2, m], b[3, m]) {axis=0}`. After, as stores:
 //!
@@ -8,8 +8,9 @@
 //! for i in 3, j in m:  out[i + 2, j] = b[i, j]
 //! ```
 //!
-//! Stores with equal loops share kernels (`kernels`). Many tensors are first put together in groups of as many as fit in a kernel: the kernels of
-//! the groups are the same, so that they are compiled once, where n stores at n places would be as many kernels as there are groups.
+//! Stores with equal loops share kernels (`kernels`). Many tensors are first put together in groups
+//! of as many as fit in a kernel: the kernels of the groups are the same, so that they are compiled
+//! once, where n stores at n places would be as many kernels as there are groups.
 
 use super::ranges::{Demand, Indices, Stored, Walk, flat, home};
 use super::sums::shorten;
@@ -19,7 +20,8 @@ use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands up to which a choice is cheaper than a trip through memory (`cost::STORE`), where one user reads the result.
+/// Operands up to which a choice is cheaper than a trip through memory (`cost::STORE`), where one
+/// user reads the result.
 const FUSED: usize = 8;
 /// Operands up to which every user chooses.
 const FEW: usize = 3;
@@ -27,7 +29,8 @@ const FEW: usize = 3;
 const SMALL: usize = 1 << 14;
 /// Operands that are put together by one kernel.
 const GROUP: usize = 28;
-/// Bytes from which on a second copy costs more than compiling kernels that differ in where they write.
+/// Bytes from which on a second copy costs more than compiling kernels that differ in where they
+/// write.
 const LARGE: usize = 1 << 20;
 
 /// The axis of a cat.
@@ -46,9 +49,14 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
     }
     let mut users: FxHashMap<u64, usize> = FxHashMap::default();
     order.iter().flat_map(|u| u.src()).for_each(|s| *users.entry(s.id()).or_default() += 1);
-    let in_memory = |u: &&UOp| matches!(u.op(), Op::Contiguous | Op::Copy | Op::Kernel | Op::Cat | Op::Scan | Op::Scatter);
-    let stored: FxHashSet<u64> =
-        outputs.iter().chain(order.iter().filter(in_memory).flat_map(|u| u.src())).map(|u| home(u).0.id()).collect();
+    let in_memory = |u: &&UOp| {
+        matches!(u.op(), Op::Contiguous | Op::Copy | Op::Kernel | Op::Cat | Op::Scan | Op::Scatter)
+    };
+    let stored: FxHashSet<u64> = outputs
+        .iter()
+        .chain(order.iter().filter(in_memory).flat_map(|u| u.src()))
+        .map(|u| home(u).0.id())
+        .collect();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in &order {
         let mut new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
@@ -58,14 +66,17 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
             let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
             new = match parts.len() {
                 n if n <= few || (n <= FUSED && once) => choice(&parts, axis(u)),
-                n if n > GROUP && u.numel() * u.dtype().itemsize() < LARGE => in_groups(parts, axis(u)),
+                n if n > GROUP && u.numel() * u.dtype().itemsize() < LARGE => {
+                    in_groups(parts, axis(u))
+                }
                 _ => UOp::cat(parts, axis(u)),
             };
         }
         // A cat is in memory, in row-major order.
         if let (Op::Contiguous, Arg::None) = (u.op(), u.arg()) {
             let x = &new.src()[0];
-            let base = x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
+            let base =
+                x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
             if base.is_some_and(|b| b.op() == Op::Cat) {
                 new = x.clone();
             }
@@ -75,10 +86,16 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
     outputs.iter().map(|o| done[&o.id()].clone()).collect()
 }
 
-/// Each element chosen from the operands, by its place along the axis. A choice keeps every bit, where a sum with zeros would turn -0 into 0.
+/// Each element chosen from the operands, by its place along the axis. A choice keeps every bit,
+/// where a sum with zeros would turn -0 into 0.
 fn choice(parts: &[UOp], axis: usize) -> UOp {
     let total: usize = parts.iter().map(|p| p.shape()[axis]).sum();
-    let shape: Dims = parts[0].shape().iter().enumerate().map(|(a, &n)| if a == axis { total } else { n }).collect();
+    let shape: Dims = parts[0]
+        .shape()
+        .iter()
+        .enumerate()
+        .map(|(a, &n)| if a == axis { total } else { n })
+        .collect();
     let along: Dims = (0..shape.len()).map(|a| if a == axis { total } else { 1 }).collect();
     let dtype = if i32::try_from(total).is_ok() { DType::I32 } else { DType::I64 };
     let place = UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: total });
@@ -87,7 +104,9 @@ fn choice(parts: &[UOp], axis: usize) -> UOp {
     for p in parts {
         let (before, after) = (end, total - end - p.shape()[axis]);
         end += p.shape()[axis];
-        let padded = p.moved(Movement::pad((0..p.shape().len()).map(|a| if a == axis { (before, after) } else { (0, 0) })));
+        let padded = p.moved(Movement::pad(
+            (0..p.shape().len()).map(|a| if a == axis { (before, after) } else { (0, 0) }),
+        ));
         joined = Some(match joined {
             None => padded,
             Some(left) => place.lt(before as i64).select(&left, &padded),
@@ -99,12 +118,16 @@ fn choice(parts: &[UOp], axis: usize) -> UOp {
 /// A cat of cats of as many operands as fit in a kernel.
 fn in_groups(mut parts: Src, axis: usize) -> UOp {
     while parts.len() > GROUP {
-        parts = parts.chunks(GROUP).map(|group| UOp::cat(group.iter().cloned().collect(), axis)).collect();
+        parts = parts
+            .chunks(GROUP)
+            .map(|group| UOp::cat(group.iter().cloned().collect(), axis))
+            .collect();
     }
     UOp::cat(parts, axis)
 }
 
-/// An evaluation of each operand, over its own axes, by a kernel of its own. One without elements has no use.
+/// An evaluation of each operand, over its own axes, by a kernel of its own. One without elements
+/// has no use.
 pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Demand> {
     let part = |x: &UOp| {
         let mut ranges = Vec::new();
@@ -126,7 +149,12 @@ pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Demand> {
 }
 
 /// The stores into slices. `operand` gives the value of an operand at an evaluation.
-pub(super) fn stored(u: &UOp, number: usize, evals: &[Demand], operand: impl Fn(usize, &Demand) -> UOp) -> Vec<Stored> {
+pub(super) fn stored(
+    u: &UOp,
+    number: usize,
+    evals: &[Demand],
+    operand: impl Fn(usize, &Demand) -> UOp,
+) -> Vec<Stored> {
     let (axis, mut start) = (axis(u), 0);
     let mut list = Vec::with_capacity(evals.len());
     for (i, d) in evals.iter().enumerate() {
@@ -134,7 +162,14 @@ pub(super) fn stored(u: &UOp, number: usize, evals: &[Demand], operand: impl Fn(
         at[axis] = simplify(&(&at[axis] + start));
         start += u.src()[i].shape()[axis] as i64;
         let (value, index) = (shorten(&operand(i, d)), flat(&at, u.shape()));
-        list.push(Stored { node: u.clone(), number, ranges: d.loops.to_vec(), value, index, update: None });
+        list.push(Stored {
+            node: u.clone(),
+            number,
+            ranges: d.loops.to_vec(),
+            value,
+            index,
+            update: None,
+        });
     }
     list
 }

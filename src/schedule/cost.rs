@@ -1,6 +1,7 @@
-//! The cost model: is a value cheaper to compute again wherever it is used, or to store once and read back?
-//! The unit is one simple arithmetic instruction on one element. What the constants stand for was measured on a CPU with 175 GFLOP/s and
-//! 13 GB/s a core (`copy`): a float written and read back is worth about forty instructions, and half that when it stays in a cache.
+//! The cost model: is a value cheaper to compute again wherever it is used, or to store once and
+//! read back? The unit is one simple arithmetic instruction on one element. What the constants
+//! stand for was measured on a CPU with 175 GFLOP/s and 13 GB/s a core (`copy`): a float written
+//! and read back is worth about forty instructions, and half that when it stays in a cache.
 
 use crate::ir::{Arg, Fold, Group, Op, UOp};
 use crate::symbolic::clauses;
@@ -12,9 +13,11 @@ pub const STORE: f64 = 32.0;
 pub const LAUNCH: f64 = 20_000.0;
 /// A value this cheap is always computed again: a load with a conversion, a relu, a negation.
 pub const FREE: f64 = 4.0;
-/// Inside a reduce a value is computed once for each tile of outputs, not once for each output: tiles have at least this many.
+/// Inside a reduce a value is computed once for each tile of outputs, not once for each output:
+/// tiles have at least this many.
 pub const TILE: f64 = 8.0;
-/// The longest row, in bytes, that one kernel walks more than once. It is half of a common L2 cache.
+/// The longest row, in bytes, that one kernel walks more than once. It is half of a common L2
+/// cache.
 pub const ROW_BYTES: usize = 512 << 10;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
@@ -25,9 +28,11 @@ pub const WORTH_SPREADING: f64 = 131_072.0;
 /// Work on one row that is worth a kernel of its own, when there are few rows.
 pub const LONG_ROW: f64 = 1_048_576.0;
 
-/// Different indices that one node is computed at. A node that is wanted at more is stored: past this, expressions grow from level to level of a graph.
+/// Different indices that one node is computed at. A node that is wanted at more is stored: past
+/// this, expressions grow from level to level of a graph.
 pub const MOST_DEMANDS: usize = 32;
-/// Nodes that one kernel evaluates. Compilers take more than linear time over a function; kernels of models stay far below.
+/// Nodes that one kernel evaluates. Compilers take more than linear time over a function; kernels
+/// of models stay far below.
 pub const MOST_EVALUATIONS: usize = 2048;
 
 /// What one evaluation of the op costs, apart from its operands.
@@ -59,8 +64,8 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
             // What is selected is read and nothing else.
             Op::Reduce if selects(u) => under / (u.src()[0].numel().max(1) as f64) * n + n * 4.0,
             Op::Reduce => under + u.src()[0].numel() as f64,
-            // What is repeated does not change inside the loop that repeats it, so it is computed outside; whether it is computed at all or
-            // stored is decided where it is made.
+            // What is repeated does not change inside the loop that repeats it, so it is computed
+            // outside; whether it is computed at all or stored is decided where it is made.
             Op::Expand => 0.0,
             // Only the part that is looked at is computed.
             Op::Shrink | Op::Slice => under * n / (u.src()[0].numel().max(1) as f64),
@@ -88,7 +93,9 @@ pub fn selects(u: &UOp) -> bool {
     let choice = under(&u.src()[0], &|u| u.op() == Op::Cast);
     let (Op::Where, [condition, _, zero]) = (choice.op(), choice.src()) else { return false };
     let base = |u: &UOp| under(u, &|u| u.op().is(Group::Movement));
-    let is_place = |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
+    let is_place =
+        |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
     let compares = |c: &UOp| base(c).op() == Op::Eq && base(c).src().iter().any(is_place);
-    base(zero).as_const().is_some_and(|c| c.is_zero()) && clauses(&base(condition)).iter().any(compares)
+    base(zero).as_const().is_some_and(|c| c.is_zero())
+        && clauses(&base(condition)).iter().any(compares)
 }

@@ -18,13 +18,15 @@ fn with(shape: &Dims, at: usize, size: usize) -> Dims {
     shape
 }
 
-/// A gather as the sum over all places of what is at the index: `sums` makes a load of it once there are ranges.
+/// A gather as the sum over all places of what is at the index: `sums` makes a load of it once
+/// there are ranges.
 pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     let n = x.shape()[axis];
     let fits = n as i128 <= dtype_bounds(index.dtype()).1;
     let index = if fits { index.clone() } else { index.cast(DType::I64) };
     let both = with(index.shape(), axis + 1, n);
-    let mut extents: Vec<Option<Bound>> = (0..index.shape().len()).map(|a| index.extent(a).cloned()).collect();
+    let mut extents: Vec<Option<Bound>> =
+        (0..index.shape().len()).map(|a| index.extent(a).cloned()).collect();
     extents.insert(axis + 1, x.extent(axis).cloned());
     let seen = |u: &UOp, shape: Dims| {
         let mut u = u.moved(Movement::Reshape(shape)).moved(Movement::Expand(both.clone()));
@@ -36,7 +38,8 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
         u
     };
     let counter = UOp::new(Op::Iota, index.dtype(), Src::new(), Arg::Iota { len: n });
-    let counter = seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
+    let counter =
+        seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
     let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
     let choice = here.select(seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
     // One place needs no sum, which would lose the sign of a zero.
@@ -44,7 +47,8 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     sum.moved(Movement::Reshape(index.shape().clone()))
 }
 
-/// A scatter that rounds, in f32, and rounded once at the end. What only chooses needs no more digits.
+/// A scatter that rounds, in f32, and rounded once at the end. What only chooses needs no more
+/// digits.
 pub fn in_f32(u: &UOp) -> Option<UOp> {
     let Arg::Scatter { combine: Combine::Add | Combine::Mul, .. } = u.arg() else { return None };
     let wide = |x: &UOp| x.cast(DType::F32);

@@ -1,5 +1,6 @@
-//! From stores over ranges to kernels: stores that can share a loop nest share it, buffers become numbered arguments, ranges get their
-//! final numbers. Equal kernels of different places in the graph come out as the same interned node.
+//! From stores over ranges to kernels: stores that can share a loop nest share it, buffers become
+//! numbered arguments, ranges get their final numbers. Equal kernels of different places in the
+//! graph come out as the same interned node.
 
 use super::ranges::{Ranged, Stored};
 use super::scan;
@@ -14,7 +15,8 @@ use std::sync::LazyLock;
 /// Kernels with more buffers than this are not merged further. Devices that take fewer say so.
 const MOST_MERGED_BUFFERS: usize = 31;
 
-/// Groups that are tried for a store, the latest first: many would make the time to plan grow with their square.
+/// Groups that are tried for a store, the latest first: many would make the time to plan grow with
+/// their square.
 const TRIED: usize = 64;
 
 /// Kernels with more nodes than this are not merged: what the ranges have cut stays cut.
@@ -29,7 +31,8 @@ pub struct Group {
     pub ranges: Vec<UOp>,
     /// `(buffer number, flat index, value)`.
     pub stores: Vec<(usize, UOp, UOp)>,
-    /// Where the store happens, for a group of one store that updates what another has written; its loops may have an order.
+    /// Where the store happens, for a group of one store that updates what another has written;
+    /// its loops may have an order.
     pub update: Option<UOp>,
     /// Buffers that the values load.
     pub reads: BTreeSet<usize>,
@@ -51,18 +54,31 @@ impl Group {
     fn longest_row(&self) -> usize {
         let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
         let order = crate::ir::toposort(values.iter().copied());
-        let bytes = |u: &UOp| u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>() * u.dtype().itemsize();
+        let bytes = |u: &UOp| {
+            u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>()
+                * u.dtype().itemsize()
+        };
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
-    /// Takes over the finer loops of another group, if a little that is computed from its values is all there is.
+    /// Takes over the finer loops of another group, if a little that is computed from its values is
+    /// all there is.
     fn refit(&mut self, other: &Group) {
-        let plain = self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
-        if !plain || self.ranges.len() >= other.ranges.len() || !scan::is_epilogue(self.stores.iter().map(|s| &s.2)) {
+        let plain =
+            self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
+        if !plain
+            || self.ranges.len() >= other.ranges.len()
+            || !scan::is_epilogue(self.stores.iter().map(|s| &s.2))
+        {
             return;
         }
         let Some(map) = scan::refit(&self.ranges, &other.ranges) else { return };
-        self.ranges = other.ranges.iter().map(|r| UOp::range(&r.src()[0], r.range_id(), AxisKind::Global)).collect();
-        let own: FxHashMap<UOp, UOp> = other.ranges.iter().cloned().zip(self.ranges.iter().cloned()).collect();
+        self.ranges = other
+            .ranges
+            .iter()
+            .map(|r| UOp::range(&r.src()[0], r.range_id(), AxisKind::Global))
+            .collect();
+        let own: FxHashMap<UOp, UOp> =
+            other.ranges.iter().cloned().zip(self.ranges.iter().cloned()).collect();
         for s in &mut self.stores {
             let moved = |u: &UOp| crate::symbolic::simplify(&u.substitute(&map).substitute(&own));
             (s.1, s.2) = (moved(&s.1), moved(&s.2));
@@ -103,7 +119,8 @@ pub fn loaded(load: &UOp) -> usize {
     }
 }
 
-/// One group per store, then merged where that saves a launch or a trip through memory, cannot make a circle, and fits the device.
+/// One group per store, then merged where that saves a launch or a trip through memory, cannot make
+/// a circle, and fits the device.
 pub fn group(
     ranged: &Ranged,
     device_of: &dyn Fn(&UOp) -> DeviceName,
@@ -113,7 +130,8 @@ pub fn group(
     let mut groups: Vec<Option<Group>> = Vec::new();
     // Several groups may write parts of one buffer.
     let mut producer: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-    // For each group the groups that it needs, directly or not. Copies and kernels of the user's stand between their ends like groups.
+    // For each group the groups that it needs, directly or not. Copies and kernels of the user's
+    // stand between their ends like groups.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
     let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
@@ -134,14 +152,22 @@ pub fn group(
     let mut by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
         let mut g = single(s, device_of(&s.node));
-        let copied: BTreeSet<usize> = g.reads.iter().filter(|n| between.contains_key(n)).flat_map(|n| producers(n, &producer)).collect();
+        let copied: BTreeSet<usize> = g
+            .reads
+            .iter()
+            .filter(|n| between.contains_key(n))
+            .flat_map(|n| producers(n, &producer))
+            .collect();
         let first: BTreeSet<usize> = g.reads.iter().flat_map(|n| producers(n, &producer)).collect();
         let mut all: BTreeSet<usize> = first.clone();
         for d in &first {
             all.extend(needs[*d].iter().copied());
         }
-        // What is computed from a scan in blocks takes over its loops, so that it can be merged with it.
-        let scan_of = |i: &&usize| groups[**i].as_ref().is_some_and(|a| scan::has_scan(a.stores.iter().map(|s| &s.2)));
+        // What is computed from a scan in blocks takes over its loops, so that it can be merged
+        // with it.
+        let scan_of = |i: &&usize| {
+            groups[**i].as_ref().is_some_and(|a| scan::has_scan(a.stores.iter().map(|s| &s.2)))
+        };
         if let Some(a) = first.iter().rev().find(scan_of).and_then(|i| groups[*i].as_ref()) {
             g.refit(a);
         }
@@ -228,8 +254,11 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     if a.reads.len() + b.reads.len() + written.len() > MOST_MERGED_BUFFERS {
         return None;
     }
-    // What runs in order is merged with what does so along the same axis, or with a little that is computed from it.
-    let ordered = |g: &Group| g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>();
+    // What runs in order is merged with what does so along the same axis, or with a little that is
+    // computed from it.
+    let ordered = |g: &Group| {
+        g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>()
+    };
     if ordered(a) != ordered(b) {
         let plain = b.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
         if !(dependent && plain && scan::is_epilogue(b.stores.iter().map(|s| &s.2))) {
@@ -238,10 +267,11 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
-        // They walk the same memory, or one walks more on the way; two that share a part only, as two products of one matrix, have more to
-        // gain from tiles of their own.
+        // They walk the same memory, or one walks more on the way; two that share a part only, as
+        // two products of one matrix, have more to gain from tiles of their own.
         (false, false) => {
-            (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced)) && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
+            (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced))
+                && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
         }
         _ => dependent,
     };
@@ -260,27 +290,44 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
             }
             if a.writes().any(|n| n == loaded(&u)) {
                 let same = |s: &&(usize, UOp, UOp)| s.0 == loaded(&u) && u.src()[0].src()[1] == s.1;
-                let (_, _, value) = a.stores.iter().find(same).filter(|_| u.src()[0].src().len() == 2)?;
+                let (_, _, value) =
+                    a.stores.iter().find(same).filter(|_| u.src()[0].src().len() == 2)?;
                 inline.insert(u.clone(), value.clone());
             }
         }
         moved = substitute_all(&moved, &inline);
-        // After the exchange a value may need indices that are open only inside it; the canonical form is restored.
+        // After the exchange a value may need indices that are open only inside it; the canonical
+        // form is restored.
         moved = moved.iter().map(crate::symbolic::simplify).collect();
     }
     let mut stores = a.stores.clone();
-    stores.extend(b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())));
+    stores.extend(
+        b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())),
+    );
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group { device, ranges, stores, update: None, reads: BTreeSet::new(), reduced: BTreeSet::new(), size: 0 };
+    let mut g = Group {
+        device,
+        ranges,
+        stores,
+        update: None,
+        reads: BTreeSet::new(),
+        reduced: BTreeSet::new(),
+        size: 0,
+    };
     g.refresh();
     Some(g)
 }
 
-/// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and more room for lanes and threads.
+/// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and
+/// more room for lanes and threads.
 pub fn joined(sink: &UOp) -> UOp {
     let mut ranges: Vec<UOp> = sink.src()[0].src()[2..].to_vec();
     let mask = |s: &UOp| s.src()[0].src().get(2).cloned().unwrap_or_else(|| UOp::truth(true));
-    let mut exprs: Vec<UOp> = sink.src().iter().flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone(), mask(s)]).collect();
+    let mut exprs: Vec<UOp> = sink
+        .src()
+        .iter()
+        .flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone(), mask(s)])
+        .collect();
     let mut i = 0;
     while i + 1 < ranges.len() {
         let Some((range, new)) = join(&ranges[i], &ranges[i + 1], &exprs) else {
@@ -296,36 +343,56 @@ pub fn joined(sink: &UOp) -> UOp {
             place.push(e[2].clone());
         }
         let place = s.src()[0].with_src(place);
-        s.with_src([place, JOIN_RULES.fixpoint(&e[1], &mut ())].into_iter().chain(ranges.iter().cloned()).collect::<Src>())
+        s.with_src(
+            [place, JOIN_RULES.fixpoint(&e[1], &mut ())]
+                .into_iter()
+                .chain(ranges.iter().cloned())
+                .collect::<Src>(),
+        )
     });
     renumbered(&separated(UOp::sink(stores.collect::<Src>())))
 }
 
-/// The kernel in which reduces that share a range stand inside the same reduces. A range is one loop of the program: where
-/// one reduce has it inside another loop and a second one has not, the second gets ranges of its own.
+/// The kernel in which reduces that share a range stand inside the same reduces. A range is one
+/// loop of the program: where one reduce has it inside another loop and a second one has not, the
+/// second gets ranges of its own.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
 /// ```
 fn separated(mut sink: UOp) -> UOp {
     let is_range = |r: &&UOp| r.op() == Op::Range;
-    let closed = |u: &UOp| -> BTreeSet<u32> { u.src()[1..].iter().filter(is_range).map(UOp::range_id).collect() };
-    let reduces = |sink: &UOp| sink.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect::<Vec<_>>();
+    let closed = |u: &UOp| -> BTreeSet<u32> {
+        u.src()[1..].iter().filter(is_range).map(UOp::range_id).collect()
+    };
+    let reduces = |sink: &UOp| {
+        sink.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect::<Vec<_>>()
+    };
     for _ in 0..reduces(&sink).len() {
         let list = reduces(&sink);
         let all: BTreeSet<u32> = list.iter().flat_map(&closed).collect();
         // The reduce ranges that a reduce is inside of, with its own.
-        let around = |u: &UOp| -> BTreeSet<u32> { u.ranges().iter().filter(|id| all.contains(id)).chain(closed(u)).collect() };
+        let around = |u: &UOp| -> BTreeSet<u32> {
+            u.ranges().iter().filter(|id| all.contains(id)).chain(closed(u)).collect()
+        };
         let mut known: FxHashMap<u32, BTreeSet<u32>> = FxHashMap::default();
         let differs = |u: &&UOp| {
             let own = around(u);
             closed(u).into_iter().any(|id| *known.entry(id).or_insert_with(|| own.clone()) != own)
         };
         let Some(u) = list.iter().find(differs) else { break };
-        let ids = sink.toposort().iter().filter(is_range).map(UOp::range_id).max().map_or(0, |id| id + 1);
-        let fresh = |(i, r): (u32, &UOp)| (r.clone(), UOp::range(&r.src()[0], ids + i, r.range_kind()));
-        let map: FxHashMap<UOp, UOp> = (0..).zip(u.src()[1..].iter().filter(is_range)).map(fresh).collect();
-        let new = u.with_src(u.src().iter().map(|s| map.get(s).cloned().unwrap_or_else(|| s.substitute(&map))).collect::<Src>());
+        let ids =
+            sink.toposort().iter().filter(is_range).map(UOp::range_id).max().map_or(0, |id| id + 1);
+        let fresh =
+            |(i, r): (u32, &UOp)| (r.clone(), UOp::range(&r.src()[0], ids + i, r.range_kind()));
+        let map: FxHashMap<UOp, UOp> =
+            (0..).zip(u.src()[1..].iter().filter(is_range)).map(fresh).collect();
+        let new = u.with_src(
+            u.src()
+                .iter()
+                .map(|s| map.get(s).cloned().unwrap_or_else(|| s.substitute(&map)))
+                .collect::<Src>(),
+        );
         sink = sink.substitute(&FxHashMap::from_iter([(u.clone(), new)]));
     }
     sink
@@ -365,16 +432,23 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
     })
 }
 
-/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot. `len` says how many elements a buffer has.
+/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
+/// `len` says how many elements a buffer has.
 ///
-/// **Invariant:** every store stays inside its buffer by the bounds of its index, also where a mask keeps it from some elements.
+/// **Invariant:** every store stays inside its buffer by the bounds of its index, also where a mask
+/// keeps it from some elements.
 pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = len(*number);
         let inside = index.vmin() >= 0 && index.vmax() < len as i128;
         assert!(inside, "finish: a store leaves its buffer of {len}: {index:?}");
-        let buffer = UOp::new(Op::Param, value.dtype(), Src::new(), Arg::Param { slot: *number, len, device: DeviceName::new("") });
+        let buffer = UOp::new(
+            Op::Param,
+            value.dtype(),
+            Src::new(),
+            Arg::Param { slot: *number, len, device: DeviceName::new("") },
+        );
         let mask = g.update.iter().filter(|inside| !inside.is_int(1)).cloned();
         let place = [buffer, index.clone()].into_iter().chain(mask).collect::<Src>();
         let place = UOp::new(Op::Index, value.dtype(), place, Arg::None);
@@ -393,12 +467,17 @@ pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     });
     let mut map = numbers(&sink, &order);
     for u in order.iter().filter(|u| u.op() == Op::Param) {
-        let Arg::Param { slot: number, len, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };
+        let Arg::Param { slot: number, len, .. } = u.arg() else {
+            panic!("a parameter without a slot: {u:?}")
+        };
         let slot = slots.iter().position(|n| n == number).unwrap_or_else(|| {
             slots.push(*number);
             slots.len() - 1
         });
-        map.insert(u.clone(), UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }));
+        map.insert(
+            u.clone(),
+            UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }),
+        );
     }
     (sink.substitute(&map), slots)
 }
@@ -408,7 +487,8 @@ fn renumbered(sink: &UOp) -> UOp {
     sink.substitute(&numbers(sink, &sink.toposort()))
 }
 
-/// The ranges of a kernel with new numbers: those of the outputs, then those of reduces, outer ones first.
+/// The ranges of a kernel with new numbers: those of the outputs, then those of reduces, outer ones
+/// first.
 fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {
@@ -431,7 +511,15 @@ mod tests {
         let range = UOp::range(extent, 0, AxisKind::Global);
         let stores = vec![(0, range.clone(), UOp::constant(1i64, DType::I32))];
         let (reads, reduced) = (BTreeSet::new(), BTreeSet::new());
-        Group { device: DeviceName::new("CPU"), ranges: vec![range], stores, update, reads, reduced, size: 1 }
+        Group {
+            device: DeviceName::new("CPU"),
+            ranges: vec![range],
+            stores,
+            update,
+            reads,
+            reduced,
+            size: 1,
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Kernels that their device can take. In come stores over ranges; out come the same, with those taken apart that read more buffers than a kernel of their device
-//! may have: a part of the value is stored by a kernel before, and loaded in its place.
+//! Kernels that their device can take. In come stores over ranges; out come the same, with those
+//! taken apart that read more buffers than a kernel of their device may have: a part of the value
+//! is stored by a kernel before, and loaded in its place.
 //!
-//! What holds: values do not change. A product inside a sum stays where it is, because the two may be rounded as one.
+//! What holds: values do not change. A product inside a sum stays where it is, because the two may
+//! be rounded as one.
 
 use super::kernels::{Group, loaded};
 use super::ranges::{Ranged, Stored, flat, load};
@@ -31,8 +33,17 @@ impl Room {
     }
     /// May these be one kernel?
     pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&Group; 2]) -> bool {
-        let all = || groups.iter().flat_map(|g| g.reads.iter().copied().chain(g.writes())).collect::<BTreeSet<usize>>();
-        let of_variables = || values_argument(groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))));
+        let all = || {
+            groups
+                .iter()
+                .flat_map(|g| g.reads.iter().copied().chain(g.writes()))
+                .collect::<BTreeSet<usize>>()
+        };
+        let of_variables = || {
+            values_argument(
+                groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))),
+            )
+        };
         *self == Room::ANY || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
     }
     /// As how many these count.
@@ -68,7 +79,10 @@ pub fn split(
             room.sum(buffers, all.into_iter()) + of_variables
         };
         while room != Room::ANY && count(&stored, buffers) > room.buffers {
-            let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range) else { break };
+            let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range)
+            else {
+                break;
+            };
             ranged.stored.push(part);
         }
         ranged.stored.push(stored);
@@ -85,7 +99,8 @@ fn reads(value: &UOp) -> BTreeSet<usize> {
 fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
     let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
     for u in value.toposort() {
-        let mut set = Some(if u.op() == Op::Load { BTreeSet::from([loaded(&u)]) } else { BTreeSet::new() });
+        let mut set =
+            Some(if u.op() == Op::Load { BTreeSet::from([loaded(&u)]) } else { BTreeSet::new() });
         for s in u.src() {
             set = set.zip(few[&s.id()].as_ref()).map(|(mut a, b)| {
                 a.extend(b);
@@ -97,14 +112,25 @@ fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>
     few
 }
 
-/// Takes a part of a value out, so that it reads fewer buffers, and returns the store of that part. `None` where there is none.
-fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceName, room: Room, next: &mut u32) -> Option<Stored> {
+/// Takes a part of a value out, so that it reads fewer buffers, and returns the store of that part.
+/// `None` where there is none.
+fn cut(
+    s: &mut Stored,
+    buffers: &mut Vec<Option<BufferInfo>>,
+    device: &DeviceName,
+    room: Room,
+    next: &mut u32,
+) -> Option<Stored> {
     let before = reads(&s.value).len();
     let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
     let few = few_reads(&s.value, room.buffers);
     let mut places: Vec<(usize, usize, UOp, Vec<UOp>)> = Vec::new();
     for u in values_of(&s.value) {
-        let Some(Some(needs)) = few.get(&u.id()).filter(|n| n.as_ref().is_some_and(|n| n.len() > 1)) else { continue };
+        let Some(Some(needs)) =
+            few.get(&u.id()).filter(|n| n.as_ref().is_some_and(|n| n.len() > 1))
+        else {
+            continue;
+        };
         let ranges = open_ranges(&u, &s.ranges);
         // A sum whose end depends on where it is has no rectangle to be stored in.
         if ranges.iter().any(|r| !r.src()[0].ranges().is_empty()) {
@@ -114,7 +140,8 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         let fused = u.op() == Op::Mul && inner > 0;
         let bytes = u.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
         let of_variables = values_argument(ranges.iter().chain([&u]));
-        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) + of_variables <= room.buffers;
+        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) + of_variables
+            <= room.buffers;
         if u != s.value && fits && !fused {
             places.push((inner, needs.len(), u, ranges));
         }
@@ -125,7 +152,12 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
     for (_, _, u, ranges) in places.into_iter().take(TRIED) {
         let shape = extents(&ranges);
         let len = shape.iter().product();
-        let buffer = UOp::new(Op::Param, u.dtype(), Src::new(), Arg::Param { slot: number, len, device: DeviceName::new("") });
+        let buffer = UOp::new(
+            Op::Param,
+            u.dtype(),
+            Src::new(),
+            Arg::Param { slot: number, len, device: DeviceName::new("") },
+        );
         let there = load(&buffer, len, flat(&ranges, &shape), &UOp::truth(true));
         let value = s.value.substitute(&FxHashMap::from_iter([(u.clone(), there)]));
         if reads(&value).len() >= before {
@@ -134,11 +166,20 @@ fn cut(s: &mut Stored, buffers: &mut Vec<Option<BufferInfo>>, device: &DeviceNam
         let in_order = scan::has_scan([&u]);
         let mut range = |r: &UOp| {
             *next += 1;
-            UOp::range(&r.src()[0], *next - 1, if in_order { r.range_kind() } else { AxisKind::Global })
+            UOp::range(
+                &r.src()[0],
+                *next - 1,
+                if in_order { r.range_kind() } else { AxisKind::Global },
+            )
         };
         let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
         let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
-        buffers.push(Some(BufferInfo { dtype: u.dtype(), len, device: device.clone(), role: UNPLACED }));
+        buffers.push(Some(BufferInfo {
+            dtype: u.dtype(),
+            len,
+            device: device.clone(),
+            role: UNPLACED,
+        }));
         s.value = value;
         return Some(Stored {
             node: s.node.clone(),
@@ -166,11 +207,16 @@ fn values_of(value: &UOp) -> Vec<UOp> {
     found
 }
 
-/// The ranges that an expression is inside of: those of the store, outermost first, then those of sums around it.
+/// The ranges that an expression is inside of: those of the store, outermost first, then those of
+/// sums around it.
 fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
-    let mut ranges: Vec<UOp> = outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();
-    let mut inner: Vec<UOp> =
-        u.toposort().into_iter().filter(|r| r.op() == Op::Range && u.uses_range(r.range_id()) && !outer.contains(r)).collect();
+    let mut ranges: Vec<UOp> =
+        outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();
+    let mut inner: Vec<UOp> = u
+        .toposort()
+        .into_iter()
+        .filter(|r| r.op() == Op::Range && u.uses_range(r.range_id()) && !outer.contains(r))
+        .collect();
     inner.sort_by_key(UOp::range_id);
     ranges.extend(inner);
     ranges

@@ -1,7 +1,10 @@
-//! Loops in plans. The body of a loop is planned once, like any graph; which memory each of its buffers is, depends on the run.
+//! Loops in plans. The body of a loop is planned once, like any graph; which memory each of its
+//! buffers is, depends on the run.
 //!
-//! The elements of a run and what is stacked of it are parts of the stacks, at an offset. A carry is written to one of two buffers in turn, and read from the other in the
-//! next run; where it is stacked too, it is written there alone, and read from the part of the run before. No run copies anything.
+//! The elements of a run and what is stacked of it are parts of the stacks, at an offset. A carry
+//! is written to one of two buffers in turn, and read from the other in the next run; where it is
+//! stacked too, it is written there alone, and read from the part of the run before. No run copies
+//! anything.
 //!
 //! ```text
 //! scan(|h, x| (h·W + x, h·W + x))     for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
@@ -72,10 +75,12 @@ impl Repeat {
 }
 
 impl Repeat {
-    /// Every buffer of the plan around it that a buffer of a run is in some run, with the last byte that it begins at.
+    /// Every buffer of the plan around it that a buffer of a run is in some run, with the last byte
+    /// that it begins at.
     pub(crate) fn reach(&self, buffer: usize) -> Vec<(usize, usize)> {
-        // Runs 0, 1 and 2 see each kind of memory before and after a run, and both turns; the last sees what it alone
-        // writes. A part of a stack is furthest in the first run or in the last one.
+        // Runs 0, 1 and 2 see each kind of memory before and after a run, and both turns; the last
+        // sees what it alone writes. A part of a stack is furthest in the first run or in the last
+        // one.
         let mut runs = vec![0, 1, 2, self.count.saturating_sub(1)];
         runs.retain(|run| *run < self.count);
         let mut all: Vec<(usize, usize)> = Vec::new();
@@ -102,7 +107,8 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// One thing that runs, a kernel or a copy, with its memory: the arguments of a kernel, or target and source of a copy.
+/// One thing that runs, a kernel or a copy, with its memory: the arguments of a kernel, or target
+/// and source of a copy.
 pub struct Launch<'a> {
     /// The step.
     pub step: &'a Step,
@@ -121,14 +127,21 @@ impl Plan {
         self.add_launches(std::slice::from_ref(step), &|n| (n, 0), &mut all);
         all
     }
-    fn add_launches<'a>(&'a self, steps: &'a [Step], memory: &dyn Fn(usize) -> (usize, usize), all: &mut Vec<Launch<'a>>) {
+    fn add_launches<'a>(
+        &'a self,
+        steps: &'a [Step],
+        memory: &dyn Fn(usize) -> (usize, usize),
+        all: &mut Vec<Launch<'a>>,
+    ) {
         let piece = |n: &usize| {
             let (buffer, offset) = memory(*n);
             Piece { buffer, offset, dtype: self.buffers[*n].dtype, len: self.buffers[*n].len }
         };
         for step in steps {
             match step {
-                Step::Kernel { buffers, .. } => all.push(Launch { step, pieces: buffers.iter().map(piece).collect() }),
+                Step::Kernel { buffers, .. } => {
+                    all.push(Launch { step, pieces: buffers.iter().map(piece).collect() })
+                }
                 Step::Copy { to, from, start } => {
                     let (to, mut from) = (piece(to), piece(from));
                     from.offset += start * to.dtype.itemsize();
@@ -162,7 +175,8 @@ impl Plan {
     }
 }
 
-/// Plans a loop: the step, with what has to be copied after it. `asked` are its outputs that somebody reads; buffers for what is in between are added.
+/// Plans a loop: the step, with what has to be copied after it. `asked` are its outputs that
+/// somebody reads; buffers for what is in between are added.
 pub fn repeat(
     k: &UserKernel,
     l: &Loop,
@@ -171,10 +185,13 @@ pub fn repeat(
     buffers: &mut Vec<Option<BufferInfo>>,
     room: &dyn Fn(&DeviceName) -> Room,
 ) -> Vec<Step> {
-    let kept: Vec<usize> = (0..l.body.src().len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
+    let kept: Vec<usize> =
+        (0..l.body.src().len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
     let (plan, numbers) = body(l, &kept, device, room);
     // For each carry the stack that has all of it.
-    let stack_of = |carry: usize| (l.carries..kept.len()).find(|j| numbers[*j] == numbers[carry]).map(|j| k.writes[kept[j]]);
+    let stack_of = |carry: usize| {
+        (l.carries..kept.len()).find(|j| numbers[*j] == numbers[carry]).map(|j| k.writes[kept[j]])
+    };
     let mut new = |dtype: DType, len: usize| {
         buffers.push(Some(BufferInfo { dtype, len, device: device.clone(), role: UNPLACED }));
         buffers.len() - 1
@@ -195,7 +212,8 @@ pub fn repeat(
             }
             None => {
                 // Runs but the last write between.
-                let two = [0, 1].map(|turn| if l.count > turn + 1 { new(dtype, len) } else { last });
+                let two =
+                    [0, 1].map(|turn| if l.count > turn + 1 { new(dtype, len) } else { last });
                 own.extend(two.into_iter().filter(|n| *n != last).chain([last]));
                 Carried::Turns(two)
             }
@@ -212,22 +230,43 @@ pub fn repeat(
     own.extend(&arenas);
     for (n, info) in plan.buffers.iter().enumerate().filter(|(_, info)| info.dtype != DType::VOID) {
         match info.role {
-            Role::Input(i) if i < l.carries => binds[n] = Some(Bind::Before { first: k.reads[i], then: carried[i] }),
+            Role::Input(i) if i < l.carries => {
+                binds[n] = Some(Bind::Before { first: k.reads[i], then: carried[i] })
+            }
             Role::Input(i) if l.is_element(i) => binds[n] = Some(Bind::Each(k.reads[i])),
             Role::Input(i) => binds[n] = Some(Bind::Fixed(k.reads[i], 0)),
-            Role::Temporary { arena, offset } => binds[n] = Some(Bind::Fixed(arenas[arena], offset)),
+            Role::Temporary { arena, offset } => {
+                binds[n] = Some(Bind::Fixed(arenas[arena], offset))
+            }
             Role::Output | Role::Values => {}
         }
     }
-    let mut steps =
-        vec![Step::Loop(Box::new(Repeat { plan, count: l.count, reverse: l.reverse, binds, reads: k.reads.clone(), writes: own }))];
+    let mut steps = vec![Step::Loop(Box::new(Repeat {
+        plan,
+        count: l.count,
+        reverse: l.reverse,
+        binds,
+        reads: k.reads.clone(),
+        writes: own,
+    }))];
     steps.extend(copies);
     steps
 }
 
-/// The plan of a run, and the buffer of each output. Each has one of its own, but for a stack that has a carry. What comes out as it went in is copied.
-fn body(l: &Loop, kept: &[usize], device: &DeviceName, room: &dyn Fn(&DeviceName) -> Room) -> (Plan, Vec<usize>) {
-    let inputs = l.body.toposort().iter().filter_map(|u| if let Arg::Param { slot, .. } = u.arg() { Some(slot + 1) } else { None }).max();
+/// The plan of a run, and the buffer of each output. Each has one of its own, but for a stack that
+/// has a carry. What comes out as it went in is copied.
+fn body(
+    l: &Loop,
+    kept: &[usize],
+    device: &DeviceName,
+    room: &dyn Fn(&DeviceName) -> Room,
+) -> (Plan, Vec<usize>) {
+    let inputs = l
+        .body
+        .toposort()
+        .iter()
+        .filter_map(|u| if let Arg::Param { slot, .. } = u.arg() { Some(slot + 1) } else { None })
+        .max();
     let mut outputs: Vec<UOp> = kept.iter().map(|i| l.body.src()[*i].clone()).collect();
     loop {
         let devices = vec![device.clone(); outputs.len()];

@@ -1,7 +1,9 @@
-//! The memory plan: values between steps share arenas, one for each device, where their lives do not meet. In come lifetimes, out comes a place for each.
+//! The memory plan: values between steps share arenas, one for each device, where their lives do
+//! not meet. In come lifetimes, out comes a place for each.
 //!
-//! The most that lives at one time is a bound that no plan is below. Placing the largest first, each as low as those that it meets let it, is mostly at the bound or a few
-//! hundredths above; where it is above, other orders are tried.
+//! The most that lives at one time is a bound that no plan is below. Placing the largest first,
+//! each as low as those that it meets let it, is mostly at the bound or a few hundredths above;
+//! where it is above, other orders are tried.
 
 use crate::ir::DeviceName;
 use std::cmp::Reverse;
@@ -46,8 +48,13 @@ pub struct PlannedMemory {
 
 impl fmt::Display for PlannedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [separate, arena, peak] = [self.separate, self.arena, self.peak].map(|bytes| bytes as f64 / 1e6);
-        write!(f, "values between them: {separate:.2} MB apart, {arena:.2} MB planned, {peak:.2} MB at the most at one time")
+        let [separate, arena, peak] =
+            [self.separate, self.arena, self.peak].map(|bytes| bytes as f64 / 1e6);
+        write!(
+            f,
+            "values between them: {separate:.2} MB apart, {arena:.2} MB planned, {peak:.2} MB at \
+             the most at one time"
+        )
     }
 }
 
@@ -65,20 +72,23 @@ pub struct Places {
 /// Values begin at multiples of this, which is more than any vector or binding needs.
 const ALIGN: usize = 256;
 
-/// Comparisons of two lifetimes that a plan may take, some ten milliseconds, unless there are so many values that one try takes more.
+/// Comparisons of two lifetimes that a plan may take, some ten milliseconds, unless there are so
+/// many values that one try takes more.
 const EFFORT: usize = 4_000_000;
 
 /// Orders that are tried at the most.
 const TRIES: usize = 24;
 
-/// Gives each lifetime a place. `most` says how long an arena of a device may be; one value that is longer has a longer one.
+/// Gives each lifetime a place. `most` says how long an arena of a device may be; one value that is
+/// longer has a longer one.
 pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Places {
     let mut places = Places { at: vec![(0, 0); lives.len()], ..Places::default() };
     let mut devices: Vec<&DeviceName> = lives.iter().map(|l| &l.device).collect();
     devices.sort();
     devices.dedup();
     for device in devices {
-        let numbers: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].device == *device).collect();
+        let numbers: Vec<usize> =
+            (0..lives.len()).filter(|&i| lives[i].device == *device).collect();
         let here: Vec<&Lifetime> = numbers.iter().map(|&i| &lives[i]).collect();
         let longest = here.iter().map(|l| l.room()).max().unwrap_or(ALIGN);
         let most = (most(device) / ALIGN * ALIGN).max(longest);
@@ -103,7 +113,8 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Places {
 /// The most that lives at one time.
 fn most_at_once(lives: &[&Lifetime]) -> usize {
     // What begins at a step is there before what ends at it goes.
-    let mut events: Vec<(usize, bool, usize)> = lives.iter().flat_map(|l| [(l.first, false, l.room()), (l.last, true, l.room())]).collect();
+    let mut events: Vec<(usize, bool, usize)> =
+        lives.iter().flat_map(|l| [(l.first, false, l.room()), (l.last, true, l.room())]).collect();
     events.sort_unstable();
     let (mut now, mut most) = (0, 0);
     for (_, ends, room) in events {
@@ -125,7 +136,11 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
         order.sort_by_key(|&i| (Reverse(key(lives[i])), lives[i].first, i));
         order
     };
-    let starts = [by(|l| (l.room(), l.steps())), by(|l| (l.room().saturating_mul(l.steps()), 0)), by(|l| (l.steps(), l.room()))];
+    let starts = [
+        by(|l| (l.room(), l.steps())),
+        by(|l| (l.room().saturating_mul(l.steps()), 0)),
+        by(|l| (l.steps(), l.room())),
+    ];
     let (mut best, mut least) = (Vec::new(), usize::MAX);
     let mut left = tries;
     for mut order in starts {
@@ -138,7 +153,8 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
             let top = |i: usize| offsets[i] + lives[i].room();
             let size = (0..lives.len()).map(top).max().unwrap_or(0);
             // Those at the top go first next time: there is room for them below.
-            let (high, low): (Vec<usize>, Vec<usize>) = order.iter().partition(|&&i| top(i) == size);
+            let (high, low): (Vec<usize>, Vec<usize>) =
+                order.iter().partition(|&&i| top(i) == size);
             order = high.into_iter().chain(low).collect();
             if size < least {
                 (best, least) = (offsets, size);
@@ -148,17 +164,24 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     best
 }
 
-/// One after the other, each at the lowest place where nobody is that it meets, and not over the end of an arena.
+/// One after the other, each at the lowest place where nobody is that it meets, and not over the
+/// end of an arena.
 fn in_order(lives: &[&Lifetime], order: &[usize], most: usize) -> Vec<usize> {
     let mut offsets = vec![0; lives.len()];
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for (n, &i) in order.iter().enumerate() {
         let room = lives[i].room();
         taken.clear();
-        taken.extend(order[..n].iter().filter(|&&j| lives[i].meets(lives[j])).map(|&j| (offsets[j], offsets[j] + lives[j].room())));
+        taken.extend(
+            order[..n]
+                .iter()
+                .filter(|&&j| lives[i].meets(lives[j]))
+                .map(|&j| (offsets[j], offsets[j] + lives[j].room())),
+        );
         taken.sort_unstable();
         let mut at = 0;
-        let inside = |at: usize| if at % most + room > most { at.next_multiple_of(most) } else { at };
+        let inside =
+            |at: usize| if at % most + room > most { at.next_multiple_of(most) } else { at };
         for &(start, end) in &taken {
             if at + room <= start {
                 break;
@@ -192,13 +215,20 @@ mod tests {
         }
         let arenas: usize = places.arenas.iter().map(|a| a.0).sum();
         assert_eq!(places.memory.arena, arenas);
-        assert!(places.memory.peak <= arenas && arenas <= places.memory.separate, "{:?}", places.memory);
+        assert!(
+            places.memory.peak <= arenas && arenas <= places.memory.separate,
+            "{:?}",
+            places.memory
+        );
         places
     }
 
     #[test]
     fn those_that_meet_do_not_share_and_those_that_do_not_may() {
-        let places = planned(&[life(512, 0, 1), life(512, 2, 3), life(256, 1, 2), life(1024, 4, 4), life(256, 0, 4)], usize::MAX);
+        let places = planned(
+            &[life(512, 0, 1), life(512, 2, 3), life(256, 1, 2), life(1024, 4, 4), life(256, 0, 4)],
+            usize::MAX,
+        );
         assert_eq!(places.memory, PlannedMemory { separate: 2560, arena: 1280, peak: 1280 });
         assert_eq!(plan(&[], &|_| 1).memory, PlannedMemory::default());
         // Something without bytes has a place too.
@@ -211,7 +241,11 @@ mod tests {
         lives[3].device = DeviceName::new("INTERP");
         assert_eq!(planned(&lives, usize::MAX).arenas.len(), 2);
         let places = planned(&lives, 2048);
-        assert!(places.arenas.len() > 2 && places.arenas.iter().all(|a| a.0 <= 2048), "{:?}", places.arenas);
+        assert!(
+            places.arenas.len() > 2 && places.arenas.iter().all(|a| a.0 <= 2048),
+            "{:?}",
+            places.arenas
+        );
         // What is longer than an arena may be has one all the same.
         lives.push(life(5000, 0, 12));
         assert!(planned(&lives, 2048).arenas.iter().any(|a| a.0 >= 5000));

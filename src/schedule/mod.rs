@@ -1,7 +1,7 @@
 //! The scheduler: a tensor graph in, an ordered list of kernels and copies with a memory plan out.
 //!
-//! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop then have the same graph, so the plan of
-//! the first serves all others from a cache.
+//! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop
+//! then have the same graph, so the plan of the first serves all others from a cache.
 
 mod cache;
 mod cat;
@@ -33,7 +33,9 @@ pub use values::Values;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked, with_bounds};
+use crate::ir::{
+    Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked, with_bounds,
+};
 use crate::shape::Bound;
 use memory::Places;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -115,7 +117,11 @@ impl Step {
                     return buffers[source.outputs..].to_vec();
                 }
                 let order = ast.toposort();
-                order.iter().filter(|u| u.op() == Op::Load).map(|u| buffers[slot_of(&u.src()[0].src()[0])]).collect()
+                order
+                    .iter()
+                    .filter(|u| u.op() == Op::Load)
+                    .map(|u| buffers[slot_of(&u.src()[0].src()[0])])
+                    .collect()
             }
         }
     }
@@ -146,7 +152,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Every buffer that a step names.
     pub buffers: Vec<BufferInfo>,
-    /// Where each output is, or each part of one over several devices; `None` for one without elements.
+    /// Where each output is, or each part of one over several devices; `None` for one without
+    /// elements.
     pub outputs: Vec<Option<Output>>,
     /// For each request over several devices, how its parts lie.
     pub layouts: Vec<Option<Layout>>,
@@ -167,14 +174,16 @@ pub struct Output {
     pub part: Option<Range<usize>>,
 }
 
-/// An output that is asked for: its node, its device, and the input whose memory it may take over if that is safe.
+/// An output that is asked for: its node, its device, and the input whose memory it may take over
+/// if that is safe.
 #[derive(Clone)]
 pub struct Request {
     /// The value.
     pub node: UOp,
     /// Where a value that needs no input is computed.
     pub device: DeviceName,
-    /// Storage that nobody will read after this run, and that the output would like to live in: for each of its parts, or none at all.
+    /// Storage that nobody will read after this run, and that the output would like to live in:
+    /// for each of its parts, or none at all.
     pub reuse: Vec<Option<StorageRef>>,
 }
 
@@ -192,21 +201,27 @@ pub struct Found {
     pub hit: bool,
 }
 
-/// The plan for the requests, from the cache if the same graph was planned before. `room` says what a kernel of a device may have, which does not change.
+/// The plan for the requests, from the cache if the same graph was planned before. `room` says what
+/// a kernel of a device may have, which does not change.
 pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Result<Found> {
     let (nodes, inputs, values) = abstracted(requests)?;
-    let number = |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
+    let number =
+        |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
     // An entry for each part, so that a list says what belongs to whom.
-    let parts = |r: &Request| (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>();
+    let parts = |r: &Request| {
+        (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>()
+    };
     let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let graph = UOp::sink(nodes.iter().cloned().collect::<Src>());
     let key = cache::Key { sink: graph.clone(), devices, reuse };
-    let (plan, hit) = cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
+    let (plan, hit) =
+        cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
     Ok(Found { plan, graph, inputs, values, hit })
 }
 
-/// The graph without marks for gradients, with its buffers replaced by parameters, numbered in order of first use, and its variables without their values.
+/// The graph without marks for gradients, with its buffers replaced by parameters, numbered in
+/// order of first use, and its variables without their values.
 fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values)> {
     let mut inputs = Vec::new();
     let mut values = Values::default();
@@ -219,7 +234,9 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
                 return Some(u.with_arg(Arg::Var { name: name.clone(), min: *min, max: *max }));
             }
             Arg::Slice(part) => {
-                wrong = wrong.take().or(values.insert_bound(&part.start).and(values.insert_bound(&part.len)).err());
+                wrong = wrong
+                    .take()
+                    .or(values.insert_bound(&part.start).and(values.insert_bound(&part.len)).err());
                 return None;
             }
             _ => {}
@@ -246,8 +263,12 @@ thread_local! {
 
 /// The parameter of a slot.
 fn parameter(slot: usize, dtype: DType, len: usize, device: &DeviceName) -> UOp {
-    let is_same = |u: &UOp| u.dtype() == dtype && matches!(u.arg(), Arg::Param { len: l, device: d, .. } if *l == len && d == device);
-    let make = || UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
+    let is_same = |u: &UOp| {
+        u.dtype() == dtype
+            && matches!(u.arg(), Arg::Param { len: l, device: d, .. } if *l == len && d == device)
+    };
+    let make =
+        || UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
     PARAMETERS.with_borrow_mut(|known| match known.get_mut(slot) {
         Some(u) if is_same(u) => u.clone(),
         Some(u) => {
@@ -265,7 +286,13 @@ fn parameter(slot: usize, dtype: DType, len: usize, device: &DeviceName) -> UOp 
 }
 
 /// Plans an abstracted graph. `reuse` has an entry for each part of each output.
-pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], inputs: usize, room: &dyn Fn(&DeviceName) -> Room) -> Plan {
+pub fn plan(
+    outputs: &[UOp],
+    devices: &[DeviceName],
+    reuse: &[Option<usize>],
+    inputs: usize,
+    room: &dyn Fn(&DeviceName) -> Room,
+) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
     let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
@@ -276,8 +303,10 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     let device = devices_of(&nodes, &outputs, &devices);
     let mut ranged = ranges::assign(&outputs, inputs);
     let ranging = lap();
-    let homes: Vec<Option<(UOp, Option<Range<usize>>)>> = outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
-    let numbers: Vec<Option<usize>> = homes.iter().map(|h| h.as_ref().map(|h| ranged.numbers[&h.0.id()])).collect();
+    let homes: Vec<Option<(UOp, Option<Range<usize>>)>> =
+        outputs.iter().map(|o| (o.numel() > 0).then(|| ranges::home(o))).collect();
+    let numbers: Vec<Option<usize>> =
+        homes.iter().map(|h| h.as_ref().map(|h| ranged.numbers[&h.0.id()])).collect();
     let keep: FxHashSet<usize> = numbers.iter().flatten().copied().collect();
     let mut buffers: Vec<Option<BufferInfo>> = vec![None; ranged.count];
     for u in &nodes {
@@ -302,15 +331,27 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         if let Arg::Loop(l) = k.node.arg() {
             for (i, &n) in k.writes.iter().enumerate().take(l.carries) {
                 let (dtype, len) = (l.body.src()[i].dtype(), l.body.src()[i].numel());
-                let spare = || BufferInfo { dtype, len, device: device[&k.node.id()].clone(), role: UNPLACED };
+                let spare = || BufferInfo {
+                    dtype,
+                    len,
+                    device: device[&k.node.id()].clone(),
+                    role: UNPLACED,
+                };
                 buffers[n].get_or_insert_with(spare);
             }
             continue;
         }
-        let Arg::Kernel(kernel) = k.node.arg() else { panic!("a kernel without a body: {:?}", k.node) };
+        let Arg::Kernel(kernel) = k.node.arg() else {
+            panic!("a kernel without a body: {:?}", k.node)
+        };
         for (&n, (dtype, shape)) in k.writes.iter().zip(&kernel.outputs) {
             let device = device[&k.node.id()].clone();
-            let spare = || BufferInfo { dtype: *dtype, len: shape.iter().product(), device, role: UNPLACED };
+            let spare = || BufferInfo {
+                dtype: *dtype,
+                len: shape.iter().product(),
+                device,
+                role: UNPLACED,
+            };
             buffers[n].get_or_insert_with(spare);
         }
     }
@@ -335,7 +376,10 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
     for k in &ranged.customs {
         if let Arg::Loop(l) = k.node.arg() {
             let asked = loops::asked(&nodes, &k.node);
-            loops.insert(k.node.id(), loops::repeat(k, l, &asked, &device_of(&k.node), &mut buffers, &room));
+            loops.insert(
+                k.node.id(),
+                loops::repeat(k, l, &asked, &device_of(&k.node), &mut buffers, &room),
+            );
         }
     }
     let between = |n: usize| match &buffers[n] {
@@ -343,14 +387,37 @@ pub fn plan(outputs: &[UOp], devices: &[DeviceName], reuse: &[Option<usize>], in
         _ => 0,
     };
     let len_of = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len);
-    let steps = order::steps(&groups, &ranged, &taken, &order::Sizes { bytes: &between, len: &len_of }, &device_of, &loops);
+    let steps = order::steps(
+        &groups,
+        &ranged,
+        &taken,
+        &order::Sizes { bytes: &between, len: &len_of },
+        &device_of,
+        &loops,
+    );
     let (buffers, Places { arenas, memory, .. }) = place(&steps, buffers, &|d| room(d).bytes);
-    let outputs = numbers.iter().zip(homes).map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) })).collect();
-    Plan { steps, buffers, outputs, layouts, arenas, memory, times: [preparing, ranging, grouping, lap()] }
+    let outputs = numbers
+        .iter()
+        .zip(homes)
+        .map(|(n, h)| n.map(|buffer| Output { buffer, part: h.and_then(|h| h.1) }))
+        .collect();
+    Plan {
+        steps,
+        buffers,
+        outputs,
+        layouts,
+        arenas,
+        memory,
+        times: [preparing, ranging, grouping, lap()],
+    }
 }
 
 /// Where each node is computed: where its inputs are; without inputs, where its user is.
-fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashMap<u64, DeviceName> {
+fn devices_of(
+    order: &[UOp],
+    outputs: &[UOp],
+    devices: &[DeviceName],
+) -> FxHashMap<u64, DeviceName> {
     let mut map: FxHashMap<u64, DeviceName> = FxHashMap::default();
     for u in order {
         let d = match u.arg() {
@@ -374,8 +441,8 @@ fn devices_of(order: &[UOp], outputs: &[UOp], devices: &[DeviceName]) -> FxHashM
     map
 }
 
-/// The outputs with copies where a node without inputs, which is computed on one device, has users on another. What is never stored is written out in every user
-/// and needs none.
+/// The outputs with copies where a node without inputs, which is computed on one device, has users
+/// on another. What is never stored is written out in every user and needs none.
 fn bridged(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
     let nodes = toposort(outputs.iter());
     let device = devices_of(&nodes, &outputs, devices);
@@ -393,19 +460,30 @@ fn bridged(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
         done.insert(u.id(), u.with_src(src.collect::<Src>()));
     }
     let asked = outputs.iter().zip(devices);
-    asked.map(|(o, d)| if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }).collect()
+    asked
+        .map(
+            |(o, d)| {
+                if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }
+            },
+        )
+        .collect()
 }
 
-/// What is computed from nothing wherever it is used, because it costs next to nothing and nobody asks for it in memory.
+/// What is computed from nothing wherever it is used, because it costs next to nothing and nobody
+/// asks for it in memory.
 fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
     let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(|u| &u.src()[0]);
-    let stored: FxHashSet<u64> = outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
+    let stored: FxHashSet<u64> =
+        outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
     let totals = cost::totals(nodes, &|_| false);
     let mut written: FxHashSet<u64> = FxHashSet::default();
     for u in nodes {
-        let simple = matches!(u.op(), Op::Const | Op::Var | Op::Iota | Op::Slice) || u.op().is(Group::Movement) || u.op().is_alu();
+        let simple = matches!(u.op(), Op::Const | Op::Var | Op::Iota | Op::Slice)
+            || u.op().is(Group::Movement)
+            || u.op().is_alu();
         // A literal in memory is a literal in kernels all the same.
-        let free = matches!(u.op(), Op::Const | Op::Var) || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+        let free = matches!(u.op(), Op::Const | Op::Var)
+            || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
         if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
             written.insert(u.id());
         }
@@ -413,8 +491,13 @@ fn written_out(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
     written
 }
 
-/// Numbers the buffers that are in use and places the temporaries. `most` says how long an arena of a device may be.
-fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, most: &dyn Fn(&DeviceName) -> usize) -> (Vec<BufferInfo>, Places) {
+/// Numbers the buffers that are in use and places the temporaries. `most` says how long an arena of
+/// a device may be.
+fn place(
+    steps: &[Step],
+    buffers: Vec<Option<BufferInfo>>,
+    most: &dyn Fn(&DeviceName) -> usize,
+) -> (Vec<BufferInfo>, Places) {
     let mut lives: Vec<memory::Lifetime> = Vec::new();
     let mut life_of: FxHashMap<usize, usize> = FxHashMap::default();
     for (i, step) in steps.iter().enumerate() {
@@ -422,14 +505,20 @@ fn place(steps: &[Step], buffers: Vec<Option<BufferInfo>>, most: &dyn Fn(&Device
             let Some(info) = buffers[n].as_ref().filter(|b| b.role == UNPLACED) else { continue };
             let bytes = info.len * info.dtype.itemsize();
             let l = *life_of.entry(n).or_insert_with(|| {
-                lives.push(memory::Lifetime { bytes, device: info.device.clone(), first: i, last: i });
+                lives.push(memory::Lifetime {
+                    bytes,
+                    device: info.device.clone(),
+                    first: i,
+                    last: i,
+                });
                 lives.len() - 1
             });
             lives[l].last = i;
         }
     }
     let places = memory::plan(&lives, most);
-    let none = BufferInfo { dtype: DType::VOID, len: 0, device: DeviceName::new(""), role: Role::Output };
+    let none =
+        BufferInfo { dtype: DType::VOID, len: 0, device: DeviceName::new(""), role: Role::Output };
     let buffers = buffers
         .into_iter()
         .enumerate()

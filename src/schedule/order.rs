@@ -30,7 +30,9 @@ impl Unit<'_> {
         match self {
             Unit::Group(g) => g.reads.iter().copied().collect(),
             Unit::Copy { from, .. } => vec![*from],
-            Unit::Custom(k) => k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect(),
+            Unit::Custom(k) => {
+                k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect()
+            }
         }
     }
     /// Buffers that hold something from here on, and not before.
@@ -59,10 +61,16 @@ struct Graph<'a> {
 impl<'a> Graph<'a> {
     fn new(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver]) -> Graph<'a> {
         let copies = ranged.copies.iter().map(|&(to, from, start)| Unit::Copy { to, from, start });
-        let units: Vec<Unit> = groups.iter().map(Unit::Group).chain(copies).chain(ranged.customs.iter().map(Unit::Custom)).collect();
+        let units: Vec<Unit> = groups
+            .iter()
+            .map(Unit::Group)
+            .chain(copies)
+            .chain(ranged.customs.iter().map(Unit::Custom))
+            .collect();
         // Who makes a buffer, and who writes it last: updates come between that and all readers.
         // Several may make parts of one.
-        let mut maker: FxHashMap<usize, Vec<usize>> = taken.iter().map(|t| (t.input, vec![t.writer])).collect();
+        let mut maker: FxHashMap<usize, Vec<usize>> =
+            taken.iter().map(|t| (t.input, vec![t.writer])).collect();
         for (i, u) in units.iter().enumerate() {
             let made: BTreeSet<usize> = u.makes().into_iter().collect();
             made.into_iter().for_each(|n| {
@@ -82,9 +90,12 @@ impl<'a> Graph<'a> {
                 _ => maker.get(&n).into_iter().flatten().copied().filter(|w| *w != i).collect(),
             }
         };
-        let reads_old = |i: usize, n: usize| taken.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i));
+        let reads_old = |i: usize, n: usize| {
+            taken.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i))
+        };
         let needs = |(i, u): (usize, &Unit)| {
-            let new = u.reads().into_iter().filter(|n| !matches!(u, Unit::Group(_)) || !reads_old(i, *n));
+            let new =
+                u.reads().into_iter().filter(|n| !matches!(u, Unit::Group(_)) || !reads_old(i, *n));
             new.flat_map(|n| writers(i, n)).collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
@@ -106,10 +117,16 @@ impl<'a> Graph<'a> {
         Graph { units, waits, users }
     }
 
-    /// Producers first; among those that are ready the least by a key, which `done` may change for others: it is told what comes next, and returns those with their keys.
-    fn by<K: Ord + Copy>(&self, mut keys: Vec<K>, mut done: impl FnMut(usize) -> Vec<(usize, K)>) -> Vec<usize> {
+    /// Producers first; among those that are ready the least by a key, which `done` may change for
+    /// others: it is told what comes next, and returns those with their keys.
+    fn by<K: Ord + Copy>(
+        &self,
+        mut keys: Vec<K>,
+        mut done: impl FnMut(usize) -> Vec<(usize, K)>,
+    ) -> Vec<usize> {
         let mut left: Vec<usize> = self.waits.iter().map(|w| w.len()).collect();
-        let mut ready: BTreeSet<(K, usize)> = (0..self.units.len()).filter(|&i| left[i] == 0).map(|i| (keys[i], i)).collect();
+        let mut ready: BTreeSet<(K, usize)> =
+            (0..self.units.len()).filter(|&i| left[i] == 0).map(|i| (keys[i], i)).collect();
         let mut order = Vec::with_capacity(self.units.len());
         while let Some((_, i)) = ready.pop_first() {
             order.push(i);
@@ -129,19 +146,28 @@ impl<'a> Graph<'a> {
         order
     }
 
-    /// In the order of the graph as far as that can be. Some are missing if they wait for each other.
+    /// In the order of the graph as far as that can be. Some are missing if they wait for each
+    /// other.
     fn plain(&self) -> Vec<usize> {
         self.by(vec![(); self.units.len()], |_| vec![])
     }
 
-    /// What makes least new memory and frees most goes first, where `bytes` are those of values between units and 0 of all else.
+    /// What makes least new memory and frees most goes first, where `bytes` are those of values
+    /// between units and 0 of all else.
     fn sparing(&self, bytes: &dyn Fn(usize) -> usize) -> Vec<usize> {
         let mut readers: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for (i, u) in self.units.iter().enumerate() {
-            u.reads().into_iter().filter(|n| bytes(*n) > 0).for_each(|n| readers.entry(n).or_default().push(i));
+            u.reads()
+                .into_iter()
+                .filter(|n| bytes(*n) > 0)
+                .for_each(|n| readers.entry(n).or_default().push(i));
         }
         let frees = |keys: &mut Vec<i64>, i: usize, n: usize| keys[i] -= bytes(n) as i64;
-        let mut keys: Vec<i64> = self.units.iter().map(|u| u.makes().into_iter().map(|n| bytes(n) as i64).sum()).collect();
+        let mut keys: Vec<i64> = self
+            .units
+            .iter()
+            .map(|u| u.makes().into_iter().map(|n| bytes(n) as i64).sum())
+            .collect();
         for (n, list) in &readers {
             if let [only] = list[..] {
                 frees(&mut keys, only, *n);
@@ -167,13 +193,16 @@ impl<'a> Graph<'a> {
     fn most_at_once(&self, order: &[usize], bytes: &dyn Fn(usize) -> usize) -> usize {
         let mut last: FxHashMap<usize, usize> = FxHashMap::default();
         for (at, &i) in order.iter().enumerate() {
-            last.extend(self.units[i].reads().into_iter().chain(self.units[i].writes()).map(|n| (n, at)));
+            last.extend(
+                self.units[i].reads().into_iter().chain(self.units[i].writes()).map(|n| (n, at)),
+            );
         }
         let (mut now, mut most) = (0, 0);
         for (at, &i) in order.iter().enumerate() {
             now += self.units[i].makes().into_iter().map(bytes).sum::<usize>();
             most = most.max(now);
-            let named: BTreeSet<usize> = self.units[i].reads().into_iter().chain(self.units[i].writes()).collect();
+            let named: BTreeSet<usize> =
+                self.units[i].reads().into_iter().chain(self.units[i].writes()).collect();
             now -= named.into_iter().filter(|n| last[n] == at).map(bytes).sum::<usize>();
         }
         most
@@ -186,13 +215,23 @@ pub fn has_order(groups: &[Group], ranged: &Ranged, taken: &[TakeOver]) -> bool 
     graph.plain().len() == graph.units.len()
 }
 
-/// Kernels and copies, producers first. Of what may come next, the order of the graph says which, or what saves memory if that is less in the end.
-fn sequence<'a>(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver], bytes: &dyn Fn(usize) -> usize) -> Vec<Unit<'a>> {
+/// Kernels and copies, producers first. Of what may come next, the order of the graph says which,
+/// or what saves memory if that is less in the end.
+fn sequence<'a>(
+    groups: &'a [Group],
+    ranged: &'a Ranged,
+    taken: &[TakeOver],
+    bytes: &dyn Fn(usize) -> usize,
+) -> Vec<Unit<'a>> {
     let graph = Graph::new(groups, ranged, taken);
     let plain = graph.plain();
     assert_eq!(plain.len(), graph.units.len(), "the kernels of a graph form no circle");
     let sparing = graph.sparing(bytes);
-    let order = if graph.most_at_once(&sparing, bytes) < graph.most_at_once(&plain, bytes) { sparing } else { plain };
+    let order = if graph.most_at_once(&sparing, bytes) < graph.most_at_once(&plain, bytes) {
+        sparing
+    } else {
+        plain
+    };
     let mut units: Vec<Option<Unit>> = graph.units.into_iter().map(Some).collect();
     order.into_iter().filter_map(|i| units[i].take()).collect()
 }
@@ -232,7 +271,8 @@ pub fn steps(
             _ => loops[&k.node.id()].clone(),
         },
     };
-    // What is where it should be already needs no kernel, and neither do updates that all lie outside their table.
+    // What is where it should be already needs no kernel, and neither do updates that all lie
+    // outside their table.
     let never = UOp::truth(false);
     let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty() || g.update.as_ref() == Some(&never));
     units.into_iter().filter(runs).flat_map(step).collect()

@@ -1,7 +1,9 @@
-//! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals, nested reduces of one kind become one,
-//! narrow floats are folded in f32 (so that no later pass, however it takes a reduce apart, rounds a partial result),
-//! and a reduce with few outputs and a long row is done in two steps so that it can use the whole machine, whatever its length. So is a sum of products on a GPU, where a thread
-//! computes a tile of outputs, so that it takes far more of them until all threads have one.
+//! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals,
+//! nested reduces of one kind become one, narrow floats are folded in f32 (so that no later pass,
+//! however it takes a reduce apart, rounds a partial result), and a reduce with few outputs and a
+//! long row is done in two steps so that it can use the whole machine, whatever its length. So is a
+//! sum of products on a GPU, where a thread computes a tile of outputs, so that it takes far more
+//! of them until all threads have one.
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
@@ -67,17 +69,27 @@ rules! {
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
 static WIDE: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&PRODUCTS]));
 
-/// The outputs after the rules. `wide` is the number of threads that it takes to keep the device busy, where they are many.
+/// The outputs after the rules. `wide` is the number of threads that it takes to keep the device
+/// busy, where they are many.
 pub fn prepare(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
     let list = RULES.fixpoint_all(&read_stored(outputs), &mut ());
-    if wide == 0 { list } else { WIDE.once(&UOp::sink(list.into_iter().collect::<Src>()), &mut wide).src().to_vec() }
+    if wide == 0 {
+        list
+    } else {
+        WIDE.once(&UOp::sink(list.into_iter().collect::<Src>()), &mut wide).src().to_vec()
+    }
 }
 
-/// The graph in which all users of a value that two kernels could round differently read it where a `Contiguous` stores it, if one does: then there is
-/// one such value in the plan. `f(sum(x)), contiguous(sum(x))` becomes `f(contiguous(sum(x))), contiguous(sum(x))`.
+/// The graph in which all users of a value that two kernels could round differently read it where a
+/// `Contiguous` stores it, if one does: then there is one such value in the plan. `f(sum(x)),
+/// contiguous(sum(x))` becomes `f(contiguous(sum(x))), contiguous(sum(x))`.
 fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
     let order = toposort(outputs);
-    let stores = |u: &&UOp| u.op() == Op::Contiguous && *u.arg() == Arg::None && u.src()[0].rounding() == Rounding::Differs;
+    let stores = |u: &&UOp| {
+        u.op() == Op::Contiguous
+            && *u.arg() == Arg::None
+            && u.src()[0].rounding() == Rounding::Differs
+    };
     let mut stored: FxHashMap<u64, &UOp> = FxHashMap::default();
     stored.extend(order.iter().filter(stores).map(|c| (c.src()[0].id(), c)));
     if stored.is_empty() {
@@ -86,7 +98,9 @@ fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in &order {
         let new = match u.op() {
-            Op::Contiguous if stored.get(&u.src()[0].id()) == Some(&u) => done[&u.src()[0].id()].clone(),
+            Op::Contiguous if stored.get(&u.src()[0].id()) == Some(&u) => {
+                done[&u.src()[0].id()].clone()
+            }
             _ => u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>()),
         };
         let new = match stored.get(&u.id()) {
@@ -141,7 +155,11 @@ fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
 }
 
 fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
-    let (Some(Movement::Permute(p)), Some(Movement::Permute(q))) = (u.arg().movement(), x.arg().movement()) else { return None };
+    let (Some(Movement::Permute(p)), Some(Movement::Permute(q))) =
+        (u.arg().movement(), x.arg().movement())
+    else {
+        return None;
+    };
     Some(y.moved(Movement::Permute(p.iter().map(|&a| q[a]).collect())))
 }
 
@@ -151,8 +169,10 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
         return None;
     }
-    // The longest reduced axis is cut if it can be, of equal ones the innermost, which GPUs were measured to prefer.
-    let mut ways: SmallVec<[usize; 4]> = axes(u).iter().copied().filter(|a| x.extent(*a).is_none()).collect();
+    // The longest reduced axis is cut if it can be, of equal ones the innermost, which GPUs were
+    // measured to prefer.
+    let mut ways: SmallVec<[usize; 4]> =
+        axes(u).iter().copied().filter(|a| x.extent(*a).is_none()).collect();
     ways.sort_by_key(|a| Reverse((x.shape()[*a], *a)));
     ways.into_iter().find_map(|axis| split_axis(u, x, axis))
 }
@@ -163,19 +183,27 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     // Pieces along unit stride are whole vectors.
     let lanes = if x.shape()[axis + 1..].iter().all(|n| *n == 1) { LANES } else { 1 };
     let most = (size / (8 * lanes)).min(MOST_PIECES);
-    let nearest = |ways: &mut dyn Iterator<Item = usize>| ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(PIECES));
-    if let Some(pieces) = nearest(&mut (most.div_ceil(2).max(8)..=1024).filter(|d| size.is_multiple_of(d * lanes))) {
+    let nearest = |ways: &mut dyn Iterator<Item = usize>| {
+        ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(PIECES))
+    };
+    if let Some(pieces) =
+        nearest(&mut (most.div_ceil(2).max(8)..=1024).filter(|d| size.is_multiple_of(d * lanes)))
+    {
         return Some(in_pieces(u, x, axis, pieces));
     }
     if most < 8 || !x.extents().is_empty() {
-        return nearest(&mut (8..=1024).filter(|d| size.is_multiple_of(*d))).map(|pieces| in_pieces(u, x, axis, pieces));
+        return nearest(&mut (8..=1024).filter(|d| size.is_multiple_of(*d)))
+            .map(|pieces| in_pieces(u, x, axis, pieces));
     }
-    // A length that has no good divisor: all but a short rest is cut. One thread without lanes would take twenty times as long.
+    // A length that has no good divisor: all but a short rest is cut. One thread without lanes
+    // would take twenty times as long.
     let left = |d: &usize| size % (d * lanes);
     let pieces = ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(PIECES)))?;
     let end = size - left(&pieces);
     let part = |range| u.with_src([x.narrowed(axis, range)].to_src());
-    Some(in_pieces(u, &x.narrowed(axis, 0..end), axis, pieces).binary(fold(u).op(), part(end..size)))
+    Some(
+        in_pieces(u, &x.narrowed(axis, 0..end), axis, pieces).binary(fold(u).op(), part(end..size)),
+    )
 }
 
 /// The same for a sum of products that has outputs for many threads, but not tiles of them.
@@ -185,8 +213,12 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     if wanted < 4 || uses(x)? < USES {
         return None;
     }
-    // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies side by side stays together.
-    let ways = axes(u).iter().filter(|a| x.extent(**a).is_none()).flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
+    // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies
+    // side by side stays together.
+    let ways = axes(u)
+        .iter()
+        .filter(|a| x.extent(**a).is_none())
+        .flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
     let (axis, pieces) = ways.filter(|w| w.1 > 1).min_by_key(|w| w.1.abs_diff(wanted))?;
     Some(in_pieces(u, x, axis, pieces))
 }
@@ -214,9 +246,20 @@ fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
     let mut cut = x.shape().clone();
     cut[axis] /= pieces;
     cut.insert(axis, pieces);
-    let inner: SmallVec<[usize; 2]> = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
-    let partial = UOp::new(Op::Reduce, u.dtype(), [x.moved(Movement::Reshape(cut))].to_src(), Arg::Reduce { fold: fold(u), axes: inner });
+    let inner: SmallVec<[usize; 2]> =
+        axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
+    let partial = UOp::new(
+        Op::Reduce,
+        u.dtype(),
+        [x.moved(Movement::Reshape(cut))].to_src(),
+        Arg::Reduce { fold: fold(u), axes: inner },
+    );
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
-    let whole = UOp::new(Op::Reduce, u.dtype(), [stored].to_src(), Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] });
+    let whole = UOp::new(
+        Op::Reduce,
+        u.dtype(),
+        [stored].to_src(),
+        Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] },
+    );
     whole.moved(Movement::Reshape(u.shape().clone()))
 }

@@ -1,9 +1,12 @@
-//! Gives every node of the tensor graph its ranges. In come the outputs of a prepared graph, out come kernels as stores over ranges.
+//! Gives every node of the tensor graph its ranges. In come the outputs of a prepared graph, out
+//! come kernels as stores over ranges.
 //!
-//! The graph is walked from outputs to inputs. Each user of a node *demands* it at index expressions over the ranges of the user's kernel;
-//! a movement op only rewrites those expressions, a reduce opens ranges of its own. A node that several users demand at different indices, or
-//! that would be computed many times over, is either computed again for each demand or stored by a kernel of its own, whichever the cost
-//! model says is cheaper. Then the expressions are built from inputs to outputs.
+//! The graph is walked from outputs to inputs. Each user of a node *demands* it at index
+//! expressions over the ranges of the user's kernel; a movement op only rewrites those expressions,
+//! a reduce opens ranges of its own. A node that several users demand at different indices, or that
+//! would be computed many times over, is either computed again for each demand or stored by a
+//! kernel of its own, whichever the cost model says is cheaper. Then the expressions are built from
+//! inputs to outputs.
 
 use super::sums::shorten;
 use super::{cat, cost, scan, scatter};
@@ -53,9 +56,11 @@ pub(super) struct Demand {
     kernel: usize,
     pub(super) at: Indices,
     valid: UOp,
-    /// The loops around the evaluation, outermost first, without those inside which it does not change.
+    /// The loops around the evaluation, outermost first, without those inside which it does not
+    /// change.
     pub(super) loops: SmallVec<[UOp; 6]>,
-    /// How often the user is evaluated in all: more than the product of `loops` where the value serves many iterations of an inner loop.
+    /// How often the user is evaluated in all: more than the product of `loops` where the value
+    /// serves many iterations of an inner loop.
     uses: f64,
     /// Ranges that a reduce opens for this demand.
     opened: SmallVec<[UOp; 4]>,
@@ -75,7 +80,8 @@ pub struct Stored {
     pub value: UOp,
     /// The flat index that it is stored at.
     pub index: UOp,
-    /// Where the store happens, for one that updates what an earlier store of the same buffer has written: the updates of a scatter.
+    /// Where the store happens, for one that updates what an earlier store of the same buffer has
+    /// written: the updates of a scatter.
     pub update: Option<UOp>,
 }
 
@@ -83,7 +89,8 @@ pub struct Stored {
 pub struct Ranged {
     /// One per stored node, producers before users.
     pub stored: Vec<Stored>,
-    /// Copies between devices: the number of the copy, the number of the buffer that it reads, and from which element on.
+    /// Copies between devices: the number of the copy, the number of the buffer that it reads, and
+    /// from which element on.
     pub copies: Vec<(usize, usize, usize)>,
     /// For a copy that waits for others, the buffer that it reads and those that it waits for.
     pub waits: FxHashMap<usize, Vec<usize>>,
@@ -110,12 +117,15 @@ pub struct UserKernel {
 impl Ranged {
     /// What is made without a kernel of the scheduler's: each buffer with those that it is made of.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
-        let copies = self.copies.iter().map(|(to, from, _)| (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w)));
+        let copies = self.copies.iter().map(|(to, from, _)| {
+            (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w))
+        });
         copies.chain(self.customs.iter().flat_map(|c| c.writes.iter().map(|w| (*w, &c.reads[..]))))
     }
 }
 
-/// Where the elements of a node lie, in order and without gaps: in the buffer of a node, or in a part of a buffer that is there already.
+/// Where the elements of a node lie, in order and without gaps: in the buffer of a node, or in a
+/// part of a buffer that is there already.
 pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
     loop {
@@ -134,7 +144,10 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
             let x = &u.src()[0];
             match x.view() {
                 None if is_there(x) => return (x.clone(), None),
-                Some((base, seen)) if is_there(base) && (seen.is_contiguous() || seen.contiguous_slice().is_some()) => {
+                Some((base, seen))
+                    if is_there(base)
+                        && (seen.is_contiguous() || seen.contiguous_slice().is_some()) =>
+                {
                     u = x;
                     continue;
                 }
@@ -162,14 +175,18 @@ fn whole(u: &UOp) -> UOp {
 pub fn placeholder(u: &UOp, number: usize) -> UOp {
     match u.op() {
         Op::Param => u.clone(),
-        _ => {
-            UOp::new(Op::Param, u.dtype(), Src::new(), Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") })
-        }
+        _ => UOp::new(
+            Op::Param,
+            u.dtype(),
+            Src::new(),
+            Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") },
+        ),
     }
 }
 
-/// What movement ops make of indices, by the op and the indices: the simple forms of the indices under it, and where there is an element.
-/// Each walk asks for much of what the one before it has asked for.
+/// What movement ops make of indices, by the op and the indices: the simple forms of the indices
+/// under it, and where there is an element. Each walk asks for much of what the one before it has
+/// asked for.
 #[derive(Default)]
 struct Moves(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
 
@@ -185,7 +202,8 @@ impl Moves {
 pub(super) struct Walk<'a> {
     moves: &'a mut Moves,
     demands: FxHashMap<u64, Vec<Demand>>,
-    /// The number of each demand among the node's: by the node, the kernel, the indices and the mask.
+    /// The number of each demand among the node's: by the node, the kernel, the indices and the
+    /// mask.
     known: FxHashMap<(u64, usize, Indices, UOp), usize>,
     /// Evaluations in each kernel.
     sizes: Vec<usize>,
@@ -227,7 +245,15 @@ impl Walk<'_> {
     }
 
     /// Records a demand and returns its number among the node's; equal demands are one.
-    fn demand(&mut self, u: &UOp, at: Indices, valid: UOp, loops: &[UOp], uses: f64, kernel: usize) -> usize {
+    fn demand(
+        &mut self,
+        u: &UOp,
+        at: Indices,
+        valid: UOp,
+        loops: &[UOp],
+        uses: f64,
+        kernel: usize,
+    ) -> usize {
         let mut open = valid.ranges().clone();
         at.iter().for_each(|i| open.union(i.ranges()));
         let mut loops: SmallVec<[UOp; 6]> = loops.iter().cloned().collect();
@@ -236,7 +262,8 @@ impl Walk<'_> {
         }
         visit(1);
         let list = self.demands.entry(u.id()).or_default();
-        let i = *self.known.entry((u.id(), kernel, at.clone(), valid.clone())).or_insert(list.len());
+        let i =
+            *self.known.entry((u.id(), kernel, at.clone(), valid.clone())).or_insert(list.len());
         if i < list.len() {
             list[i].uses += uses;
             if loops.len() < list[i].loops.len() {
@@ -244,7 +271,15 @@ impl Walk<'_> {
             }
             return i;
         }
-        list.push(Demand { kernel, at, valid, loops, uses, opened: SmallVec::new(), operands: SmallVec::new() });
+        list.push(Demand {
+            kernel,
+            at,
+            valid,
+            loops,
+            uses,
+            opened: SmallVec::new(),
+            operands: SmallVec::new(),
+        });
         list.len() - 1
     }
 }
@@ -253,7 +288,8 @@ fn iterations(loops: &[UOp]) -> f64 {
     loops.iter().map(|r| r.src()[0].vmax() as f64).product()
 }
 
-/// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the inputs take.
+/// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the
+/// inputs take.
 pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
@@ -269,13 +305,15 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
             _ => {}
         }
     }
-    // What a node costs depends on what is stored under it, which is decided after it. The first walk assumes that nothing is; each further
-    // one knows what the last has stored. Three are enough for the decisions to settle in all but odd cases, and any outcome is right.
+    // What a node costs depends on what is stored under it, which is decided after it. The first
+    // walk assumes that nothing is; each further one knows what the last has stored. Three are
+    // enough for the decisions to settle in all but odd cases, and any outcome is right.
     let mut assumed: FxHashSet<u64> = forced.clone();
     let mut moves = Moves::default();
     let mut decided = decide(&order, &forced, &assumed, &mut moves);
     for _ in 0..2 {
-        let stored: FxHashSet<u64> = decided.stored.keys().copied().chain(forced.iter().copied()).collect();
+        let stored: FxHashSet<u64> =
+            decided.stored.keys().copied().chain(forced.iter().copied()).collect();
         if stored == assumed {
             break;
         }
@@ -297,21 +335,36 @@ struct Decided {
 }
 
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
-fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, moves: &mut Moves) -> Decided {
+fn decide(
+    order: &[UOp],
+    forced: &FxHashSet<u64>,
+    assumed: &FxHashSet<u64>,
+    moves: &mut Moves,
+) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
-    let mut walk = Walk { moves, demands: FxHashMap::default(), known: FxHashMap::default(), sizes: Vec::new(), next_range: 0, kernels: 0 };
+    let mut walk = Walk {
+        moves,
+        demands: FxHashMap::default(),
+        known: FxHashMap::default(),
+        sizes: Vec::new(),
+        next_range: 0,
+        kernels: 0,
+    };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
     let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
-        // Leaves are read where they are; a literal is stored only if it is asked for itself, or goes to another device.
-        let leaf = is_there(u) || (matches!(u.op(), Op::Const | Op::Var) && !forced.contains(&u.id()));
+        // Leaves are read where they are; a literal is stored only if it is asked for itself, or
+        // goes to another device.
+        let leaf =
+            is_there(u) || (matches!(u.op(), Op::Const | Op::Var) && !forced.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
         if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
             continue;
         }
-        let store =
-            forced.contains(&u.id()) || is_too_much(u, demands, &walk.sizes) || should_store(u, demands, &totals, &outputs_of_kernel);
+        let store = forced.contains(&u.id())
+            || is_too_much(u, demands, &walk.sizes)
+            || should_store(u, demands, &totals, &outputs_of_kernel);
         let mut evals = if store {
             let mut ranges = Vec::new();
             let at: Indices = u
@@ -348,8 +401,9 @@ fn decide(order: &[UOp], forced: &FxHashSet<u64>, assumed: &FxHashSet<u64>, move
     Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
 }
 
-/// Looks through a movement op: the node under it, the indices there, and where there is an element at all. A flat buffer is reached
-/// through all movement ops at once, by strides; anything else through one op.
+/// Looks through a movement op: the node under it, the indices there, and where there is an element
+/// at all. A flat buffer is reached through all movement ops at once, by strides; anything else
+/// through one op.
 fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     let (base, seen) = u.view().expect("a movement op is a view");
     if base.shape().len() == 1 {
@@ -379,7 +433,9 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
             d.operands.push(k);
         }
         Op::Reduce => {
-            let Arg::Reduce { axes, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+            let Arg::Reduce { axes, .. } = u.arg() else {
+                panic!("a reduce without a payload: {u:?}")
+            };
             let x = &u.src()[0];
             let mut at = d.at.clone();
             for &a in axes {
@@ -406,16 +462,26 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
     }
 }
 
-/// Is a node stored whatever it costs, because computing it wherever it is used would make the work of the compiler grow faster than the graph? Demands double
-/// from level to level of a tree, and a long chain would be one kernel.
+/// Is a node stored whatever it costs, because computing it wherever it is used would make the work
+/// of the compiler grow faster than the graph? Demands double from level to level of a tree, and a
+/// long chain would be one kernel.
 fn is_too_much(u: &UOp, demands: &[Demand], sizes: &[usize]) -> bool {
     let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
-    can_be_stored && (demands.len() > cost::MOST_DEMANDS || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
+    can_be_stored
+        && (demands.len() > cost::MOST_DEMANDS
+            || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
 }
 
 /// The decision that `cost.rs` explains.
-fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outputs_of_kernel: &[f64]) -> bool {
-    if u.op().is(Group::Movement) || matches!(u.op(), Op::Iota | Op::Const | Op::Var | Op::Slice | Op::Contiguous | Op::Sink) {
+fn should_store(
+    u: &UOp,
+    demands: &[Demand],
+    totals: &FxHashMap<u64, f64>,
+    outputs_of_kernel: &[f64],
+) -> bool {
+    if u.op().is(Group::Movement)
+        || matches!(u.op(), Op::Iota | Op::Const | Op::Var | Op::Slice | Op::Contiguous | Op::Sink)
+    {
         return false;
     }
     let n = u.numel() as f64;
@@ -425,14 +491,17 @@ fn should_store(u: &UOp, demands: &[Demand], totals: &FxHashMap<u64, f64>, outpu
     }
     if u.op() == Op::Reduce {
         let row_bytes = u.src()[0].numel() / u.numel().max(1) * u.src()[0].dtype().itemsize();
-        // The value serves an inner loop: its row is walked again there, which wants the row in a cache.
+        // The value serves an inner loop: its row is walked again there, which wants the row in a
+        // cache.
         let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
         if broadcast && row_bytes > cost::ROW_BYTES {
             return true;
         }
         // Many reduces inside a kernel of few outputs would run on few threads.
-        let narrow = n >= cost::FEW_OUTPUTS && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
-        // A reduce that few rows share runs on each thread again; past some length that is worse than two more kernels.
+        let narrow = n >= cost::FEW_OUTPUTS
+            && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
+        // A reduce that few rows share runs on each thread again; past some length that is worse
+        // than two more kernels.
         let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < cost::FEW_OUTPUTS);
         if (narrow && total > cost::WORTH_SPREADING) || (shared && total / n > cost::LONG_ROW) {
             return true;
@@ -475,13 +544,23 @@ pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
     assert!(inside || !valid.is_int(1), "an unguarded index leaves its buffer of {len}: {index:?}");
     let place = |src: Src| UOp::new(Op::Index, buffer.dtype(), src, Arg::None);
     if inside {
-        UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index].to_src())].to_src(), Arg::None)
+        UOp::new(
+            Op::Load,
+            buffer.dtype(),
+            [place([buffer.clone(), index].to_src())].to_src(),
+            Arg::None,
+        )
     } else {
         let valid = simplify_mask(valid);
         if valid.is_int(0) {
             return zero();
         }
-        UOp::new(Op::Load, buffer.dtype(), [place([buffer.clone(), index, valid].to_src()), zero()].to_src(), Arg::None)
+        UOp::new(
+            Op::Load,
+            buffer.dtype(),
+            [place([buffer.clone(), index, valid].to_src()), zero()].to_src(),
+            Arg::None,
+        )
     }
 }
 
@@ -529,7 +608,9 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
         }
         match u.op() {
             Op::Param => {
-                let Arg::Param { slot, .. } = u.arg() else { panic!("a parameter without a slot: {u:?}") };
+                let Arg::Param { slot, .. } = u.arg() else {
+                    panic!("a parameter without a slot: {u:?}")
+                };
                 buffers.insert(u.id(), u.clone());
                 out.numbers.insert(u.id(), *slot);
             }
@@ -543,7 +624,8 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                 if let [_, after @ ..] = u.src()
                     && !after.is_empty()
                 {
-                    let waits = std::iter::once(from).chain(computed_under(after, &out.numbers)).collect();
+                    let waits =
+                        std::iter::once(from).chain(computed_under(after, &out.numbers)).collect();
                     out.waits.insert(number, waits);
                 }
             }
@@ -559,7 +641,12 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
             }
             Op::Output => {
                 let Arg::Output(i) = u.arg() else { panic!("an output without a number: {u:?}") };
-                let kernel = out.customs.iter().rev().find(|c| c.node == u.src()[0]).expect("a kernel comes before its outputs");
+                let kernel = out
+                    .customs
+                    .iter()
+                    .rev()
+                    .find(|c| c.node == u.src()[0])
+                    .expect("a kernel comes before its outputs");
                 let number = kernel.writes[*i];
                 buffers.insert(u.id(), placeholder(u, number));
                 out.numbers.insert(u.id(), number);
@@ -569,7 +656,9 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
         if let (Op::Scatter, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
             let number = next(&mut out);
             let buffer = placeholder(u, number);
-            let operand = |i: usize, d: usize, k: usize| values[&(u.src()[i].id(), evals[d].operands[k])].clone();
+            let operand = |i: usize, d: usize, k: usize| {
+                values[&(u.src()[i].id(), evals[d].operands[k])].clone()
+            };
             let operands = [operand(0, 0, 0), operand(1, 1, 0), operand(2, 1, 1)];
             out.stored.extend(scatter::stored(u, number, &buffer, evals, operands));
             buffers.insert(u.id(), buffer);
@@ -617,7 +706,12 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
 }
 
 /// The value of a node at one demand, from its operands' values.
-fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves: &mut Moves) -> UOp {
+fn expression(
+    u: &UOp,
+    d: &Demand,
+    values: &FxHashMap<(u64, usize), UOp>,
+    moves: &mut Moves,
+) -> UOp {
     let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
     if u.op().is(Group::Movement) {
         let (x, _, valid) = moves.of(u, &d.at);
@@ -625,7 +719,11 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         let valid = simplify_mask(&simplify(valid));
         // A guarded load is zero by itself where there is no element.
         let zero_there = value.op() == Op::Load && value.src().len() > 1;
-        return if valid.is_int(1) || zero_there { value } else { valid.select(&value, &UOp::constant(0i64, u.dtype())) };
+        return if valid.is_int(1) || zero_there {
+            value
+        } else {
+            valid.select(&value, &UOp::constant(0i64, u.dtype()))
+        };
     }
     match u.op() {
         Op::Const | Op::Var => u.clone(),
@@ -633,7 +731,9 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         Op::Contiguous | Op::Slice => operand(0),
         Op::Scan => scan::expression(u, operand(0), &d.at),
         Op::Reduce => {
-            let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a payload: {u:?}") };
+            let Arg::Reduce { fold, .. } = u.arg() else {
+                panic!("a reduce without a payload: {u:?}")
+            };
             if d.opened.is_empty() {
                 return fold.of_one(&operand(0));
             }
@@ -643,7 +743,12 @@ fn expression(u: &UOp, d: &Demand, values: &FxHashMap<(u64, usize), UOp>, moves:
         }
         _ => {
             debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");
-            UOp::new(u.op(), u.dtype(), (0..u.src().len()).map(operand).collect::<Src>(), u.arg().clone())
+            UOp::new(
+                u.op(),
+                u.dtype(),
+                (0..u.src().len()).map(operand).collect::<Src>(),
+                u.arg().clone(),
+            )
         }
     }
 }

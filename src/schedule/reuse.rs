@@ -1,4 +1,5 @@
-//! Writing in place: an output may be stored in the memory of an input whose content nobody needs after this run.
+//! Writing in place: an output may be stored in the memory of an input whose content nobody needs
+//! after this run.
 
 use super::kernels::{self, Group};
 use super::order::has_order;
@@ -18,8 +19,9 @@ pub struct TakeOver {
     pub readers: Vec<usize>,
 }
 
-/// Lets outputs take over the memory of inputs where no value that is still needed is lost: the writer reads the old content only at the
-/// index that it writes, and everyone else who reads it can come before.
+/// Lets outputs take over the memory of inputs where no value that is still needed is lost: the
+/// writer reads the old content only at the index that it writes, and everyone else who reads it
+/// can come before.
 pub fn take_over(
     groups: &mut [Group],
     ranged: &Ranged,
@@ -29,22 +31,40 @@ pub fn take_over(
 ) -> Vec<TakeOver> {
     let mut taken: Vec<TakeOver> = Vec::new();
     for o in 0..numbers.len() {
-        let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else { continue };
+        let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else {
+            continue;
+        };
         let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b))
             if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
-        let Some(writer) = groups.iter().position(|g| g.writes().any(|n| n == number)) else { continue };
-        let in_parts = groups.iter().flat_map(|g| g.stores.iter().filter(|_| g.update.is_none())).filter(|s| s.0 == number).count() > 1;
-        // An input that is itself an output keeps its content, and so does one that a copy or a kernel of the user's reads.
-        let wanted = numbers.contains(&Some(input)) || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
-        let twice = taken.iter().any(|t| t.input == input) || numbers.iter().filter(|n| **n == Some(number)).count() > 1;
+        let Some(writer) = groups.iter().position(|g| g.writes().any(|n| n == number)) else {
+            continue;
+        };
+        let in_parts = groups
+            .iter()
+            .flat_map(|g| g.stores.iter().filter(|_| g.update.is_none()))
+            .filter(|s| s.0 == number)
+            .count()
+            > 1;
+        // An input that is itself an output keeps its content, and so does one that a copy or a
+        // kernel of the user's reads.
+        let wanted = numbers.contains(&Some(input))
+            || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
+        let twice = taken.iter().any(|t| t.input == input)
+            || numbers.iter().filter(|n| **n == Some(number)).count() > 1;
         if !fits || wanted || twice || in_parts || !reads_in_step(&groups[writer], number, input) {
             continue;
         }
         // A group that reads both the old and the new content would find them in one place.
-        if groups.iter().enumerate().any(|(i, g)| i != writer && g.reads.contains(&input) && g.reads.contains(&number)) {
+        if groups
+            .iter()
+            .enumerate()
+            .any(|(i, g)| i != writer && g.reads.contains(&input) && g.reads.contains(&number))
+        {
             continue;
         }
-        let readers = (0..groups.len()).filter(|&i| i != writer && groups[i].reads.contains(&input)).collect();
+        let readers = (0..groups.len())
+            .filter(|&i| i != writer && groups[i].reads.contains(&input))
+            .collect();
         taken.push(TakeOver { input, writer, readers });
         let before = groups.to_vec();
         rename(groups, number, input);
@@ -59,9 +79,11 @@ pub fn take_over(
     taken
 }
 
-/// Does a group load a buffer only where it stores to another in the same iteration, and not inside a reduce?
+/// Does a group load a buffer only where it stores to another in the same iteration, and not inside
+/// a reduce?
 fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
-    let index = g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
+    let index =
+        g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
     let loads = |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == input;
     toposort(g.stores.iter().map(|s| &s.2)).iter().all(|u| match u.op() {
         Op::Load if loads(u) => u.src()[0].src()[1] == index,
@@ -70,17 +92,20 @@ fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
     })
 }
 
-/// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops of the part: what is beside it is neither read nor written.
+/// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops
+/// of the part: what is beside it is neither read nor written.
 pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
     for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
         let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
         // What is read and written back unchanged need not be.
-        g.stores.retain(|(number, index, value)| !(in_place(*number) && is_old(*number, index, value)));
+        g.stores
+            .retain(|(number, index, value)| !(in_place(*number) && is_old(*number, index, value)));
         let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
         if in_order || g.stores.is_empty() || !g.stores.iter().all(|s| in_place(s.0)) {
             continue;
         }
-        let parts: Vec<Option<(UOp, Part)>> = g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
+        let parts: Vec<Option<(UOp, Part)>> =
+            g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
         let Some(Some((_, part))) = parts.first().cloned() else { continue };
         if !parts.iter().all(|p| p.as_ref().is_some_and(|p| p.1 == part)) {
             continue;
@@ -106,7 +131,8 @@ pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
 /// Of each range of a kernel the first step that is written and how many.
 type Part = Vec<(UOp, UOp)>;
 
-/// The part that a store changes and the new value, where everything else keeps the old one and the part is a box that lies within the ranges.
+/// The part that a store changes and the new value, where everything else keeps the old one and the
+/// part is a box that lies within the ranges.
 fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
     let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
     let is_old = |u: &UOp| is_old(*number, index, u);
@@ -127,7 +153,8 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         bound.add_scaled(&sum, -1)?;
         bound.add_term(&ranges[at], 1)?;
         bound.settle();
-        let is_fixed = |t: &UOp| t.ranges().is_empty() && !t.toposort().iter().any(|u| u.op() == Op::Load);
+        let is_fixed =
+            |t: &UOp| t.ranges().is_empty() && !t.toposort().iter().any(|u| u.op() == Op::Load);
         if !bound.terms.iter().all(|(t, _)| is_fixed(t)) {
             return None;
         }
@@ -144,7 +171,10 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         len.add_scaled(&start, -1)?;
         len.settle();
         // A length that is no number is that of a range as it was.
-        let fixed = len.terms.is_empty() && len.constant > 0 && start.bounds().0 >= 0 && end.bounds().1 <= r.src()[0].vmin();
+        let fixed = len.terms.is_empty()
+            && len.constant > 0
+            && start.bounds().0 >= 0
+            && end.bounds().1 <= r.src()[0].vmin();
         let all = start.terms.is_empty() && start.constant == 0 && end == Linear::of(&r.src()[0])?;
         (fixed || all).then(|| (start.build(), len.build()))
     });
@@ -153,13 +183,18 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
 
 /// Is a value what the buffer has at the index? Without a mask, where it would be another.
 fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
-    u.op() == Op::Load && kernels::loaded(u) == number && u.src()[0].src().len() == 2 && u.src()[0].src()[1] == *index
+    u.op() == Op::Load
+        && kernels::loaded(u) == number
+        && u.src()[0].src().len() == 2
+        && u.src()[0].src()[1] == *index
 }
 
 /// The clauses of a conjunction, in whatever form it came about: `a ? b : false` is `a & b`.
 fn conditions(u: &UOp) -> Vec<UOp> {
     let apart = |c: UOp| match (c.op(), c.src()) {
-        (Op::Where, [a, b, no]) if no.is_int(0) => conditions(a).into_iter().chain(conditions(b)).collect(),
+        (Op::Where, [a, b, no]) if no.is_int(0) => {
+            conditions(a).into_iter().chain(conditions(b)).collect()
+        }
         _ => vec![c],
     };
     clauses(u).into_iter().flat_map(apart).collect()
@@ -167,7 +202,10 @@ fn conditions(u: &UOp) -> Vec<UOp> {
 
 /// Every mention of a buffer becomes one of another of the same size.
 fn rename(groups: &mut [Group], from: usize, to: usize) {
-    for g in groups.iter_mut().filter(|g| g.reads.contains(&from) || g.stores.iter().any(|s| s.0 == from)) {
+    for g in groups
+        .iter_mut()
+        .filter(|g| g.reads.contains(&from) || g.stores.iter().any(|s| s.0 == from))
+    {
         for s in &mut g.stores {
             if s.0 == from {
                 s.0 = to;
@@ -179,8 +217,10 @@ fn rename(groups: &mut [Group], from: usize, to: usize) {
                 }
                 _ => None,
             };
-            let map: FxHashMap<UOp, UOp> =
-                toposort([&s.1, &s.2].into_iter().chain(&g.update)).into_iter().filter_map(placeholder).collect();
+            let map: FxHashMap<UOp, UOp> = toposort([&s.1, &s.2].into_iter().chain(&g.update))
+                .into_iter()
+                .filter_map(placeholder)
+                .collect();
             (s.1, s.2) = (s.1.substitute(&map), s.2.substitute(&map));
             g.update = g.update.take().map(|inside| inside.substitute(&map));
         }

@@ -1,13 +1,15 @@
-//! Scans: running folds along an axis, as stores in a loop that runs in order and carries an accumulator.
+//! Scans: running folds along an axis, as stores in a loop that runs in order and carries an
+//! accumulator.
 //!
-//! A long axis is cut into blocks of a size that depends on its length alone, so that results are the same for any number of threads:
+//! A long axis is cut into blocks of a size that depends on its length alone, so that results are
+//! the same for any number of threads:
 //!
 //! ```text
 //! scan(x)  =  fold(carry, scan(x cut into blocks)),   carry = scan of the blocks' totals, one block later
 //! ```
 //!
-//! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in turn. A sum of n floats is then made of
-//! at most `BLOCK` additions for each level.
+//! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in
+//! turn. A sum of n floats is then made of at most `BLOCK` additions for each level.
 
 use super::{cost, prepare};
 use crate::dtype::DType;
@@ -17,7 +19,8 @@ use rustc_hash::FxHashMap;
 
 /// Elements of a block, about.
 const BLOCK: usize = 128;
-/// An axis is cut where it has as many blocks and there are few rows. A shorter one is folded in one go: that takes less time than two more kernels.
+/// An axis is cut where it has as many blocks and there are few rows. A shorter one is folded in
+/// one go: that takes less time than two more kernels.
 const BLOCKS: usize = 4;
 /// Rows that keep all threads busy without blocks.
 const ENOUGH_ROWS: usize = 64;
@@ -40,20 +43,35 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     if n < least * BLOCK || !x.extents().is_empty() {
         return None;
     }
-    // A size that divides the axis needs no mask; one that lanes divide, for the totals, and whose blocks threads divide, is best.
-    let odd = |size: usize| (1 << 4u32.saturating_sub(size.trailing_zeros())) + (1 << 3u32.saturating_sub((n / size).trailing_zeros()));
+    // A size that divides the axis needs no mask; one that lanes divide, for the totals, and whose
+    // blocks threads divide, is best.
+    let odd = |size: usize| {
+        (1 << 4u32.saturating_sub(size.trailing_zeros()))
+            + (1 << 3u32.saturating_sub((n / size).trailing_zeros()))
+    };
     let sizes = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b));
     let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(BLOCK))).unwrap_or(BLOCK);
     let blocks = n.div_ceil(size);
-    let cut: Dims = x.shape()[..at].iter().copied().chain([blocks, size]).chain(x.shape()[at + 1..].iter().copied()).collect();
+    let cut: Dims = x.shape()[..at]
+        .iter()
+        .copied()
+        .chain([blocks, size])
+        .chain(x.shape()[at + 1..].iter().copied())
+        .collect();
     let filled = padded(x, at, (0, blocks * size - n), fold);
     let filled = filled.moved(Movement::Reshape(cut.clone()));
-    let totals = UOp::new(Op::Contiguous, u.dtype(), [filled.reduced(fold, [at + 1])].to_src(), Arg::None);
+    let totals =
+        UOp::new(Op::Contiguous, u.dtype(), [filled.reduced(fold, [at + 1])].to_src(), Arg::None);
     // The totals of all blocks but the last, one place later.
     let carry = padded(&totals.narrowed(at, 0..blocks - 1).scanned(fold, at), at, (1, 0), fold);
     let carry = carry.moved(Movement::Expand(cut));
     let whole = carry.binary(fold.op(), filled.scanned(fold, at + 1));
-    let flat: Dims = x.shape().iter().enumerate().map(|(a, &s)| if a == at { blocks * size } else { s }).collect();
+    let flat: Dims = x
+        .shape()
+        .iter()
+        .enumerate()
+        .map(|(a, &s)| if a == at { blocks * size } else { s })
+        .collect();
     let whole = whole.moved(Movement::Reshape(flat));
     Some(if blocks * size == n { whole } else { whole.narrowed(at, 0..n) })
 }
@@ -63,7 +81,9 @@ fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     if sides == (0, 0) {
         return x.clone();
     }
-    let pad = |x: &UOp| x.moved(Movement::pad((0..x.shape().len()).map(|a| if a == axis { sides } else { (0, 0) })));
+    let pad = |x: &UOp| {
+        x.moved(Movement::pad((0..x.shape().len()).map(|a| if a == axis { sides } else { (0, 0) })))
+    };
     let out = pad(x);
     let identity = fold.identity(x.dtype());
     if identity.is_zero() {
@@ -83,7 +103,8 @@ pub fn range_kind(u: &UOp, at: usize) -> AxisKind {
     if u.op() == Op::Scan && axis(u) == at { AxisKind::Ordered } else { AxisKind::Global }
 }
 
-/// The value of a scan in its kernel, from that of its operand and the ranges that it is evaluated at.
+/// The value of a scan in its kernel, from that of its operand and the ranges that it is evaluated
+/// at.
 pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
     let arg = Arg::Reduce { fold: prepare::fold(u), axes: smallvec::SmallVec::new() };
     UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
@@ -94,7 +115,8 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
 
-/// Work for an element that is done in the loop of a scan, at most: it runs in order, without lanes.
+/// Work for an element that is done in the loop of a scan, at most: it runs in order, without
+/// lanes.
 const EPILOGUE: f64 = 24.0;
 
 /// May what is computed from the values of a scan be computed in its loop?
@@ -107,7 +129,8 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
 }
 
-/// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that its accumulator starts anew for each element of the others.
+/// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that
+/// its accumulator starts anew for each element of the others.
 pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     let mut ranges = ranges.to_vec();
     if ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered) && has_scan(values) {
@@ -116,8 +139,9 @@ pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>)
     ranges
 }
 
-/// The ranges of one kernel in terms of those of another that has more of them: `r` of n becomes `i · b + j` where the other has `i` of a and `j` of b, and n = a · b. None
-/// where they do not line up.
+/// The ranges of one kernel in terms of those of another that has more of them: `r` of n becomes `i
+/// · b + j` where the other has `i` of a and `j` of b, and n = a · b. None where they do not line
+/// up.
 pub fn refit(ranges: &[UOp], finer: &[UOp]) -> Option<FxHashMap<UOp, UOp>> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut rest = finer.iter();

@@ -1,6 +1,8 @@
-//! Writes at indices. A scatter is two stores to one buffer: the base, over the axes of the table, and the updates, over the axes of the index. The
-//! axis along which indices are places is a loop of kind `Ordered`, so that updates of one element happen one after the other, in order; updates of different
-//! positions along the other axes never meet. Updates that are said to have distinct places (`SetDistinct`) need no order.
+//! Writes at indices. A scatter is two stores to one buffer: the base, over the axes of the table,
+//! and the updates, over the axes of the index. The axis along which indices are places is a loop
+//! of kind `Ordered`, so that updates of one element happen one after the other, in order; updates
+//! of different positions along the other axes never meet. Updates that are said to have distinct
+//! places (`SetDistinct`) need no order.
 //!
 //! Before: `Scatter(base[n, m], index[k, m], value[k, m]) {combine=Add axis=0}`. After:
 //!
@@ -35,7 +37,11 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
             if index.shape()[axis] == 1 {
                 return UOp::int(0);
             }
-            let kind = if axis == along && combine != Combine::SetDistinct { AxisKind::Ordered } else { AxisKind::Global };
+            let kind = if axis == along && combine != Combine::SetDistinct {
+                AxisKind::Ordered
+            } else {
+                AxisKind::Global
+            };
             ranges.push(walk.range(index, axis, kind));
             ranges[ranges.len() - 1].clone()
         })
@@ -48,8 +54,8 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
     evals.push(updates);
 }
 
-/// Is a value that the updates of a scatter use stored before them? The loop in order has one thread and no tiles, so what costs more than a few
-/// instructions has a kernel of its own.
+/// Is a value that the updates of a scatter use stored before them? The loop in order has one
+/// thread and no tiles, so what costs more than a few instructions has a kernel of its own.
 pub(super) fn stores(u: &UOp, demands: &[Demand], each: f64) -> bool {
     let in_order = |d: &Demand| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
     let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > cost::IN_ORDER };
@@ -57,22 +63,36 @@ pub(super) fn stores(u: &UOp, demands: &[Demand], each: f64) -> bool {
 }
 
 /// The two stores. The operands are the values of base, index and value at their evaluations.
-pub(super) fn stored(u: &UOp, number: usize, buffer: &UOp, evals: &[Demand], [base, index, value]: [UOp; 3]) -> [Stored; 2] {
+pub(super) fn stored(
+    u: &UOp,
+    number: usize,
+    buffer: &UOp,
+    evals: &[Demand],
+    [base, index, value]: [UOp; 3],
+) -> [Stored; 2] {
     let (combine, axis) = payload(u);
     let (table, updates) = (&evals[0], &evals[1]);
     let ranges = |d: &Demand| d.loops.to_vec();
-    let first =
-        Stored { node: u.clone(), number, ranges: ranges(table), value: shorten(&base), index: flat(&table.at, u.shape()), update: None };
+    let first = Stored {
+        node: u.clone(),
+        number,
+        ranges: ranges(table),
+        value: shorten(&base),
+        index: flat(&table.at, u.shape()),
+        update: None,
+    };
     let place = shorten(&index);
     let size = u.shape()[axis] as i128;
-    // Outside the axis nothing is written. The place is also clamped to it, so that what is read there is inside the buffer by its bounds alone.
+    // Outside the axis nothing is written. The place is also clamped to it, so that what is read
+    // there is inside the buffer by its bounds alone.
     let (mut inside, mut clamped) = (UOp::truth(true), place.clone());
     if place.vmin() < 0 {
         (inside, clamped) = (place.ge(0i64), clamped.binary(Op::Max, 0i64));
     }
     if place.vmax() >= size {
         clamped = clamped.binary(Op::Min, size as i64 - 1);
-        // What could leave the axis at both ends is inside where clamping changes nothing: one comparison for each update.
+        // What could leave the axis at both ends is inside where clamping changes nothing: one
+        // comparison for each update.
         inside = if place.vmin() < 0 { place.equals(&clamped) } else { place.lt(size as i64) };
     }
     if let Some(extent) = u.extent(axis) {
@@ -85,8 +105,17 @@ pub(super) fn stored(u: &UOp, number: usize, buffer: &UOp, evals: &[Demand], [ba
     let value = shorten(&value);
     let value = match combine.fold() {
         None => value,
-        Some(fold) => load(buffer, u.numel(), at.clone(), &UOp::truth(true)).binary(fold.op(), value),
+        Some(fold) => {
+            load(buffer, u.numel(), at.clone(), &UOp::truth(true)).binary(fold.op(), value)
+        }
     };
-    let second = Stored { node: u.clone(), number, ranges: ranges(updates), value, index: at, update: Some(inside) };
+    let second = Stored {
+        node: u.clone(),
+        number,
+        ranges: ranges(updates),
+        value,
+        index: at,
+        update: Some(inside),
+    };
     [first, second]
 }

@@ -1,8 +1,10 @@
-//! Sums of a kernel in the making. A sum of which a comparison with its range lets at most one value through is that value: a gather is a load at
-//! a computed place, not a loop over all places. A sum ends where its values are zero from there on. Sums of sums are one.
+//! Sums of a kernel in the making. A sum of which a comparison with its range lets at most one
+//! value through is that value: a gather is a load at a computed place, not a loop over all places.
+//! A sum ends where its values are zero from there on. Sums of sums are one.
 //!
-//! These are decisions of the scheduler, not simplifications: what a sum adds up in another order is rounded otherwise, and a selected -0 stays
-//! what it is. A shorter range keeps its number, so they run before ranges get their final numbers.
+//! These are decisions of the scheduler, not simplifications: what a sum adds up in another order
+//! is rounded otherwise, and a selected -0 stays what it is. A shorter range keeps its number, so
+//! they run before ranges get their final numbers.
 
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
@@ -39,8 +41,9 @@ fn is_sum(u: &UOp) -> bool {
     matches!(u.arg(), Arg::Reduce { fold: Fold::Add, .. }) && u.src().len() > 1
 }
 
-/// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent && c ? v : 0)` at `r = e`. The place is also
-/// clamped to the range, so that whatever is read at it is inside its buffer by its bounds alone, whether it is used or not.
+/// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent &&
+/// c ? v : 0)` at `r = e`. The place is also clamped to the range, so that whatever is read at it
+/// is inside its buffer by its bounds alone, whether it is used or not.
 fn selected(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     // The zero of a sum stays zero through casts.
@@ -65,11 +68,16 @@ fn selected(u: &UOp) -> Option<UOp> {
     let extent = range.src()[0].as_int()?;
     // An extent past the place's dtype has no literal there, and lets everything through.
     let above = place.ge(0i64);
-    let inside = if extent as i128 > dtype_bounds(place.dtype()).1 { above } else { place.lt(extent).and(&above) };
+    let inside = if extent as i128 > dtype_bounds(place.dtype()).1 {
+        above
+    } else {
+        place.lt(extent).and(&above)
+    };
     let at = place.cast(range.dtype()).binary(Op::Max, 0i64).binary(Op::Min, extent - 1);
     let others = all.iter().enumerate().filter(|(i, _)| *i != clause).map(|(_, c)| c.clone());
     let condition = others.fold(inside, |a, b| a.and(&b));
-    let mut picked = condition.select(value, zero).substitute(&FxHashMap::from_iter([(range.clone(), at)]));
+    let mut picked =
+        condition.select(value, zero).substitute(&FxHashMap::from_iter([(range.clone(), at)]));
     for dtype in casts.into_iter().rev() {
         picked = picked.cast(dtype);
     }
@@ -85,18 +93,25 @@ fn selected(u: &UOp) -> Option<UOp> {
 /// Is it the range's value, as integers of a dtype that can hold all of it?
 fn is_range(u: &UOp, range: &UOp) -> bool {
     let mut x = u;
-    while x.op() == Op::Cast && x.dtype().is_int() && x.src()[0].vmin() == x.vmin() && x.src()[0].vmax() == x.vmax() {
+    while x.op() == Op::Cast
+        && x.dtype().is_int()
+        && x.src()[0].vmin() == x.vmin()
+        && x.src()[0].vmax() == x.vmax()
+    {
         x = &x.src()[0];
     }
     x == range
 }
 
-/// A sum of sums is one sum over all ranges, also where a condition that does not depend on the inner ones stands between.
+/// A sum of sums is one sum over all ranges, also where a condition that does not depend on the
+/// inner ones stands between.
 fn nested(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     let (condition, inner, zero) = match (body.op(), body.src()) {
         (Op::Reduce, _) => (None, body, None),
-        (Op::Where, [c, inner, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => (Some(c), inner, Some(zero)),
+        (Op::Where, [c, inner, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => {
+            (Some(c), inner, Some(zero))
+        }
         _ => return None,
     };
     if inner.op() != Op::Reduce || inner.arg() != u.arg() {
@@ -116,7 +131,8 @@ fn nested(u: &UOp) -> Option<UOp> {
     Some(u.with_src(src))
 }
 
-/// A sum over a range whose values are zero from some place on, because all that is loaded there is masked: the range ends at that place.
+/// A sum over a range whose values are zero from some place on, because all that is loaded there is
+/// masked: the range ends at that place.
 fn shortened(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     let order = body.toposort();
@@ -138,17 +154,27 @@ fn shortened(u: &UOp) -> Option<UOp> {
             _ => None,
         };
         let places = || order.iter().filter(|v| v.op() == Op::Index && v.uses_range(id));
-        let Some(end) = whole.or_else(|| places().filter_map(|v| v.src().get(2).and_then(bound)).max()) else { continue };
+        let Some(end) =
+            whole.or_else(|| places().filter_map(|v| v.src().get(2).and_then(bound)).max())
+        else {
+            continue;
+        };
         if end < 1 || end as i128 >= range.src()[0].vmax() {
             continue;
         }
         // What a load gives past the end, and what becomes of the body there.
         let masked: FxHashMap<UOp, UOp> = order
             .iter()
-            .filter(|v| v.op() == Op::Load && v.src().len() > 1 && v.src()[0].src().get(2).and_then(bound).is_some())
+            .filter(|v| {
+                v.op() == Op::Load
+                    && v.src().len() > 1
+                    && v.src()[0].src().get(2).and_then(bound).is_some()
+            })
             .map(|v| (v.clone(), v.src()[1].clone()))
             .collect();
-        if whole.is_none() && !simplify(&body.substitute(&masked)).as_const().is_some_and(|c| c.is_zero()) {
+        if whole.is_none()
+            && !simplify(&body.substitute(&masked)).as_const().is_some_and(|c| c.is_zero())
+        {
             continue;
         }
         let short = UOp::range(end, id, range.range_kind());
@@ -162,7 +188,11 @@ fn shortened(u: &UOp) -> Option<UOp> {
 
 /// Is the element one of the buffer's even where the guard does not hold?
 fn stays_inside(index: &UOp) -> bool {
-    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) = index.src()[0].arg() else { return false };
+    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) =
+        index.src()[0].arg()
+    else {
+        return false;
+    };
     let (lo, hi) = index.src()[1].bounds();
     lo >= 0 && hi < *len as i128
 }

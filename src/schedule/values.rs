@@ -17,20 +17,31 @@ impl Values {
             return Ok(());
         }
         let msg = if known != bounds {
-            format!("{name} is within {}..={} and within {}..={}", known.0, known.1, bounds.0, bounds.1)
+            format!(
+                "{name} is within {}..={} and within {}..={}",
+                known.0, known.1, bounds.0, bounds.1
+            )
         } else {
             format!("{name} is {before} and {value}")
         };
-        Err(Error::Shape { op: "realize", msg: format!("{msg} in what is computed together; two variables need two names") })
+        Err(Error::Shape {
+            op: "realize",
+            msg: format!("{msg} in what is computed together; two variables need two names"),
+        })
     }
     /// Adds the values that a sum of variables has.
     pub fn insert_bound(&mut self, bound: &Bound) -> Result<()> {
         let valued = bound.terms().iter().filter_map(|t| Some((&t.variable, t.value?)));
-        valued.into_iter().try_for_each(|(v, value)| self.insert(&v.shared_name(), (v.min(), v.max()), value))
+        valued
+            .into_iter()
+            .try_for_each(|(v, value)| self.insert(&v.shared_name(), (v.min(), v.max()), value))
     }
-    /// A variable that others have with another value, or within other bounds: its name, and both values.
+    /// A variable that others have with another value, or within other bounds: its name, and both
+    /// values.
     pub fn differing<'a>(&'a self, others: &Values) -> Option<(&'a Arc<str>, i64, i64)> {
-        self.0.iter().find_map(|(name, v)| others.0.get(name).filter(|o| *o != v).map(|o| (name, v.1, o.1)))
+        self.0
+            .iter()
+            .find_map(|(name, v)| others.0.get(name).filter(|o| *o != v).map(|o| (name, v.1, o.1)))
     }
     /// Adds what others have and these do not.
     pub fn complete(&mut self, others: &Values) {

@@ -1,14 +1,17 @@
 //! Two views into one.
 //!
-//! The upper view maps its indices to flat positions in the shape of the lower one, which takes each position apart into
-//! coordinates again. One view can say both steps when every coordinate is an affine function of the upper index, and when the
-//! part of the upper index that the lower mask leaves open is a box. Both are decided exactly for a given grouping of the lower
-//! axes: the coordinates of the first open position and of its neighbour along each upper axis fix the only affine candidate, and
-//! the candidate holds if its extremes stay inside each axis, since positions and in-range coordinates are one to one. A reshape
-//! is the case of a contiguous upper view.
+//! The upper view maps its indices to flat positions in the shape of the lower one, which takes
+//! each position apart into coordinates again. One view can say both steps when every coordinate is
+//! an affine function of the upper index, and when the part of the upper index that the lower mask
+//! leaves open is a box. Both are decided exactly for a given grouping of the lower
+//! axes: the coordinates of the first open position and of its neighbour along each upper axis fix
+//! the only affine candidate, and the candidate holds if its extremes stay inside each axis, since
+//! positions and in-range coordinates are one to one. A reshape is the case of a contiguous upper
+//! view.
 //!
-//! Grouping matters: neighbours in memory joined into one long axis let positions carry from one into the other, while axes left
-//! apart keep a mask on one of them a mask on one axis. So a few groupings are tried, the finest first.
+//! Grouping matters: neighbours in memory joined into one long axis let positions carry from one
+//! into the other, while axes left apart keep a mask on one of them a mask on one axis. So a few
+//! groupings are tried, the finest first.
 
 use super::{Ranges, Strides, View};
 use smallvec::SmallVec;
@@ -40,7 +43,8 @@ pub(super) enum Join {
     Masked,
 }
 
-/// The axes of a view in row-major order without those of size 1, and the offset that goes with their strides.
+/// The axes of a view in row-major order without those of size 1, and the offset that goes with
+/// their strides.
 pub(super) type Axes = SmallVec<[Axis; 4]>;
 
 /// The axes of `view`, joined as `join` says. The view must map something.
@@ -59,7 +63,8 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
         };
         let follows = last.stride == stride * size && next.is_open();
         if join == Join::Masked && last.hi - last.lo == 1 {
-            // One index of the left axis is open, so the join is the right axis, moved there. The left stride is 0 by canon.
+            // One index of the left axis is open, so the join is the right axis, moved there. The
+            // left stride is 0 by canon.
             let start = last.lo * size;
             offset -= start * stride;
             *last = Axis { size: last.size * size, stride, lo: start + lo, hi: start + hi };
@@ -105,9 +110,13 @@ fn unravel(axes: &[Axis], mut position: i128) -> SmallVec<[i128; 4]> {
 }
 
 fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
-    let mut open: SmallVec<[(i128, i128); 4]> = upper.open().iter().map(|&(lo, hi)| (lo as i128, hi as i128 - 1)).collect();
+    let mut open: SmallVec<[(i128, i128); 4]> =
+        upper.open().iter().map(|&(lo, hi)| (lo as i128, hi as i128 - 1)).collect();
     let strides = upper.strides();
-    let first = open.iter().zip(strides).fold(upper.offset() as i128, |sum, (&(lo, _), &s)| sum + lo * s as i128);
+    let first = open
+        .iter()
+        .zip(strides)
+        .fold(upper.offset() as i128, |sum, (&(lo, _), &s)| sum + lo * s as i128);
     let origin = unravel(axes, first);
 
     // How far one step along each upper axis moves along each lower axis.
@@ -135,8 +144,9 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     }
 
     // As affine functions of the upper index itself, coordinates start at the one of index zero.
-    let zero: SmallVec<[i128; 4]> =
-        (0..axes.len()).map(|d| origin[d] - open.iter().zip(&steps).map(|(&(lo, _), s)| lo * s[d]).sum::<i128>()).collect();
+    let zero: SmallVec<[i128; 4]> = (0..axes.len())
+        .map(|d| origin[d] - open.iter().zip(&steps).map(|(&(lo, _), s)| lo * s[d]).sum::<i128>())
+        .collect();
     for (d, axis) in axes.iter().enumerate().filter(|(_, a)| !a.is_open()) {
         let slope: SmallVec<[i128; 4]> = steps.iter().map(|s| s[d]).collect();
         if !restrict(&mut open, &slope, axis.lo - zero[d], axis.hi - zero[d])? {
@@ -151,8 +161,8 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     View::canonical(upper.shape().into(), strides?, offset, mask)
 }
 
-/// Narrows the box `open` (inclusive ranges) to the indices whose `Σ slope·index` lies in `lo..hi`. `Some(false)` when none does,
-/// `None` when those that do are not seen to be a box.
+/// Narrows the box `open` (inclusive ranges) to the indices whose `Σ slope·index` lies in `lo..hi`.
+/// `Some(false)` when none does, `None` when those that do are not seen to be a box.
 fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i128) -> Option<bool> {
     // Count each index from the end where its term is least, so that terms are non-negative.
     let mut terms: SmallVec<[usize; 4]> = SmallVec::new();
@@ -167,7 +177,8 @@ fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i12
             reach += s.abs() * (last - first);
         }
     }
-    // Coarse terms decide before fine ones can: it is the order in which a long axis is cut into digits.
+    // Coarse terms decide before fine ones can: it is the order in which a long axis is cut into
+    // digits.
     terms.sort_by_key(|&k| -slope[k].abs());
     for k in terms {
         if lo <= 0 && reach < hi {
@@ -175,7 +186,8 @@ fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i12
         }
         let (step, steps) = (slope[k].abs(), open[k].1 - open[k].0);
         reach -= step * steps;
-        // With the rest anywhere in 0..=reach: indices where all of it fits, and indices where some of it may.
+        // With the rest anywhere in 0..=reach: indices where all of it fits, and indices where some
+        // of it may.
         let all = (ceil_div(lo, step).max(0), (hi - 1 - reach).div_euclid(step).min(steps));
         let some = (ceil_div(lo - reach, step).max(0), (hi - 1).div_euclid(step).min(steps));
         if some.0 > some.1 {

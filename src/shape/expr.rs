@@ -1,17 +1,20 @@
 //! The maps of this module as index expressions.
 //!
-//! In come expressions for the index of an element after movement ops, out come expressions for the index before them and for
-//! whether there is such an element. Expressions are of whatever type the caller has: the IR plugs in through [`IndexExpr`].
+//! In come expressions for the index of an element after movement ops, out come expressions for the
+//! index before them and for whether there is such an element. Expressions are of whatever type the
+//! caller has: the IR plugs in through [`IndexExpr`].
 //!
-//! Sums are kept as terms with known bounds until they must become an expression, so that a division or remainder is only made
-//! for the terms that need one: `(i·6 + j) / 3` becomes `i·2 + j/3`, and `(i·3 + j) % 6` with `j < 3` becomes `(i%2)·3 + j`. What
-//! is divided is non-negative wherever the result is valid, so a target that truncates divides it as one that floors.
+//! Sums are kept as terms with known bounds until they must become an expression, so that a
+//! division or remainder is only made for the terms that need one: `(i·6 + j) / 3` becomes `i·2 +
+//! j/3`, and `(i·3 + j) % 6` with `j < 3` becomes `(i%2)·3 + j`. What is divided is non-negative
+//! wherever the result is valid, so a target that truncates divides it as one that floors.
 
 use super::compose::{Join, axes_of};
 use super::{Movement, ShapeTracker, gcd};
 use smallvec::SmallVec;
 
-/// An integer or boolean expression over indices. `i64` is one, for when the indices are known; a boolean is then 0 or 1.
+/// An integer or boolean expression over indices. `i64` is one, for when the indices are known; a
+/// boolean is then 0 or 1.
 pub trait IndexExpr: Clone {
     /// A constant.
     fn int(value: i64) -> Self;
@@ -126,7 +129,8 @@ impl<E: IndexExpr> Sum<E> {
         })
     }
 
-    /// The expression of the sum. A constant beyond an `i64` can only stand where the index is not valid, so it may wrap.
+    /// The expression of the sum. A constant beyond an `i64` can only stand where the index is not
+    /// valid, so it may wrap.
     fn build(&self) -> E {
         let mut sum: Option<E> = None;
         for t in self.terms.iter().filter(|t| t.stride != 0) {
@@ -143,7 +147,8 @@ impl<E: IndexExpr> Sum<E> {
         }
     }
 
-    /// Splits off the multiples of `divisor`: the sum is `divisor·quotient + rest`, and `rest` is never negative.
+    /// Splits off the multiples of `divisor`: the sum is `divisor·quotient + rest`, and `rest` is
+    /// never negative.
     fn split(&self, divisor: i128) -> (Sum<E>, Sum<E>) {
         let (mut quotient, mut rest) = (Sum::constant(0), Sum::constant(self.constant));
         for t in &self.terms {
@@ -159,8 +164,8 @@ impl<E: IndexExpr> Sum<E> {
         (quotient, rest)
     }
 
-    /// A part `divisor/n` of the divisor, with its multiples and the rest, such that the rest stays below the part: then the rest
-    /// never carries into the multiples.
+    /// A part `divisor/n` of the divisor, with its multiples and the rest, such that the rest stays
+    /// below the part: then the rest never carries into the multiples.
     fn split_part(&self, divisor: i128) -> Option<(i128, Sum<E>, Sum<E>)> {
         let parts = self.terms.iter().map(|t| gcd(divisor, t.stride).abs());
         parts.filter(|&part| part > 1).find_map(|part| {
@@ -200,14 +205,16 @@ impl<E: IndexExpr> Sum<E> {
         result
     }
 
-    /// The coordinates of this position in a row-major array of these sizes, none of which is zero. Where the position is inside
-    /// the array the first coordinate needs no remainder, and outside of it no coordinate means anything.
+    /// The coordinates of this position in a row-major array of these sizes, none of which is zero.
+    /// Where the position is inside the array the first coordinate needs no remainder, and outside
+    /// of it no coordinate means anything.
     fn digits(&self, sizes: &[i128], names: &mut Names) -> SmallVec<[Sum<E>; 4]> {
         let mut digits: SmallVec<[Sum<E>; 4]> = SmallVec::new();
         let mut step: i128 = sizes.iter().product();
         for (i, &size) in sizes.iter().enumerate() {
             step /= size;
-            // The remainder first, where one is needed: it drops coarse terms, and the division then meets only fine ones.
+            // The remainder first, where one is needed: it drops coarse terms, and the division
+            // then meets only fine ones.
             let within = if i == 0 { self.clone() } else { self.modulo(step * size, names) };
             digits.push(if step == 1 { within } else { within.div(step, names) });
         }
@@ -232,8 +239,8 @@ impl<E: IndexExpr> Valid<E> {
 }
 
 impl ShapeTracker {
-    /// The flat index in the base of the element at `index`, and whether there is one. Where there is none the flat index may be
-    /// out of range.
+    /// The flat index in the base of the element at `index`, and whether there is one. Where there
+    /// is none the flat index may be out of range.
     ///
     /// ```
     /// use picograd::shape::{Movement, ShapeTracker};
@@ -246,7 +253,13 @@ impl ShapeTracker {
     /// # Panics
     /// Where `index` has another rank than the shape.
     pub fn expr<E: IndexExpr>(&self, index: &[E]) -> (E, E) {
-        assert_eq!(index.len(), self.shape().len(), "an index of rank {} for {:?}", index.len(), self.shape());
+        assert_eq!(
+            index.len(),
+            self.shape().len(),
+            "an index of rank {} for {:?}",
+            index.len(),
+            self.shape()
+        );
         let mut names = Names::default();
         let mut valid = Valid(None);
         let mut flat = Sum::constant(0);
@@ -266,7 +279,12 @@ impl ShapeTracker {
                     }
                     let stride = view.strides()[axis] as i128;
                     if stride != 0 {
-                        flat.push(names.next(), index[axis].clone(), stride, (lo as i128, hi as i128 - 1));
+                        flat.push(
+                            names.next(),
+                            index[axis].clone(),
+                            stride,
+                            (lo as i128, hi as i128 - 1),
+                        );
                     }
                 }
                 continue;
@@ -291,23 +309,33 @@ impl ShapeTracker {
     }
 }
 
-/// The index before `movement` of the element at `out_index` after it, and whether there is one. Where there is none the index
-/// may be out of range. `movement` must apply to `in_shape`.
+/// The index before `movement` of the element at `out_index` after it, and whether there is one.
+/// Where there is none the index may be out of range. `movement` must apply to `in_shape`.
 ///
 /// ```
 /// use picograd::shape::{Movement, movement_index};
-/// let (index, valid) = movement_index(&Movement::reshape([2, 2, 3]), &[4, 3], &[1i64, 0, 2]);
+/// let (index, valid) =
+///     movement_index(&Movement::reshape([2, 2, 3]), &[4, 3], &[1i64, 0, 2]);
 /// assert_eq!((index.as_slice(), valid), ([2, 2].as_slice(), 1));
 /// ```
 ///
 /// # Panics
 /// Where `out_index` has another rank than the result of the op.
-pub fn movement_index<E: IndexExpr>(movement: &Movement, in_shape: &[usize], out_index: &[E]) -> (SmallVec<[E; 4]>, E) {
+pub fn movement_index<E: IndexExpr>(
+    movement: &Movement,
+    in_shape: &[usize],
+    out_index: &[E],
+) -> (SmallVec<[E; 4]>, E) {
     let rank = match movement {
         Movement::Reshape(new) => new.len(),
         _ => in_shape.len(),
     };
-    assert_eq!(out_index.len(), rank, "{movement} of {in_shape:?}: an index of rank {}", out_index.len());
+    assert_eq!(
+        out_index.len(),
+        rank,
+        "{movement} of {in_shape:?}: an index of rank {}",
+        out_index.len()
+    );
     let mut valid = Valid(None);
     let in_index = match movement {
         Movement::Reshape(new) => reshape_index(in_shape, new, out_index),
@@ -341,7 +369,13 @@ pub fn movement_index<E: IndexExpr>(movement: &Movement, in_shape: &[usize], out
         }
         Movement::Flip(flags) => {
             let per_axis = flags.iter().zip(in_shape).zip(out_index);
-            per_axis.map(|((&flip, &size), i)| if flip { shifted(&i.mul(-1), size as i64 - 1) } else { i.clone() }).collect()
+            per_axis
+                .map(
+                    |((&flip, &size), i)| {
+                        if flip { shifted(&i.mul(-1), size as i64 - 1) } else { i.clone() }
+                    },
+                )
+                .collect()
         }
     };
     (in_index, valid.build())
@@ -351,14 +385,20 @@ fn shifted<E: IndexExpr>(index: &E, by: i64) -> E {
     if by == 0 { index.clone() } else { index.add(&E::int(by)) }
 }
 
-/// The index of a reshape: axes are matched up in the shortest groups of equal size, and only groups of more than one axis on
-/// either side are flattened and taken apart.
-fn reshape_index<E: IndexExpr>(in_shape: &[usize], out_shape: &[usize], out_index: &[E]) -> SmallVec<[E; 4]> {
+/// The index of a reshape: axes are matched up in the shortest groups of equal size, and only
+/// groups of more than one axis on either side are flattened and taken apart.
+fn reshape_index<E: IndexExpr>(
+    in_shape: &[usize],
+    out_shape: &[usize],
+    out_index: &[E],
+) -> SmallVec<[E; 4]> {
     let mut in_index = SmallVec::from_elem(E::int(0), in_shape.len());
     if in_shape.contains(&0) || out_shape.contains(&0) {
         return in_index;
     }
-    let long = |shape: &[usize]| -> SmallVec<[usize; 4]> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
+    let long = |shape: &[usize]| -> SmallVec<[usize; 4]> {
+        (0..shape.len()).filter(|&a| shape[a] != 1).collect()
+    };
     let (ins, outs) = (long(in_shape), long(out_shape));
     let mut names = Names::default();
     let (mut i, mut o) = (0, 0);

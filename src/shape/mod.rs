@@ -1,7 +1,8 @@
 //! Shapes, and what movement ops do to them.
 //!
-//! In come a shape and a chain of [`Movement`]s; out come a [`ShapeTracker`], which answers questions about memory at once (is
-//! this a slice of its base, do two views touch the same element), and index expressions, which the scheduler puts into kernels.
+//! In come a shape and a chain of [`Movement`]s; out come a [`ShapeTracker`], which answers
+//! questions about memory at once (is this a slice of its base, do two views touch the same
+//! element), and index expressions, which the scheduler puts into kernels.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -13,7 +14,8 @@
 //! | `overlap` | which elements of the base are touched, and whether two views share one |
 //! | `expr` | the same maps as expressions over whatever index type the caller has |
 //!
-//! **Invariant:** the product of the non-zero sizes of a shape fits an `isize`, so every flat index and contiguous stride does.
+//! **Invariant:** the product of the non-zero sizes of a shape fits an `isize`, so every flat index
+//! and contiguous stride does.
 //!
 //! ```
 //! use picograd::shape::{Movement, ShapeTracker};
@@ -59,13 +61,16 @@ pub type Ranges = SmallVec<[(usize, usize); 4]>;
 /// A yes or no per axis.
 pub type Flags = SmallVec<[bool; 8]>;
 
-/// The number of elements of `shape`, or an error of `op` where sizes are beyond what an index can hold. Axes of size zero do
-/// not excuse the others: strides are products of those.
+/// The number of elements of `shape`, or an error of `op` where sizes are beyond what an index can
+/// hold. Axes of size zero do not excuse the others: strides are products of those.
 pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
     let nonzero = shape.iter().filter(|&&s| s != 0).try_fold(1usize, |n, &s| n.checked_mul(s));
     match nonzero {
         Some(n) if isize::try_from(n).is_ok() => Ok(if shape.contains(&0) { 0 } else { n }),
-        _ => Err(Error::Shape { op, msg: format!("{shape:?} has more elements than an index can count") }),
+        _ => Err(Error::Shape {
+            op,
+            msg: format!("{shape:?} has more elements than an index can count"),
+        }),
     }
 }
 

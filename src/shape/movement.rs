@@ -1,5 +1,6 @@
-//! The six movement ops as data. A shape goes in, the shape after the op comes out, and whatever a user can get wrong about the
-//! op is an [`Error`] from here: no other file of this module validates.
+//! The six movement ops as data. A shape goes in, the shape after the op comes out, and whatever a
+//! user can get wrong about the op is an [`Error`] from here: no other file of this module
+//! validates.
 
 use super::{Dims, Flags, Ranges, checked_numel};
 use crate::error::{Error, Result};
@@ -91,15 +92,19 @@ impl Movement {
             Movement::Reshape(new) => {
                 let after = checked_numel(op, new)?;
                 if after != numel {
-                    return wrong(format!("{shape:?} has {numel} elements and {new:?} has {after}"));
+                    return wrong(format!(
+                        "{shape:?} has {numel} elements and {new:?} has {after}"
+                    ));
                 }
                 Ok(new.clone())
             }
             Movement::Expand(new) => {
                 rank(new.len())?;
-                if let Some(axis) = (0..shape.len()).find(|&i| shape[i] != 1 && shape[i] != new[i]) {
+                if let Some(axis) = (0..shape.len()).find(|&i| shape[i] != 1 && shape[i] != new[i])
+                {
                     return wrong(format!(
-                        "{shape:?} to {new:?}: axis {axis} has size {}, and only an axis of size 1 expands",
+                        "{shape:?} to {new:?}: axis {axis} has size {}, and only an axis of size \
+                         1 expands",
                         shape[axis]
                     ));
                 }
@@ -113,7 +118,9 @@ impl Movement {
                         return outside(format!("axis {axis} of {axes:?} is outside {shape:?}"));
                     }
                     if axes[..i].contains(&axis) {
-                        return wrong(format!("axis {axis} comes twice in {axes:?}, for {shape:?}"));
+                        return wrong(format!(
+                            "axis {axis} comes twice in {axes:?}, for {shape:?}"
+                        ));
                     }
                 }
                 Ok(axes.iter().map(|&a| shape[a]).collect())
@@ -125,7 +132,9 @@ impl Movement {
                     match size.checked_add(before).and_then(|s| s.checked_add(after)) {
                         Some(padded) => new.push(padded),
                         None => {
-                            return wrong(format!("{padding:?} around {shape:?} is more than an index can count"));
+                            return wrong(format!(
+                                "{padding:?} around {shape:?} is more than an index can count"
+                            ));
                         }
                     }
                 }
@@ -136,7 +145,9 @@ impl Movement {
                 rank(ranges.len())?;
                 for (axis, (&size, &(start, end))) in shape.iter().zip(ranges).enumerate() {
                     if start > end || end > size {
-                        return outside(format!("{start}..{end} is not within axis {axis} of {shape:?}"));
+                        return outside(format!(
+                            "{start}..{end} is not within axis {axis} of {shape:?}"
+                        ));
                     }
                 }
                 Ok(ranges.iter().map(|&(start, end)| end - start).collect())
@@ -157,7 +168,9 @@ impl fmt::Display for Movement {
                 write!(f, "{dims:?}")
             }
             Movement::Pad(padding) => write!(f, "{padding:?}"),
-            Movement::Shrink(ranges) => f.debug_list().entries(ranges.iter().map(|&(s, e)| s..e)).finish(),
+            Movement::Shrink(ranges) => {
+                f.debug_list().entries(ranges.iter().map(|&(s, e)| s..e)).finish()
+            }
             Movement::Flip(flags) => {
                 let axes = flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i);
                 f.debug_list().entries(axes).finish()

@@ -1,9 +1,10 @@
 //! Which elements of the base a tracker touches, and whether two trackers share one.
 //!
-//! For one view the touched elements are `low + Σ step·i` over a box, so two views share an element when a bounded sum of steps
-//! meets a target. That search goes coarse step first and is cut by bounds, by divisibility, and as soon as what is left reaches
-//! every multiple of its divisor; strides as tensors have them leave it a handful of nodes. A stack of several views is
-//! enumerated while it is small.
+//! For one view the touched elements are `low + Σ step·i` over a box, so two views share an element
+//! when a bounded sum of steps meets a target. That search goes coarse step first and is cut by
+//! bounds, by divisibility, and as soon as what is left reaches every multiple of its divisor;
+//! strides as tensors have them leave it a handful of nodes. A stack of several views is enumerated
+//! while it is small.
 
 use super::tracker::unravel;
 use super::{ShapeTracker, View, gcd};
@@ -11,8 +12,8 @@ use smallvec::SmallVec;
 
 /// The most elements of a stack of several views that are looked at one by one.
 const ENUMERATE: usize = 1 << 12;
-/// The most nodes that one question may search: 16 for each element of the largest stack that is enumerated, where tensors' strides
-/// take about one per axis.
+/// The most nodes that one question may search: 16 for each element of the largest stack that is
+/// enumerated, where tensors' strides take about one per axis.
 const SEARCH: usize = 16 * ENUMERATE;
 
 /// The elements `low + Σ step·i`, `0 <= i <= count`, with positive steps.
@@ -40,7 +41,8 @@ impl Touched {
 
     /// Whether both touch some element, or `None` when the search is cut off.
     fn meets(&self, other: &Touched) -> Option<bool> {
-        // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one sign.
+        // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one
+        // sign.
         let terms = self.terms.iter().chain(&other.terms).copied().collect();
         search(&Sums::new(terms).0, other.high - self.low, &mut { SEARCH })
     }
@@ -65,7 +67,8 @@ impl Sums {
     fn new(mut terms: SmallVec<[(i128, i128); 8]>) -> Sums {
         terms.sort_unstable();
         let mut sums: SmallVec<[Term; 8]> = SmallVec::new();
-        // Equal steps are one longer run, which is what makes two views of one base cheap to compare.
+        // Equal steps are one longer run, which is what makes two views of one base cheap to
+        // compare.
         terms.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             kept.1 += if same { next.1 } else { 0 };
@@ -74,9 +77,19 @@ impl Sums {
         for (step, count) in terms {
             let (reach, divisor, gapless) = match sums.last() {
                 None => (0, step, true),
-                Some(t) => (t.reach, t.divisor, t.gapless && step % t.divisor == 0 && step <= t.reach + t.divisor),
+                Some(t) => (
+                    t.reach,
+                    t.divisor,
+                    t.gapless && step % t.divisor == 0 && step <= t.reach + t.divisor,
+                ),
             };
-            sums.push(Term { step, count, reach: reach + step * count, divisor: gcd(step, divisor), gapless });
+            sums.push(Term {
+                step,
+                count,
+                reach: reach + step * count,
+                divisor: gcd(step, divisor),
+                gapless,
+            });
         }
         sums.reverse();
         Sums(sums)
@@ -111,13 +124,15 @@ fn search(terms: &[Term], target: i128, budget: &mut usize) -> Option<bool> {
 }
 
 impl View {
-    /// The lowest and highest element of the array below that positions `first..=last` of this view may touch: all of them lie
-    /// between the two, and for the positions of a whole view both are touched.
+    /// The lowest and highest element of the array below that positions `first..=last` of this view
+    /// may touch: all of them lie between the two, and for the positions of a whole view both are
+    /// touched.
     fn extent_of(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         if self.is_nothing() {
             return None;
         }
-        // Both ends share their leading coordinates; after the first that differs, anything may stand.
+        // Both ends share their leading coordinates; after the first that differs, anything may
+        // stand.
         let (from, to) = (unravel(self.shape(), first), unravel(self.shape(), last));
         let (mut low, mut high) = (self.offset() as i128, self.offset() as i128);
         let mut shared = true;
@@ -141,8 +156,8 @@ impl View {
 impl ShapeTracker {
     /// The lowest and highest element of the base that is touched, or `None` when none is.
     ///
-    /// Exact for one view, and for a stack of several with up to a few thousand elements; beyond that, bounds around what is
-    /// touched.
+    /// Exact for one view, and for a stack of several with up to a few thousand elements; beyond
+    /// that, bounds around what is touched.
     pub fn extent(&self) -> Option<(usize, usize)> {
         if self.views().len() > 1 && self.numel() <= ENUMERATE {
             return self.touched().fold(None, |found, at| match found {
@@ -156,7 +171,10 @@ impl ShapeTracker {
     /// Bounds around the touched elements, passed down from view to view.
     pub(super) fn bounds(&self) -> Option<(usize, usize)> {
         let last = self.numel().checked_sub(1)?;
-        self.views().iter().rev().try_fold((0, last), |(first, last), view| view.extent_of(first, last))
+        self.views()
+            .iter()
+            .rev()
+            .try_fold((0, last), |(first, last), view| view.extent_of(first, last))
     }
 
     /// The touched elements in order of the index, repeats included.
@@ -164,10 +182,12 @@ impl ShapeTracker {
         (0..self.numel()).filter_map(|i| self.index_of(&unravel(self.shape(), i)))
     }
 
-    /// Whether some element of the base is touched by this tracker and by `other`, a tracker over the same base.
+    /// Whether some element of the base is touched by this tracker and by `other`, a tracker over
+    /// the same base.
     ///
-    /// `false` is always right. `true` is exact for two single views, unless their strides are so odd that the search is cut off,
-    /// and for stacks of several views with up to a few thousand elements; otherwise it means "perhaps".
+    /// `false` is always right. `true` is exact for two single views, unless their strides are so
+    /// odd that the search is cut off, and for stacks of several views with up to a few thousand
+    /// elements; otherwise it means "perhaps".
     ///
     /// ```
     /// use picograd::shape::{Movement, ShapeTracker};
@@ -203,6 +223,9 @@ impl ShapeTracker {
         let Touched { low, terms, .. } = Touched::of(view);
         let sums = Sums::new(terms);
         let mut budget = SEARCH;
-        self.numel() > ENUMERATE || self.touched().any(|at| search(&sums.0, at as i128 - low, &mut budget).unwrap_or(true))
+        self.numel() > ENUMERATE
+            || self
+                .touched()
+                .any(|at| search(&sums.0, at as i128 - low, &mut budget).unwrap_or(true))
     }
 }

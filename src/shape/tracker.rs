@@ -1,7 +1,8 @@
-//! A stack of views over a base array: what a chain of movement ops does, in as few views as can say it.
+//! A stack of views over a base array: what a chain of movement ops does, in as few views as can
+//! say it.
 //!
-//! **Invariant:** no two neighbouring views of the stack compose (as far as `compose` can see), and a tracker that maps nothing is
-//! one view.
+//! **Invariant:** no two neighbouring views of the stack compose (as far as `compose` can see), and
+//! a tracker that maps nothing is one view.
 
 use super::compose::compose;
 use super::{Dims, Movement, Strides, View, checked_numel};
@@ -38,9 +39,13 @@ impl ShapeTracker {
         Self::try_new(shape).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The whole of a base of this shape, or an error where the sizes are beyond what an index can hold.
+    /// The whole of a base of this shape, or an error where the sizes are beyond what an index can
+    /// hold.
     pub fn try_new(shape: &[usize]) -> Result<ShapeTracker> {
-        Ok(ShapeTracker { base: checked_numel("shape", shape)?, views: smallvec![View::contiguous(shape)] })
+        Ok(ShapeTracker {
+            base: checked_numel("shape", shape)?,
+            views: smallvec![View::contiguous(shape)],
+        })
     }
 
     fn top(&self) -> &View {
@@ -83,7 +88,8 @@ impl ShapeTracker {
             Some(view) => *views.last_mut().expect("a tracker has a view") = view,
             None => {
                 let fresh = View::contiguous(self.shape()).moved(movement, shape);
-                // Its offset is within the elements of the result, and those were counted by `apply_shape`.
+                // Its offset is within the elements of the result, and those were counted by
+                // `apply_shape`.
                 views.push(fresh.expect("any op on a contiguous view is one view"));
             }
         }
@@ -106,7 +112,8 @@ impl ShapeTracker {
         result
     }
 
-    /// The same map in fewer views, where the top ones compose. Every method here returns trackers that are simplified already.
+    /// The same map in fewer views, where the top ones compose. Every method here returns trackers
+    /// that are simplified already.
     pub fn simplify(mut self) -> ShapeTracker {
         while let [.., lower, upper] = self.views.as_slice() {
             let Some(one) = compose(lower, upper) else {
@@ -123,8 +130,9 @@ impl ShapeTracker {
         self.numel() == self.base && self.single().is_some_and(View::is_contiguous)
     }
 
-    /// The range of the base that this is, in order, without gaps and with nothing hidden: then a buffer can be shared and not
-    /// copied. A stack of several views is taken not to be one; a tracker without elements is `0..0`.
+    /// The range of the base that this is, in order, without gaps and with nothing hidden: then a
+    /// buffer can be shared and not copied. A stack of several views is taken not to be one; a
+    /// tracker without elements is `0..0`.
     pub fn contiguous_slice(&self) -> Option<Range<usize>> {
         let view = self.single().filter(|v| v.is_dense())?;
         let start = view.offset() as usize;
@@ -143,7 +151,8 @@ impl ShapeTracker {
         Some(position)
     }
 
-    /// The stride of each axis in the base, where one view says all. They hold for the elements that no mask hides.
+    /// The stride of each axis in the base, where one view says all. They hold for the elements
+    /// that no mask hides.
     pub fn real_strides(&self) -> Option<Strides> {
         self.single().map(|view| view.strides().into())
     }

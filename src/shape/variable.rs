@@ -1,7 +1,10 @@
-//! Sizes and places with names. A [`Variable`] is a name with the least and the greatest value that it may have; bound to a value it is a [`Bound`], which may be
-//! added to, subtracted from and multiplied. What is compiled knows the bounds and the name alone, so that one program serves all values.
+//! Sizes and places with names. A [`Variable`] is a name with the least and the greatest value that
+//! it may have; bound to a value it is a [`Bound`], which may be added to, subtracted from and
+//! multiplied. What is compiled knows the bounds and the name alone, so that one program serves all
+//! values.
 //!
-//! A bound is a sum of variables, each times a number, and a number: in this form equal bounds are equal, and their least and greatest values are exact.
+//! A bound is a sum of variables, each times a number, and a number: in this form equal bounds are
+//! equal, and their least and greatest values are exact.
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
@@ -13,8 +16,8 @@ use std::sync::Arc;
 /// The greatest value that a variable may have: kernels read them as `i32`.
 const MOST: i64 = i32::MAX as i64;
 
-/// The greatest partial sum of a size or place. Kernels multiply places by strides in 64 bits, and no memory has so many
-/// elements.
+/// The greatest partial sum of a size or place. Kernels multiply places by strides in 64 bits, and
+/// no memory has so many elements.
 const MOST_SUM: i128 = 1 << 47;
 
 /// A size or a place that has a name and bounds, and a value only when a graph is run.
@@ -48,23 +51,47 @@ fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
 }
 
 impl Variable {
-    /// A variable between `min` and `max`, both included. Its name is letters, digits and `_`, and begins with no digit; sizes and places are not negative.
+    /// A variable between `min` and `max`, both included. Its name is letters, digits and `_`, and
+    /// begins with no digit; sizes and places are not negative.
     pub fn new(name: &str, min: i64, max: i64) -> Result<Variable> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return wrong("variable", format!("{name:?} is no name of letters, digits and `_` that begins with no digit"));
+        if name.is_empty()
+            || !name.chars().all(word)
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return wrong(
+                "variable",
+                format!("{name:?} is no name of letters, digits and `_` that begins with no digit"),
+            );
         }
         if min > max || min < 0 || max > MOST {
-            return wrong("variable", format!("{name} cannot be within {min}..={max}: the bounds ascend, from 0 to {MOST} at most"));
+            return wrong(
+                "variable",
+                format!(
+                    "{name} cannot be within {min}..={max}: the bounds ascend, from 0 to {MOST} \
+                     at most"
+                ),
+            );
         }
         Ok(Variable { name: name.into(), min, max })
     }
     /// The variable with a value. One outside its bounds is an error.
     pub fn bind(&self, value: i64) -> Result<Bound> {
         if !(self.min..=self.max).contains(&value) {
-            return wrong("bind", format!("{} is {value}, outside {}..={}", self.name, self.min, self.max));
+            return wrong(
+                "bind",
+                format!("{} is {value}, outside {}..={}", self.name, self.min, self.max),
+            );
         }
-        Ok(Bound { terms: smallvec::smallvec![Term { variable: self.clone(), value: Some(value), times: 1 }], plus: 0, wrapped: false })
+        Ok(Bound {
+            terms: smallvec::smallvec![Term {
+                variable: self.clone(),
+                value: Some(value),
+                times: 1
+            }],
+            plus: 0,
+            wrapped: false,
+        })
     }
     /// Its name.
     pub fn name(&self) -> &str {
@@ -100,7 +127,8 @@ pub(crate) struct Term {
     pub(crate) times: i64,
 }
 
-/// A size or place that is known now and may differ in the next run: a bound [`Variable`], or a sum of some.
+/// A size or place that is known now and may differ in the next run: a bound [`Variable`], or a sum
+/// of some.
 ///
 /// ```
 /// use picograd::Variable;
@@ -135,7 +163,12 @@ impl Bound {
         }
         all.retain(|t| t.times != 0);
         all.sort_by(|a, b| {
-            (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(&b.variable.name, b.variable.min, b.variable.max, b.value))
+            (&a.variable.name, a.variable.min, a.variable.max, a.value).cmp(&(
+                &b.variable.name,
+                b.variable.min,
+                b.variable.max,
+                b.value,
+            ))
         });
         Bound { terms: all, plus, wrapped }
     }
@@ -151,15 +184,27 @@ impl Bound {
     }
     /// The same with other values: those that a function has for names.
     pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> Bound {
-        Bound::sum(self.terms.iter().map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }), self.plus, self.wrapped)
+        Bound::sum(
+            self.terms
+                .iter()
+                .map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }),
+            self.plus,
+            self.wrapped,
+        )
     }
     /// The same without values: what is planned for all of them.
     pub(crate) fn unbound(&self) -> Bound {
-        Bound::sum(self.terms.iter().map(|t| Term { value: None, ..t.clone() }), self.plus, self.wrapped)
+        Bound::sum(
+            self.terms.iter().map(|t| Term { value: None, ..t.clone() }),
+            self.plus,
+            self.wrapped,
+        )
     }
     /// A term is less than 2^95, and a list of terms has less than 2^32.
     fn total(&self, of: impl Fn(&Term) -> i64) -> i128 {
-        self.terms.iter().fold(self.plus.into(), |sum, t| sum + i128::from(t.times) * i128::from(of(t)))
+        self.terms
+            .iter()
+            .fold(self.plus.into(), |sum, t| sum + i128::from(t.times) * i128::from(of(t)))
     }
     /// The least and the greatest value. One of 64 bits where the sum can leave them.
     fn range(&self) -> (i64, i64) {
@@ -170,20 +215,24 @@ impl Bound {
             _ => (i64::MIN, i64::MAX),
         }
     }
-    /// Refuses what cannot be a size or a place: a sum of which a part, in any order, may be greater than 2^47 or less
-    /// than -2^47.
+    /// Refuses what cannot be a size or a place: a sum of which a part, in any order, may be
+    /// greater than 2^47 or less than -2^47.
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         let reach = |t: &Term| i128::from(t.times).abs() * i128::from(t.variable.max);
         let reach = self.terms.iter().fold(i128::from(self.plus).abs(), |sum, t| sum + reach(t));
         if self.wrapped || reach > MOST_SUM {
-            let msg = format!("{self} is no size or place: a part of the sum can be greater than 2^47; use smaller factors and bounds");
+            let msg = format!(
+                "{self} is no size or place: a part of the sum can be greater than 2^47; use \
+                 smaller factors and bounds"
+            );
             return wrong(op, msg);
         }
         Ok(())
     }
-    /// The value now. A sum that leaves 64 bits wraps, as sums of `i64` tensors do, and is refused as a size or a place.
-    /// Without a value, as in a graph that was planned for all values, it is the greatest. Inside a captured function that is an error of the
-    /// [`Jit`](crate::Jit): it would be the value of one call for all.
+    /// The value now. A sum that leaves 64 bits wraps, as sums of `i64` tensors do, and is refused
+    /// as a size or a place. Without a value, as in a graph that was planned for all values, it is
+    /// the greatest. Inside a captured function that is an error of the [`Jit`](crate::Jit): it
+    /// would be the value of one call for all.
     pub fn value(&self) -> i64 {
         if !self.terms.is_empty() {
             READ.set(true);
@@ -192,7 +241,8 @@ impl Bound {
     }
     /// The same, for what makes no number of it that a graph would keep.
     pub(crate) fn now(&self) -> i64 {
-        self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min })) as i64
+        self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
+            as i64
     }
     /// The least value that it can have; `i64::MIN` for a sum that can leave 64 bits.
     pub fn min(&self) -> i64 {
@@ -223,12 +273,18 @@ impl Bound {
                 plus = plus.checked_add(number)?;
                 continue;
             }
-            let (times, rest) = part.split_once('*').map_or(Some((1, part)), |(k, rest)| Some((k.parse::<i64>().ok()?, rest)))?;
+            let (times, rest) = part
+                .split_once('*')
+                .map_or(Some((1, part)), |(k, rest)| Some((k.parse::<i64>().ok()?, rest)))?;
             let (name, rest) = rest.split_once('[')?;
             let (bounds, value) = rest.split_once(']')?;
             let (min, max) = bounds.split_once("..")?;
             let variable = Variable::new(name, min.parse().ok()?, max.parse().ok()?).ok()?;
-            let value = if value.is_empty() { None } else { Some(value.strip_prefix('=')?.parse::<i64>().ok()?) };
+            let value = if value.is_empty() {
+                None
+            } else {
+                Some(value.strip_prefix('=')?.parse::<i64>().ok()?)
+            };
             if value.is_some_and(|v| !(variable.min..=variable.max).contains(&v)) {
                 return None;
             }
@@ -254,7 +310,11 @@ impl fmt::Display for Bound {
             (_, 0) => {}
             (_, plus) => write!(f, "{plus:+}")?,
         }
-        if self.terms.iter().all(|t| t.value.is_some()) { write!(f, "={}", self.now()) } else { Ok(()) }
+        if self.terms.iter().all(|t| t.value.is_some()) {
+            write!(f, "={}", self.now())
+        } else {
+            Ok(())
+        }
     }
 }
 impl fmt::Debug for Bound {
@@ -318,11 +378,17 @@ macro_rules! operators {
 }
 operators!(Bound, &Bound);
 
-/// How many steps of each axis are there: of an axis that a variable is the size of, the sum that it is; none for a whole axis. Empty where all are whole.
+/// How many steps of each axis are there: of an axis that a variable is the size of, the sum that
+/// it is; none for a whole axis. Empty where all are whole.
 pub type Extents = Box<[Option<Bound>]>;
 
-/// The extents after a movement op on a shape with some, or why it cannot be done without knowing the values.
-pub fn moved_extents(m: &super::Movement, shape: &[usize], extents: &[Option<Bound>]) -> Result<Extents> {
+/// The extents after a movement op on a shape with some, or why it cannot be done without knowing
+/// the values.
+pub fn moved_extents(
+    m: &super::Movement,
+    shape: &[usize],
+    extents: &[Option<Bound>],
+) -> Result<Extents> {
     use super::Movement as M;
     if extents.is_empty() {
         return Ok(Extents::default());
@@ -331,7 +397,11 @@ pub fn moved_extents(m: &super::Movement, shape: &[usize], extents: &[Option<Bou
         let size = extents[axis].as_ref().map_or(String::new(), |e| e.to_string());
         wrong(
             m.name(),
-            format!("axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the greatest size, {}", shape[axis]),
+            format!(
+                "axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the \
+                 greatest size, {}",
+                shape[axis]
+            ),
         )
     };
     let symbolic = || (0..shape.len()).filter(|&a| extents[a].is_some());
@@ -340,18 +410,30 @@ pub fn moved_extents(m: &super::Movement, shape: &[usize], extents: &[Option<Bou
             let mut out = vec![None; to.len()];
             for a in symbolic() {
                 let before: usize = shape[..a].iter().product();
-                let same = |&b: &usize| to[b] == shape[a] && to[..b].iter().product::<usize>() == before;
+                let same =
+                    |&b: &usize| to[b] == shape[a] && to[..b].iter().product::<usize>() == before;
                 match (0..to.len()).find(same) {
                     Some(b) if before > 0 => out[b] = extents[a].clone(),
-                    _ => return refuse(a, &format!("merged or split, as reshaping {shape:?} to {to:?} would")),
+                    _ => {
+                        return refuse(
+                            a,
+                            &format!("merged or split, as reshaping {shape:?} to {to:?} would"),
+                        );
+                    }
                 }
             }
             Ok(out.into())
         }
         M::Expand(_) => Ok(extents.into()),
         M::Permute(axes) => Ok(axes.iter().map(|&a| extents[a].clone()).collect()),
-        M::Pad(by) => symbolic().find(|&a| by[a] != (0, 0)).map_or(Ok(extents.into()), |a| refuse(a, "padded")),
-        M::Shrink(to) => symbolic().find(|&a| to[a] != (0, shape[a])).map_or(Ok(extents.into()), |a| refuse(a, "cut")),
-        M::Flip(flags) => symbolic().find(|&a| flags[a]).map_or(Ok(extents.into()), |a| refuse(a, "reversed")),
+        M::Pad(by) => symbolic()
+            .find(|&a| by[a] != (0, 0))
+            .map_or(Ok(extents.into()), |a| refuse(a, "padded")),
+        M::Shrink(to) => symbolic()
+            .find(|&a| to[a] != (0, shape[a]))
+            .map_or(Ok(extents.into()), |a| refuse(a, "cut")),
+        M::Flip(flags) => {
+            symbolic().find(|&a| flags[a]).map_or(Ok(extents.into()), |a| refuse(a, "reversed"))
+        }
     }
 }

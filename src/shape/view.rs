@@ -1,11 +1,13 @@
 //! One strided, masked view of a flat array.
 //!
-//! A view maps a multi-index of its shape to `offset + Σ index·stride`, or to nothing where the index is outside the mask (there
-//! the value is zero). Every movement op but reshape stays within one view; reshape does where strides and mask allow.
+//! A view maps a multi-index of its shape to `offset + Σ index·stride`, or to nothing where the
+//! index is outside the mask (there the value is zero). Every movement op but reshape stays within
+//! one view; reshape does where strides and mask allow.
 //!
-//! **Invariant:** a view is canonical, so equal maps over equal shapes mostly compare equal. An axis with one valid index has
-//! stride 0; a mask that hides nothing is absent; a view that hides everything has an empty range on each axis, and no strides or
-//! offset; so has, without a mask, a view with no elements. Wherever the mask is open the mapped index is inside the array below.
+//! **Invariant:** a view is canonical, so equal maps over equal shapes mostly compare equal. An
+//! axis with one valid index has stride 0; a mask that hides nothing is absent; a view that hides
+//! everything has an empty range on each axis, and no strides or offset; so has, without a mask, a
+//! view with no elements. Wherever the mask is open the mapped index is inside the array below.
 
 use super::compose::compose;
 use super::{Dims, Movement, Ranges, Strides, checked_numel};
@@ -21,7 +23,8 @@ pub struct View {
     mask: Option<Ranges>,
 }
 
-/// The row-major strides of `shape`: 0 on axes of size 1, and everywhere when there are no elements.
+/// The row-major strides of `shape`: 0 on axes of size 1, and everywhere when there are no
+/// elements.
 fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
     if shape.contains(&0) {
@@ -53,8 +56,14 @@ impl View {
         View { strides: Strides::from_elem(0, shape.len()), shape, offset: 0, mask }
     }
 
-    /// The canonical view with these parts, or `None` where its offset would not fit. `mask` has a range per axis.
-    pub(super) fn canonical(shape: Dims, mut strides: Strides, mut offset: isize, mask: Ranges) -> Option<View> {
+    /// The canonical view with these parts, or `None` where its offset would not fit. `mask` has a
+    /// range per axis.
+    pub(super) fn canonical(
+        shape: Dims,
+        mut strides: Strides,
+        mut offset: isize,
+        mask: Ranges,
+    ) -> Option<View> {
         if shape.contains(&0) || mask.iter().any(|&(lo, hi)| lo >= hi) {
             return Some(View::nothing(shape));
         }
@@ -83,7 +92,8 @@ impl View {
         self.offset
     }
 
-    /// The `(start, end)` per axis outside which elements are zero, or `None` where nothing is hidden.
+    /// The `(start, end)` per axis outside which elements are zero, or `None` where nothing is
+    /// hidden.
     pub fn mask(&self) -> Option<&[(usize, usize)]> {
         self.mask.as_deref()
     }
@@ -123,7 +133,8 @@ impl View {
     /// # Panics
     /// Where `index` is not an index of the shape.
     pub fn index_of(&self, index: &[usize]) -> Option<isize> {
-        let inside = index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
+        let inside =
+            index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
         assert!(inside, "index {index:?} is outside {:?}", self.shape);
         if self.is_nothing() {
             return None;
@@ -134,14 +145,18 @@ impl View {
             return None;
         }
         // The sum is in range, so wrapping on the way there does no harm.
-        let step = |sum: isize, (&i, &stride): (&usize, &isize)| sum.wrapping_add(stride.wrapping_mul(i as isize));
+        let step = |sum: isize, (&i, &stride): (&usize, &isize)| {
+            sum.wrapping_add(stride.wrapping_mul(i as isize))
+        };
         Some(index.iter().zip(&self.strides).fold(self.offset, step))
     }
 
-    /// The view after `movement`, `Ok(None)` where one view cannot say it, or an error where the op does not apply.
+    /// The view after `movement`, `Ok(None)` where one view cannot say it, or an error where the op
+    /// does not apply.
     ///
-    /// `None` comes from a reshape that merges axes which do not follow each other in memory, or cuts a mask into something
-    /// other than a box; and from any op whose offset would not fit an `isize`.
+    /// `None` comes from a reshape that merges axes which do not follow each other in memory, or
+    /// cuts a mask into something other than a box; and from any op whose offset would not fit an
+    /// `isize`.
     ///
     /// ```
     /// use picograd::shape::{Movement, View};

@@ -1,4 +1,5 @@
-//! Identities that hold exactly for every dtype that the pattern admits: integers wrap, floats keep NaN, infinities and the sign of zero.
+//! Identities that hold exactly for every dtype that the pattern admits: integers wrap, floats keep
+//! NaN, infinities and the sign of zero.
 
 use crate::dtype::{Const, DType};
 use crate::ir::{Op, UOp, eval};
@@ -95,12 +96,14 @@ fn lanes(u: &UOp) -> &[u16] {
 /// Literals are values of the result dtype; an integer bit pattern passes as it is.
 fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
     let from = if u.op() == Op::Where { u.dtype() } else { u.src()[0].dtype() };
-    // Transcendental results differ between devices in the last place; folding them would make a literal differ from a computed value.
+    // Transcendental results differ between devices in the last place; folding them would make a
+    // literal differ from a computed value.
     if u.op().is(crate::ir::Group::Transcendental) {
         return None;
     }
     let value = eval::alu(u.op(), u.dtype(), from, x);
-    // A literal keeps no NaN payload, so bits that are read as a NaN, and the bits of one, stay computed.
+    // A literal keeps no NaN payload, so bits that are read as a NaN, and the bits of one, stay
+    // computed.
     let is_nan = |c: Const| matches!(c, Const::Float(v) if v.is_nan());
     if u.op() == Op::Bitcast && (is_nan(value) || is_nan(x[0])) {
         return None;
@@ -116,21 +119,31 @@ fn bound(u: &UOp) -> Option<UOp> {
 fn same_const(u: &UOp) -> Option<UOp> {
     let first = u.src().first()?;
     let c = first.as_const()?;
-    u.src().iter().all(|s| s == first).then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
+    u.src()
+        .iter()
+        .all(|s| s == first)
+        .then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
 }
 
-/// Is casting x to y's dtype and then to u's the same as casting it at once, and of use? Integers wrap where floats saturate, so that an
-/// integer that goes by way of a float must fit in the end too. Narrow floats go by way of f32 on every device, so such a pair of casts
-/// stays as it is, unless it is there and back.
+/// Is casting x to y's dtype and then to u's the same as casting it at once, and of use? Integers
+/// wrap where floats saturate, so that an integer that goes by way of a float must fit in the end
+/// too. Narrow floats go by way of f32 on every device, so such a pair of casts stays as it is,
+/// unless it is there and back.
 fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
     let narrow = |d: DType| d.is_float() && d.bits() < 32;
-    if y.dtype().scalar() == DType::F32 && (narrow(x.dtype()) || narrow(u.dtype())) && x.dtype() != u.dtype() {
+    if y.dtype().scalar() == DType::F32
+        && (narrow(x.dtype()) || narrow(u.dtype()))
+        && x.dtype() != u.dtype()
+    {
         return false;
     }
     let saturates = x.dtype().is_int() && y.dtype().is_float() && u.dtype().is_int();
-    // Floats under 32 bits are converted by way of f32: lowering writes that out, and it must not be taken back.
+    // Floats under 32 bits are converted by way of f32: lowering writes that out, and it must not
+    // be taken back.
     let small = |d: DType| d.is_float() && d.bits() < 32;
-    let by_way = y.dtype().scalar() == DType::F32 && x.dtype() != u.dtype() && (small(x.dtype()) || small(u.dtype()));
+    let by_way = y.dtype().scalar() == DType::F32
+        && x.dtype() != u.dtype()
+        && (small(x.dtype()) || small(u.dtype()));
     lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype())) && !by_way
 }
 
@@ -144,7 +157,8 @@ pub fn lossless(from: DType, to: DType) -> bool {
     let (fi, ti) = (from.is_int(), to.is_int());
     match (fi, ti) {
         (true, true) => {
-            let ((a, b), (c, d)) = (crate::ir::dtype_bounds(from.scalar()), crate::ir::dtype_bounds(to.scalar()));
+            let ((a, b), (c, d)) =
+                (crate::ir::dtype_bounds(from.scalar()), crate::ir::dtype_bounds(to.scalar()));
             c <= a && b <= d
         }
         (true, false) if to.is_float() => {
@@ -162,7 +176,13 @@ pub fn lossless(from: DType, to: DType) -> bool {
                 && !(t == F16 && digits > 15)
         }
         (false, false) if from.is_float() && to.is_float() => {
-            matches!((f, t), (_, F64) | (F16 | BF16 | F8E4M3 | F8E5M2, F32) | (F8E4M3 | F8E5M2, F16) | (F8E4M3 | F8E5M2, BF16))
+            matches!(
+                (f, t),
+                (_, F64)
+                    | (F16 | BF16 | F8E4M3 | F8E5M2, F32)
+                    | (F8E4M3 | F8E5M2, F16)
+                    | (F8E4M3 | F8E5M2, BF16)
+            )
         }
         _ => false,
     }

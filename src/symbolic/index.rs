@@ -1,5 +1,6 @@
-//! Index arithmetic: integers of the dtype `index`, evaluated in 64 bits. Sums are kept in one canonical form, and division, remainder and
-//! comparison by literals are taken apart along it. Reordering a sum is exact even where it wraps; the rules that need the sum's true value
+//! Index arithmetic: integers of the dtype `index`, evaluated in 64 bits. Sums are kept in one
+//! canonical form, and division, remainder and comparison by literals are taken apart along it.
+//! Reordering a sum is exact even where it wraps; the rules that need the sum's true value
 //! ask [`Linear::fits`] first, so every rule here is exact for wrapping integers too.
 
 use super::linear::{Linear, gcd, rank};
@@ -38,7 +39,8 @@ fn negates(x: &UOp, c: i64) -> bool {
     c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
 }
 
-/// Is the sum certainly as [`collect`] would write it? Most are, and this looks without making anything.
+/// Is the sum certainly as [`collect`] would write it? Most are, and this looks without making
+/// anything.
 fn collected(u: &UOp) -> bool {
     let (mut sum, mut after) = (u, None);
     loop {
@@ -83,7 +85,12 @@ fn collect(u: &UOp) -> Option<UOp> {
             let Some(kc) = k.checked_mul(c) else { continue };
             // x//c may be a sum; each of its terms must be there with the right coefficient.
             let Some(q) = quotient(x, c) else { continue };
-            if q.terms.is_empty() || !q.terms.iter().all(|(t, n)| n.checked_mul(kc).is_some_and(|w| l.coefficient(t) == w)) {
+            if q.terms.is_empty()
+                || !q
+                    .terms
+                    .iter()
+                    .all(|(t, n)| n.checked_mul(kc).is_some_and(|w| l.coefficient(t) == w))
+            {
                 continue;
             }
             l.add_term(&t, -k)?;
@@ -140,8 +147,8 @@ fn divide(x: &UOp, c: i64) -> Option<UOp> {
     }
 }
 
-/// The sum that `x // c` is after simplification, for an `x` that is simple. Only the division itself is looked at, so the work is bounded
-/// however deep divisions are nested in `x`.
+/// The sum that `x // c` is after simplification, for an `x` that is simple. Only the division
+/// itself is looked at, so the work is bounded however deep divisions are nested in `x`.
 fn quotient(x: &UOp, c: i64) -> Option<Linear> {
     let (mut sum, mut x, mut c) = (Linear::of(&UOp::int(0))?, Linear::of(x)?, c);
     loop {
@@ -150,7 +157,9 @@ fn quotient(x: &UOp, c: i64) -> Option<Linear> {
         let Some((y, d)) = left else { break };
         // (z // a) // d is z // (a·d), which may come apart further.
         let nested = match y.terms.as_slice() {
-            [(t, 1)] if y.constant == 0 && t.op() == Op::IDiv => t.src()[1].as_int().filter(|a| *a > 0).map(|a| (&t.src()[0], a)),
+            [(t, 1)] if y.constant == 0 && t.op() == Op::IDiv => {
+                t.src()[1].as_int().filter(|a| *a > 0).map(|a| (&t.src()[0], a))
+            }
             _ => None,
         };
         match nested {
@@ -192,7 +201,8 @@ fn remainder(x: &UOp, c: i64) -> Option<UOp> {
     changed.then(|| &rest.build() % c)
 }
 
-/// `x` as `whole·c + rest`, where every coefficient gives up its multiples of `c`, and `rest // c`, if that is the same everywhere.
+/// `x` as `whole·c + rest`, where every coefficient gives up its multiples of `c`, and `rest // c`,
+/// if that is the same everywhere.
 fn residues(x: &Linear, c: i64) -> Option<(Linear, Linear, i64)> {
     let (whole, rest) = near_zero(x, c, false)?;
     if let Some(q) = constant_quotient(&rest, c) {
@@ -210,7 +220,10 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
         Some((k.checked_sub(r)? / c, r))
     };
     let (whole_constant, rest_constant) = cut(x.constant)?;
-    let (mut whole, mut rest) = (Linear { terms: vec![], constant: whole_constant }, Linear { terms: vec![], constant: rest_constant });
+    let (mut whole, mut rest) = (
+        Linear { terms: vec![], constant: whole_constant },
+        Linear { terms: vec![], constant: rest_constant },
+    );
     for (t, k) in &x.terms {
         let (q, r) = cut(*k)?;
         whole.terms.push((t.clone(), q));
@@ -221,8 +234,9 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
     (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
 }
 
-/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is negative: then it is itself from 0 to `b`. As
-/// two clauses of a conjunction; negated, it would be worse than it was.
+/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is
+/// negative: then it is itself from 0 to `b`. As two clauses of a conjunction; negated, it would be
+/// worse than it was.
 pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
     let (Op::Lt, [rest, b]) = (clause.op(), clause.src()) else { return None };
     let (Op::Mod, [x, c]) = (rest.op(), rest.src()) else { return None };
@@ -245,7 +259,8 @@ fn constant_quotient(l: &Linear, c: i64) -> Option<i64> {
 
 /// Writes `rest` as g·y + r with g > 1 dividing `c` and 0 <= r < g.
 fn factor(rest: &Linear, c: i64) -> Option<(Linear, i64, Linear)> {
-    let mut candidates: Vec<i64> = rest.terms.iter().map(|(_, k)| gcd(*k, c)).filter(|g| *g > 1).collect();
+    let mut candidates: Vec<i64> =
+        rest.terms.iter().map(|(_, k)| gcd(*k, c)).filter(|g| *g > 1).collect();
     candidates.sort_unstable_by(|a, b| b.cmp(a));
     candidates.dedup();
     for g in candidates {
@@ -319,7 +334,8 @@ fn equal(x: &UOp, c: i64) -> Option<UOp> {
     if l.terms.is_empty() {
         return Some(UOp::truth(c == 0));
     }
-    // A sum that wraps can be a multiple of nothing that its coefficients are multiples of; only the sign may go then.
+    // A sum that wraps can be a multiple of nothing that its coefficients are multiples of; only
+    // the sign may go then.
     let mut g = if l.fits() { l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k)) } else { 1 };
     if c % g != 0 {
         return Some(UOp::truth(false));

@@ -1,10 +1,12 @@
-//! Sums of multiples: the canonical form of index arithmetic. `4*(a+b) + a` and `a*5 + b*4` are one node after [`Linear`] has seen them.
-//! All arithmetic is checked; where it would overflow there is no form and the expression stays as it is.
+//! Sums of multiples: the canonical form of index arithmetic. `4*(a+b) + a` and `a*5 + b*4` are one
+//! node after [`Linear`] has seen them. All arithmetic is checked; where it would overflow there is
+//! no form and the expression stays as it is.
 
 use crate::ir::{Op, UOp};
 use smallvec::SmallVec;
 
-/// `Σ coefficient·term + constant`, terms distinct, non-constant and in canonical order, no coefficient zero.
+/// `Σ coefficient·term + constant`, terms distinct, non-constant and in canonical order, no
+/// coefficient zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     /// Terms with their coefficients.
@@ -13,7 +15,8 @@ pub struct Linear {
     pub constant: i64,
 }
 
-/// The order of operands: by the ranges they depend on, outermost first, then by structure; literals last.
+/// The order of operands: by the ranges they depend on, outermost first, then by structure;
+/// literals last.
 pub fn rank(u: &UOp) -> (bool, u32, Op, u64) {
     (u.op() == Op::Const, u.ranges().iter().next().unwrap_or(u32::MAX), u.op(), u.key())
 }
@@ -29,7 +32,9 @@ impl Linear {
                     stack.push((y, k));
                     stack.push((x, k));
                 }
-                (Op::Mul, [x, c]) if c.as_int().is_some() => stack.push((x, k.checked_mul(c.as_int()?)?)),
+                (Op::Mul, [x, c]) if c.as_int().is_some() => {
+                    stack.push((x, k.checked_mul(c.as_int()?)?))
+                }
                 _ => match u.as_int() {
                     Some(c) => out.constant = out.constant.checked_add(k.checked_mul(c)?)?,
                     None => out.add_term(u, k)?,
@@ -93,13 +98,18 @@ impl Linear {
 
     /// Bounds of the whole.
     pub fn bounds(&self) -> (i128, i128) {
-        self.terms.iter().fold((self.constant as i128, self.constant as i128), |(lo, hi), (t, c)| {
-            let (a, b) = (t.vmin().saturating_mul(*c as i128), t.vmax().saturating_mul(*c as i128));
-            (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
-        })
+        self.terms.iter().fold(
+            (self.constant as i128, self.constant as i128),
+            |(lo, hi), (t, c)| {
+                let (a, b) =
+                    (t.vmin().saturating_mul(*c as i128), t.vmax().saturating_mul(*c as i128));
+                (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
+            },
+        )
     }
 
-    /// Is the sum's true value in 64 bits, whatever the terms are? Where it is not, the expression may wrap and its value not be the sum.
+    /// Is the sum's true value in 64 bits, whatever the terms are? Where it is not, the expression
+    /// may wrap and its value not be the sum.
     pub fn fits(&self) -> bool {
         let (lo, hi) = self.bounds();
         lo >= i64::MIN as i128 && hi <= i64::MAX as i128
@@ -107,9 +117,16 @@ impl Linear {
 
     /// The terms whose coefficient `g` divides, divided by it, and the rest with the constant.
     pub fn split(&self, g: i64) -> (Linear, Linear) {
-        let (mut quotient, mut rest) = (Linear { terms: vec![], constant: 0 }, Linear { terms: vec![], constant: self.constant });
+        let (mut quotient, mut rest) = (
+            Linear { terms: vec![], constant: 0 },
+            Linear { terms: vec![], constant: self.constant },
+        );
         for (t, c) in &self.terms {
-            if c % g == 0 { quotient.terms.push((t.clone(), c / g)) } else { rest.terms.push((t.clone(), *c)) }
+            if c % g == 0 {
+                quotient.terms.push((t.clone(), c / g))
+            } else {
+                rest.terms.push((t.clone(), *c))
+            }
         }
         (quotient, rest)
     }

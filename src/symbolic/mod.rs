@@ -1,4 +1,5 @@
-//! Simplification by exact rules, one topic a file. There are no fast-math rules here: a table of those would be another module.
+//! Simplification by exact rules, one topic a file. There are no fast-math rules here: a table of
+//! those would be another module.
 
 mod identities;
 mod index;

@@ -1,5 +1,6 @@
-//! Masks: conjunctions of comparisons, and what they guard. A clause that follows from the others goes, a contradiction makes the whole false, and an index that
-//! is only used where a mask holds is simplified under it.
+//! Masks: conjunctions of comparisons, and what they guard. A clause that follows from the others
+//! goes, a contradiction makes the whole false, and an index that is only used where a mask holds
+//! is simplified under it.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
@@ -41,7 +42,8 @@ pub fn clauses(u: &UOp) -> Vec<UOp> {
     out
 }
 
-/// A clause as a bound on an expression: `(expr, is_upper, literal)` for `expr < literal` and `expr >= literal`.
+/// A clause as a bound on an expression: `(expr, is_upper, literal)` for `expr < literal` and `expr
+/// >= literal`.
 pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
     match (u.op(), u.src()) {
         (Op::Lt, [x, c]) if x.dtype() == DType::INDEX => Some((x.clone(), true, c.as_int()?)),
@@ -100,7 +102,12 @@ fn bounds(valid: &UOp) -> Vec<UOp> {
 pub fn simplify_mask(valid: &UOp) -> UOp {
     let mut list = bounds(valid);
     for i in 0..list.len() {
-        let others = list.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, c)| c.clone()).reduce(|a, b| a.and(&b));
+        let others = list
+            .iter()
+            .enumerate()
+            .filter(|(j, _)| *j != i)
+            .map(|(_, c)| c.clone())
+            .reduce(|a, b| a.and(&b));
         if let Some(others) = others {
             list[i] = simplify_under(&list[i], &others);
         }
@@ -108,7 +115,8 @@ pub fn simplify_mask(valid: &UOp) -> UOp {
     list.into_iter().reduce(|a, b| a.and(&b)).map_or_else(|| valid.clone(), |v| super::simplify(&v))
 }
 
-/// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie inside the bound.
+/// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie
+/// inside the bound.
 pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
     let mut limits: Vec<(UOp, i128, i128)> = Vec::new();
     for c in bounds(valid) {
@@ -129,12 +137,18 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
         // A space is in no name that a person gives, and if it is, the bounds must be the same too.
         let name: Arc<str> = format!("valid {i}").into();
-        // A sum has been flattened into the index; it is found there by one of its terms, which is the sum less the others. It is counted from
-        // its least value, so that what is left of a division by it is not negative.
+        // A sum has been flattened into the index; it is found there by one of its terms, which is
+        // the sum less the others. It is counted from its least value, so that what is left of a
+        // division by it is not negative.
         let sum = x.op() == Op::Add;
         let Some(span) = max.checked_sub(min) else { continue };
         let (least, greatest) = if sum { (0, span) } else { (min, max) };
-        let stand_in = UOp::new(Op::Var, DType::INDEX, crate::ir::Src::new(), Arg::Var { name, min: least, max: greatest });
+        let stand_in = UOp::new(
+            Op::Var,
+            DType::INDEX,
+            crate::ir::Src::new(),
+            Arg::Var { name, min: least, max: greatest },
+        );
         let (term, value, again) = if sum {
             let Some((term, value)) = solve(&x, &(&stand_in + min)) else { continue };
             (term, value, &x - min)
@@ -165,7 +179,8 @@ fn weight(order: &[UOp]) -> (usize, usize) {
 /// The term of a sum that stands alone, and what it is if the sum is `value`.
 fn solve(sum: &UOp, value: &UOp) -> Option<(UOp, UOp)> {
     let l = Linear::of(sum).filter(Linear::fits)?;
-    let (term, k) = l.terms.iter().find(|(t, k)| matches!(k, 1 | -1) && t.op() == Op::Range)?.clone();
+    let (term, k) =
+        l.terms.iter().find(|(t, k)| matches!(k, 1 | -1) && t.op() == Op::Range)?.clone();
     let mut rest = l.clone();
     rest.add_term(&term, -k)?;
     rest.settle();

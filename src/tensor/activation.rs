@@ -1,5 +1,6 @@
-//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but for the piecewise linear ones. Narrow floats
-//! are computed in `f32` and rounded once; `docs/semantics.md` states the error bounds.
+//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but
+//! for the piecewise linear ones. Narrow floats are computed in `f32` and rounded once;
+//! `docs/semantics.md` states the error bounds.
 
 use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
 use super::inverse::rounded;
@@ -18,8 +19,9 @@ impl Tensor {
     pub fn relu(&self) -> Tensor {
         let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
-        // The gradient looks at the result alone, which is there anyway: the element itself is not kept for it, and a result above 0 has a gradient whatever
-        // is computed again. NaN passes it, as in PyTorch.
+        // The gradient looks at the result alone, which is there anyway: the element itself is not
+        // kept for it, and a result above 0 has a gradient whatever is computed again. NaN passes
+        // it, as in PyTorch.
         if self.is_floating_point() { y.detach().ne(0).where_(self, y.detach()) } else { y }
     }
     /// Between 0 and 6.
@@ -70,7 +72,8 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| below_zero(x, x, |low| times(&expm1(&times(low, 1.0 / alpha)?)?, alpha)))
     }
-    /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants from there.
+    /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants
+    /// from there.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -83,7 +86,9 @@ impl Tensor {
         let _operation = autocast::enter();
         const SCALE: f64 = 1.0507009873554805;
         const ALPHA: f64 = 1.6732632423543772;
-        rounded(self, |x| below_zero(x, &times(x, SCALE)?, |low| times(&expm1(low)?, SCALE * ALPHA)))
+        rounded(self, |x| {
+            below_zero(x, &times(x, SCALE)?, |low| times(&expm1(low)?, SCALE * ALPHA))
+        })
     }
     /// x·sigmoid(x).
     ///
@@ -124,7 +129,8 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, times_normal_cdf)
     }
-    /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel, 2016).
+    /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel,
+    /// 2016).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -157,7 +163,8 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| {
             // Outside, the sigmoid is 0 or 1; an infinity has no second part.
-            let inside = x.try_gt(1000)?.try_where_(1000.0, x.try_lt(-1000)?.try_where_(-1000.0, x)?)?;
+            let inside =
+                x.try_gt(1000)?.try_where_(1000.0, x.try_lt(-1000)?.try_where_(-1000.0, x)?)?;
             let (z, low) = product_by(&inside, 1.702)?;
             gated(x, &z, Some(&low))
         })
@@ -180,7 +187,8 @@ impl Tensor {
         }
         rounded(self, |x| {
             let (z, low) = product_by(x, beta)?;
-            // Scaled as in `gated`, since a quotient by a small beta may be normal where the exponential is not.
+            // Scaled as in `gated`, since a quotient by a small beta may be normal where the
+            // exponential is not.
             let far = z.try_lt(-32)?;
             let e = far.try_where_(&z + 64.0, -z.abs())?.exp();
             // Of an infinity there is no second part.
@@ -202,7 +210,8 @@ impl Tensor {
     pub fn mish(&self) -> Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| {
-            // tanh(log(1+e)) = n/(n+2) with n = e(e+2). Far below zero that is e, and is scaled as in `gated`.
+            // tanh(log(1+e)) = n/(n+2) with n = e(e+2). Far below zero that is e, and is scaled as
+            // in `gated`.
             let far = x.try_lt(-32)?;
             let e = far.try_where_(x + 64.0, x.try_gt(40)?.try_where_(40.0, x)?)?.exp();
             let n = fma(&e, &e, &(&e * 2.0))?;
@@ -238,7 +247,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([-3.0f32, 0.5, 2.0]).hardtanh().to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// assert_eq!(
+    ///     Tensor::new([-3.0f32, 0.5, 2.0]).hardtanh().to_vec::<f32>()?,
+    ///     [-1.0, 0.5, 1.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardtanh(&self) -> Tensor {
@@ -249,7 +261,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([-4.0f32, 0.0, 4.0]).hardsigmoid().to_vec::<f32>()?, [0.0, 0.5, 1.0]);
+    /// assert_eq!(
+    ///     Tensor::new([-4.0f32, 0.0, 4.0]).hardsigmoid().to_vec::<f32>()?,
+    ///     [0.0, 0.5, 1.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardsigmoid(&self) -> Tensor {
@@ -260,7 +275,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([-4.0f32, 0.0, 4.0]).hardswish().to_vec::<f32>()?, [0.0, 0.0, 4.0]);
+    /// assert_eq!(
+    ///     Tensor::new([-4.0f32, 0.0, 4.0]).hardswish().to_vec::<f32>()?,
+    ///     [0.0, 0.0, 4.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn hardswish(&self) -> Tensor {
@@ -274,9 +292,13 @@ impl Tensor {
     }
 }
 
-/// `low` of the elements that are not above zero, and `above` elsewhere, where NaN belongs: its gradient
-/// is that of `above`, as in PyTorch.
-fn below_zero(x: &Tensor, above: &Tensor, low: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// `low` of the elements that are not above zero, and `above` elsewhere, where NaN belongs: its
+/// gradient is that of `above`, as in PyTorch.
+fn below_zero(
+    x: &Tensor,
+    above: &Tensor,
+    low: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
     let is_low = x.try_le(0)?;
     // Elsewhere 0, so that no exponential overflows beside a gradient of 0.
     let below = is_low.try_where_(x, 0.0)?;

@@ -1,5 +1,6 @@
-//! Adaptive pooling: a given number of windows that together cover an axis, whatever its size. Window `i` of `n` over
-//! `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so windows may differ in size and overlap.
+//! Adaptive pooling: a given number of windows that together cover an axis, whatever its size.
+//! Window `i` of `n` over `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so windows may differ
+//! in size and overlap.
 
 use super::create::iota;
 use super::pool::{Pool, Seen, pooled_axes};
@@ -9,7 +10,8 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel, gcd};
 
-/// The windows of one axis: `places` is `[count, kernel]`, and `inside` says which of them are in their window.
+/// The windows of one axis: `places` is `[count, kernel]`, and `inside` says which of them are in
+/// their window.
 struct AxisWindows {
     places: Tensor,
     inside: Tensor,
@@ -19,8 +21,8 @@ struct AxisWindows {
 
 impl AxisWindows {
     fn new(op: &'static str, size: usize, count: usize) -> Result<AxisWindows> {
-        // With a remainder an edge of a window lies within an element, or both edges do; those of all
-        // windows are the multiples of the greatest common divisor.
+        // With a remainder an edge of a window lies within an element, or both edges do; those of
+        // all windows are the multiples of the greatest common divisor.
         let rest = size % count;
         let partial = match rest {
             0 => 0,
@@ -32,7 +34,9 @@ impl AxisWindows {
         let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
         checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
         let wide = i32::try_from(most).is_err();
-        let i = iota(count).try_cast(if wide { DType::I64 } else { DType::I32 })?.moved(Movement::reshape([count, 1]))?;
+        let i = iota(count)
+            .try_cast(if wide { DType::I64 } else { DType::I32 })?
+            .moved(Movement::reshape([count, 1]))?;
         let places = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
         let inside = places.try_lt(end)?;
@@ -41,10 +45,15 @@ impl AxisWindows {
     /// The elements of the windows of an axis, which becomes `[count, kernel]`.
     fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
         let last = x.dims()[axis] - 1;
-        let flat = self.places.try_minimum(last)?.moved(Movement::reshape([self.count * self.kernel]))?;
+        let flat =
+            self.places.try_minimum(last)?.moved(Movement::reshape([self.count * self.kernel]))?;
         let read = x.try_index_select(axis as isize, &flat)?;
         let dims = read.dims();
-        let sizes = dims[..axis].iter().copied().chain([self.count, self.kernel]).chain(dims[axis + 1..].iter().copied());
+        let sizes = dims[..axis]
+            .iter()
+            .copied()
+            .chain([self.count, self.kernel])
+            .chain(dims[axis + 1..].iter().copied());
         read.moved(Movement::reshape(sizes))
     }
     /// A `[count, kernel]` tensor beside `[…, count, kernel, …]` with so many axes behind.
@@ -69,13 +78,16 @@ fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
 /// The kernel of windows that all have one size and do not overlap, if they do.
 fn even(dims: &[usize], counts: &[usize]) -> Option<Vec<usize>> {
     let pairs = || dims[dims.len() - counts.len()..].iter().zip(counts);
-    pairs().all(|(size, count)| size.is_multiple_of(*count)).then(|| pairs().map(|(size, count)| size / count).collect())
+    pairs()
+        .all(|(size, count)| size.is_multiple_of(*count))
+        .then(|| pairs().map(|(size, count)| size / count).collect())
 }
 
 impl Tensor {
     fallible! {
-        /// The means of a fixed number of windows along each of the last axes: as many axes as `sizes` has values. One number is for `[N, C, H, W]`, and so many
-        /// windows along both axes. Integers have a mean in `f32`.
+        /// The means of a fixed number of windows along each of the last axes: as many axes as
+        /// `sizes` has values. One number is for `[N, C, H, W]`, and so many windows along both
+        /// axes. Integers have a mean in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -85,7 +97,10 @@ impl Tensor {
         /// assert_eq!(x.adaptive_avg_pool2d([1]).to_vec::<f32>()?, [1.0, 4.0, 7.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn adaptive_avg_pool2d | try_adaptive_avg_pool2d(&self, sizes: impl Into<Spatial>) -> Tensor {
+        pub fn adaptive_avg_pool2d | try_adaptive_avg_pool2d(
+            &self,
+            sizes: impl Into<Spatial>,
+        ) -> Tensor {
             const OP: &str = "adaptive_avg_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
             let dims = self.dims();
@@ -98,15 +113,20 @@ impl Tensor {
                 let behind = dims.len() - axis - 1;
                 let read = windows.read(&sum, axis)?;
                 // A choice and not a product with a mask: what is outside a window may be infinite.
-                let inside = AxisWindows::beside(&windows.inside, behind)?.try_where_(&read, 0.0)?;
-                let number = windows.inside.try_cast(sum.dtype())?.fold(OP, Fold::Add, &Axes::from(1))?;
-                sum = inside.fold(OP, Fold::Add, &Axes::from(axis + 1))?.try_div(AxisWindows::beside(&number, behind)?)?;
+                let inside =
+                    AxisWindows::beside(&windows.inside, behind)?.try_where_(&read, 0.0)?;
+                let number =
+                    windows.inside.try_cast(sum.dtype())?.fold(OP, Fold::Add, &Axes::from(1))?;
+                sum = inside
+                    .fold(OP, Fold::Add, &Axes::from(axis + 1))?
+                    .try_div(AxisWindows::beside(&number, behind)?)?;
             }
             sum.try_cast(self.as_float().dtype())
         }
 
-        /// The greatest elements of a fixed number of windows along each of the last axes, which are those of [`adaptive_avg_pool2d`](Self::adaptive_avg_pool2d). NaN
-        /// wins, and the gradient goes to the first of equals.
+        /// The greatest elements of a fixed number of windows along each of the last axes, which
+        /// are those of [`adaptive_avg_pool2d`](Self::adaptive_avg_pool2d). NaN wins, and the
+        /// gradient goes to the first of equals.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -115,7 +135,10 @@ impl Tensor {
         /// assert_eq!(x.adaptive_max_pool2d([1]).to_vec::<i32>()?, [2, 5, 8]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(&self, sizes: impl Into<Spatial>) -> Tensor {
+        pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(
+            &self,
+            sizes: impl Into<Spatial>,
+        ) -> Tensor {
             const OP: &str = "adaptive_max_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
             adaptive_windows(OP, &self.materialized(), &counts)?.greatest(OP)
@@ -135,10 +158,19 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Se
         let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
         // Behind the axis are those done already, each of them two by now.
         let inside = AxisWindows::beside(&windows.inside, 2 * (n - 1 - i))?;
-        values = inside.try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
+        values = inside
+            .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
         places = inside.try_where_(windows.read(&places, i)?, count as i64)?;
     }
-    let outputs_first =
-        |from: usize| Movement::permute((0..from).chain((0..n).map(|i| from + 2 * i)).chain((0..n).map(|i| from + 2 * i + 1)));
-    Ok(Seen { values: values.moved(outputs_first(lead))?, places: places.moved(outputs_first(0))?, axes: n, count })
+    let outputs_first = |from: usize| {
+        Movement::permute(
+            (0..from).chain((0..n).map(|i| from + 2 * i)).chain((0..n).map(|i| from + 2 * i + 1)),
+        )
+    };
+    Ok(Seen {
+        values: values.moved(outputs_first(lead))?,
+        places: places.moved(outputs_first(0))?,
+        axes: n,
+        count,
+    })
 }

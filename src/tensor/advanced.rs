@@ -1,4 +1,5 @@
-//! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index tensors for some of its axes; out comes what they choose.
+//! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index
+//! tensors for some of its axes; out comes what they choose.
 
 use super::broadcast::{broadcast_dims, broadcast_to};
 use super::gather::{along, places, slices_at, write_at};
@@ -8,15 +9,21 @@ use crate::error::Result;
 use crate::ir::Combine;
 use crate::shape::{Dims, Movement, checked_numel};
 
-/// Indices of integers, each with its axis: masks become the places where they are true, for which they are computed.
-pub(super) fn places_of(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)]) -> Result<Vec<(usize, Tensor)>> {
+/// Indices of integers, each with its axis: masks become the places where they are true, for which
+/// they are computed.
+pub(super) fn places_of(
+    op: &'static str,
+    x: &Tensor,
+    picks: &[(usize, Tensor)],
+) -> Result<Vec<(usize, Tensor)>> {
     let mut all = Vec::new();
     for (axis, t) in picks {
         if !t.dtype().is_bool() {
             all.push((*axis, places(op, t, x.dims()[*axis])?));
             continue;
         }
-        // There are as many places as were counted, so none of them is negative; the compiler is told.
+        // There are as many places as were counted, so none of them is negative; the compiler is
+        // told.
         let (mut rest, dims) = (t.set_places(None)?.try_maximum(0)?, t.dims());
         let first = all.len();
         for (i, &n) in dims.iter().enumerate().rev() {
@@ -38,7 +45,8 @@ struct Plan {
     before: usize,
     /// The common shape of the indices.
     shape: Dims,
-    /// For each element of that shape its place among the indexed axes in row-major order; what is outside an axis is negative.
+    /// For each element of that shape its place among the indexed axes in row-major order; what is
+    /// outside an axis is negative.
     place: Tensor,
     /// The number of places.
     count: usize,
@@ -60,7 +68,10 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
                 let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
                 match other {
                     None => (t, Some(inside)),
-                    Some((p, i)) => (p.try_mul(size)?.try_add(t)?, Some(i.expect("several indices").try_bitwise_and(inside)?)),
+                    Some((p, i)) => (
+                        p.try_mul(size)?.try_add(t)?,
+                        Some(i.expect("several indices").try_bitwise_and(inside)?),
+                    ),
                 }
             }
         });
@@ -79,10 +90,16 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
 }
 
 impl Plan {
-    /// The order of the tensor's axes in which the indexed ones stand together, where the result has those of the indices.
+    /// The order of the tensor's axes in which the indexed ones stand together, where the result
+    /// has those of the indices.
     fn order(&self, rank: usize) -> Dims {
         let indexed = (0..rank).filter(|a| !self.others.contains(a));
-        self.others[..self.before].iter().copied().chain(indexed).chain(self.others[self.before..].iter().copied()).collect()
+        self.others[..self.before]
+            .iter()
+            .copied()
+            .chain(indexed)
+            .chain(self.others[self.before..].iter().copied())
+            .collect()
     }
     /// The tensor with its indexed axes as one.
     fn arranged(&self, x: &Tensor) -> Result<Tensor> {
@@ -109,7 +126,12 @@ pub(super) fn read(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) ->
 }
 
 /// The tensor with a value at the places; the last of several that go to one place stays.
-pub(super) fn written(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)], value: &Tensor) -> Result<Tensor> {
+pub(super) fn written(
+    op: &'static str,
+    x: &Tensor,
+    picks: &[(usize, Tensor)],
+    value: &Tensor,
+) -> Result<Tensor> {
     if let [(axis, mask)] = picks
         && mask.dtype().is_bool()
         && mask.ndim() > 0
@@ -117,7 +139,9 @@ pub(super) fn written(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)], v
         // A value that is the same at every place of the mask needs no count of them.
         let after = x.ndim() - axis - mask.ndim();
         if value.ndim() <= after {
-            let mask = mask.moved(Movement::reshape(mask.dims().iter().copied().chain(std::iter::repeat_n(1, after))))?;
+            let mask = mask.moved(Movement::reshape(
+                mask.dims().iter().copied().chain(std::iter::repeat_n(1, after)),
+            ))?;
             return mask.try_where_(broadcast_to(op, value, &x.dims()[x.ndim() - after..])?, x);
         }
     }
@@ -127,12 +151,21 @@ pub(super) fn written(op: &'static str, x: &Tensor, picks: &[(usize, Tensor)], v
     let value = broadcast_to(op, value, &plan.around(&dims, &plan.shape))?;
     let value = value.moved(Movement::Reshape(plan.around(&dims, &[n])))?;
     let old = plan.arranged(x)?;
-    let all = write_at(op, &old, &along(&old, &plan.places()?, plan.before)?, &value, Combine::Set, plan.before)?;
+    let all = write_at(
+        op,
+        &old,
+        &along(&old, &plan.places()?, plan.before)?,
+        &value,
+        Combine::Set,
+        plan.before,
+    )?;
     // Back to the axes as they were.
     let order = plan.order(dims.len());
     let all = all.moved(Movement::reshape(order.iter().map(|&a| dims[a])))?;
     if order.is_sorted() {
         return Ok(all);
     }
-    all.moved(Movement::permute((0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis"))))
+    all.moved(Movement::permute(
+        (0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis")),
+    ))
 }

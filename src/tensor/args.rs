@@ -1,5 +1,6 @@
-//! What methods take: lists of sizes, axes to fold, values per spatial axis. Each is a small struct that many Rust types convert into, so that
-//! `[2, -1]`, `&shape`, `vec![2, 3]` and `5` all read well at a call.
+//! What methods take: lists of sizes, axes to fold, values per spatial axis. Each is a small struct
+//! that many Rust types convert into, so that `[2, -1]`, `&shape`, `vec![2, 3]` and `5` all read
+//! well at a call.
 
 use super::{Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
@@ -17,7 +18,8 @@ macro_rules! int {
 }
 int! { i32 i64 isize u32 u64 usize }
 
-/// A list of sizes or axes: `[2, 3]`, `&[2, -1]`, a slice, a `Vec`, one number, or `()` for none. What `-1` means is the method's to say.
+/// A list of sizes or axes: `[2, 3]`, `&[2, -1]`, a slice, a `Vec`, one number, or `()` for none.
+/// What `-1` means is the method's to say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub SmallVec<[isize; 4]>);
 
@@ -75,7 +77,9 @@ impl Sizes {
     /// As sizes, none of them negative and all together countable.
     pub(crate) fn shape(&self, op: &'static str) -> Result<Dims> {
         let sizes: Option<Dims> = self.0.iter().map(|&n| usize::try_from(n).ok()).collect();
-        let Some(sizes) = sizes else { return wrong_shape(op, format!("{:?} has a negative size", self.0)) };
+        let Some(sizes) = sizes else {
+            return wrong_shape(op, format!("{:?} has a negative size", self.0));
+        };
         checked_numel(op, &sizes)?;
         Ok(sizes)
     }
@@ -86,12 +90,18 @@ impl Sizes {
             return self.shape(op);
         }
         if open > 1 {
-            return wrong_shape(op, format!("{:?} leaves {open} sizes open; one -1 can be inferred", self.0));
+            return wrong_shape(
+                op,
+                format!("{:?} leaves {open} sizes open; one -1 can be inferred", self.0),
+            );
         }
         let known = Sizes(self.0.iter().copied().filter(|&n| n != -1).collect()).shape(op)?;
         let (numel, rest) = (checked_numel(op, from)?, checked_numel(op, &known)?);
         if rest == 0 || !numel.is_multiple_of(rest) {
-            return wrong_shape(op, format!("{from:?} has {numel} elements, which do not divide into {:?}", self.0));
+            return wrong_shape(
+                op,
+                format!("{from:?} has {numel} elements, which do not divide into {:?}", self.0),
+            );
         }
         Ok(self.0.iter().map(|&n| if n == -1 { numel / rest } else { n as usize }).collect())
     }
@@ -101,7 +111,10 @@ impl Sizes {
         for &axis in &self.0 {
             let resolved = resolve_axis(op, axis, shape)?;
             if axes.contains(&resolved) {
-                return wrong_shape(op, format!("axis {axis} comes twice in {:?}, for {shape:?}", self.0));
+                return wrong_shape(
+                    op,
+                    format!("axis {axis} comes twice in {:?}, for {shape:?}", self.0),
+                );
             }
             axes.push(resolved);
         }
@@ -109,13 +122,17 @@ impl Sizes {
     }
 }
 
-/// The sizes of a tensor, which may be variables: whatever [`Sizes`] takes, a bound variable, or a tuple of numbers and bound variables.
+/// The sizes of a tensor, which may be variables: whatever [`Sizes`] takes, a bound variable, or a
+/// tuple of numbers and bound variables.
 ///
 /// ```
 /// use picograd::{Tensor, Variable};
 /// let n = Variable::new("n", 1, 8)?.bind(3)?;
 /// let x = Tensor::ones((&n, 4));
-/// assert_eq!((x.shape(), x.max_shape(), x.sum(..).item::<f32>()?), (vec![3, 4], vec![8, 4], 12.0));
+/// assert_eq!(
+///     (x.shape(), x.max_shape(), x.sum(..).item::<f32>()?),
+///     (vec![3, 4], vec![8, 4], 12.0)
+/// );
 /// assert_eq!(x.reshape((&n, 2, -1)).shape(), [3, 2, 2]);
 /// assert_eq!(Tensor::new([7]).expand(&n + 1).to_vec::<i32>()?, [7; 4]);
 /// # Ok::<(), picograd::Error>(())
@@ -203,25 +220,38 @@ shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4);
 shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl Shape {
-    /// The greatest sizes; -1 is where the method has to say what it means. A sum of variables that can be no size is an
-    /// error.
+    /// The greatest sizes; -1 is where the method has to say what it means. A sum of variables that
+    /// can be no size is an error.
     pub(super) fn sizes(&self, op: &'static str) -> Result<&Sizes> {
         self.bounds.iter().try_for_each(|(_, bound)| bound.check(op))?;
         Ok(&self.sizes)
     }
-    /// A tensor of the greatest sizes, cut to the variables. An axis that is not to be cut has to be of that variable already.
-    pub(super) fn cut(&self, op: &'static str, whole: Tensor, may_cut: impl Fn(usize) -> bool) -> Result<Tensor> {
+    /// A tensor of the greatest sizes, cut to the variables. An axis that is not to be cut has to
+    /// be of that variable already.
+    pub(super) fn cut(
+        &self,
+        op: &'static str,
+        whole: Tensor,
+        may_cut: impl Fn(usize) -> bool,
+    ) -> Result<Tensor> {
         let mut t = whole;
         for (axis, bound) in &self.bounds {
             let now = t.uop().extent(*axis).cloned();
             t = match now {
                 Some(extent) if extent == *bound => t,
                 // A variable that can be one number only is that number.
-                None if (bound.min(), bound.max()) == (t.dims()[*axis] as i64, t.dims()[*axis] as i64) => t,
+                None if (bound.min(), bound.max())
+                    == (t.dims()[*axis] as i64, t.dims()[*axis] as i64) =>
+                {
+                    t
+                }
                 None if may_cut(*axis) => t.part(op, *axis, Bound::number(0), bound.clone())?,
                 other => {
                     let size = other.unwrap_or(Bound::number(t.dims()[*axis] as i64));
-                    return wrong_shape(op, format!("axis {axis} would have the size {bound}, and has {size}"));
+                    return wrong_shape(
+                        op,
+                        format!("axis {axis} would have the size {bound}, and has {size}"),
+                    );
                 }
             };
         }
@@ -229,7 +259,8 @@ impl Shape {
     }
 }
 
-/// Axes to fold: `..` for all, one number, or a list; negative ones count from the end. [`keepdim`] keeps them with size 1.
+/// Axes to fold: `..` for all, one number, or a list; negative ones count from the end. [`keepdim`]
+/// keeps them with size 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axes {
     /// `None` is all.
@@ -297,17 +328,24 @@ impl Spatial {
         match list.len() {
             1 => Ok(Dims::from_elem(list[0], n)),
             len if len == n => Ok(list),
-            len => wrong_shape(op, format!("{what} {list:?} has {len} values for {n} spatial axes")),
+            len => {
+                wrong_shape(op, format!("{what} {list:?} has {len} values for {n} spatial axes"))
+            }
         }
     }
     /// As [`Spatial::resolve`], where zero makes no sense.
     pub(crate) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.resolve(op, what, n)?;
-        if list.contains(&0) { wrong_shape(op, format!("{what} {list:?} has a zero")) } else { Ok(list) }
+        if list.contains(&0) {
+            wrong_shape(op, format!("{what} {list:?} has a zero"))
+        } else {
+            Ok(list)
+        }
     }
 }
 
-/// Padding of the spatial axes: one number for all sides, one per axis, or `(before, after)` per axis.
+/// Padding of the spatial axes: one number for all sides, one per axis, or `(before, after)` per
+/// axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sides(Vec<(usize, usize)>);
 
@@ -338,7 +376,10 @@ impl Sides {
         match self.0.len() {
             1 => Ok(vec![self.0[0]; n]),
             len if len == n => Ok(self.0.clone()),
-            len => Err(Error::Shape { op, msg: format!("padding {:?} has {len} values for {n} spatial axes", self.0) }),
+            len => Err(Error::Shape {
+                op,
+                msg: format!("padding {:?} has {len} values for {n} spatial axes", self.0),
+            }),
         }
     }
 }

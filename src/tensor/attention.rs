@@ -67,7 +67,10 @@ impl Attention {
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
     /// let (q, kv) = (Tensor::zeros([8, 5, 4]), Tensor::zeros([2, 5, 4]));
-    /// assert_eq!(q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(), [8, 5, 4]);
+    /// assert_eq!(
+    ///     q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(),
+    ///     [8, 5, 4]
+    /// );
     /// ```
     pub fn grouped(self) -> Attention {
         Attention { grouped: true, ..self }
@@ -88,8 +91,9 @@ impl Attention {
 
 impl Tensor {
     fallible! {
-        /// softmax(Q·Kᵀ·scale)·V, where this is Q of `[…, queries, size]`, the key is `[…, keys, size]` and the value `[…, keys, out]`. Scores and
-        /// softmax are in `f32` for narrower floats. A query that the mask leaves no key gives 0, and has a gradient of 0.
+        /// softmax(Q·Kᵀ·scale)·V, where this is Q of `[…, queries, size]`, the key is `[…, keys,
+        /// size]` and the value `[…, keys, out]`. Scores and softmax are in `f32` for narrower
+        /// floats. A query that the mask leaves no key gives 0, and has a gradient of 0.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Attention};
@@ -98,7 +102,12 @@ impl Tensor {
         /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(&self, key: &Tensor, value: &Tensor, how: Attention) -> Tensor {
+        pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(
+            &self,
+            key: &Tensor,
+            value: &Tensor,
+            how: Attention,
+        ) -> Tensor {
             const OP: &str = "scaled_dot_product_attention";
             if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
                 return q.try_scaled_dot_product_attention(&k, &v, how);
@@ -109,31 +118,58 @@ impl Tensor {
                 _ => false,
             };
             if !fits(&q, &k, &v) {
-                return wrong_shape(OP, format!("query {q:?}, key {k:?} and value {v:?}; they are […, L, E], […, S, E] and […, S, V]"));
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "query {q:?}, key {k:?} and value {v:?}; they are […, L, E], […, S, E] \
+                         and […, S, V]"
+                    ),
+                );
             }
             self.no_variables(OP, [q.len() - 1])?;
             let (mut key, mut value) = (key.clone(), value.clone());
             if how.grouped {
                 let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
-                if q.len() < 3 || heads(&k) != heads(&v) || heads(&k) == 0 || !heads(&q).is_multiple_of(heads(&k)) {
-                    return wrong_shape(OP, format!("query {q:?} has no whole number of heads for each of key {k:?} and value {v:?}"));
+                if q.len() < 3
+                    || heads(&k) != heads(&v)
+                    || heads(&k) == 0
+                    || !heads(&q).is_multiple_of(heads(&k))
+                {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "query {q:?} has no whole number of heads for each of key {k:?} and \
+                             value {v:?}"
+                        ),
+                    );
                 }
                 let each = heads(&q) / heads(&k);
                 key = key.try_repeat_interleave(each, -3)?;
                 value = value.try_repeat_interleave(each, -3)?;
             }
             let scale = how.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
-            let mut scores = self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)? * scale;
+            let mut scores =
+                self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)?
+                    * scale;
             if how.causal {
-                let (row, col) = (scores.places(scores.ndim() - 2)?, scores.places(scores.ndim() - 1)?);
+                let (row, col) =
+                    (scores.places(scores.ndim() - 2)?, scores.places(scores.ndim() - 1)?);
                 let seen = col.try_le(row)?;
                 scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
             }
             if let Some(mask) = &how.mask {
-                scores = if mask.dtype().is_bool() { mask.try_where_(scores, f64::NEG_INFINITY)? } else { scores.try_add(mask)? };
+                scores = if mask.dtype().is_bool() {
+                    mask.try_where_(scores, f64::NEG_INFINITY)?
+                } else {
+                    scores.try_add(mask)?
+                };
             }
             // Only a mask can leave a query without a key.
-            let weights = if how.mask.is_some() { scores.softmax_of_masked(OP)? } else { scores.try_softmax(-1)? };
+            let weights = if how.mask.is_some() {
+                scores.softmax_of_masked(OP)?
+            } else {
+                scores.try_softmax(-1)?
+            };
             let weights = weights.try_cast(self.as_float().dtype())?;
             weights.try_dropout(how.dropout)?.try_matmul(&value)
         }

@@ -29,25 +29,26 @@ impl Drop for Restore {
     }
 }
 
-/// Runs a function in which matrix products, convolutions and attention take and give a narrow float
-/// dtype, `bf16` or `f16`, while sums, exponentials, norms and losses take and give `f32`; all other
-/// operations keep the dtype that they are given, and promote as always. Parameters stay in `f32`:
-/// their casts are part of the graph, and their gradients are `f32` again.
+/// Runs a function in which matrix products, convolutions and attention take and give a narrow
+/// float dtype, `bf16` or `f16`, while sums, exponentials, norms and losses take and give `f32`;
+/// all other operations keep the dtype that they are given, and promote as always. Parameters stay
+/// in `f32`: their casts are part of the graph, and their gradients are `f32` again.
 ///
 /// The setting belongs to this thread and ends with the function. Inside, another `autocast` sets
-/// another dtype for its own scope, and [`no_autocast`] none. It is decided while the graph is built,
-/// so it may stand inside a [`Jit`](crate::Jit) or around it. `f64` and integers are left alone.
+/// another dtype for its own scope, and [`no_autocast`] none. It is decided while the graph is
+/// built, so it may stand inside a [`Jit`](crate::Jit) or around it. `f64` and integers are left
+/// alone.
 ///
 /// | to the narrow dtype | to `f32` |
 /// |---|---|
 /// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `matrix_norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate`, all losses, the layers `LayerNorm`, `LayerNorm2d`, `GroupNorm` and `RMSNorm` |
 ///
-/// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` give the dtype of their
-/// input. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
+/// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` give the dtype of
+/// their input. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
 ///
 /// `binary_crossentropy` is an error inside, as in PyTorch: its gradient leaves the range of narrow
-/// floats; `binary_crossentropy_logits` does not. A [`GradScaler`](crate::nn::optim::GradScaler) keeps
-/// gradients of `f16` from vanishing.
+/// floats; `binary_crossentropy_logits` does not. A [`GradScaler`](crate::nn::optim::GradScaler)
+/// keeps gradients of `f16` from vanishing.
 ///
 /// ```
 /// use picograd::{DType, Tensor, autocast, no_autocast};
@@ -64,7 +65,10 @@ impl Drop for Restore {
 /// Panics if the dtype is neither `bf16` nor `f16`.
 #[track_caller]
 pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> T) -> T {
-    assert!(matches!(dtype, DType::BF16 | DType::F16), "autocast: takes bf16 or f16, and was given {dtype}");
+    assert!(
+        matches!(dtype, DType::BF16 | DType::F16),
+        "autocast: takes bf16 or f16, and was given {dtype}"
+    );
     scoped(Some(dtype), f)
 }
 
@@ -111,7 +115,8 @@ pub(crate) fn is_on() -> bool {
     active(0).is_some()
 }
 
-/// The input of an operation of the `f32` list, where it has to be cast: in a method of `fallible!`.
+/// The input of an operation of the `f32` list, where it has to be cast: in a method of
+/// `fallible!`.
 pub(super) fn wide(x: &Tensor) -> Option<Tensor> {
     active(1).and_then(|_| widened(x))
 }
@@ -123,7 +128,11 @@ pub(super) fn plain_wide(x: &Tensor) -> Option<Tensor> {
 
 /// The same for a method that is one op.
 pub(super) fn unary_wide(x: &Tensor, op: Op) -> Option<Tensor> {
-    if matches!(op, Op::Exp | Op::Log | Op::Log2 | Op::Rsqrt | Op::Tan) { plain_wide(x) } else { None }
+    if matches!(op, Op::Exp | Op::Log | Op::Log2 | Op::Rsqrt | Op::Tan) {
+        plain_wide(x)
+    } else {
+        None
+    }
 }
 
 /// The operand of an operation of the `f32` list, as it goes with an input that was cast.
@@ -141,7 +150,9 @@ fn widened(x: &Tensor) -> Option<Tensor> {
 /// The inputs of an operation of the narrow list, where one has to be cast.
 pub(super) fn narrow<const N: usize>(inputs: [&Tensor; N]) -> Option<[Tensor; N]> {
     let dtype = active(1)?;
-    let other = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::BF16 | DType::F16) && x.dtype() != dtype;
+    let other = |x: &Tensor| {
+        matches!(x.dtype(), DType::F32 | DType::BF16 | DType::F16) && x.dtype() != dtype
+    };
     if !inputs.iter().any(|x| other(x)) {
         return None;
     }
@@ -158,7 +169,10 @@ pub(super) fn narrow_all(inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
 pub(super) fn banned(op: &str, instead: &str) -> Result<()> {
     match active(1) {
         Some(dtype) => {
-            let msg = format!("{op} is not safe under autocast to {dtype}: its gradient leaves the range; use {instead}, or no_autocast");
+            let msg = format!(
+                "{op} is not safe under autocast to {dtype}: its gradient leaves the range; use \
+                 {instead}, or no_autocast"
+            );
             Err(Error::Gradient(msg))
         }
         None => Ok(()),

@@ -1,4 +1,5 @@
-//! Operands of an elementwise operation brought together: one dtype by promotion, one shape by broadcasting, one device.
+//! Operands of an elementwise operation brought together: one dtype by promotion, one shape by
+//! broadcasting, one device.
 
 use super::{Tensor, known, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
@@ -8,8 +9,9 @@ use crate::shape::{Bound, Dims, Extents, Movement, checked_numel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-/// The other side of an operation: a tensor, or a Rust number, which takes the tensor's dtype unless it is of a higher kind (a float beside
-/// integers makes `f32`, an integer beside bools `i32`).
+/// The other side of an operation: a tensor, or a Rust number, which takes the tensor's dtype
+/// unless it is of a higher kind (a float beside integers makes `f32`, an integer beside bools
+/// `i32`).
 #[derive(Clone)]
 pub enum Operand {
     /// A tensor.
@@ -50,7 +52,9 @@ impl Tensor {
     /// The operand as a tensor of this one's dtype: what is written into it.
     pub(super) fn written_as(&self, value: Operand) -> Result<Tensor> {
         match value {
-            Operand::Scalar(c, weak) => self.with(UOp::constant(c, promote_weak(self.dtype(), weak))).try_cast(self.dtype()),
+            Operand::Scalar(c, weak) => {
+                self.with(UOp::constant(c, promote_weak(self.dtype(), weak))).try_cast(self.dtype())
+            }
             Operand::Tensor(t) => t.try_cast(self.dtype()),
         }
     }
@@ -78,18 +82,27 @@ pub(super) fn unify(op: &'static str, operands: &[Operand]) -> Result<Unified> {
 }
 
 /// Brings operands together in shape and device, each in its given dtype.
-pub(super) fn unify_as(op: &'static str, operands: &[Operand], dtypes: &[DType]) -> Result<Unified> {
+pub(super) fn unify_as(
+    op: &'static str,
+    operands: &[Operand],
+    dtypes: &[DType],
+) -> Result<Unified> {
     let extents = broadcast_extents(op, operands)?;
     let shape = broadcast_shapes(op, operands)?;
     let device = common_device(op, operands)?;
-    let lifted = |(o, &dtype): (&Operand, &DType)| Ok(cut_to(lift(op, o, dtype, &shape)?, &extents));
+    let lifted =
+        |(o, &dtype): (&Operand, &DType)| Ok(cut_to(lift(op, o, dtype, &shape)?, &extents));
     let src = operands.iter().zip(dtypes).map(lifted).collect::<Result<_>>()?;
     Ok(Unified { src, dtype: dtypes[0], device })
 }
 
-/// How much of each axis is there in all operands, where variables say: an axis has one size, or is broadcast.
+/// How much of each axis is there in all operands, where variables say: an axis has one size, or is
+/// broadcast.
 fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> {
-    let nodes: SmallVec<[UOp; 3]> = operands.iter().filter_map(|o| if let Operand::Tensor(t) = o { Some(t.uop()) } else { None }).collect();
+    let nodes: SmallVec<[UOp; 3]> = operands
+        .iter()
+        .filter_map(|o| if let Operand::Tensor(t) = o { Some(t.uop()) } else { None })
+        .collect();
     if nodes.iter().all(|u| u.extents().is_empty()) {
         return Ok(Extents::default());
     }
@@ -99,13 +112,24 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
         // The sizes of those that are not broadcast along the axis.
         let size = |u: &UOp| {
             let axis = u.shape().len().checked_sub(back)?;
-            (u.shape()[axis] != 1).then(|| u.extent(axis).cloned().unwrap_or(Bound::number(u.shape()[axis] as i64)))
+            (u.shape()[axis] != 1)
+                .then(|| u.extent(axis).cloned().unwrap_or(Bound::number(u.shape()[axis] as i64)))
         };
         let mut sizes = nodes.iter().filter_map(size);
         let Some(first) = sizes.next() else { continue };
         if let Some(other) = sizes.find(|s| *s != first) {
-            let all: Vec<String> = nodes.iter().filter(|u| !u.shape().is_empty()).map(super::variable::shown).collect();
-            return wrong_shape(op, format!("shapes {} do not broadcast: axis -{back} has sizes {first} and {other}", all.join(" and ")));
+            let all: Vec<String> = nodes
+                .iter()
+                .filter(|u| !u.shape().is_empty())
+                .map(super::variable::shown)
+                .collect();
+            return wrong_shape(
+                op,
+                format!(
+                    "shapes {} do not broadcast: axis -{back} has sizes {first} and {other}",
+                    all.join(" and ")
+                ),
+            );
         }
         out[rank - back] = first.as_number().is_none().then_some(first);
     }
@@ -174,7 +198,8 @@ pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> 
             if out[at] == 1 {
                 out[at] = size;
             } else if size != 1 && size != out[at] {
-                let all: Vec<String> = shapes.iter().filter(|s| !s.is_empty()).map(|s| format!("{s:?}")).collect();
+                let all: Vec<String> =
+                    shapes.iter().filter(|s| !s.is_empty()).map(|s| format!("{s:?}")).collect();
                 return wrong_shape(
                     op,
                     format!(
@@ -201,17 +226,27 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     if from[..] == *shape {
         return Ok(u.clone());
     }
-    let fits = from.len() <= shape.len() && from.iter().rev().zip(shape.iter().rev()).all(|(a, b)| *a == 1 || a == b);
+    let fits = from.len() <= shape.len()
+        && from.iter().rev().zip(shape.iter().rev()).all(|(a, b)| *a == 1 || a == b);
     if !fits {
         return wrong_shape(op, format!("{from:?} does not broadcast to {shape:?}"));
     }
     checked_numel(op, shape)?;
     let ones = std::iter::repeat_n(1, shape.len() - from.len());
-    let aligned = if from.len() < shape.len() { u.moved(Movement::reshape(ones.chain(from.iter().copied()))) } else { u.clone() };
-    Ok(if aligned.shape()[..] == *shape { aligned } else { aligned.moved(Movement::expand(shape.iter().copied())) })
+    let aligned = if from.len() < shape.len() {
+        u.moved(Movement::reshape(ones.chain(from.iter().copied())))
+    } else {
+        u.clone()
+    };
+    Ok(if aligned.shape()[..] == *shape {
+        aligned
+    } else {
+        aligned.moved(Movement::expand(shape.iter().copied()))
+    })
 }
 
-/// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the others are.
+/// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the
+/// others are.
 pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'static DeviceName> {
     let tensors = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t),
@@ -221,8 +256,13 @@ pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'
 }
 
 /// As [`common_device`], of tensors.
-pub(super) fn device_of<'a>(op: &'static str, mut tensors: impl Iterator<Item = &'a Tensor>) -> Result<&'static DeviceName> {
-    let Some(mut first) = tensors.next() else { return Ok(known(&super::realize::default_device())) };
+pub(super) fn device_of<'a>(
+    op: &'static str,
+    mut tensors: impl Iterator<Item = &'a Tensor>,
+) -> Result<&'static DeviceName> {
+    let Some(mut first) = tensors.next() else {
+        return Ok(known(&super::realize::default_device()));
+    };
     let mut device = first.device();
     for t in tensors {
         if t.device() == device || !has_data(&t.uop()) {
@@ -230,7 +270,10 @@ pub(super) fn device_of<'a>(op: &'static str, mut tensors: impl Iterator<Item = 
         }
         if has_data(&first.uop()) {
             let b = t.device();
-            return Err(Error::Device(format!("{op}: one operand is on {device} and another on {b}; move one with .to(…) or .shard(…)")));
+            return Err(Error::Device(format!(
+                "{op}: one operand is on {device} and another on {b}; move one with .to(…) or \
+                 .shard(…)"
+            )));
         }
         (first, device) = (t, t.device());
     }
@@ -239,5 +282,8 @@ pub(super) fn device_of<'a>(op: &'static str, mut tensors: impl Iterator<Item = 
 
 /// Does the graph read storage, so that it belongs to a device?
 pub(super) fn has_data(u: &UOp) -> bool {
-    toposort([u]).iter().any(|n| matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards) || matches!(n.arg(), Arg::Device(_)))
+    toposort([u]).iter().any(|n| {
+        matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)
+            || matches!(n.arg(), Arg::Device(_))
+    })
 }

@@ -22,20 +22,24 @@ fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<
     let count = bits.dtype().itemsize() / dtype.itemsize();
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
-    let parts = bits.moved(Movement::Reshape(with(&[last, 1])))?.try_rshift(shifts)?.try_cast(unsigned(dtype))?;
+    let parts = bits
+        .moved(Movement::Reshape(with(&[last, 1])))?
+        .try_rshift(shifts)?
+        .try_cast(unsigned(dtype))?;
     let parts = parts.moved(Movement::Reshape(with(&[last * count])))?;
     Ok(parts.with(parts.uop().bitcast(dtype)))
 }
 
-/// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of a
-/// wider dtype.
+/// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of
+/// a wider dtype.
 fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
     let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let parts = bits.moved(Movement::Reshape(with(&[size, count])))?;
     let mut all: Option<Tensor> = None;
     for i in 0..count {
-        let part = parts.slice_axis(lead.len() + 1, i, i + 1)?.moved(Movement::Reshape(with(&[size])))?;
+        let part =
+            parts.slice_axis(lead.len() + 1, i, i + 1)?.moved(Movement::Reshape(with(&[size])))?;
         let part = part.try_cast(unsigned(dtype))?.try_lshift(i * width)?;
         all = Some(match all {
             None => part,
@@ -48,7 +52,8 @@ fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Ten
 
 impl Tensor {
     fallible! {
-        /// The elements converted to another dtype: floats to integers toward zero and saturating, integers wrap, anything but zero is true.
+        /// The elements converted to another dtype: floats to integers toward zero and saturating,
+        /// integers wrap, anything but zero is true.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -59,13 +64,18 @@ impl Tensor {
             if !DType::ALL.contains(&dtype) {
                 return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
             }
-            Ok(if dtype == self.dtype() { self.same() } else { self.with(cast_uop(&self.uop(), dtype)) })
+            Ok(if dtype == self.dtype() {
+                self.same()
+            } else {
+                self.with(cast_uop(&self.uop(), dtype))
+            })
         }
 
         /// The same bits as another dtype. Between dtypes of different width the last axis grows or
-        /// shrinks: a `u32` becomes four `u8`, its least significant byte first, and four `u8` become a
-        /// `u32`. The last axis has to divide into whole elements. There is no gradient, and no bits of
-        /// bools. Both directions are shifts of integers, which fuse with what comes before and after.
+        /// shrinks: a `u32` becomes four `u8`, its least significant byte first, and four `u8`
+        /// become a `u32`. The last axis has to divide into whole elements. There is no gradient,
+        /// and no bits of bools. Both directions are shifts of integers, which fuse with what comes
+        /// before and after.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -82,14 +92,20 @@ impl Tensor {
                 return wrong_dtype(OP, format!("a tensor cannot hold {dtype}"));
             }
             if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype(OP, format!("{from} to {dtype}: a bool has no bits of its own; cast it"));
+                return wrong_dtype(
+                    OP,
+                    format!("{from} to {dtype}: a bool has no bits of its own; cast it"),
+                );
             }
             if from.bits() == dtype.bits() {
                 return Ok(self.with(self.uop().bitcast(dtype)));
             }
             let dims = self.dims();
             let Some(&last) = dims.last() else {
-                let msg = format!("{from} to {dtype} changes the size of the last axis, and a tensor of shape [] has none; reshape it to [1]");
+                let msg = format!(
+                    "{from} to {dtype} changes the size of the last axis, and a tensor of shape \
+                     [] has none; reshape it to [1]"
+                );
                 return wrong_shape(OP, msg);
             };
             self.no_variables(OP, [dims.len() - 1])?;
@@ -102,7 +118,10 @@ impl Tensor {
             }
             let count = dtype.itemsize() / from.itemsize();
             if !last.is_multiple_of(count) {
-                let msg = format!("{from} to {dtype} takes {count} elements for each, and the last axis of {dims:?} does not divide by {count}");
+                let msg = format!(
+                    "{from} to {dtype} takes {count} elements for each, and the last axis of \
+                     {dims:?} does not divide by {count}"
+                );
                 return wrong_shape(OP, msg);
             }
             wider(&bits, lead, last / count, dtype)
@@ -114,8 +133,14 @@ impl Tensor {
     /// ```
     /// use picograd::{DType, Tensor};
     /// let x = Tensor::new([1u8, 0]);
-    /// assert_eq!((x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()), (DType::F32, DType::F16, DType::BF16));
-    /// assert_eq!((x.double().dtype(), x.int().dtype(), x.long().dtype()), (DType::F64, DType::I32, DType::I64));
+    /// assert_eq!(
+    ///     (x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()),
+    ///     (DType::F32, DType::F16, DType::BF16)
+    /// );
+    /// assert_eq!(
+    ///     (x.double().dtype(), x.int().dtype(), x.long().dtype()),
+    ///     (DType::F64, DType::I32, DType::I64)
+    /// );
     /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
     /// ```
     pub fn float(&self) -> Tensor {

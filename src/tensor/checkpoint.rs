@@ -1,9 +1,9 @@
 //! Recomputation: a part of a network whose intermediates are not kept for the gradient.
 //!
 //! The result is a `Call` of the inputs and of all parameters that are used inside. Its gradient
-//! builds the forward graph anew over copies of the inputs, and differentiates that. The copies wait for
-//! the upstream gradient: the graph over them shares no node with the forward pass, and runs when the
-//! backward pass has come to it.
+//! builds the forward graph anew over copies of the inputs, and differentiates that. The copies
+//! wait for the upstream gradient: the graph over them shares no node with the forward pass, and
+//! runs when the backward pass has come to it.
 
 use super::grad::{is_off, leaf};
 use super::{Tensor, known};
@@ -14,19 +14,22 @@ use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Computes a part of a network whose intermediates are not kept for the gradient: the backward pass
-/// computes them again from the inputs. It takes less memory for the time of one more forward pass. Values and
-/// gradients are those of `f(inputs)`, also of random numbers that are drawn inside, and to every
-/// order.
+/// Computes a part of a network whose intermediates are not kept for the gradient: the backward
+/// pass computes them again from the inputs. It takes less memory for the time of one more forward
+/// pass. Values and gradients are those of `f(inputs)`, also of random numbers that are drawn
+/// inside, and to every order.
 ///
-/// Activations that `f` uses are given as inputs, as those of them that it takes from its surroundings are
-/// kept. Parameters need not be: they are stored anyway, and get their gradients. Assignments inside
-/// happen once, in the forward pass.
+/// Activations that `f` uses are given as inputs, as those of them that it takes from its
+/// surroundings are kept. Parameters need not be: they are stored anyway, and get their gradients.
+/// Assignments inside happen once, in the forward pass.
 ///
 /// Inputs over several devices are not recomputed; `f` is then called as it is.
 ///
 /// ```
-/// use picograd::{Tensor, checkpoint, nn::{Layer, Linear, Module}};
+/// use picograd::{
+///     Tensor, checkpoint,
+///     nn::{Layer, Linear, Module},
+/// };
 /// let layers: Vec<Linear> = (0..4).map(|_| Linear::new(8, 8)).collect();
 /// let mut x = Tensor::ones([2, 8]);
 /// for pair in layers.chunks(2) {
@@ -36,13 +39,19 @@ use std::sync::Arc;
 /// assert!(layers.parameters().iter().all(|p| p.grad().is_some()));
 /// # Ok::<(), picograd::Error>(())
 /// ```
-pub fn checkpoint(inputs: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Tensor>) -> Result<Tensor> {
+pub fn checkpoint(
+    inputs: &[&Tensor],
+    f: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+) -> Result<Tensor> {
     let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
     if is_off() || inputs.iter().any(|t| t.device().is_several()) {
         return f(&inputs.iter().map(|t| t.same()).collect::<Vec<_>>());
     }
     // Stand-ins for the inputs: leaves of the graph inside, with their values.
-    let args: Vec<UOp> = nodes.iter().map(|u| if u.dtype().is_float() { leaf(u.unary(Op::Detach)).0 } else { u.clone() }).collect();
+    let args: Vec<UOp> = nodes
+        .iter()
+        .map(|u| if u.dtype().is_float() { leaf(u.unary(Op::Detach)).0 } else { u.clone() })
+        .collect();
     let given: Vec<Tensor> = inputs.iter().zip(&args).map(|(t, u)| t.with(u.clone())).collect();
     let value = f(&given)?;
     let inside = value.uop();
@@ -54,12 +63,22 @@ pub fn checkpoint(inputs: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Tensor
     }
     let origin = if inside.op() == Op::Computed { inside.src()[1].clone() } else { inside.clone() };
     let devices: Vec<_> = inputs.iter().map(|t| t.device()).collect();
-    let src: Src = std::iter::once(inside.unary(Op::Detach)).chain(nodes).chain(params.iter().cloned()).collect();
+    let src: Src = std::iter::once(inside.unary(Op::Detach))
+        .chain(nodes)
+        .chain(params.iter().cloned())
+        .collect();
     let gradient = move |g: &UOp, now: &[UOp]| {
         let again = Again { origin: &origin, args: &args, params: &params };
-        again.gradients(g, now, &|i, u: &UOp| u.copied_after(known(devices[i]), &g.unary(Op::Detach)))
+        again.gradients(g, now, &|i, u: &UOp| {
+            u.copied_after(known(devices[i]), &g.unary(Op::Detach))
+        })
     };
-    Ok(value.with(UOp::new(Op::Call, value.dtype(), src, Arg::Gradient(Gradient::new(Arc::new(gradient))))))
+    Ok(value.with(UOp::new(
+        Op::Call,
+        value.dtype(),
+        src,
+        Arg::Gradient(Gradient::new(Arc::new(gradient))),
+    )))
 }
 
 /// The graph inside, to be computed another time.
@@ -70,9 +89,14 @@ struct Again<'a> {
 }
 
 impl Again<'_> {
-    /// The gradients by the inputs and the parameters as they are now, where `copy` makes the value of an
-    /// input that is computed from.
-    fn gradients(&self, g: &UOp, now: &[UOp], copy: &dyn Fn(usize, &UOp) -> UOp) -> Result<Vec<UOp>> {
+    /// The gradients by the inputs and the parameters as they are now, where `copy` makes the value
+    /// of an input that is computed from.
+    fn gradients(
+        &self,
+        g: &UOp,
+        now: &[UOp],
+        copy: &dyn Fn(usize, &UOp) -> UOp,
+    ) -> Result<Vec<UOp>> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         let mut back: FxHashMap<UOp, UOp> = FxHashMap::default();
         let mut targets = Vec::new();
@@ -82,7 +106,8 @@ impl Again<'_> {
                 continue;
             }
             let copied = copy(i, &now[i]);
-            // A leaf while this is differentiated, and then the copy itself, so that this has a gradient too.
+            // A leaf while this is differentiated, and then the copy itself, so that this has a
+            // gradient too.
             let place = leaf(copied.unary(Op::Detach)).0;
             map.insert(arg.clone(), place.clone());
             back.insert(place.clone(), copied);
@@ -94,7 +119,11 @@ impl Again<'_> {
         }
         let root = substitute_all(std::slice::from_ref(self.origin), &map).remove(0);
         let found = gradients(&root, g.clone(), &targets)?;
-        let all: Vec<UOp> = found.into_iter().zip(now).map(|(found, u)| found.unwrap_or_else(|| zeros(u))).collect();
+        let all: Vec<UOp> = found
+            .into_iter()
+            .zip(now)
+            .map(|(found, u)| found.unwrap_or_else(|| zeros(u)))
+            .collect();
         Ok(substitute_all(&all, &back))
     }
 }
@@ -104,5 +133,6 @@ fn zeros(like: &UOp) -> UOp {
     if like.shape().is_empty() {
         return zero;
     }
-    zero.moved(Movement::Reshape(Dims::from_elem(1, like.shape().len()))).moved(Movement::Expand(like.shape().clone()))
+    zero.moved(Movement::Reshape(Dims::from_elem(1, like.shape().len())))
+        .moved(Movement::Expand(like.shape().clone()))
 }

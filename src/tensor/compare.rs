@@ -108,7 +108,8 @@ impl Tensor {
             logical("logical_xor", Op::Xor, self.into(), other.into())
         }
 
-        /// Where this is true the elements of `x`, elsewhere those of `y`. All three broadcast; `x` and `y` promote.
+        /// Where this is true the elements of `x`, elsewhere those of `y`. All three broadcast; `x`
+        /// and `y` promote.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -116,10 +117,15 @@ impl Tensor {
         /// assert_eq!(x.lt(0).where_(0, &x).to_vec::<f32>()?, [0.0, 2.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn where_ | try_where_(&self, x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+        pub fn where_ | try_where_(
+            &self,
+            x: impl Into<Operand>,
+            y: impl Into<Operand>,
+        ) -> Tensor {
             let (x, y) = (x.into(), y.into());
             let dtype = promoted(&[x.clone(), y.clone()]);
-            let Unified { src, device, .. } = unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
+            let Unified { src, device, .. } =
+                unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
             Ok(Tensor::new_inner(UOp::new(Op::Where, dtype, src, Arg::None), device, None))
         }
 
@@ -131,7 +137,11 @@ impl Tensor {
         /// assert_eq!(x.masked_fill(&x.gt(2), 0).to_vec::<i32>()?, [1, 0, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn masked_fill | try_masked_fill(&self, mask: &Tensor, value: impl Into<Operand>) -> Tensor {
+        pub fn masked_fill | try_masked_fill(
+            &self,
+            mask: &Tensor,
+            value: impl Into<Operand>,
+        ) -> Tensor {
             mask.try_where_(value, self)?.try_cast(self.dtype())
         }
     }

@@ -1,8 +1,8 @@
 //! Helpers of composite functions that round more than once: products with a second part that holds
 //! the rounding error, factors given to twice the precision, and the normal distribution function.
 //!
-//! Everything here is computed in `f32` or `f64`. Corrections are detached: they repair the value, and
-//! the gradient is that of the uncorrected expression.
+//! Everything here is computed in `f32` or `f64`. Corrections are detached: they repair the value,
+//! and the gradient is that of the uncorrected expression.
 
 use super::Tensor;
 use crate::dtype::DType;
@@ -14,14 +14,15 @@ pub(super) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
     x.try_alu(Op::Fma, &[y, z])
 }
 
-/// A number as a value of the dtype, toward zero, and the rest. Both have one sign, so that their products with a zero or an infinity
-/// add up to what one product is.
+/// A number as a value of the dtype, toward zero, and the rest. Both have one sign, so that their
+/// products with a zero or an infinity add up to what one product is.
 fn split(c: f64, dtype: DType) -> (f64, f64) {
     if dtype == DType::F64 || !c.is_finite() {
         return (c, 0.0);
     }
     let near = c as f32;
-    let high = if (near as f64).abs() > c.abs() { f32::from_bits(near.to_bits() - 1) } else { near } as f64;
+    let high = if (near as f64).abs() > c.abs() { f32::from_bits(near.to_bits() - 1) } else { near }
+        as f64;
     (high, (c - high) as f32 as f64)
 }
 
@@ -69,7 +70,8 @@ pub(super) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> 
 }
 
 /// `x·sigmoid(z)` for a `z` in two parts, of which the second is small. The exponential is never
-/// subnormal where the product is not: below -32 it is scaled by e⁶⁴, and that is taken out at the end.
+/// subnormal where the product is not: below -32 it is scaled by e⁶⁴, and that is taken out at the
+/// end.
 pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
     let far = z.try_lt(-32)?;
     let e = far.try_where_(z + 64.0, -z)?.exp();
@@ -81,7 +83,8 @@ pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tens
     far.try_where_(tail, x.try_div(e + 1.0)?)
 }
 
-/// e^(a²/2)·Φ(-a)·(a+3) in powers of (a-3)/(a+3) for 0 ≤ a ≤ 14.6: error 0.6·2⁻²⁴, and 1.5 exactly at -1, where a is 0.
+/// e^(a²/2)·Φ(-a)·(a+3) in powers of (a-3)/(a+3) for 0 ≤ a ≤ 14.6: error 0.6·2⁻²⁴, and 1.5 exactly
+/// at -1, where a is 0.
 const MILLS_F32: [f64; 11] = [
     0.7290837,
     -0.509332,
@@ -127,8 +130,8 @@ const MILLS_F64: [f64; 25] = [
 /// 1/√(2π).
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
-/// `x·Φ(x)`, where Φ is the distribution function of the standard normal distribution. The tail below zero
-/// keeps its relative precision, which `(1 + erf)/2` loses.
+/// `x·Φ(x)`, where Φ is the distribution function of the standard normal distribution. The tail
+/// below zero keeps its relative precision, which `(1 + erf)/2` loses.
 pub(super) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0)?;
     let size = below.try_where_(-x, x)?;
@@ -137,14 +140,16 @@ pub(super) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let (square, low) = product(&a, &a)?;
     let e = (&square * -0.5).exp();
     let e = e.try_sub(e.detach().try_mul(low * 0.5)?)?;
-    let (k, coefficients): (f64, &[f64]) = if x.dtype() == DType::F64 { (4.0, &MILLS_F64) } else { (3.0, &MILLS_F32) };
+    let (k, coefficients): (f64, &[f64]) =
+        if x.dtype() == DType::F64 { (4.0, &MILLS_F64) } else { (3.0, &MILLS_F32) };
     let over = &a + k;
     let t = (&a - k).try_div(&over)?;
     let (last, rest) = coefficients.split_last().expect("a polynomial");
     let p = rest.iter().rev().try_fold(x.literal(*last), |p, &c| fma(&p, &t, &x.literal(c)))?;
     let ratio = p.try_div(over)?;
     // In this order no product is subnormal before the result is.
-    let far = below.try_where_(x.try_mul(&e)?.try_mul(&ratio)?, x.try_mul(1.0 - e.try_mul(&ratio)?)?)?;
+    let far =
+        below.try_where_(x.try_mul(&e)?.try_mul(&ratio)?, x.try_mul(1.0 - e.try_mul(&ratio)?)?)?;
     // Near zero the Taylor series of Φ rounds less: 1/2 + x/√(2π)·Σ (-x²/2)ⁿ/(n!·(2n+1)).
     let small = x.try_lt(0.7)?.try_bitwise_and(x.try_gt(-0.7)?)?;
     let near = small.try_where_(x, 0.0)?;

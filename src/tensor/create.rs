@@ -1,4 +1,5 @@
-//! Tensors from Rust numbers and from rules. Those from a rule (`full`, `arange`, `eye`) hold no memory until they are stored.
+//! Tensors from Rust numbers and from rules. Those from a rule (`full`, `arange`, `eye`) hold no
+//! memory until they are stored.
 
 use super::broadcast::{Operand, cast_uop};
 use super::realize::{buffer, default_device};
@@ -10,7 +11,8 @@ use crate::runtime::{Buffer, download, limits};
 use crate::shape::{Dims, Movement, checked_numel};
 use half::{bf16, f16};
 
-/// Numbers that a tensor can be made from: a number, or arrays, slices and `Vec`s of them, nested to any depth.
+/// Numbers that a tensor can be made from: a number, or arrays, slices and `Vec`s of them, nested
+/// to any depth.
 pub trait Data {
     /// The Rust type of an element; its dtype is the tensor's.
     type Elem: Element;
@@ -44,7 +46,11 @@ impl<D: Data> Data for [D] {
             if sizes != out[start..] {
                 return wrong_shape(
                     "new",
-                    format!("uneven nesting: item 0 has shape {:?} and item {} has {sizes:?}", &out[start..], i + 1),
+                    format!(
+                        "uneven nesting: item 0 has shape {:?} and item {} has {sizes:?}",
+                        &out[start..],
+                        i + 1
+                    ),
                 );
             }
         }
@@ -106,8 +112,8 @@ pub(super) fn iota(n: usize) -> Tensor {
 
 impl Tensor {
     fallible! {
-        /// A tensor of these numbers: a number, or arrays, slices and `Vec`s of them. The dtype is that of the Rust type; remember that Rust
-        /// takes a bare `1.0` for an `f64`.
+        /// A tensor of these numbers: a number, or arrays, slices and `Vec`s of them. The dtype is
+        /// that of the Rust type; remember that Rust takes a bare `1.0` for an `f64`.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -123,7 +129,10 @@ impl Tensor {
             data.elements(&mut elements);
             if sizes.is_empty() {
                 let one = elements.first().map(|e| scalar_of(*e));
-                return one.ok_or_else(|| Error::Shape { op: "new", msg: "a number was expected, and none was given".into() });
+                return one.ok_or_else(|| Error::Shape {
+                    op: "new",
+                    msg: "a number was expected, and none was given".into(),
+                });
             }
             Tensor::try_from_vec(elements, sizes)
         }
@@ -134,9 +143,15 @@ impl Tensor {
         /// use picograd::Tensor;
         /// assert_eq!(Tensor::from_vec(vec![1, 2, 3, 4, 5, 6], [2, 3]).shape(), [2, 3]);
         /// let wrong = Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).unwrap_err();
-        /// assert_eq!(wrong.to_string(), "from_vec: 3 elements given for shape [2, 2], which has 4");
+        /// assert_eq!(
+        ///     wrong.to_string(),
+        ///     "from_vec: 3 elements given for shape [2, 2], which has 4"
+        /// );
         /// ```
-        pub fn from_vec | try_from_vec(data: Vec<impl Element>, shape: impl Into<Sizes>) -> Tensor {
+        pub fn from_vec | try_from_vec(
+            data: Vec<impl Element>,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
             from_slice("from_vec", &data, &shape.into())
         }
 
@@ -144,30 +159,50 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t().to_vec::<i32>()?, [1, 3, 2, 4]);
+        /// assert_eq!(
+        ///     Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t().to_vec::<i32>()?,
+        ///     [1, 3, 2, 4]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn from_slice | try_from_slice(data: &[impl Element], shape: impl Into<Sizes>) -> Tensor {
+        pub fn from_slice | try_from_slice(
+            data: &[impl Element],
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
             from_slice("from_slice", data, &shape.into())
         }
 
-        /// A tensor of the elements that these bytes store, little endian, as files and other programs hand them over.
+        /// A tensor of the elements that these bytes store, little endian, as files and other
+        /// programs hand them over.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
-        /// assert_eq!(Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]).to_vec::<u16>()?, [1, 258]);
+        /// assert_eq!(
+        ///     Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]).to_vec::<u16>()?,
+        ///     [1, 258]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn from_bytes | try_from_bytes(bytes: &[u8], dtype: DType, shape: impl Into<Sizes>) -> Tensor {
+        pub fn from_bytes | try_from_bytes(
+            bytes: &[u8],
+            dtype: DType,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
             if !DType::ALL.contains(&dtype) {
                 let all = DType::ALL.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
-                return Err(Error::DType { op: "from_bytes", msg: format!("a tensor has no elements of {dtype}; it may have {all}") });
+                return Err(Error::DType {
+                    op: "from_bytes",
+                    msg: format!("a tensor has no elements of {dtype}; it may have {all}"),
+                });
             }
             let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
             if needed != Some(bytes.len()) {
                 let needed = needed.map_or("more than there can be".to_string(), |n| n.to_string());
-                let msg = format!("{} bytes given for {dtype} of shape {shape:?}, which takes {needed}", bytes.len());
+                let msg = format!(
+                    "{} bytes given for {dtype} of shape {shape:?}, which takes {needed}",
+                    bytes.len()
+                );
                 return Err(Error::Shape { op: "from_bytes", msg });
             }
             let device = default_device();
@@ -207,7 +242,8 @@ impl Tensor {
             filled("ones", &shape.into(), scalar_of(1f32))
         }
 
-        /// A tensor whose elements are to be assigned, in `f32`. What they are before is not to be relied on.
+        /// A tensor whose elements are to be assigned, in `f32`. What they are before is not to be
+        /// relied on.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -220,7 +256,8 @@ impl Tensor {
             filled("empty", &shape.into(), scalar_of(0f32))
         }
 
-        /// Another name of [`empty`](Self::empty): a tensor for what is overwritten as a whole. Its elements are not to be read before.
+        /// Another name of [`empty`](Self::empty): a tensor for what is overwritten as a whole. Its
+        /// elements are not to be read before.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -233,8 +270,10 @@ impl Tensor {
             Tensor::try_empty(shape)
         }
 
-        /// A tensor over elements that are in memory already, such as a `Vec` or an `Arc<[f32]>`. They are not copied where the device computes in
-        /// the memory of the host; the tensor keeps what holds them. It never changes them: what is assigned to the tensor goes elsewhere.
+        /// A tensor over elements that are in memory already, such as a `Vec` or an `Arc<[f32]>`.
+        /// They are not copied where the device computes in the memory of the host; the tensor
+        /// keeps what holds them. It never changes them: what is assigned to the tensor goes
+        /// elsewhere.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -247,7 +286,10 @@ impl Tensor {
         /// assert_eq!(shared[..], [1.0, 2.0, 3.0, 4.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn from_blob | try_from_blob<T: Element>(data: impl AsRef<[T]> + Send + Sync + 'static, shape: impl Into<Sizes>) -> Tensor {
+        pub fn from_blob | try_from_blob<T: Element>(
+            data: impl AsRef<[T]> + Send + Sync + 'static,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
             let device = default_device();
             let buffer = Buffer::lent(&device, data)?;
             let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
@@ -270,7 +312,10 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::linspace(0.0, 1.0, 5).to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+        /// assert_eq!(
+        ///     Tensor::linspace(0.0, 1.0, 5).to_vec::<f32>()?,
+        ///     [0.0, 0.25, 0.5, 0.75, 1.0]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn linspace | try_linspace(start: f64, end: f64, steps: usize) -> Tensor {
@@ -295,7 +340,8 @@ impl Tensor {
             iota(rows).try_unsqueeze(-1)?.try_eq(iota(cols))?.try_cast(DType::F32)
         }
 
-        /// One tensor per input, where the i-th holds its input along axis i and repeats along the others.
+        /// One tensor per input, where the i-th holds its input along axis i and repeats along the
+        /// others.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -309,7 +355,12 @@ impl Tensor {
             for t in axes {
                 match t.dims().as_slice() {
                     [n] => shape.push(*n),
-                    other => return wrong_shape("meshgrid", format!("takes tensors of one axis, and was given {other:?}")),
+                    other => {
+                        return wrong_shape(
+                            "meshgrid",
+                            format!("takes tensors of one axis, and was given {other:?}"),
+                        );
+                    }
                 }
             }
             let along = |(i, t): (usize, &Tensor)| {
@@ -320,8 +371,8 @@ impl Tensor {
         }
 
         /// Along a new last axis: 1 at the place that the integer names, 0 elsewhere, in `i32`. An
-        /// integer outside the classes is an error where the tensor is in the host's memory; elsewhere
-        /// its row is 0.
+        /// integer outside the classes is an error where the tensor is in the host's memory;
+        /// elsewhere its row is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -330,7 +381,10 @@ impl Tensor {
         /// ```
         pub fn one_hot | try_one_hot(&self, classes: usize) -> Tensor {
             if !self.dtype().is_int() {
-                return super::wrong_dtype("one_hot", format!("takes integers, and was given {}", self.dtype()));
+                return super::wrong_dtype(
+                    "one_hot",
+                    format!("takes integers, and was given {}", self.dtype()),
+                );
             }
             let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
             checked_numel("one_hot", &shape)?;
@@ -339,7 +393,8 @@ impl Tensor {
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 
-        /// The lower triangle of the last two axes, zeros above. `diagonal` moves its border to the right.
+        /// The lower triangle of the last two axes, zeros above. `diagonal` moves its border to the
+        /// right.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -350,7 +405,8 @@ impl Tensor {
             self.triangle("tril")?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
 
-        /// The upper triangle of the last two axes, zeros below. `diagonal` moves its border to the right.
+        /// The upper triangle of the last two axes, zeros below. `diagonal` moves its border to the
+        /// right.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -362,8 +418,9 @@ impl Tensor {
         }
     }
 
-    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are brought to a device. What a file that changes
-    /// meanwhile does is said in [`runtime::disk`](crate::runtime::disk).
+    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are
+    /// brought to a device. What a file that changes meanwhile does is said in
+    /// [`runtime::disk`](crate::runtime::disk).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -380,8 +437,8 @@ impl Tensor {
         Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
-    /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is fetched with `curl` into the folder that `PICO_DATA`
-    /// names, and only once: what is there is not asked for again. A `file://` address is the file itself. Addresses are of `https://` and `http://`, redirects of `https://`
+    /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is
+    /// fetched with `curl` into the folder that `PICO_DATA` names, and only once: what is there is not asked for again. A `file://` address is the file itself. Addresses are of `https://` and `http://`, redirects of `https://`
     /// stay there, and more than 16 GiB are not fetched.
     ///
     /// ```
@@ -399,7 +456,9 @@ impl Tensor {
             return Tensor::from_file(path);
         }
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(Error::Data(format!("{url:?} is no address; it begins with https://, http:// or file://")));
+            return Err(Error::Data(format!(
+                "{url:?} is no address; it begins with https://, http:// or file://"
+            )));
         }
         Tensor::from_file(download::cached(url, &download::data_folder()?.join("downloads"))?)
     }
@@ -424,7 +483,11 @@ impl Tensor {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
             Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
         };
-        self.as_much_of(super::or_panic(filled("full_like", &Shape::from(&self.dims()), self.with(uop))))
+        self.as_much_of(super::or_panic(filled(
+            "full_like",
+            &Shape::from(&self.dims()),
+            self.with(uop),
+        )))
     }
     /// Another name of [`full_like`](Self::full_like).
     ///
@@ -472,13 +535,16 @@ fn scalar_of<T: Element>(value: T) -> Tensor {
 }
 
 fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
-    shape.cut(op, super::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?, |_| true)
+    shape.cut(op, super::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?, |_| {
+        true
+    })
 }
 
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {
     let shape = given_shape(op, data.len(), shape)?;
     let device = default_device();
-    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device).moved(Movement::Reshape(shape))
+    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device)
+        .moved(Movement::Reshape(shape))
 }
 
 /// A shape for so many elements, of which one size may be left open.
@@ -486,7 +552,10 @@ fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
     let shape = shape.infer(op, &[len])?;
     let numel = checked_numel(op, &shape)?;
     if numel != len {
-        return wrong_shape(op, format!("{len} elements given for shape {shape:?}, which has {numel}"));
+        return wrong_shape(
+            op,
+            format!("{len} elements given for shape {shape:?}, which has {numel}"),
+        );
     }
     Ok(shape)
 }
@@ -504,7 +573,11 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
         // Exact where a float would lose the last digits.
         (Const::Int(x), Const::Int(y), Const::Int(z)) => {
             let wide = |v: i64| if dtype.is_unsigned() { v as u64 as i128 } else { v as i128 };
-            let (gap, by) = if wide(z) > 0 { (wide(y) - wide(x), wide(z)) } else { (wide(x) - wide(y), -wide(z)) };
+            let (gap, by) = if wide(z) > 0 {
+                (wide(y) - wide(x), wide(z))
+            } else {
+                (wide(x) - wide(y), -wide(z))
+            };
             ((gap.max(0) + by - 1) / by) as f64
         }
         _ => ((b - a) / s).ceil().max(0.0),
@@ -516,8 +589,10 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
     if (a, s) == (0.0, 1.0) {
         return i.try_cast(dtype);
     }
-    // Narrow floats are computed in f32 and rounded once at the end; integers wrap to the right answer in any width.
+    // Narrow floats are computed in f32 and rounded once at the end; integers wrap to the right
+    // answer in any width.
     let wide = if dtype.is_float() && dtype.bits() < 32 { DType::F32 } else { dtype };
-    let literal = |c: Const| Tensor::from_uop(UOp::constant(c.cast(dtype, wide), wide), default_device());
+    let literal =
+        |c: Const| Tensor::from_uop(UOp::constant(c.cast(dtype, wide), wide), default_device());
     (i.try_cast(wide)?.try_mul(literal(step))?).try_add(literal(start))?.try_cast(dtype)
 }

@@ -1,5 +1,6 @@
-//! Kernels of the user's, as nodes that every device compiles, or as text for one. In come tensors and a kernel; out come tensors that are computed by it when they
-//! are asked for, in one graph with everything else.
+//! Kernels of the user's, as nodes that every device compiles, or as text for one. In come tensors
+//! and a kernel; out come tensors that are computed by it when they are asked for, in one graph
+//! with everything else.
 
 use super::broadcast::{Operand, common_device, has_data};
 use super::{Tensor, wrong_shape};
@@ -32,17 +33,25 @@ enum Body<'a> {
 }
 
 impl<'a> CustomKernel<'a> {
-    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs, one-dimensional and row-major, and returns its [stores](UOp::store):
-    /// values over [loads](UOp::load), [folds](UOp::fold) and elementwise ops, at indices over [ranges](UOp::range). All stores close the same ranges, of the kind
-    /// `Global`. What no store reaches is not defined.
+    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs,
+    /// one-dimensional and row-major, and returns its [stores](UOp::store): values over
+    /// [loads](UOp::load), [folds](UOp::fold) and elementwise ops, at indices over
+    /// [ranges](UOp::range). All stores close the same ranges, of the kind `Global`. What no store
+    /// reaches is not defined.
     ///
-    /// It is optimised and compiled for the device as all kernels are, and one that could leave its buffers is an error.
+    /// It is optimised and compiled for the device as all kernels are, and one that could leave its
+    /// buffers is an error.
     ///
     /// ```
-    /// use picograd::{DType, Tensor, ir::{AxisKind, Fold, UOp}, tensor::CustomKernel};
+    /// use picograd::{
+    ///     DType, Tensor,
+    ///     ir::{AxisKind, Fold, UOp},
+    ///     tensor::CustomKernel,
+    /// };
     /// // The sum of each row.
     /// let rows = CustomKernel::new(|outputs, inputs| {
-    ///     let (row, column) = (UOp::range(2, 0, AxisKind::Global), UOp::range(3, 1, AxisKind::Reduce));
+    ///     let (row, column) =
+    ///         (UOp::range(2, 0, AxisKind::Global), UOp::range(3, 1, AxisKind::Reduce));
     ///     let sum = inputs[0].at(&row * 3 + &column).load().fold(Fold::Add, &[column]);
     ///     vec![outputs[0].at(&row).store(sum, &[row])]
     /// });
@@ -55,7 +64,8 @@ impl<'a> CustomKernel<'a> {
         CustomKernel { body: Body::Nodes(Box::new(nodes)), grad: None }
     }
 
-    /// A kernel as text for a device, which calls the function `entry` with a pointer to each output and each input, in order.
+    /// A kernel as text for a device, which calls the function `entry` with a pointer to each
+    /// output and each input, in order.
     ///
     /// | device | language | the function |
     /// |---|---|---|
@@ -65,12 +75,14 @@ impl<'a> CustomKernel<'a> {
     /// | `CL` | OpenCL C | is a `__kernel`, and gets after the pointers for each a `ulong`: the element of it that is the first |
     ///
     /// # Safety
-    /// Nothing looks into the text. It must be right for the shapes and dtypes that it is used with: it writes the outputs, reads the inputs, stays inside
-    /// both, and its shares and threads do not write what another touches.
+    /// Nothing looks into the text. It must be right for the shapes and dtypes that it is used
+    /// with: it writes the outputs, reads the inputs, stays inside both, and its shares and threads
+    /// do not write what another touches.
     ///
     /// ```
     /// use picograd::{DType, Device, Tensor, tensor::CustomKernel};
-    /// let text = "void twice(float* out, const float* in, long share) { for (int i = 0; i < 3; i++) out[i] = in[i] * 2; }";
+    /// let text = "void twice(float* out, const float* in, long share) { for (int i = 0; i < \
+    ///             3; i++) out[i] = in[i] * 2; }";
     /// # if Device::get("CPU:CLANG").is_err() { return Ok(()); }
     /// let x = Tensor::new([1.0f32, 2.0, 3.0]).to("CPU:CLANG");
     /// // SAFETY: it writes and reads three floats.
@@ -81,17 +93,26 @@ impl<'a> CustomKernel<'a> {
     /// ```
     pub unsafe fn source(device: &str, entry: &str, text: &str) -> CustomKernel<'a> {
         let (grid, local) = ([1; 3], [1; 3]);
-        let source = Source { device: DeviceName::new(device), entry: entry.into(), text: text.into(), grid, local, outputs: 0 };
+        let source = Source {
+            device: DeviceName::new(device),
+            entry: entry.into(),
+            text: text.into(),
+            grid,
+            local,
+            outputs: 0,
+        };
         CustomKernel { body: Body::Text(source), grad: None }
     }
 
-    /// How often a text is started: workgroups in each dimension, and threads of each. On a CPU the first number is that of the shares, which run on several
-    /// threads. Without it a text is started once. A kernel of nodes says by its ranges what it does.
+    /// How often a text is started: workgroups in each dimension, and threads of each. On a CPU the
+    /// first number is that of the shares, which run on several threads. Without it a text is
+    /// started once. A kernel of nodes says by its ranges what it does.
     ///
     /// ```
     /// use picograd::tensor::CustomKernel;
     /// // SAFETY: it is not run.
-    /// let kernel = unsafe { CustomKernel::source("CUDA", "add", "…") }.launch([16, 1, 1], [256, 1, 1]);
+    /// let kernel =
+    ///     unsafe { CustomKernel::source("CUDA", "add", "…") }.launch([16, 1, 1], [256, 1, 1]);
     /// # drop(kernel);
     /// ```
     pub fn launch(mut self, grid: [usize; 3], local: [usize; 3]) -> CustomKernel<'a> {
@@ -101,11 +122,16 @@ impl<'a> CustomKernel<'a> {
         self
     }
 
-    /// The gradient: a function of the gradients of the outputs and of the inputs, which returns one gradient for each input, of its shape and dtype. It is linear in the
-    /// gradients of the outputs. Without it a gradient that comes to the kernel is an error.
+    /// The gradient: a function of the gradients of the outputs and of the inputs, which returns
+    /// one gradient for each input, of its shape and dtype. It is linear in the gradients of the
+    /// outputs. Without it a gradient that comes to the kernel is an error.
     ///
     /// ```
-    /// use picograd::{DType, Tensor, ir::{AxisKind, UOp}, tensor::CustomKernel};
+    /// use picograd::{
+    ///     DType, Tensor,
+    ///     ir::{AxisKind, UOp},
+    ///     tensor::CustomKernel,
+    /// };
     /// let square = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(2, 0, AxisKind::Global);
     ///     let x = inputs[0].at(&i).load();
@@ -117,45 +143,79 @@ impl<'a> CustomKernel<'a> {
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0, 8.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn grad(mut self, grad: impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static) -> CustomKernel<'a> {
+    pub fn grad(
+        mut self,
+        grad: impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    ) -> CustomKernel<'a> {
         self.grad = Some(Arc::new(grad));
         self
     }
 }
 
 impl Tensor {
-    /// What a kernel of the user's makes of the inputs: a tensor for each output, whose shapes and dtypes are given. Nothing runs until one of them is asked for; then the
-    /// inputs are stored in row-major order, and the kernel writes all its outputs. Over several devices each has the whole of everything.
+    /// What a kernel of the user's makes of the inputs: a tensor for each output, whose shapes and
+    /// dtypes are given. Nothing runs until one of them is asked for; then the inputs are stored in
+    /// row-major order, and the kernel writes all its outputs. Over several devices each has the
+    /// whole of everything.
     ///
     /// [`CustomKernel`] says how a kernel is written, and has examples.
     ///
     /// ```
-    /// use picograd::{DType, Tensor, ir::{AxisKind, UOp}, tensor::CustomKernel};
+    /// use picograd::{
+    ///     DType, Tensor,
+    ///     ir::{AxisKind, UOp},
+    ///     tensor::CustomKernel,
+    /// };
     /// let past_the_end = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(4, 0, AxisKind::Global);
     ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
     /// });
-    /// let e = Tensor::custom_kernel(&[&Tensor::arange(0, 4, 1)], &[(&[4], DType::I32)], past_the_end).unwrap_err();
+    /// let e = Tensor::custom_kernel(
+    ///     &[&Tensor::arange(0, 4, 1)],
+    ///     &[(&[4], DType::I32)],
+    ///     past_the_end,
+    /// )
+    /// .unwrap_err();
     /// assert!(e.to_string().starts_with("compile: custom_kernel: "));
     /// ```
-    pub fn custom_kernel(inputs: &[&Tensor], outputs: &[(&[usize], DType)], kernel: CustomKernel<'_>) -> Result<Vec<Tensor>> {
+    pub fn custom_kernel(
+        inputs: &[&Tensor],
+        outputs: &[(&[usize], DType)],
+        kernel: CustomKernel<'_>,
+    ) -> Result<Vec<Tensor>> {
         if inputs.is_empty() || outputs.is_empty() {
-            return wrong_shape(OP, format!("takes an input and an output at least, and was given {} and {}", inputs.len(), outputs.len()));
+            return wrong_shape(
+                OP,
+                format!(
+                    "takes an input and an output at least, and was given {} and {}",
+                    inputs.len(),
+                    outputs.len()
+                ),
+            );
         }
         let operands: Vec<Operand> = inputs.iter().map(|t| Operand::from(*t)).collect();
         let device = common_device(OP, &operands)?;
-        let shapes: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+        let shapes: Vec<(DType, Dims)> =
+            outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
         let given: Vec<(DType, Dims)> = inputs.iter().map(|t| (t.dtype(), t.dims())).collect();
         for (dtype, shape) in shapes.iter().chain(&given) {
             if !DType::ALL.contains(dtype) {
-                return Err(Error::DType { op: OP, msg: format!("a tensor has no elements of {dtype}") });
+                return Err(Error::DType {
+                    op: OP,
+                    msg: format!("a tensor has no elements of {dtype}"),
+                });
             }
             if checked_numel(OP, shape)? == 0 {
                 return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} has no element"));
             }
         }
         let buffer = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {
-            UOp::new(Op::DefineGlobal, *dtype, Src::new(), Arg::Global { slot, len: shape.iter().product() })
+            UOp::new(
+                Op::DefineGlobal,
+                *dtype,
+                Src::new(),
+                Arg::Global { slot, len: shape.iter().product() },
+            )
         };
         let args: Vec<UOp> = shapes.iter().chain(&given).enumerate().map(buffer).collect();
         let (written, read) = args.split_at(shapes.len());
@@ -167,7 +227,10 @@ impl Tensor {
         let make = |inputs: &[Tensor], i: usize| -> Result<Tensor> {
             let src: Src = inputs.iter().map(|t| placed(t, device)).collect::<Result<_>>()?;
             let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(custom.clone()));
-            Ok(Tensor::from_uop(UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)), device.clone()))
+            Ok(Tensor::from_uop(
+                UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)),
+                device.clone(),
+            ))
         };
         let output = |i: usize| {
             if !shapes[i].0.is_float() {
@@ -176,11 +239,16 @@ impl Tensor {
             let (grad, shapes) = (kernel.grad.clone(), shapes.clone());
             let gradient = move |g: &Tensor, inputs: &[Tensor]| {
                 let Some(grad) = &grad else {
-                    let msg = "custom_kernel: the kernel has no gradient; give it one with CustomKernel::grad, or detach() its inputs";
+                    let msg = "custom_kernel: the kernel has no gradient; give it one with \
+                               CustomKernel::grad, or detach() its inputs";
                     return Err(Error::Gradient(msg.into()));
                 };
                 let zeros = |(dtype, shape): &(DType, Dims)| Tensor::zeros(&shape[..]).cast(*dtype);
-                let all = shapes.iter().enumerate().map(|(j, s)| if j == i { g.clone() } else { zeros(s) }).collect::<Vec<_>>();
+                let all = shapes
+                    .iter()
+                    .enumerate()
+                    .map(|(j, s)| if j == i { g.clone() } else { zeros(s) })
+                    .collect::<Vec<_>>();
                 grad(&all, inputs)
             };
             Tensor::call(inputs, |inputs| make(inputs, i), gradient)
@@ -189,16 +257,22 @@ impl Tensor {
     }
 }
 
-/// A kernel of the library's own, which is correct by construction: unlike those of users it may run in
-/// order and read what it wrote. Inputs are given by dtype and length; no buffer is empty.
+/// A kernel of the library's own, which is correct by construction: unlike those of users it may
+/// run in order and read what it wrote. Inputs are given by dtype and length; no buffer is empty.
 pub(super) fn library_kernel(
     inputs: &[(DType, usize)],
     outputs: &[(&[usize], DType)],
     sink: impl FnOnce(&[UOp], &[UOp]) -> UOp,
 ) -> Arc<Custom> {
-    let outputs: Vec<(DType, Dims)> = outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
-    let sizes = outputs.iter().map(|(dtype, shape)| (*dtype, shape.iter().product())).chain(inputs.iter().copied());
-    let buffer = |(slot, (dtype, len)): (usize, (DType, usize))| UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len });
+    let outputs: Vec<(DType, Dims)> =
+        outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+    let sizes = outputs
+        .iter()
+        .map(|(dtype, shape)| (*dtype, shape.iter().product()))
+        .chain(inputs.iter().copied());
+    let buffer = |(slot, (dtype, len)): (usize, (DType, usize))| {
+        UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+    };
     let args: Vec<UOp> = sizes.enumerate().map(buffer).collect();
     let (written, read) = args.split_at(outputs.len());
     let ast = simplify(&sink(written, read));
@@ -211,7 +285,10 @@ pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec
     let src: Src = inputs.iter().map(|t| placed(&t.detach(), device)).collect::<Result<_>>()?;
     let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
     let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
-        Tensor::from_uop(UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i)), device.clone())
+        Tensor::from_uop(
+            UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i)),
+            device.clone(),
+        )
     };
     Ok(kernel.outputs.iter().enumerate().map(output).collect())
 }
@@ -224,7 +301,9 @@ fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
         return Ok(uop);
     }
     if device.is_several() {
-        return Ok(Tensor::from_uop(uop, super::realize::default_device()).try_to(device.as_str())?.uop());
+        return Ok(Tensor::from_uop(uop, super::realize::default_device())
+            .try_to(device.as_str())?
+            .uop());
     }
     Ok(UOp::new(Op::Contiguous, uop.dtype(), [uop].to_src(), Arg::Device(device.clone())))
 }
@@ -233,12 +312,14 @@ fn wrong<T>(msg: String) -> Result<T> {
     Err(Error::Compile { msg: format!("{OP}: {msg}"), source_at: None })
 }
 
-/// A kernel of nodes that is sound: made of what kernels are made of, on the buffers that it was given, and inside them.
+/// A kernel of nodes that is sound: made of what kernels are made of, on the buffers that it was
+/// given, and inside them.
 fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Err(e) = lower::unoptimised(&ast) {
         return wrong(e);
     }
-    // Optimisations are made of the simple form, so that what it does not read is said here and not later.
+    // Optimisations are made of the simple form, so that what it does not read is said here and not
+    // later.
     let ast = simplify(&ast);
     let nodes = ast.toposort();
     for u in &nodes {
@@ -248,17 +329,20 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
             let literal = u.src()[0].op() == Op::Const && u.src()[0].vmin() >= 1;
             if u.range_kind() != kind || !literal || u.dtype() != DType::INDEX {
                 return wrong(format!(
-                    "a range has a literal extent of 1 or more, and is of the kind {kind:?} where {}: {u:?}",
+                    "a range has a literal extent of 1 or more, and is of the kind {kind:?} where \
+                     {}: {u:?}",
                     if closed_by_store { "stores close it" } else { "a fold does" }
                 ));
             }
         }
         if u.op() == Op::Reduce {
             let inner = u.src()[0].toposort();
-            let again = |r: &&UOp| inner.iter().any(|i| i.op() == Op::Reduce && i.src()[1..].contains(r));
+            let again =
+                |r: &&UOp| inner.iter().any(|i| i.op() == Op::Reduce && i.src()[1..].contains(r));
             if let Some(r) = u.src()[1..].iter().find(again) {
                 return wrong(format!(
-                    "a fold over {r:?} is part of what another fold goes over with the same range; give each a range with a number of its own"
+                    "a fold over {r:?} is part of what another fold goes over with the same \
+                     range; give each a range with a number of its own"
                 ));
             }
         }
@@ -285,32 +369,53 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     let ranges = |s: &UOp| s.src()[2..].to_vec();
     let first = ranges(&ast.src()[0]);
     if ast.src().iter().any(|s| ranges(s) != first) {
-        return wrong("all stores close the same ranges, in one order; make a kernel of each".into());
+        return wrong(
+            "all stores close the same ranges, in one order; make a kernel of each".into(),
+        );
     }
-    if let Some(r) = first.iter().find(|r| r.op() != Op::Range || r.range_kind() != AxisKind::Global) {
+    if let Some(r) =
+        first.iter().find(|r| r.op() != Op::Range || r.range_kind() != AxisKind::Global)
+    {
         return wrong(format!("the ranges that a store closes are of the kind Global: {r:?}"));
     }
     if let Some(s) = ast.src().iter().find(|s| !stores_apart(&s.src()[0].src()[1], &first)) {
-        return wrong(format!("two steps of its ranges may store to one element, or it does not show that they do not: {:?}", s.src()[0]));
+        return wrong(format!(
+            "two steps of its ranges may store to one element, or it does not show that they do \
+             not: {:?}",
+            s.src()[0]
+        ));
     }
     for (i, a) in ast.src().iter().enumerate() {
         if let Some(b) = ast.src()[..i].iter().find(|b| meet(a, b)) {
             let (a, b) = (&a.src()[0], &b.src()[0]);
-            return wrong(format!("two stores may write one element, or it does not show that they do not: {b:?} and {a:?}"));
+            return wrong(format!(
+                "two stores may write one element, or it does not show that they do not: {b:?} \
+                 and {a:?}"
+            ));
         }
     }
-    if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, ast.src(), &first)) {
-        return wrong(format!("not every element of output {i} is stored; those of bools are, since only 0 and 1 may be in their memory"));
+    if let Some(i) =
+        written.iter().position(|w| w.dtype().is_bool() && !covered(w, ast.src(), &first))
+    {
+        return wrong(format!(
+            "not every element of output {i} is stored; those of bools are, since only 0 and 1 \
+             may be in their memory"
+        ));
     }
-    lower::proven(&ast).or_else(|e| wrong(format!("the kernel could leave its buffers or fault: {e}")))
+    lower::proven(&ast)
+        .or_else(|e| wrong(format!("the kernel could leave its buffers or fault: {e}")))
 }
 
-/// Is the place another one at each step of the ranges? It is where it is a sum of ranges with literal strides, each longer than all that the shorter ones reach.
+/// Is the place another one at each step of the ranges? It is where it is a sum of ranges with
+/// literal strides, each longer than all that the shorter ones reach.
 fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
     let long = |r: &&UOp| r.op() == Op::Range && extent(r) > 1;
     let Some(linear) = Linear::of(place) else { return ranges.iter().find(long).is_none() };
-    let mut strides: Vec<(i128, i128)> =
-        ranges.iter().filter(long).map(|r| (i128::from(linear.coefficient(r)).abs(), extent(r) as i128)).collect();
+    let mut strides: Vec<(i128, i128)> = ranges
+        .iter()
+        .filter(long)
+        .map(|r| (i128::from(linear.coefficient(r)).abs(), extent(r) as i128))
+        .collect();
     strides.sort_unstable();
     let mut reach = 0;
     linear.terms.iter().all(|(t, _)| ranges.contains(t))
@@ -321,34 +426,50 @@ fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
         })
 }
 
-/// Whether two stores may write one element, at any two steps of their ranges. They do not where the difference of their
-/// places is never zero: for a stride `g`, terms of multiples of `g` add a multiple of it, and what the others and the
-/// literals can add lies between two of its multiples.
+/// Whether two stores may write one element, at any two steps of their ranges. They do not where
+/// the difference of their places is never zero: for a stride `g`, terms of multiples of `g` add a
+/// multiple of it, and what the others and the literals can add lies between two of its multiples.
 fn meet(a: &UOp, b: &UOp) -> bool {
     let (a, b) = (&a.src()[0], &b.src()[0]);
     if a.src()[0] != b.src()[0] {
         return false;
     }
-    let (Some(x), Some(y)) = (Linear::of(&a.src()[1]), Linear::of(&b.src()[1])) else { return true };
-    let terms = || x.terms.iter().map(|(t, c)| (t, i128::from(*c))).chain(y.terms.iter().map(|(t, c)| (t, -i128::from(*c))));
+    let (Some(x), Some(y)) = (Linear::of(&a.src()[1]), Linear::of(&b.src()[1])) else {
+        return true;
+    };
+    let terms = || {
+        x.terms
+            .iter()
+            .map(|(t, c)| (t, i128::from(*c)))
+            .chain(y.terms.iter().map(|(t, c)| (t, -i128::from(*c))))
+    };
     let apart = |g: i128| {
-        let (mut least, mut greatest) = (i128::from(x.constant) - i128::from(y.constant), i128::from(x.constant) - i128::from(y.constant));
+        let (mut least, mut greatest) = (
+            i128::from(x.constant) - i128::from(y.constant),
+            i128::from(x.constant) - i128::from(y.constant),
+        );
         for (t, c) in terms().filter(|(_, c)| g == 0 || c % g != 0) {
             let ends = [t.vmin().saturating_mul(c), t.vmax().saturating_mul(c)];
             least = least.saturating_add(ends[0].min(ends[1]));
             greatest = greatest.saturating_add(ends[0].max(ends[1]));
         }
-        if g == 0 { least > 0 || greatest < 0 } else { least.rem_euclid(g) != 0 && least.div_euclid(g) == greatest.div_euclid(g) }
+        if g == 0 {
+            least > 0 || greatest < 0
+        } else {
+            least.rem_euclid(g) != 0 && least.div_euclid(g) == greatest.div_euclid(g)
+        }
     };
     !(apart(0) || terms().any(|(_, c)| apart(c.abs())))
 }
 
-/// Whether stores that are apart write every element of an output: there are as many steps as elements.
+/// Whether stores that are apart write every element of an output: there are as many steps as
+/// elements.
 fn covered(output: &UOp, stores: &[UOp], ranges: &[UOp]) -> bool {
     let Arg::Global { len, .. } = output.arg() else { return false };
     let steps = ranges.iter().try_fold(1usize, |n, r| n.checked_mul(extent(r)));
     let to_it = || stores.iter().filter(|s| s.src()[0].src()[0] == *output);
-    to_it().all(|s| s.src()[0].src().len() == 2) && steps.and_then(|n| n.checked_mul(to_it().count())) == Some(*len)
+    to_it().all(|s| s.src()[0].src().len() == 2)
+        && steps.and_then(|n| n.checked_mul(to_it().count())) == Some(*len)
 }
 
 /// A text for the device that the tensors are on.
@@ -361,12 +482,23 @@ fn text(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Re
         )));
     }
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if source.entry.is_empty() || !source.entry.chars().all(word) || source.entry.starts_with(|c: char| c.is_ascii_digit()) {
+    if source.entry.is_empty()
+        || !source.entry.chars().all(word)
+        || source.entry.starts_with(|c: char| c.is_ascii_digit())
+    {
         return wrong(format!("{:?} is no name of a function", source.entry));
     }
     if source.grid.iter().chain(&source.local).any(|n| *n == 0) {
-        return wrong(format!("a launch of {:?} workgroups of {:?} threads starts nothing", source.grid, source.local));
+        return wrong(format!(
+            "a launch of {:?} workgroups of {:?} threads starts nothing",
+            source.grid, source.local
+        ));
     }
     let source = Source { device: name, outputs, ..source };
-    Ok(UOp::new(Op::Source, DType::VOID, args.iter().cloned().collect::<Src>(), Arg::Source(Arc::new(source))))
+    Ok(UOp::new(
+        Op::Source,
+        DType::VOID,
+        args.iter().cloned().collect::<Src>(),
+        Arg::Source(Arc::new(source)),
+    ))
 }

@@ -1,4 +1,5 @@
-//! Tensors as text. `Display` computes the values and lays them out as NumPy does; `Debug` shows the lazy node and computes nothing.
+//! Tensors as text. `Display` computes the values and lays them out as NumPy does; `Debug` shows
+//! the lazy node and computes nothing.
 
 use super::Tensor;
 use crate::dtype::{Const, DType, Scalar, read, round_f64};
@@ -19,11 +20,19 @@ impl fmt::Debug for Tensor {
         let uop = self.uop();
         // A buffer under another shape, or the part of it that is there, is a buffer to its user.
         let mut under = &uop;
-        while matches!(under.op(), Op::Reshape | Op::Slice) && (under.op() == Op::Reshape || super::realize::is_all(under)) {
+        while matches!(under.op(), Op::Reshape | Op::Slice)
+            && (under.op() == Op::Reshape || super::realize::is_all(under))
+        {
             under = &under.src()[0];
         }
         let op = if under.op() == Op::Buffer { Op::Buffer } else { uop.op() };
-        write!(f, "<Tensor {} {} on {}: {op:?}>", uop.dtype(), super::variable::shown(&uop), self.device())
+        write!(
+            f,
+            "<Tensor {} {} on {}: {op:?}>",
+            uop.dtype(),
+            super::variable::shown(&uop),
+            self.device()
+        )
     }
 }
 
@@ -32,10 +41,19 @@ impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = match self.to_bytes() {
             Ok(bytes) => bytes,
-            Err(e) => return write!(f, "<Tensor {} {:?} on {}: {e}>", self.dtype(), self.dims(), self.device()),
+            Err(e) => {
+                return write!(
+                    f,
+                    "<Tensor {} {:?} on {}: {e}>",
+                    self.dtype(),
+                    self.dims(),
+                    self.device()
+                );
+            }
         };
         let dtype = self.dtype();
-        let elements: Vec<Const> = bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
+        let elements: Vec<Const> =
+            bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
         f.write_str(&render(&elements, dtype, &self.shape()))
     }
 }
@@ -74,7 +92,13 @@ fn shown(shape: &[usize], summary: bool, base: usize, out: &mut Vec<usize>) {
     }
 }
 
-fn layout(shape: &[usize], summary: bool, depth: usize, texts: &mut impl Iterator<Item = String>, out: &mut String) {
+fn layout(
+    shape: &[usize],
+    summary: bool,
+    depth: usize,
+    texts: &mut impl Iterator<Item = String>,
+    out: &mut String,
+) {
     out.push('[');
     let (size, rest) = (shape[0], &shape[1..]);
     // The indent of what follows a line break: one column per open bracket.
@@ -128,11 +152,17 @@ impl Style {
         if !dtype.is_float() {
             return Style::Plain;
         }
-        let finite: Vec<f64> = elements.iter().map(|c| c.as_f64(dtype)).filter(|x| x.is_finite() && *x != 0.0).collect();
+        let finite: Vec<f64> = elements
+            .iter()
+            .map(|c| c.as_f64(dtype))
+            .filter(|x| x.is_finite() && *x != 0.0)
+            .collect();
         let large = finite.iter().any(|x| x.abs() >= 1e8);
         let small = finite.iter().any(|x| x.abs() < 1e-4);
         if large || small {
-            return Style::Scientific(finite.iter().map(|&x| mantissa_digits(x, dtype)).max().unwrap_or(0));
+            return Style::Scientific(
+                finite.iter().map(|&x| mantissa_digits(x, dtype)).max().unwrap_or(0),
+            );
         }
         let digits = |x: f64| {
             let mantissa = mantissa_digits(x, dtype);
@@ -162,14 +192,19 @@ impl Style {
             Style::Fixed(digits) => {
                 let text = format!("{x:.digits$}");
                 // Trailing zeros say nothing; blanks keep the points in one column.
-                let short = if digits == 0 { format!("{text}.") } else { text.trim_end_matches('0').to_string() };
+                let short = if digits == 0 {
+                    format!("{text}.")
+                } else {
+                    text.trim_end_matches('0').to_string()
+                };
                 format!("{short:<0$}", text.len() + (digits == 0) as usize)
             }
         }
     }
 }
 
-/// The fewest digits after the mantissa's point that still mean this value in its dtype, up to the limit.
+/// The fewest digits after the mantissa's point that still mean this value in its dtype, up to the
+/// limit.
 fn mantissa_digits(x: f64, dtype: DType) -> usize {
     let same = |digits: &usize| {
         let text = format!("{x:.0$e}", *digits);

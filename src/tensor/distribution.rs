@@ -9,11 +9,11 @@ use crate::shape::Dims;
 
 /// Rates from here on are drawn by rejection, smaller ones by inversion.
 const REJECTION: f64 = 10.0;
-/// Terms of the inversion: at a rate of 10 a count of 40 or more has a probability of 1e-12, and the
-/// uniform numbers are whole multiples of 6e-8.
+/// Terms of the inversion: at a rate of 10 a count of 40 or more has a probability of 1e-12, and
+/// the uniform numbers are whole multiples of 6e-8.
 const TERMS: usize = 40;
-/// Tries of the rejection, each of which succeeds with a probability of 0.85 at least: all of them fail
-/// once in 1e13 draws.
+/// Tries of the rejection, each of which succeeds with a probability of 0.85 at least: all of them
+/// fail once in 1e13 draws.
 const TRIES: usize = 16;
 
 fn drawn(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
@@ -68,22 +68,25 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     let edge = 0.5 - u.abs();
     let safe = edge.try_maximum(1e-7)?;
     let k = ((&a * 2.0 / &safe + &b) * &u + rate + 0.43).floor();
-    let inside = k.try_ge(0.0)?.try_bitwise_and(edge.try_ge(0.013)?.try_bitwise_or(v.try_le(&edge)?)?)?;
+    let inside =
+        k.try_ge(0.0)?.try_bitwise_and(edge.try_ge(0.013)?.try_bitwise_or(v.try_le(&edge)?)?)?;
     let height = (v * alpha).log() - (&a / safe.square() + &b).log();
     let accepted = inside.try_bitwise_and(height.try_le(log_probability(&k, rate)?)?)?;
     // Stored, so that the folds over the tries read numbers and do not compute them again.
     let tries = accepted.try_where_(&k, -1.0)?.contiguous();
     let order = iota(TRIES).try_reshape([vec![TRIES], vec![1; rate.ndim()]].concat())?;
-    let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.fold(op, Fold::Min, &Axes::from(0))?;
+    let first =
+        tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.fold(op, Fold::Min, &Axes::from(0))?;
     // Exactly one try has the number of the first, or none.
-    let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.fold(op, Fold::Add, &Axes::from(0))?;
+    let chosen =
+        order.try_eq(&first)?.try_where_(&tries, 0.0)?.fold(op, Fold::Add, &Axes::from(0))?;
     first.try_lt(TRIES as i64)?.try_where_(chosen, rate.floor())
 }
 
 impl Tensor {
     fallible! {
-        /// Zeros and ones in the dtype of this tensor, each 1 with the probability that the tensor has at
-        /// its place: always from 1 on, never at 0, below it and for NaN.
+        /// Zeros and ones in the dtype of this tensor, each 1 with the probability that the tensor
+        /// has at its place: always from 1 on, never at 0, below it and for NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -92,12 +95,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bernoulli | try_bernoulli(&self) -> Tensor {
-            let u = self.as_much_of(uniform("bernoulli", &Shape::from(&self.dims()), self.device())?);
+            let u =
+                self.as_much_of(uniform("bernoulli", &Shape::from(&self.dims()), self.device())?);
             u.try_lt(self.as_wide_float().detach())?.try_cast(self.as_float().dtype())
         }
 
-        /// Counts of events that come at the rates that this tensor has, in its dtype. A rate that is
-        /// negative, infinite or NaN gives NaN.
+        /// Counts of events that come at the rates that this tensor has, in its dtype. A rate that
+        /// is negative, infinite or NaN gives NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -112,8 +116,12 @@ impl Tensor {
             let rate = self.as_wide_float().detach();
             let known = rate.try_ge(0.0)?.try_bitwise_and(rate.try_lt(f64::INFINITY)?)?;
             let large = rate.try_ge(REJECTION)?;
-            let few = by_inversion(OP, &large.try_bitwise_or(known.logical_not())?.try_where_(1.0, &rate)?)?;
-            let many = by_rejection(OP, &large.try_bitwise_and(&known)?.try_where_(&rate, REJECTION)?)?;
+            let few = by_inversion(
+                OP,
+                &large.try_bitwise_or(known.logical_not())?.try_where_(1.0, &rate)?,
+            )?;
+            let many =
+                by_rejection(OP, &large.try_bitwise_and(&known)?.try_where_(&rate, REJECTION)?)?;
             let counts = large.try_where_(many, few)?;
             known.try_where_(counts, f64::NAN)?.try_cast(self.as_float().dtype())
         }

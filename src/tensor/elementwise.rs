@@ -47,12 +47,17 @@ impl Pair {
     }
 }
 
-/// The operations by name, on operands that may both be bare numbers. The methods and the operators call these.
+/// The operations by name, on operands that may both be bare numbers. The methods and the operators
+/// call these.
 pub(super) mod binary {
     use super::*;
 
     fn only(op: &'static str, p: &Pair, ok: bool, what: &str) -> Result<()> {
-        if ok { Ok(()) } else { wrong_dtype(op, format!("takes {what}, and was given {}", p.dtype)) }
+        if ok {
+            Ok(())
+        } else {
+            wrong_dtype(op, format!("takes {what}, and was given {}", p.dtype))
+        }
     }
     pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
         Ok(unify("add", &[x, y])?.node(Op::Add))
@@ -60,7 +65,10 @@ pub(super) mod binary {
     pub(crate) fn sub(x: Operand, y: Operand) -> Result<Tensor> {
         let u = unify("sub", &[x, y])?;
         if u.dtype.is_bool() {
-            return wrong_dtype("sub", format!("takes numbers (bools differ with `^` or `ne`), and was given {}", u.dtype));
+            return wrong_dtype(
+                "sub",
+                format!("takes numbers (bools differ with `^` or `ne`), and was given {}", u.dtype),
+            );
         }
         Ok(Tensor::new_inner(&u.src[0] - &u.src[1], u.device, None))
     }
@@ -86,9 +94,11 @@ pub(super) mod binary {
         if p.dtype.is_float() {
             return Ok(p.node(Op::Div).trunc());
         }
-        // One more than the floor where that was below a negative quotient. Signs that wrap do no harm: the least by -1 has no rest.
+        // One more than the floor where that was below a negative quotient. Signs that wrap do no
+        // harm: the least by -1 has no rest.
         let down = p.node(Op::IDiv);
-        let below = p.node(Op::Mod).try_ne(0)?.try_bitwise_and(p.x.try_lt(0)?.try_ne(p.y.try_lt(0)?)?)?;
+        let below =
+            p.node(Op::Mod).try_ne(0)?.try_bitwise_and(p.x.try_lt(0)?.try_ne(p.y.try_lt(0)?)?)?;
         below.try_where_(&down + 1, &down)
     }
     pub(crate) fn fmod(x: Operand, y: Operand) -> Result<Tensor> {
@@ -100,7 +110,8 @@ pub(super) mod binary {
             let other = rest.try_ne(0)?.try_bitwise_and(rest.try_lt(0)?.try_ne(x.try_lt(0)?)?)?;
             return other.try_where_(rest.try_sub(y)?, rest);
         }
-        // Of the sizes, whose remainder toward zero is that toward minus infinity; then with the sign of the number.
+        // Of the sizes, whose remainder toward zero is that toward minus infinity; then with the
+        // sign of the number.
         let size = |t: &Tensor| t.signbit().try_where_(-t, t);
         let rest = Pair { x: size(x)?, y: size(y)?, dtype: p.dtype }.node(Op::Mod);
         x.signbit().try_where_(-&rest, &rest)
@@ -167,8 +178,9 @@ pub(super) mod binary {
 
 impl Tensor {
     fallible! {
-        /// An elementwise op of the table in `docs/ir.md` on this tensor and as many others as it takes beside. They broadcast and promote as
-        /// for the operators. What is made of such ops has methods of its own; this is for those who choose an op at run time.
+        /// An elementwise op of the table in `docs/ir.md` on this tensor and as many others as it
+        /// takes beside. They broadcast and promote as for the operators. What is made of such ops
+        /// has methods of its own; this is for those who choose an op at run time.
         ///
         /// ```
         /// use picograd::{Tensor, ir::Op};
@@ -179,20 +191,38 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn alu | try_alu(&self, op: Op, others: &[&Tensor]) -> Tensor {
-            let elementwise = [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
+            let elementwise =
+                [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
-                return wrong_dtype("alu", format!("{op:?} is no elementwise op of the tensor graph"));
+                return wrong_dtype(
+                    "alu",
+                    format!("{op:?} is no elementwise op of the tensor graph"),
+                );
             }
             if others.len() + 1 != op.arity() {
-                return wrong_shape("alu", format!("{op:?} takes {} operands, and was given {}", op.arity(), others.len() + 1));
+                return wrong_shape(
+                    "alu",
+                    format!(
+                        "{op:?} takes {} operands, and was given {}",
+                        op.arity(),
+                        others.len() + 1
+                    ),
+                );
             }
             if op == Op::Where {
                 if !self.dtype().is_bool() {
-                    return wrong_dtype("alu", format!("the condition of Where is of bools, and this one is of {}", self.dtype()));
+                    return wrong_dtype(
+                        "alu",
+                        format!(
+                            "the condition of Where is of bools, and this one is of {}",
+                            self.dtype()
+                        ),
+                    );
                 }
                 return self.try_where_(others[0], others[1]);
             }
-            let operands: Vec<Operand> = std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
+            let operands: Vec<Operand> =
+                std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
                 return wrong_dtype("alu", format!("{op:?} takes {what}, and was given {dtype}"));
@@ -202,8 +232,8 @@ impl Tensor {
         }
     }
 
-    /// A number as the operators take it beside this tensor: a literal of this dtype, or of a higher kind where the number is of one. A tensor
-    /// stays as it is.
+    /// A number as the operators take it beside this tensor: a literal of this dtype, or of a
+    /// higher kind where the number is of one. A tensor stays as it is.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -213,7 +243,9 @@ impl Tensor {
     /// ```
     pub fn ufix(&self, x: impl Into<Operand>) -> Tensor {
         match x.into() {
-            Operand::Scalar(c, weak) => self.with(UOp::constant(c, promote_weak(self.dtype(), weak))),
+            Operand::Scalar(c, weak) => {
+                self.with(UOp::constant(c, promote_weak(self.dtype(), weak)))
+            }
             Operand::Tensor(t) => t,
         }
     }
@@ -270,15 +302,19 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([7, -7, 7]).idiv(Tensor::new([2, 2, 0])).to_vec::<i32>()?, [3, -4, 0]);
+        /// assert_eq!(
+        ///     Tensor::new([7, -7, 7]).idiv(Tensor::new([2, 2, 0])).to_vec::<i32>()?,
+        ///     [3, -4, 0]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn idiv | try_idiv(&self, other: impl Into<Operand>) -> Tensor {
             binary::idiv(self.into(), other.into())
         }
 
-        /// The remainder of the quotient rounded down, with the divisor's sign. An integer modulo zero is zero. Of floats it is exact, whatever the size of the
-        /// quotient, and NaN for a divisor of zero.
+        /// The remainder of the quotient rounded down, with the divisor's sign. An integer modulo
+        /// zero is zero. Of floats it is exact, whatever the size of the quotient, and NaN for a
+        /// divisor of zero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -289,7 +325,8 @@ impl Tensor {
             binary::modulo(self.into(), other.into())
         }
 
-        /// The quotient as a whole number, in the dtype of the operands. An integer divided by zero is zero.
+        /// The quotient as a whole number, in the dtype of the operands. An integer divided by zero
+        /// is zero.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Rounding};
@@ -298,15 +335,19 @@ impl Tensor {
         /// assert_eq!(x.div_rounded(2, Rounding::Floor).to_vec::<i32>()?, [3, -4]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn div_rounded | try_div_rounded(&self, other: impl Into<Operand>, rounding: Rounding) -> Tensor {
+        pub fn div_rounded | try_div_rounded(
+            &self,
+            other: impl Into<Operand>,
+            rounding: Rounding,
+        ) -> Tensor {
             match rounding {
                 Rounding::Trunc => binary::trunc_div(self.into(), other.into()),
                 Rounding::Floor => binary::idiv(self.into(), other.into()),
             }
         }
 
-        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has none. Of floats it is exact, whatever the size of the
-        /// quotient.
+        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has
+        /// none. Of floats it is exact, whatever the size of the quotient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -418,7 +459,10 @@ impl Tensor {
         /// ```
         pub fn bitwise_not | try_bitwise_not(&self) -> Tensor {
             if self.is_floating_point() {
-                return wrong_dtype("bitwise_not", format!("takes integers or bools, and was given {}", self.dtype()));
+                return wrong_dtype(
+                    "bitwise_not",
+                    format!("takes integers or bools, and was given {}", self.dtype()),
+                );
             }
             Ok(self.with(self.uop().not()))
         }
@@ -432,7 +476,10 @@ impl Tensor {
         /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
-                return wrong_dtype("neg", "takes numbers, and was given bool; `!x` negates a bool");
+                return wrong_dtype(
+                    "neg",
+                    "takes numbers, and was given bool; `!x` negates a bool",
+                );
             }
             Ok(self.with(-&self.uop()))
         }

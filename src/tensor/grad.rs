@@ -31,7 +31,8 @@ pub(super) fn is_off() -> bool {
     OFF.get()
 }
 
-/// Runs a function in which results have no gradient behind them, whatever they are made of: for evaluation, and for updates of parameters.
+/// Runs a function in which results have no gradient behind them, whatever they are made of: for
+/// evaluation, and for updates of parameters.
 ///
 /// ```
 /// use picograd::{Tensor, no_grad};
@@ -57,7 +58,8 @@ pub(super) fn leaf(node: UOp) -> (UOp, u64) {
     (UOp::new(Op::Leaf, node.dtype(), [node].to_src(), Arg::Leaf(number)), number)
 }
 
-/// Has the next optimizer step on this thread compute the tensor too: what a step changes and what it is judged by are then computed together.
+/// Has the next optimizer step on this thread compute the tensor too: what a step changes and what
+/// it is judged by are then computed together.
 pub(crate) fn realize_with_step(t: &Tensor) {
     WITH_STEP.with_borrow_mut(|list| {
         list.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&t.0)));
@@ -65,7 +67,8 @@ pub(crate) fn realize_with_step(t: &Tensor) {
     });
 }
 
-/// The tensors that [`realize_with_step`] was called for and that are still held by someone; the list is empty after.
+/// The tensors that [`realize_with_step`] was called for and that are still held by someone; the
+/// list is empty after.
 pub(crate) fn take_step_list() -> Vec<Tensor> {
     WITH_STEP.take().iter().filter_map(Weak::upgrade).map(Tensor).collect()
 }
@@ -80,8 +83,9 @@ impl Drop for Inner {
 
 impl Tensor {
     fallible! {
-        /// The value as a parameter: a tensor that [`backward`](Self::backward) keeps a gradient for. Gradients go no further than it.
-        /// [`assign`](Self::assign) gives a parameter a new value, and it stays a parameter.
+        /// The value as a parameter: a tensor that [`backward`](Self::backward) keeps a gradient
+        /// for. Gradients go no further than it. [`assign`](Self::assign) gives a parameter a new
+        /// value, and it stays a parameter.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -92,7 +96,10 @@ impl Tensor {
         /// ```
         pub fn as_param | try_as_param(&self) -> Tensor {
             if !self.dtype().is_float() {
-                return wrong_dtype("as_param", format!("a parameter is of floats, and this tensor is of {}", self.dtype()));
+                return wrong_dtype(
+                    "as_param",
+                    format!("a parameter is of floats, and this tensor is of {}", self.dtype()),
+                );
             }
             let (leaf, number) = leaf(self.raw());
             let param = Tensor::new_inner(leaf, self.device(), Some(number));
@@ -100,11 +107,13 @@ impl Tensor {
             Ok(param)
         }
 
-        /// Adds to the [`grad`](Self::grad) of every live parameter that this tensor depends on the gradient of this tensor, which must have one
-        /// element. Nothing is computed yet: gradients are lazy like all tensors, and fuse with what is made of them.
+        /// Adds to the [`grad`](Self::grad) of every live parameter that this tensor depends on the
+        /// gradient of this tensor, which must have one element. Nothing is computed yet: gradients
+        /// are lazy like all tensors, and fuse with what is made of them.
         ///
-        /// The tensor itself has no gradient behind it any more, so that what led to it can be freed. What is to be differentiated more than once is
-        /// differentiated with [`gradient`](Self::gradient).
+        /// The tensor itself has no gradient behind it any more, so that what led to it can be
+        /// freed. What is to be differentiated more than once is differentiated with
+        /// [`gradient`](Self::gradient).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -113,22 +122,41 @@ impl Tensor {
         /// (&w * 5.0).sum(..).backward();
         /// assert_eq!(w.grad().unwrap().item::<f32>()?, 7.0);
         /// let twice = Tensor::ones([1]).sum(..).try_backward().unwrap_err();
-        /// assert_eq!(twice.to_string(), "gradient: backward of a tensor that depends on no parameter; mark what is trained with as_param()");
+        /// assert_eq!(
+        ///     twice.to_string(),
+        ///     "gradient: backward of a tensor that depends on no parameter; mark what is \
+        ///      trained with as_param()"
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn backward | try_backward(&self) -> () {
             let root = self.raw();
             if self.numel() != 1 {
-                return wrong_shape("backward", format!("starts at one number, and this tensor has shape {:?}; reduce it first, or use gradient", self.dims()));
+                return wrong_shape(
+                    "backward",
+                    format!(
+                        "starts at one number, and this tensor has shape {:?}; reduce it first, \
+                         or use gradient",
+                        self.dims()
+                    ),
+                );
             }
             let leaves = leaves(&root);
             if leaves.is_empty() {
-                return Err(Error::Gradient("backward of a tensor that depends on no parameter; mark what is trained with as_param()".into()));
+                return Err(Error::Gradient(
+                    "backward of a tensor that depends on no parameter; mark what is trained with \
+                     as_param()"
+                        .into(),
+                ));
             }
             let found = gradients(&root, ones(&root), &leaves)?;
             for (leaf, grad) in leaves.iter().zip(found) {
                 let (Arg::Leaf(number), Some(grad)) = (leaf.arg(), grad) else { continue };
-                let param = lock(&PARAMS).as_ref().and_then(|map| map.get(number)).and_then(Weak::upgrade).map(Tensor);
+                let param = lock(&PARAMS)
+                    .as_ref()
+                    .and_then(|map| map.get(number))
+                    .and_then(Weak::upgrade)
+                    .map(Tensor);
                 if let Some(param) = param {
                     let grad = param.grad_of(grad)?.detach();
                     let sum = match param.grad() {
@@ -146,9 +174,10 @@ impl Tensor {
         }
     }
 
-    /// The gradients of this tensor, which must have one element, by each of the targets. They have gradients of their own, so this can be used
-    /// again on what is made of them. Targets are parameters, or tensors that depend on one and that this one was made of; equal expressions are one
-    /// tensor here. Panics where
+    /// The gradients of this tensor, which must have one element, by each of the targets. They have
+    /// gradients of their own, so this can be used again on what is made of them. Targets are
+    /// parameters, or tensors that depend on one and that this one was made of; equal expressions
+    /// are one tensor here. Panics where
     /// [`try_gradient`](Self::try_gradient) would return an error.
     ///
     /// ```
@@ -165,7 +194,8 @@ impl Tensor {
         super::or_panic(self.try_gradient(targets))
     }
 
-    /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target that this tensor does not depend on.
+    /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target
+    /// that this tensor does not depend on.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -181,7 +211,8 @@ impl Tensor {
     fn one_weight(&self) -> Result<Tensor> {
         if self.numel() != 1 {
             let msg = format!(
-                "starts at one number, and this tensor has shape {:?}; reduce it first, or give gradient_with a weight per element",
+                "starts at one number, and this tensor has shape {:?}; reduce it first, or give \
+                 gradient_with a weight per element",
                 self.dims()
             );
             return wrong_shape("gradient", msg);
@@ -189,8 +220,8 @@ impl Tensor {
         Ok(self.with(ones(&self.raw())))
     }
 
-    /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on, as
-    /// PyTorch's `allow_unused` gives it.
+    /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on,
+    /// as PyTorch's `allow_unused` gives it.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -205,8 +236,8 @@ impl Tensor {
         super::or_panic(self.try_gradient_allow_unused(targets))
     }
 
-    /// [`gradient_allow_unused`](Self::gradient_allow_unused), with misuse as an error: more than one
-    /// element, or a target that is no parameter and depends on none.
+    /// [`gradient_allow_unused`](Self::gradient_allow_unused), with misuse as an error: more than
+    /// one element, or a target that is no parameter and depends on none.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -218,7 +249,8 @@ impl Tensor {
         self.gradients_with(&self.one_weight()?, targets)
     }
 
-    /// The gradients of the sum of this tensor's elements, each times its `weight`: a vector-Jacobian product.
+    /// The gradients of the sum of this tensor's elements, each times its `weight`: a
+    /// vector-Jacobian product.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -229,17 +261,34 @@ impl Tensor {
     /// ```
     pub fn gradient_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         let found = self.gradients_with(weight, targets)?.into_iter().enumerate();
-        found.map(|(i, g)| g.ok_or_else(|| Error::Gradient(format!("the tensor does not depend on target {i}")))).collect()
+        found
+            .map(|(i, g)| {
+                g.ok_or_else(|| {
+                    Error::Gradient(format!("the tensor does not depend on target {i}"))
+                })
+            })
+            .collect()
     }
 
-    /// As [`gradient_with`](Self::gradient_with), with none for a target that this tensor does not depend on.
+    /// As [`gradient_with`](Self::gradient_with), with none for a target that this tensor does not
+    /// depend on.
     fn gradients_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
         if !self.dtype().is_float() {
-            return wrong_dtype("gradient", format!("of a tensor of {}, and only floats have gradients", self.dtype()));
+            return wrong_dtype(
+                "gradient",
+                format!("of a tensor of {}, and only floats have gradients", self.dtype()),
+            );
         }
         if weight.dims() != self.dims() || weight.dtype() != self.dtype() {
             let (w, t) = (weight.dims(), self.dims());
-            return wrong_shape("gradient", format!("the weight is {} {w:?} for a tensor of {} {t:?}", weight.dtype(), self.dtype()));
+            return wrong_shape(
+                "gradient",
+                format!(
+                    "the weight is {} {w:?} for a tensor of {} {t:?}",
+                    weight.dtype(),
+                    self.dtype()
+                ),
+            );
         }
         let root = self.raw();
         // A parameter can stand in a graph with several of its values; another tensor is its node.
@@ -249,14 +298,20 @@ impl Tensor {
         for (i, t) in targets.iter().enumerate() {
             let before = nodes.len();
             if t.is_frozen() {
-                return Err(Error::Gradient(format!("target {i} is frozen; unfreeze() it before it is used")));
+                return Err(Error::Gradient(format!(
+                    "target {i} is frozen; unfreeze() it before it is used"
+                )));
             }
             match t.0.param {
-                Some(number) => nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned()),
-                // Of such a tensor a value that was read has forgotten that it came from here, so a part of the gradient would be missing.
+                Some(number) => {
+                    nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned())
+                }
+                // Of such a tensor a value that was read has forgotten that it came from here, so a
+                // part of the gradient would be missing.
                 None if !t.requires_grad() => {
                     return Err(Error::Gradient(format!(
-                        "target {i} is no parameter and depends on none; mark it with as_param() before it is used"
+                        "target {i} is no parameter and depends on none; mark it with as_param() \
+                         before it is used"
                     )));
                 }
                 None => nodes.push(t.raw()),
@@ -281,21 +336,26 @@ impl Tensor {
             return self.with(grad).try_shard_like(self);
         }
         // A value that reads no storage is wherever it is used, and its gradient comes from there.
-        let elsewhere = |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
+        let elsewhere =
+            |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
         let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
         Ok(self.with(grad))
     }
 
-    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad` is given the gradient of the result and the inputs,
-    /// and returns one gradient for each input, of its shape and dtype. That of an input of integers counts for nothing. The gradient has a gradient
-    /// of its own, by way of what it was made of.
+    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad`
+    /// is given the gradient of the result and the inputs, and returns one gradient for each input,
+    /// of its shape and dtype. That of an input of integers counts for nothing. The gradient has a
+    /// gradient of its own, by way of what it was made of.
     ///
-    /// Everything that is to be trained is among the inputs: a result that depends on another parameter is an error.
+    /// Everything that is to be trained is among the inputs: a result that depends on another
+    /// parameter is an error.
     ///
     /// ```
     /// use picograd::Tensor;
     /// // Rounds, and passes gradients on as if it had not.
-    /// let round = |x: &Tensor| Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]));
+    /// let round = |x: &Tensor| {
+    ///     Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]))
+    /// };
     /// let x = Tensor::new([0.4f32, 1.7]).as_param();
     /// let y = round(&x)?;
     /// (&y * &y).sum(..).backward();
@@ -311,26 +371,41 @@ impl Tensor {
         let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
         let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
         if value.requires_grad() && !is_off() {
-            let msg = "call: the result depends on a parameter that is not among the inputs; make it one of them";
+            let msg = "call: the result depends on a parameter that is not among the inputs; make \
+                       it one of them";
             return Err(Error::Gradient(msg.into()));
         }
         if !nodes.iter().any(|u| u.requires_grad()) {
             return Ok(value.same());
         }
         if !value.dtype().is_float() {
-            return wrong_dtype("call", format!("the result is of {}, and only floats have gradients", value.dtype()));
+            return wrong_dtype(
+                "call",
+                format!("the result is of {}, and only floats have gradients", value.dtype()),
+            );
         }
-        let (device, devices) = (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());
+        let (device, devices) =
+            (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());
         let gradient = move |g: &UOp, nodes: &[UOp]| {
             let upstream = Tensor::from_uop(g.clone(), device.clone());
-            let inputs: Vec<Tensor> = nodes.iter().zip(&devices).map(|(u, d)| Tensor::from_uop(u.clone(), d.clone())).collect();
+            let inputs: Vec<Tensor> = nodes
+                .iter()
+                .zip(&devices)
+                .map(|(u, d)| Tensor::from_uop(u.clone(), d.clone()))
+                .collect();
             Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
         };
         let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
-        Ok(value.with(UOp::new(Op::Call, value.dtype(), src, Arg::Gradient(Gradient::new(Arc::new(gradient))))))
+        Ok(value.with(UOp::new(
+            Op::Call,
+            value.dtype(),
+            src,
+            Arg::Gradient(Gradient::new(Arc::new(gradient))),
+        )))
     }
 
-    /// What [`backward`](Self::backward) has added up for this parameter since the last [`set_grad`](Self::set_grad).
+    /// What [`backward`](Self::backward) has added up for this parameter since the last
+    /// [`set_grad`](Self::set_grad).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -384,7 +459,8 @@ impl Tensor {
     pub(super) fn is_frozen(&self) -> bool {
         self.0.frozen.load(Ordering::Relaxed)
     }
-    /// Has a parameter count as a plain value in what is made of it from now on, or as a parameter again.
+    /// Has a parameter count as a plain value in what is made of it from now on, or as a parameter
+    /// again.
     pub(crate) fn set_frozen(&self, frozen: bool) {
         self.0.frozen.store(frozen && self.is_param(), Ordering::Relaxed);
     }
@@ -400,7 +476,8 @@ impl Tensor {
     pub fn detach(&self) -> Tensor {
         self.with(self.raw().unary(Op::Detach))
     }
-    /// The same value, whose gradient is stored when it is computed: a border that fusion does not cross on the way back.
+    /// The same value, whose gradient is stored when it is computed: a border that fusion does not
+    /// cross on the way back.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -421,5 +498,6 @@ fn ones(u: &UOp) -> UOp {
     if u.shape().is_empty() {
         return one;
     }
-    one.moved(Movement::Reshape(Dims::from_elem(1, u.shape().len()))).moved(Movement::Expand(u.shape().clone()))
+    one.moved(Movement::Reshape(Dims::from_elem(1, u.shape().len())))
+        .moved(Movement::Expand(u.shape().clone()))
 }

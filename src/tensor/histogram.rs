@@ -1,8 +1,8 @@
-//! Distinct elements, counts of them, and search in sorted elements. Counts are `scatter_reduce` of ones;
-//! a search is a binary search whose steps are `gather`s, all of one kernel.
+//! Distinct elements, counts of them, and search in sorted elements. Counts are `scatter_reduce` of
+//! ones; a search is a binary search whose steps are `gather`s, all of one kernel.
 //!
-//! [`Tensor::unique`] and [`Tensor::bincount`] have results whose size depends on values, so they compute
-//! their input at once, as [`Tensor::nonzero`] does.
+//! [`Tensor::unique`] and [`Tensor::bincount`] have results whose size depends on values, so they
+//! compute their input at once, as [`Tensor::nonzero`] does.
 
 use super::create::iota;
 use super::gather::write_at;
@@ -14,9 +14,15 @@ use crate::runtime::{Device, limits};
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
-/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at
-/// its indices are in order.
-fn search(op: &'static str, sorted: &Tensor, sorter: Option<&Tensor>, values: &Tensor, right: bool) -> Result<Tensor> {
+/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`,
+/// the elements at its indices are in order.
+fn search(
+    op: &'static str,
+    sorted: &Tensor,
+    sorter: Option<&Tensor>,
+    values: &Tensor,
+    right: bool,
+) -> Result<Tensor> {
     let (n, dims) = (sorted.dims()[1], values.dims());
     let mut found = values.with(iota(1).uop()).try_mul(0)?.try_expand(&dims)?;
     if n == 0 {
@@ -24,7 +30,8 @@ fn search(op: &'static str, sorted: &Tensor, sorter: Option<&Tensor>, values: &T
     }
     let sorted = sorted.try_expand([dims[0], n])?;
     let sorter = sorter.map(|s| s.try_expand([dims[0], n])).transpose()?;
-    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for goes to the end.
+    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for
+    // goes to the end.
     let is_number = values.isnan().logical_not();
     let mut step = 1usize << n.ilog2();
     while step > 0 {
@@ -58,25 +65,42 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
         return wrong_shape(
             op,
-            format!("sequences {s:?} and values {v:?} differ before the last axis; one sequence of one axis serves all values"),
+            format!(
+                "sequences {s:?} and values {v:?} differ before the last axis; one sequence of \
+                 one axis serves all values"
+            ),
         );
     };
     let count = other.iter().product();
-    Ok((sorted.moved(Movement::reshape([count, n]))?, values.moved(Movement::reshape([count, m]))?, v))
+    Ok((
+        sorted.moved(Movement::reshape([count, n]))?,
+        values.moved(Movement::reshape([count, m]))?,
+        v,
+    ))
 }
 
-/// Checks the sorter of a sequence: an index for each of its elements, none outside where they are at hand.
+/// Checks the sorter of a sequence: an index for each of its elements, none outside where they are
+/// at hand.
 fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()> {
     let (s, dims) = (sorted.dims(), sorter.dims());
     if dims != s {
-        return wrong_shape(op, format!("a sorter of {dims:?} for sequences {s:?}; it has an index for each element"));
+        return wrong_shape(
+            op,
+            format!("a sorter of {dims:?} for sequences {s:?}; it has an index for each element"),
+        );
     }
     if !sorter.dtype().is_int() {
-        return wrong_dtype(op, format!("a sorter is of integers, and this one is of {}", sorter.dtype()));
+        return wrong_dtype(
+            op,
+            format!("a sorter is of integers, and this one is of {}", sorter.dtype()),
+        );
     }
     let n = s.last().copied().unwrap_or(0) as f64;
     match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
-        Some(i) => Err(Error::Index { op, msg: format!("the sorter has the index {i}, and a sequence has {n} elements") }),
+        Some(i) => Err(Error::Index {
+            op,
+            msg: format!("the sorter has the index {i}, and a sequence has {n} elements"),
+        }),
         None => Ok(()),
     }
 }
@@ -95,16 +119,19 @@ fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Re
 
 impl Tensor {
     fallible! {
-        /// The distinct elements in ascending order, for each element of the tensor the index of its
-        /// value among them, and how often each comes. No NaN equals another. Without a `size` the tensor
-        /// is computed now, to count them. With one there are as many, the last filled with 0 and counted
-        /// 0 if there are fewer; then nothing is computed.
+        /// The distinct elements in ascending order, for each element of the tensor the index of
+        /// its value among them, and how often each comes. No NaN equals another. Without a `size`
+        /// the tensor is computed now, to count them. With one there are as many, the last filled
+        /// with 0 and counted 0 if there are fewer; then nothing is computed.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let (values, inverse, counts) = Tensor::new([[3, 1], [3, 2]]).unique(None);
         /// assert_eq!(values.to_vec::<i32>()?, [1, 2, 3]);
-        /// assert_eq!((inverse.shape(), inverse.to_vec::<i32>()?), (vec![2, 2], vec![2, 0, 2, 1]));
+        /// assert_eq!(
+        ///     (inverse.shape(), inverse.to_vec::<i32>()?),
+        ///     (vec![2, 2], vec![2, 0, 2, 1])
+        /// );
         /// assert_eq!(counts.to_vec::<i32>()?, [1, 1, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -122,7 +149,10 @@ impl Tensor {
             let (sorted, order) = named(OP, flat.detach().try_sort(0, false))?;
             // Stored once: each result reads both.
             let (sorted, order) = (sorted.contiguous(), order.contiguous());
-            let new = sorted.slice_axis(0, 1, n)?.try_ne(sorted.slice_axis(0, 0, n - 1)?)?.try_pad_with(&[(1, 0)], true)?;
+            let new = sorted
+                .slice_axis(0, 1, n)?
+                .try_ne(sorted.slice_axis(0, 0, n - 1)?)?
+                .try_pad_with(&[(1, 0)], true)?;
             let firsts = named(OP, new.set_places(size))?;
             let count = firsts.dims()[0];
             let rank = named(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
@@ -131,16 +161,17 @@ impl Tensor {
             let there = firsts.try_ge(0)?;
             let safe = firsts.try_maximum(0)?;
             let place = named(OP, order.try_gather(0, &safe))?;
-            let values = there.try_where_(named(OP, flat.try_gather(0, &place))?, self.literal(0))?;
+            let values =
+                there.try_where_(named(OP, flat.try_gather(0, &place))?, self.literal(0))?;
             let counts = counts(OP, &rank, count, &rank.ones_like())?;
             Ok((values, inverse.moved(Movement::Reshape(dims))?, counts))
         }
 
-        /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of them
-        /// negative; with weights, the sum of the weights of each: in `f32` for weights of `f32`, and in
-        /// `f64` for all others, or in `f32` on a device without `f64`. There are as many results as the
-        /// greatest number needs, and `minlength` at least. The tensor is computed now, to find that
-        /// number.
+        /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of
+        /// them negative; with weights, the sum of the weights of each: in `f32` for weights of
+        /// `f32`, and in `f64` for all others, or in `f32` on a device without `f64`. There are as
+        /// many results as the greatest number needs, and `minlength` at least. The tensor is
+        /// computed now, to find that number.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -150,7 +181,11 @@ impl Tensor {
         /// assert_eq!(x.bincount(Some(&weights), 5).to_vec::<f32>()?, [0.5, 2.0, 0.0, 5.0, 0.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn bincount | try_bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Tensor {
+        pub fn bincount | try_bincount(
+            &self,
+            weights: Option<&Tensor>,
+            minlength: usize,
+        ) -> Tensor {
             const OP: &str = "bincount";
             let dims = self.dims();
             if dims.len() != 1 {
@@ -161,32 +196,46 @@ impl Tensor {
                 return wrong_dtype(OP, format!("takes integers, and was given {}", self.dtype()));
             }
             if let Some(w) = weights.filter(|w| w.dims() != dims) {
-                return wrong_shape(OP, format!("weights {:?} for numbers {dims:?}; there is one for each", w.dims()));
+                return wrong_shape(
+                    OP,
+                    format!("weights {:?} for numbers {dims:?}; there is one for each", w.dims()),
+                );
             }
-            // Refused before the numbers are looked at: more of them than memory could hold may be made of one literal, and
-            // to look at each would not end.
+            // Refused before the numbers are looked at: more of them than memory could hold may be
+            // made of one literal, and to look at each would not end.
             crate::shape::checked_numel(OP, &[minlength])?;
             limits::check(dims[0].saturating_mul(self.dtype().itemsize()))?;
             let mut bins = minlength;
             if dims[0] > 0 {
-                let both = Tensor::try_stack(&[self.try_min(0)?, self.try_max(0)?], 0)?.try_cast(DType::I64)?.to_vec::<i64>()?;
+                let both = Tensor::try_stack(&[self.try_min(0)?, self.try_max(0)?], 0)?
+                    .try_cast(DType::I64)?
+                    .to_vec::<i64>()?;
                 // As i64, what does not fit is negative.
                 if let Some(n) = both.iter().find(|&&n| n < 0 || n == i64::MAX) {
-                    return Err(Error::Index { op: OP, msg: format!("counts numbers from 0 on, and there is {n}") });
+                    return Err(Error::Index {
+                        op: OP,
+                        msg: format!("counts numbers from 0 on, and there is {n}"),
+                    });
                 }
                 bins = bins.max(both[1] as usize + 1);
             }
             crate::shape::checked_numel(OP, &[bins])?;
             match weights {
                 Some(w) => counts(OP, self, bins, &w.try_cast(weight_dtype(w))?),
-                None => counts(OP, self, bins, &self.with(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?),
+                None => counts(
+                    OP,
+                    self,
+                    bins,
+                    &self.with(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?,
+                ),
             }
         }
 
-        /// How many elements fall into each of `bins` intervals of equal width from `min` to `max`, as
-        /// floats. Elements outside and NaN count nowhere; `max` itself is in the last interval. If
-        /// `min` equals `max` the range is that of the elements. They then have to be finite, which is an
-        /// error where they are in the host's memory; elsewhere NaN and infinities are not looked for.
+        /// How many elements fall into each of `bins` intervals of equal width from `min` to `max`,
+        /// as floats. Elements outside and NaN count nowhere; `max` itself is in the last interval.
+        /// If `min` equals `max` the range is that of the elements. They then have to be finite,
+        /// which is an error where they are in the host's memory; elsewhere NaN and infinities are
+        /// not looked for.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -209,30 +258,42 @@ impl Tensor {
             if n == 0 {
                 return x.literal(0).try_expand([bins])?.try_cast(dtype);
             }
-            if min == max && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite())) {
-                return wrong_shape(OP, "the range of the elements is not finite; give `min` and `max`");
+            if min == max
+                && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite()))
+            {
+                return wrong_shape(
+                    OP,
+                    "the range of the elements is not finite; give `min` and `max`",
+                );
             }
-            let (low, high) = if min == max { (x.try_min(0)?, x.try_max(0)?) } else { (x.literal(min), x.literal(max)) };
+            let (low, high) = if min == max {
+                (x.try_min(0)?, x.try_max(0)?)
+            } else {
+                (x.literal(min), x.literal(max))
+            };
             // An interval without width is one of width 2 around its place.
             let flat = low.try_eq(&high)?;
-            let (low, high) = (flat.try_where_(&low - 1.0, &low)?, flat.try_where_(&high + 1.0, &high)?);
+            let (low, high) =
+                (flat.try_where_(&low - 1.0, &low)?, flat.try_where_(&high + 1.0, &high)?);
             let inside = x.try_ge(&low)?.try_bitwise_and(x.try_le(&high)?)?;
             let place = x.try_sub(&low)?.try_mul(bins as f64)?.try_div(high.try_sub(&low)?)?;
-            let place = inside.try_where_(place, 0.0)?.try_cast(DType::I32)?.try_minimum(bins - 1)?;
+            let place =
+                inside.try_where_(place, 0.0)?.try_cast(DType::I32)?.try_minimum(bins - 1)?;
             // Beyond the end, where nothing is written.
             let place = inside.try_where_(place, bins)?;
             counts(OP, &place, bins, &place.ones_like())?.try_cast(dtype)
         }
 
         /// For each value the index in this sorted sequence at which it can be inserted so that the
-        /// sequence stays in order: before elements that are equal, or after them if `right`. A sequence
-        /// of one axis serves values of any shape; otherwise both have the same axes but for the last.
-        /// NaN is inserted at the end, and a NaN of the sequence counts as greater than all numbers,
-        /// so that every result of [`sort`](Self::sort) can be searched.
+        /// sequence stays in order: before elements that are equal, or after them if `right`. A
+        /// sequence of one axis serves values of any shape; otherwise both have the same axes but
+        /// for the last. NaN is inserted at the end, and a NaN of the sequence counts as greater
+        /// than all numbers, so that every result of [`sort`](Self::sort) can be searched.
         ///
-        /// A sequence that is not sorted needs a `sorter`: the indices that sort it along the last axis, as
-        /// [`argsort`](Self::argsort) gives them. Negative ones count from the end. One outside the sequence
-        /// is an error where the sorter is in the host's memory; elsewhere it reads 0.
+        /// A sequence that is not sorted needs a `sorter`: the indices that sort it along the last
+        /// axis, as [`argsort`](Self::argsort) gives them. Negative ones count from the end. One
+        /// outside the sequence is an error where the sorter is in the host's memory; elsewhere it
+        /// reads 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -240,11 +301,20 @@ impl Tensor {
         /// let values = Tensor::new([[3.0f32, 6.0], [0.0, 4.0]]);
         /// assert_eq!(sorted.searchsorted(&values, false, None).to_vec::<i32>()?, [1, 4, 0, 3]);
         /// assert_eq!(sorted.searchsorted(&values, true, None).to_vec::<i32>()?, [3, 4, 0, 3]);
-        /// let (mixed, sorter) = (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
-        /// assert_eq!(mixed.searchsorted(&values, false, Some(&sorter)).to_vec::<i32>()?, [1, 4, 0, 3]);
+        /// let (mixed, sorter) =
+        ///     (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
+        /// assert_eq!(
+        ///     mixed.searchsorted(&values, false, Some(&sorter)).to_vec::<i32>()?,
+        ///     [1, 4, 0, 3]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn searchsorted | try_searchsorted(&self, values: &Tensor, right: bool, sorter: Option<&Tensor>) -> Tensor {
+        pub fn searchsorted | try_searchsorted(
+            &self,
+            values: &Tensor,
+            right: bool,
+            sorter: Option<&Tensor>,
+        ) -> Tensor {
             const OP: &str = "searchsorted";
             let (sorted, values, shape) = rows(OP, self, values)?;
             let sorter = match sorter {
@@ -255,7 +325,8 @@ impl Tensor {
                 }
                 None => None,
             };
-            search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?.moved(Movement::Reshape(shape))
+            search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?
+                .moved(Movement::Reshape(shape))
         }
 
         /// For each element the number of the interval between sorted boundaries that it is in: an
@@ -271,7 +342,10 @@ impl Tensor {
         pub fn bucketize | try_bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
             const OP: &str = "bucketize";
             if boundaries.ndim() != 1 {
-                return wrong_shape(OP, format!("boundaries have one axis, and these are {:?}", boundaries.dims()));
+                return wrong_shape(
+                    OP,
+                    format!("boundaries have one axis, and these are {:?}", boundaries.dims()),
+                );
             }
             named(OP, boundaries.try_searchsorted(self, right, None))
         }
@@ -281,7 +355,10 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// assert_eq!(x.isin(&Tensor::new([4, 1, 7])).to_vec::<bool>()?, [true, false, false, true]);
+        /// assert_eq!(
+        ///     x.isin(&Tensor::new([4, 1, 7])).to_vec::<bool>()?,
+        ///     [true, false, false, true]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn isin | try_isin(&self, elements: &Tensor) -> Tensor {
@@ -291,7 +368,11 @@ impl Tensor {
             let list = elements.moved(Movement::reshape([m]))?;
             if m <= 16 {
                 // Few enough to compare with each.
-                return self.try_unsqueeze(-1)?.try_eq(&list)?.fold(OP, Fold::Max, &super::Axes::from(-1));
+                return self.try_unsqueeze(-1)?.try_eq(&list)?.fold(
+                    OP,
+                    Fold::Max,
+                    &super::Axes::from(-1),
+                );
             }
             self.no_variables(OP, 0..self.ndim())?;
             let dtype = super::broadcast::promoted(&[self.into(), elements.into()]);
@@ -300,7 +381,9 @@ impl Tensor {
             let flat = x.moved(Movement::reshape([1, x.max_numel()]))?;
             let row = sorted.moved(Movement::reshape([1, m]))?;
             let place = search(OP, &row, None, &flat, false)?.try_minimum(m - 1)?;
-            named(OP, row.try_gather(1, &place))?.try_eq(flat)?.moved(Movement::Reshape(self.dims()))
+            named(OP, row.try_gather(1, &place))?
+                .try_eq(flat)?
+                .moved(Movement::Reshape(self.dims()))
         }
     }
 }

@@ -1,8 +1,11 @@
-//! Which live tensors hold which nodes: an index from nodes to their users, up to the tensors. With it a realization costs what its own graph and the
-//! graphs that contain it cost, however many other tensors are alive.
+//! Which live tensors hold which nodes: an index from nodes to their users, up to the tensors. With
+//! it a realization costs what its own graph and the graphs that contain it cost, however many
+//! other tensors are alive.
 //!
-//! An op adds its result to a list and nothing else. The next realization that needs the index adds the graphs of those tensors that are still alive,
-//! each node once. The index holds no node and no tensor: entries of nodes that are gone lead to no live tensor, and are swept out when it has doubled.
+//! An op adds its result to a list and nothing else. The next realization that needs the index adds
+//! the graphs of those tensors that are still alive, each node once. The index holds no node and no
+//! tensor: entries of nodes that are gone lead to no live tensor, and are swept out when it has
+//! doubled.
 
 use super::realize::lock;
 use super::{Inner, Tensor};
@@ -13,9 +16,11 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Lists of tensors that the index does not know yet, a few so that threads do not wait for each other.
+/// Lists of tensors that the index does not know yet, a few so that threads do not wait for each
+/// other.
 const LISTS: usize = 16;
-static FRESH: [Mutex<Fresh>; LISTS] = [const { Mutex::new(Fresh { tensors: Vec::new(), sweep_at: 1024 }) }; LISTS];
+static FRESH: [Mutex<Fresh>; LISTS] =
+    [const { Mutex::new(Fresh { tensors: Vec::new(), sweep_at: 1024 }) }; LISTS];
 static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
 /// How many threads have read the node of a tensor, or made a tensor.
@@ -131,8 +136,14 @@ impl Index {
         visit(list.len());
         let mut tensors = Vec::new();
         for n in list {
-            let held = self.nodes.get(&n).into_iter().flat_map(|u| &u.tensors).filter_map(Weak::upgrade);
-            tensors.extend(held.map(Tensor).map(|t| (t.raw(), t)).filter(|(u, _)| u.id() == n).map(|(node, tensor)| (tensor, node)));
+            let held =
+                self.nodes.get(&n).into_iter().flat_map(|u| &u.tensors).filter_map(Weak::upgrade);
+            tensors.extend(
+                held.map(Tensor)
+                    .map(|t| (t.raw(), t))
+                    .filter(|(u, _)| u.id() == n)
+                    .map(|(node, tensor)| (tensor, node)),
+            );
         }
         Region { ids, tensors }
     }
@@ -145,7 +156,8 @@ pub(super) struct Region {
     pub(super) tensors: Vec<(Tensor, UOp)>,
 }
 
-/// Asks the index. What the function has upgraded is dropped after the lock: the last handle on a tensor may run the user's code.
+/// Asks the index. What the function has upgraded is dropped after the lock: the last handle on a
+/// tensor may run the user's code.
 fn with_index<T>(f: impl FnOnce(&Index) -> T) -> T {
     let mut upgraded = Vec::new();
     let mut index = lock(&INDEX);
@@ -168,12 +180,20 @@ pub(super) fn region<'a>(nodes: impl IntoIterator<Item = &'a UOp>) -> Region {
 
 /// What is made of the contents of memories, each named by the memory and its version.
 pub(super) fn readers(contents: impl Iterator<Item = (u64, u64)>) -> Region {
-    with_index(|index| index.region(contents.filter_map(|c| index.buffers.get(&c)).flatten().copied()))
+    with_index(|index| {
+        index.region(contents.filter_map(|c| index.buffers.get(&c)).flatten().copied())
+    })
 }
 
 impl Region {
-    /// Calls `f` on the nodes of the region under these, users after operands. `f` is not called on what lies behind a node where `stop` holds.
-    pub(super) fn walk<'a>(&self, roots: impl IntoIterator<Item = &'a UOp>, stop: impl Fn(&UOp) -> bool, mut f: impl FnMut(&'a UOp)) {
+    /// Calls `f` on the nodes of the region under these, users after operands. `f` is not called on
+    /// what lies behind a node where `stop` holds.
+    pub(super) fn walk<'a>(
+        &self,
+        roots: impl IntoIterator<Item = &'a UOp>,
+        stop: impl Fn(&UOp) -> bool,
+        mut f: impl FnMut(&'a UOp),
+    ) {
         let (mut seen, mut visits) = (IdSet::default(), 0);
         let mut enter = |u: &UOp| self.ids.has(u.id()) && seen.insert(u.id());
         for root in roots {
@@ -200,11 +220,16 @@ impl Region {
     /// Graphs with nodes of the region exchanged. A replacement is not looked into.
     pub(super) fn substitute(&self, roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
         let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-        self.walk(roots, |u| map.contains_key(u), |u| changed(u, &mut done, |u, _| map.get(u).cloned()));
+        self.walk(
+            roots,
+            |u| map.contains_key(u),
+            |u| changed(u, &mut done, |u, _| map.get(u).cloned()),
+        );
         roots.iter().map(|r| done.get(&r.id()).unwrap_or(r).clone()).collect()
     }
 
-    /// The nodes of the region under these that change, operands before users: `f` is given a node, and the node over its changed operands.
+    /// The nodes of the region under these that change, operands before users: `f` is given a node,
+    /// and the node over its changed operands.
     pub(super) fn rebuilt<'a>(
         &self,
         roots: impl IntoIterator<Item = &'a UOp>,
@@ -219,7 +244,12 @@ impl Region {
 /// Notes what a node becomes: what `f` says, or the node over its changed operands.
 fn changed(u: &UOp, done: &mut FxHashMap<u64, UOp>, f: impl Fn(&UOp, UOp) -> Option<UOp>) {
     let over = match u.src().iter().any(|s| done.contains_key(&s.id())) {
-        true => u.with_src(u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<crate::ir::Src>()),
+        true => u.with_src(
+            u.src()
+                .iter()
+                .map(|s| done.get(&s.id()).unwrap_or(s).clone())
+                .collect::<crate::ir::Src>(),
+        ),
         false => u.clone(),
     };
     let new = f(u, over.clone()).unwrap_or(over);

@@ -1,8 +1,9 @@
-//! Threads beside a realization that writes memory in place. In come the requests of a run, some with memory to take
-//! over; out come the same requests, without it where another thread may still read the old content.
+//! Threads beside a realization that writes memory in place. In come the requests of a run, some
+//! with memory to take over; out come the same requests, without it where another thread may still
+//! read the old content.
 //!
-//! Invariant: whoever has a node that reads the old content of memory has a tensor that the index of holders knows, or a
-//! handle that is counted here.
+//! Invariant: whoever has a node that reads the old content of memory has a tensor that the index
+//! of holders knows, or a handle that is counted here.
 
 use super::Tensor;
 use super::holders::{self, Region};
@@ -13,20 +14,22 @@ use crate::schedule::Request;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, RwLockWriteGuard};
 
-/// The tensors of a run that writes memory in place, locked from where it is decided that nobody reads the old content
-/// until they have their new values. Another thread that takes a node of one waits. One that has taken it before, and has
-/// not made a tensor of it yet, is noticed by its handle: the run then writes new memory.
+/// The tensors of a run that writes memory in place, locked from where it is decided that nobody
+/// reads the old content until they have their new values. Another thread that takes a node of one
+/// waits. One that has taken it before, and has not made a tensor of it yet, is noticed by its
+/// handle: the run then writes new memory.
 #[derive(Default)]
 pub(super) struct Locked<'a> {
     /// By [`Tensor::id`].
     guards: FxHashMap<usize, (&'a Tensor, RwLockWriteGuard<'a, UOp>)>,
-    /// Nodes that tensors had before. They go after the locks: they may hold what the user's code drops.
+    /// Nodes that tensors had before. They go after the locks: they may hold what the user's code
+    /// drops.
     exchanged: Vec<UOp>,
 }
 
 impl<'a> Locked<'a> {
-    /// Locks the tensors whose nodes these are, or has the requests write new memory. `readers` is what is made of the
-    /// memory that could be taken over.
+    /// Locks the tensors whose nodes these are, or has the requests write new memory. `readers` is
+    /// what is made of the memory that could be taken over.
     pub(super) fn new(
         tensors: &[&'a Tensor],
         nodes: &[UOp],
@@ -38,12 +41,18 @@ impl<'a> Locked<'a> {
         let takes_over = requests.iter().any(|r| r.reuse.iter().any(Option::is_some));
         let Some(readers) = readers.filter(|_| takes_over) else { return locked };
         for t in tensors {
-            locked.guards.entry(t.id()).or_insert_with(|| (*t, t.0.uop.write().unwrap_or_else(|e| e.into_inner())));
+            locked
+                .guards
+                .entry(t.id())
+                .or_insert_with(|| (*t, t.0.uop.write().unwrap_or_else(|e| e.into_inner())));
         }
         // Another thread may have assigned meanwhile.
-        let unchanged = tensors.iter().zip(nodes).all(|(t, node)| *locked.guards[&t.id()].1 == *node);
+        let unchanged =
+            tensors.iter().zip(nodes).all(|(t, node)| *locked.guards[&t.id()].1 == *node);
         // All handles of a lone thread are those of its tensors.
-        if !unchanged || (holders::is_threaded() && !locked.has_all_handles(nodes, requests, kept, &readers)) {
+        if !unchanged
+            || (holders::is_threaded() && !locked.has_all_handles(nodes, requests, kept, &readers))
+        {
             requests.iter_mut().for_each(|r| r.reuse.iter_mut().for_each(|s| *s = None));
             locked.guards.clear();
         }
@@ -51,10 +60,22 @@ impl<'a> Locked<'a> {
     }
 
     /// Does this run have all handles on the memory that it writes, and on the nodes that read it?
-    fn has_all_handles(&self, nodes: &[UOp], requests: &[Request], kept: &[UOp], readers: &Region) -> bool {
+    fn has_all_handles(
+        &self,
+        nodes: &[UOp],
+        requests: &[Request],
+        kept: &[UOp],
+        readers: &Region,
+    ) -> bool {
         let mut of_nodes: FxHashMap<u64, u64> = FxHashMap::default();
-        let of_run = nodes.iter().chain(kept).chain(requests.iter().map(|r| &r.node)).chain(readers.tensors.iter().map(|(_, u)| u));
-        of_run.chain(self.guards.values().map(|(_, u)| &**u)).for_each(|u| *of_nodes.entry(u.id()).or_default() += 1);
+        let of_run = nodes
+            .iter()
+            .chain(kept)
+            .chain(requests.iter().map(|r| &r.node))
+            .chain(readers.tensors.iter().map(|(_, u)| u));
+        of_run
+            .chain(self.guards.values().map(|(_, u)| &**u))
+            .for_each(|u| *of_nodes.entry(u.id()).or_default() += 1);
         let mut visited = Vec::new();
         let visit = |u| {
             UOp::held(u).for_each(|s| *of_nodes.entry(s.id()).or_default() += 1);
@@ -64,15 +85,26 @@ impl<'a> Locked<'a> {
         let mut of_storages: FxHashMap<u64, usize> = FxHashMap::default();
         let mut count = |id: u64| *of_storages.entry(id).or_default() += 1;
         let taken_over = || requests.iter().flat_map(|r| r.reuse.iter().flatten());
-        taken_over().chain(visited.iter().filter_map(|u| u.arg().storage())).for_each(|s| count(s.storage.id()));
-        self.guards.values().for_each(|(t, _)| lock(&t.0.home).iter().for_each(|s| count(s.storage.id())));
-        let alone = |s: &crate::ir::StorageRef| Arc::strong_count(&s.storage) <= of_storages[&s.storage.id()];
+        taken_over()
+            .chain(visited.iter().filter_map(|u| u.arg().storage()))
+            .for_each(|s| count(s.storage.id()));
+        self.guards
+            .values()
+            .for_each(|(t, _)| lock(&t.0.home).iter().for_each(|s| count(s.storage.id())));
+        let alone = |s: &crate::ir::StorageRef| {
+            Arc::strong_count(&s.storage) <= of_storages[&s.storage.id()]
+        };
         visited.iter().all(|u| u.handles() <= of_nodes.get(&u.id()).copied().unwrap_or(0))
             && taken_over().all(|s| alone(s) && Buffer::of(s).is_alone(usize::MAX))
     }
 
     /// Gives the locked tensors their values and unlocks them. Returns the nodes of all tensors.
-    pub(super) fn exchange(mut self, tensors: &[&Tensor], nodes: Vec<UOp>, values: &[UOp]) -> Vec<UOp> {
+    pub(super) fn exchange(
+        mut self,
+        tensors: &[&Tensor],
+        nodes: Vec<UOp>,
+        values: &[UOp],
+    ) -> Vec<UOp> {
         let mut now = nodes;
         for ((t, node), value) in tensors.iter().zip(&mut now).zip(values) {
             if let Some((_, guard)) = self.guards.get_mut(&t.id()) {

@@ -1,5 +1,6 @@
-//! Indexing: `t.i((0, 1..3, .., NewAxis))`, and assignment through an index. In comes a tuple of picks, one per axis. Numbers and ranges are a view made of
-//! shrinks, flips and reshapes, which can be undone; lists and tensors of indices, and masks, choose from what that leaves.
+//! Indexing: `t.i((0, 1..3, .., NewAxis))`, and assignment through an index. In comes a tuple of
+//! picks, one per axis. Numbers and ranges are a view made of shrinks, flips and reshapes, which
+//! can be undone; lists and tensors of indices, and masks, choose from what that leaves.
 
 use super::broadcast::{Operand, broadcast_to};
 use super::{Tensor, advanced, variable};
@@ -16,7 +17,8 @@ pub struct NewAxis;
 pub enum Pick {
     /// One place; the axis is gone. Negative counts from the end.
     At(isize),
-    /// A stretch, every `step`-th of it. Ends may be negative, and are open where `None`. With a negative step it runs backwards from its last place.
+    /// A stretch, every `step`-th of it. Ends may be negative, and are open where `None`. With a
+    /// negative step it runs backwards from its last place.
     Stretch {
         /// First place.
         start: Option<isize>,
@@ -38,7 +40,8 @@ pub enum Pick {
     Rest,
     /// A new axis of size 1.
     New,
-    /// The places that a tensor of integers names, or where a tensor of bools is true; one of bools takes as many axes as it has.
+    /// The places that a tensor of integers names, or where a tensor of bools is true; one of bools
+    /// takes as many axes as it has.
     Tensor(Tensor),
 }
 
@@ -143,7 +146,8 @@ fn after(end: isize) -> Option<isize> {
     if end == -1 { None } else { Some(end + 1) }
 }
 
-/// Every `by`-th place of a range, from its first on, or with a negative `by` from its last back: `step(.., -1)` is the axis reversed.
+/// Every `by`-th place of a range, from its first on, or with a negative `by` from its last back:
+/// `step(.., -1)` is the axis reversed.
 ///
 /// ```
 /// use picograd::{Tensor, tensor::step};
@@ -222,17 +226,22 @@ fn stretch_of(
 
 impl Tensor {
     fallible! {
-        /// A part of the tensor. Give one pick per axis, in a tuple: a number (the axis is gone), a range (`1..3`, `..=-2`, `2..`), a [`step`] of
-        /// a range, `..` once for all axes that are not mentioned, [`NewAxis`] for a new one. Numbers may count from the end. Axes after the last
-        /// pick are whole. What is outside the tensor is an error. (Clippy takes a literal `1..-1` for an empty range, not knowing that it counts
-        /// from the end: allow `clippy::reversed_empty_ranges` there, or write `1..n - 1`.)
+        /// A part of the tensor. Give one pick per axis, in a tuple: a number (the axis is gone), a
+        /// range (`1..3`, `..=-2`, `2..`), a [`step`] of a range, `..` once for all axes that are
+        /// not mentioned, [`NewAxis`] for a new one. Numbers may count from the end. Axes after the
+        /// last pick are whole. What is outside the tensor is an error. (Clippy takes a literal
+        /// `1..-1` for an empty range, not knowing that it counts from the end: allow
+        /// `clippy::reversed_empty_ranges` there, or write `1..n - 1`.)
         ///
-        /// A tensor of integers, or a list `[2, 0]`, picks places in any order; several of them broadcast together and go along their axes in step. Their axes
-        /// come where the first of them stands, or in front if other axes of the result lie between them, as in PyTorch. A place outside the axis is not an error but
-        /// reads 0. A tensor of bools picks where it is true, over as many axes as it has; since the shape depends on it, it is computed at once
+        /// A tensor of integers, or a list `[2, 0]`, picks places in any order; several of them
+        /// broadcast together and go along their axes in step. Their axes come where the first of
+        /// them stands, or in front if other axes of the result lie between them, as in PyTorch. A
+        /// place outside the axis is not an error but reads 0. A tensor of bools picks where it is
+        /// true, over as many axes as it has; since the shape depends on it, it is computed at once
         /// ([`masked_select`](Self::masked_select) is lazy).
         ///
-        /// A bound variable picks a place, and ranges of them a part, as in `x.i(..n)`; one kernel serves all values (`docs/symbolic.md`).
+        /// A bound variable picks a place, and ranges of them a part, as in `x.i(..n)`; one kernel
+        /// serves all values (`docs/symbolic.md`).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::NewAxis};
@@ -240,7 +249,10 @@ impl Tensor {
         /// assert_eq!(x.i((0, 1..3, -1)).to_vec::<i32>()?, [7, 11]);
         /// assert_eq!(x.i((.., NewAxis, 0..2)).shape(), [2, 3, 1, 2]);
         /// let wrong = x.try_i((0, 3)).unwrap_err();
-        /// assert_eq!(wrong.to_string(), "i: index 3 is outside axis 1 of [2, 3, 4], which has size 3");
+        /// assert_eq!(
+        ///     wrong.to_string(),
+        ///     "i: index 3 is outside axis 1 of [2, 3, 4], which has size 3"
+        /// );
         ///
         /// assert_eq!(x.i((1, [2, 0], 0)).to_vec::<i32>()?, [20, 12]);
         /// assert_eq!(x.i((.., [0, 1], [3, 0])).to_vec::<i32>()?, [3, 4, 15, 16]);
@@ -251,15 +263,22 @@ impl Tensor {
             let (whole, picks, _) = variable::cut("i", self, index.picks())?;
             let cut = pick("i", &whole, picks)?;
             let part = cut.apply(&whole)?;
-            if cut.places.is_empty() { Ok(part) } else { advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?) }
+            if cut.places.is_empty() {
+                Ok(part)
+            } else {
+                advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?)
+            }
         }
     }
 
-    /// Puts a value in the place of the part that [`i`](Self::i) would give, for every handle on the tensor; the rest stays. The value is broadcast
-    /// to the part and cast. Where places of a tensor of integers come twice, the last one's value stays; a place outside the axis is not written.
+    /// Puts a value in the place of the part that [`i`](Self::i) would give, for every handle on
+    /// the tensor; the rest stays. The value is broadcast to the part and cast. Where places of a
+    /// tensor of integers come twice, the last one's value stays; a place outside the axis is not
+    /// written.
     ///
-    /// It is an assignment, so it is lazy, and tensors that were made from this one before keep the old value. A mask is computed at once only
-    /// if the value has an element for each place where it is true.
+    /// It is an assignment, so it is lazy, and tensors that were made from this one before keep the
+    /// old value. A mask is computed at once only if the value has an element for each place where
+    /// it is true.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -320,21 +339,40 @@ fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
         return outside(op, format!("{named} axes picked of {shape:?}, which has {}", shape.len()));
     }
     if rests > 1 {
-        return outside(op, format!("`..` stands {rests} times in an index of {shape:?}, and once is the most"));
+        return outside(
+            op,
+            format!("`..` stands {rests} times in an index of {shape:?}, and once is the most"),
+        );
     }
-    let mut cut =
-        Cut { shape: shape.clone(), ranges: Ranges::new(), flips: Vec::new(), steps: Dims::new(), out: Dims::new(), places: Vec::new() };
+    let mut cut = Cut {
+        shape: shape.clone(),
+        ranges: Ranges::new(),
+        flips: Vec::new(),
+        steps: Dims::new(),
+        out: Dims::new(),
+        places: Vec::new(),
+    };
     for p in picks {
         let axis = cut.ranges.len();
         match p {
-            Pick::Place(_) | Pick::Part { .. } => return outside(op, format!("variables in an index of {shape:?} are resolved before")),
+            Pick::Place(_) | Pick::Part { .. } => {
+                return outside(
+                    op,
+                    format!("variables in an index of {shape:?} are resolved before"),
+                );
+            }
             Pick::New => cut.out.push(1),
             Pick::Rest => (0..shape.len() - named).for_each(|_| cut.whole()),
             Pick::At(i) => {
                 let size = shape[axis] as isize;
                 let place = if i < 0 { i + size } else { i };
                 if !(0..size).contains(&place) {
-                    return outside(op, format!("index {i} is outside axis {axis} of {shape:?}, which has size {size}"));
+                    return outside(
+                        op,
+                        format!(
+                            "index {i} is outside axis {axis} of {shape:?}, which has size {size}"
+                        ),
+                    );
                 }
                 cut.push((place as usize, place as usize + 1), false, 1);
             }
@@ -346,7 +384,14 @@ fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
             Pick::Tensor(t) => {
                 let n = takes(&Pick::Tensor(t.clone()));
                 if t.dtype().is_bool() && t.dims()[..] != shape[axis..axis + n] {
-                    return outside(op, format!("a mask of {:?} on the axes of {:?} from {axis} on", t.dims(), shape));
+                    return outside(
+                        op,
+                        format!(
+                            "a mask of {:?} on the axes of {:?} from {axis} on",
+                            t.dims(),
+                            shape
+                        ),
+                    );
                 }
                 // Lists are made on the default device, and places may come from anywhere.
                 let t = if t.device() == x.device() { t } else { t.try_to(x.device().as_str())? };
@@ -373,12 +418,16 @@ impl Cut {
     }
     /// Is the view the whole tensor as it is?
     fn is_all(&self) -> bool {
-        let full = |(i, r): (usize, &(usize, usize))| *r == (0, self.shape[i]) && !self.flips[i] && self.steps[i] == 1;
+        let full = |(i, r): (usize, &(usize, usize))| {
+            *r == (0, self.shape[i]) && !self.flips[i] && self.steps[i] == 1
+        };
         self.out == self.shape && self.ranges.iter().enumerate().all(full)
     }
     /// The view.
     fn apply(&self, t: &Tensor) -> Result<Tensor> {
-        let part = t.moved(Movement::Shrink(self.ranges.clone()))?.moved(Movement::flip(self.flips.iter().copied()))?;
+        let part = t
+            .moved(Movement::Shrink(self.ranges.clone()))?
+            .moved(Movement::flip(self.flips.iter().copied()))?;
         every(&part, &self.steps)?.moved(Movement::Reshape(self.out.clone()))
     }
     /// What is in the view, back where it was, and zeros elsewhere.

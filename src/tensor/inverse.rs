@@ -1,13 +1,21 @@
-//! Inverse trigonometric and hyperbolic functions, and the logarithm near 1: compositions that are exact near zero and at the ends of their range, and have
-//! finite gradients wherever the true gradient is finite. Narrow floats are computed in `f32` and rounded once.
+//! Inverse trigonometric and hyperbolic functions, and the logarithm near 1: compositions that are
+//! exact near zero and at the ends of their range, and have finite gradients wherever the true
+//! gradient is finite. Narrow floats are computed in `f32` and rounded once.
 
 use super::{Tensor, autocast, or_panic};
 use crate::dtype::DType;
 use crate::error::Result;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
-/// (atan(t)/t - 1)/t² as a polynomial of t² for |t| up to √2-1, from its values at Chebyshev's nodes. The error of atan is 2.4e-9 of it.
-const ATAN_F32: [f64; 5] = [-0.33333331760434554, 0.1999954031495797, -0.14263949753605723, 0.10743668324830098, -0.06451718869358958];
+/// (atan(t)/t - 1)/t² as a polynomial of t² for |t| up to √2-1, from its values at Chebyshev's
+/// nodes. The error of atan is 2.4e-9 of it.
+const ATAN_F32: [f64; 5] = [
+    -0.33333331760434554,
+    0.1999954031495797,
+    -0.14263949753605723,
+    0.10743668324830098,
+    -0.06451718869358958,
+];
 /// The same, with an error of 4.7e-18.
 const ATAN_F64: [f64; 11] = [
     -0.3333333333333333,
@@ -28,7 +36,8 @@ pub(super) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> 
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
 }
 
-/// A function with its derivative given: that of its pieces is NaN where an infinite slope meets a factor 0.
+/// A function with its derivative given: that of its pieces is NaN where an infinite slope meets a
+/// factor 0.
 pub(super) fn with_slope(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Result<Tensor>,
@@ -78,7 +87,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1e-10f32, -1.0]).log1p().to_vec::<f32>()?, [1e-10, f32::NEG_INFINITY]);
+    /// assert_eq!(
+    ///     Tensor::new([1e-10f32, -1.0]).log1p().to_vec::<f32>()?,
+    ///     [1e-10, f32::NEG_INFINITY]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn log1p(&self) -> Tensor {
@@ -103,7 +115,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, 0.0]).asin().to_vec::<f32>()?, [std::f32::consts::FRAC_PI_2, 0.0]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, 0.0]).asin().to_vec::<f32>()?,
+    ///     [std::f32::consts::FRAC_PI_2, 0.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn asin(&self) -> Tensor {
@@ -120,7 +135,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, -1.0]).acos().to_vec::<f32>()?, [0.0, std::f32::consts::PI]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, -1.0]).acos().to_vec::<f32>()?,
+    ///     [0.0, std::f32::consts::PI]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acos(&self) -> Tensor {
@@ -157,7 +175,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, f32::INFINITY]).acosh().to_vec::<f32>()?, [0.0, f32::INFINITY]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, f32::INFINITY]).acosh().to_vec::<f32>()?,
+    ///     [0.0, f32::INFINITY]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acosh(&self) -> Tensor {
@@ -184,12 +205,16 @@ impl Tensor {
     }
 
     fallible! {
-        /// The angle of the point with this ordinate and the other abscissa, in radians from -π to π. The signs of zeros count, as in C.
+        /// The angle of the point with this ordinate and the other abscissa, in radians from -π to
+        /// π. The signs of zeros count, as in C.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let (y, x) = (Tensor::new([1.0f32, 0.0]), Tensor::new([0.0f32, -1.0]));
-        /// assert_eq!(y.atan2(&x).to_vec::<f32>()?, [std::f32::consts::FRAC_PI_2, std::f32::consts::PI]);
+        /// assert_eq!(
+        ///     y.atan2(&x).to_vec::<f32>()?,
+        ///     [std::f32::consts::FRAC_PI_2, std::f32::consts::PI]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn atan2 | try_atan2(&self, other: &Tensor) -> Tensor {

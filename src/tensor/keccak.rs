@@ -1,6 +1,8 @@
-//! The hash functions of FIPS 202: SHA-3 and SHAKE128. In come bytes along the last axis, out comes a digest; the axes before it are messages of their own.
+//! The hash functions of FIPS 202: SHA-3 and SHAKE128. In come bytes along the last axis, out comes
+//! a digest; the axes before it are messages of their own.
 //!
-//! The state of a message is 25 lanes of 64 bits. Each of the 24 rounds is stored, and each is the same kernel: what differs from round to round is data.
+//! The state of a message is 25 lanes of 64 bits. Each of the 24 rounds is stored, and each is the
+//! same kernel: what differs from round to round is data.
 
 use super::{Tensor, wrong_dtype, wrong_shape};
 use crate::dtype::DType;
@@ -35,7 +37,8 @@ impl Keccak {
     }
 }
 
-/// By how much each lane is turned, and the lane that goes to each place. Lane x + 5y is at column x and row y.
+/// By how much each lane is turned, and the lane that goes to each place. Lane x + 5y is at column
+/// x and row y.
 fn turns_and_sources() -> ([u64; 25], [i32; 25]) {
     let (mut turns, mut sources) = ([0; 25], [0; 25]);
     let (mut x, mut y) = (1, 0);
@@ -70,15 +73,23 @@ fn turned(x: &Tensor, by: &Tensor) -> Result<Tensor> {
 fn permuted(mut state: Tensor) -> Result<Tensor> {
     let device = state.device().to_string();
     let (turns, sources) = turns_and_sources();
-    let (turns, sources) = (Tensor::new(turns).try_to(&device)?.try_reshape([5, 5])?, Tensor::new(sources).try_to(&device)?);
+    let (turns, sources) = (
+        Tensor::new(turns).try_to(&device)?.try_reshape([5, 5])?,
+        Tensor::new(sources).try_to(&device)?,
+    );
     let messages = state.dims()[0];
     for constant in constants() {
         let row = |y: usize| state.slice_axis(1, y, y + 1);
         let columns = (1..5).try_fold(row(0)?, |sum, y| sum.try_bitwise_xor(row(y)?))?;
-        let beside = columns.try_roll(1, 2)?.try_bitwise_xor(turned(&columns.try_roll(-1, 2)?, &columns.literal(1))?)?;
+        let beside = columns
+            .try_roll(1, 2)?
+            .try_bitwise_xor(turned(&columns.try_roll(-1, 2)?, &columns.literal(1))?)?;
         let moved = turned(&state.try_bitwise_xor(beside)?, &turns)?.try_reshape([messages, 25])?;
-        let moved = moved.try_index_select(1, &sources)?.try_reshape([messages, 5, 5])?.contiguous();
-        let mixed = moved.try_bitwise_xor(moved.try_roll(-1, 2)?.try_bitwise_not()?.try_bitwise_and(moved.try_roll(-2, 2)?)?)?;
+        let moved =
+            moved.try_index_select(1, &sources)?.try_reshape([messages, 5, 5])?.contiguous();
+        let mixed = moved.try_bitwise_xor(
+            moved.try_roll(-1, 2)?.try_bitwise_not()?.try_bitwise_and(moved.try_roll(-2, 2)?)?,
+        )?;
         let first = Tensor::new([[constant]]).try_to(&device)?.try_pad(&[(0, 4), (0, 4)])?;
         state = mixed.try_bitwise_xor(first)?.contiguous();
     }
@@ -106,14 +117,17 @@ impl Tensor {
             _ => DType::U64,
         };
         let places = Tensor::try_arange(0u64, 8 * self.element_size() as u64, 8)?.try_cast(bits)?;
-        let bytes = flat.try_bitcast(bits)?.try_unsqueeze(1)?.try_rshift(&places)?.try_cast(DType::U8)?;
+        let bytes =
+            flat.try_bitcast(bits)?.try_unsqueeze(1)?.try_rshift(&places)?.try_cast(DType::U8)?;
         bytes.try_reshape([self.nbytes()])
     }
 
     fallible! {
-        /// A hash of 16 bytes of the bytes that the elements are stored in. They are cut into mebibytes, the last filled up with zeros, and those into
-        /// blocks of 4096. The SHAKE128 digests of the blocks of a mebibyte, one after the other, are digested to 16 bytes of its own; those of several
-        /// mebibytes are hashed the same way again. Shape and dtype do not count, nor do zeros at the end.
+        /// A hash of 16 bytes of the bytes that the elements are stored in. They are cut into
+        /// mebibytes, the last filled up with zeros, and those into blocks of 4096. The SHAKE128
+        /// digests of the blocks of a mebibyte, one after the other, are digested to 16 bytes of
+        /// its own; those of several mebibytes are hashed the same way again. Shape and dtype do
+        /// not count, nor do zeros at the end.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -126,16 +140,22 @@ impl Tensor {
                 let length = bytes.numel();
                 let chunks = length.div_ceil(CHUNK).max(1);
                 let full = bytes.moved(Movement::pad([(0, chunks * CHUNK - length)]))?;
-                let blocks = full.try_reshape([chunks * CHUNK / BLOCK, BLOCK])?.try_keccak(Keccak::Shake128)?;
-                bytes = blocks.try_reshape([chunks, BLOCK])?.try_keccak(Keccak::Shake128)?.try_reshape([chunks * 16])?;
+                let blocks = full
+                    .try_reshape([chunks * CHUNK / BLOCK, BLOCK])?
+                    .try_keccak(Keccak::Shake128)?;
+                bytes = blocks
+                    .try_reshape([chunks, BLOCK])?
+                    .try_keccak(Keccak::Shake128)?
+                    .try_reshape([chunks * 16])?;
                 if chunks == 1 {
                     return Ok(bytes);
                 }
             }
         }
 
-        /// The digest of the bytes along the last axis, as bytes. Each block of a message is a part of the graph, so a message
-        /// has at most 4096 of them; [`hash`](Self::hash) takes any number of bytes.
+        /// The digest of the bytes along the last axis, as bytes. Each block of a message is a part
+        /// of the graph, so a message has at most 4096 of them; [`hash`](Self::hash) takes any
+        /// number of bytes.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Keccak};
@@ -146,35 +166,53 @@ impl Tensor {
         pub fn keccak | try_keccak(&self, kind: Keccak) -> Tensor {
             const OP: &str = "keccak";
             if self.dtype() != DType::U8 {
-                return wrong_dtype(OP, format!("takes bytes (u8), and was given {}", self.dtype()));
+                return wrong_dtype(
+                    OP,
+                    format!("takes bytes (u8), and was given {}", self.dtype()),
+                );
             }
             let dims = self.dims();
-            let Some((&length, lead)) = dims.split_last() else { return wrong_shape(OP, "takes one axis or more, and was given none") };
+            let Some((&length, lead)) = dims.split_last() else {
+                return wrong_shape(OP, "takes one axis or more, and was given none");
+            };
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
             if blocks > MOST_BLOCKS {
-                let msg = format!("a message of {length} bytes has {blocks} blocks, and at most {MOST_BLOCKS} are planned");
+                let msg = format!(
+                    "a message of {length} bytes has {blocks} blocks, and at most {MOST_BLOCKS} \
+                     are planned"
+                );
                 return wrong_shape(OP, format!("{msg}; hash takes any number of bytes"));
             }
-            // The message, the bits that end it, zeros, and a one at the very end, which may share a byte with the first.
+            // The message, the bits that end it, zeros, and a one at the very end, which may share
+            // a byte with the first.
             let rest = blocks * block - length;
             let mut tail = vec![0u8; rest];
             tail[0] |= end;
             tail[rest - 1] |= 0x80;
-            let tail = Tensor::new(tail).try_to(self.device().as_str())?.try_expand([messages, rest])?;
+            let tail =
+                Tensor::new(tail).try_to(self.device().as_str())?.try_expand([messages, rest])?;
             let bytes = Tensor::try_cat(&[self.try_reshape([messages, length])?, tail], 1)?;
             let place = Tensor::try_arange(0u64, 64, 8)?;
-            let lanes = bytes.try_reshape([messages, blocks, block / 8, 8])?.try_cast(DType::U64)?.try_lshift(&place)?.try_sum(-1)?;
-            let lanes = lanes.moved(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
+            let lanes = bytes
+                .try_reshape([messages, blocks, block / 8, 8])?
+                .try_cast(DType::U64)?
+                .try_lshift(&place)?
+                .try_sum(-1)?;
+            let lanes =
+                lanes.moved(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
                 let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
                 state = permuted(state.try_bitwise_xor(next)?)?;
             }
-            let out = state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
+            let out =
+                state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
             let shape: Dims = lead.iter().copied().chain([digest]).collect();
-            out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?.moved(Movement::Reshape(shape))
+            out.try_reshape([messages, 200])?
+                .slice_axis(1, 0, digest)?
+                .moved(Movement::Reshape(shape))
         }
     }
 }

@@ -1,6 +1,7 @@
-//! QR factors and near-orthogonal matrices over the last two axes; the axes before them are batches. QR is a loop over
-//! columns in the graph, with kernels over the whole matrix, so it is for matrices of dozens or hundreds of columns, not
-//! thousands. Narrow floats are computed in `f32`.
+//! QR factors and near-orthogonal matrices over the last two axes; the axes before them are
+//! batches. QR is a loop over columns in the graph, with kernels over the whole matrix, so it is
+//! for matrices of dozens or hundreds of columns, not thousands. Narrow floats are computed in
+//! `f32`.
 
 use super::create::iota;
 use super::{Function, Tensor, keepdim, wrong_shape};
@@ -38,9 +39,14 @@ const MOST_TRACED: usize = 64;
 /// What a graph was traced for.
 type Traced = (&'static str, Dims, DType, DeviceName);
 
-/// The graph of a factorization of a tensor without gradient, from a cache: to trace one takes as long as to run it on a
-/// small matrix. `trace` depends on shape, dtype and device of its argument alone, and uses no other tensor.
-pub(super) fn traced(op: &'static str, x: &Tensor, trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>) -> Result<Vec<Tensor>> {
+/// The graph of a factorization of a tensor without gradient, from a cache: to trace one takes as
+/// long as to run it on a small matrix. `trace` depends on shape, dtype and device of its argument
+/// alone, and uses no other tensor.
+pub(super) fn traced(
+    op: &'static str,
+    x: &Tensor,
+    trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>,
+) -> Result<Vec<Tensor>> {
     static CACHE: LazyLock<Mutex<FxHashMap<Traced, Function>>> = LazyLock::new(Mutex::default);
     // A function takes tensors of one device and of known sizes.
     if x.uop().requires_grad() || x.device().is_several() || !x.uop().extents().is_empty() {
@@ -64,8 +70,8 @@ pub(super) fn traced(op: &'static str, x: &Tensor, trace: impl FnOnce(&Tensor) -
     function.call(&[x])
 }
 
-/// Householder's reflections, each of which makes one column zero below the diagonal: a loop over the columns. The reflections of the matrix and of a unit matrix beside
-/// it are one.
+/// Householder's reflections, each of which makes one column zero below the diagonal: a loop over
+/// the columns. The reflections of the matrix and of a unit matrix beside it are one.
 pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
@@ -78,14 +84,15 @@ pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
         let column = sum(op, &iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
         let rest = sum(op, &below.square(), -2)?;
-        // A column that is zero there already stays as it is, and so does the sign of its diagonal, as in LAPACK.
-        // NaN is not zero, and reaches the result.
+        // A column that is zero there already stays as it is, and so does the sign of its diagonal,
+        // as in LAPACK. NaN is not zero, and reaches the result.
         let some = rest.try_ne(0)?;
         let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;
         let v = row.try_eq(j)?.try_where_(&top, below)?;
-        let scale = some.try_where_(2.0 / some.try_where_(top.square().try_add(&rest)?, 1.0)?, 0.0)?;
+        let scale =
+            some.try_where_(2.0 / some.try_where_(top.square().try_add(&rest)?, 1.0)?, 0.0)?;
         let v = v.contiguous();
         let down = sum(op, &v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
         Ok((vec![x.try_sub(v.try_mul(down)?)?], vec![]))
@@ -97,8 +104,8 @@ pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
 
 impl Tensor {
     fallible! {
-        /// The factors of each matrix of m rows and n columns: Q of m rows and k = min(m, n) orthonormal columns, and R of k rows, zero below its diagonal, with
-        /// Q·R the matrix.
+        /// The factors of each matrix of m rows and n columns: Q of m rows and k = min(m, n)
+        /// orthonormal columns, and R of k rows, zero below its diagonal, with Q·R the matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -116,19 +123,35 @@ impl Tensor {
             Ok((factors[0].try_cast(dtype)?, factors[1].try_cast(dtype)?))
         }
 
-        /// The nearest matrix of orthonormal rows or columns, about: `steps` times X ← aX + (bA + cA²)X with A = X·Xᵀ, from the matrix over its norm plus `eps`. With the
-        /// coefficients (3.4445, -4.775, 2.0315) and five steps, singular values come between 0.7 and 1.2 (Jordan, 2024); (1.5, -0.5, 0) goes on to 1, slowly.
+        /// The nearest matrix of orthonormal rows or columns, about: `steps` times X ← aX + (bA +
+        /// cA²)X with A = X·Xᵀ, from the matrix over its norm plus `eps`. With the coefficients
+        /// (3.4445, -4.775, 2.0315) and five steps, singular values come between 0.7 and 1.2
+        /// (Jordan, 2024); (1.5, -0.5, 0) goes on to 1, slowly.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]).newton_schulz(20, (1.5, -0.5, 0.0), 1e-7);
+        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]).newton_schulz(
+        ///     20,
+        ///     (1.5, -0.5, 0.0),
+        ///     1e-7,
+        /// );
         /// assert!((x - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn newton_schulz | try_newton_schulz(&self, steps: usize, coefficients: (f64, f64, f64), eps: f64) -> Tensor {
+        pub fn newton_schulz | try_newton_schulz(
+            &self,
+            steps: usize,
+            coefficients: (f64, f64, f64),
+            eps: f64,
+        ) -> Tensor {
             let (_, m, n) = matrix("newton_schulz", self)?;
             if steps > MOST_STEPS {
-                return wrong_shape("newton_schulz", format!("{steps} steps; each is part of the graph, and at most {MOST_STEPS} are"));
+                return wrong_shape(
+                    "newton_schulz",
+                    format!(
+                        "{steps} steps; each is part of the graph, and at most {MOST_STEPS} are"
+                    ),
+                );
             }
             let x = self.as_wide_float();
             let mut x = if m > n { x.try_transpose(-1, -2)? } else { x };
@@ -137,7 +160,11 @@ impl Tensor {
             let (a, b, c) = coefficients;
             for _ in 0..steps {
                 let square = x.try_matmul(&x.try_transpose(-1, -2)?)?;
-                let mix = if c == 0.0 { &square * b } else { &square * b + square.try_matmul(&square)? * c };
+                let mix = if c == 0.0 {
+                    &square * b
+                } else {
+                    &square * b + square.try_matmul(&square)? * c
+                };
                 x = (&x * a).try_add(mix.try_matmul(&x)?)?;
             }
             let x = if m > n { x.try_transpose(-1, -2)? } else { x };

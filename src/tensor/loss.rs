@@ -1,4 +1,5 @@
-//! Losses: how far an output is from its target, as one number or one per element. Narrow floats are computed in `f32` and rounded once.
+//! Losses: how far an output is from its target, as one number or one per element. Narrow floats
+//! are computed in `f32` and rounded once.
 
 use super::create::iota;
 use super::margin_loss::positive;
@@ -18,14 +19,16 @@ pub enum Reduction {
     Sum,
     /// They stay as they are.
     None,
-    /// Their sum over the size of the first axis: the mean that the mathematics of a divergence asks for.
+    /// Their sum over the size of the first axis: the mean that the mathematics of a divergence
+    /// asks for.
     BatchMean,
 }
 
 /// The target that a loss over classes leaves out unless another is named, as in PyTorch.
 const IGNORED: i64 = -100;
 
-/// How a loss over classes runs: `CrossEntropy::new().label_smoothing(0.1).ignore_index(0)`. A [`Reduction`] stands for one with nothing else set.
+/// How a loss over classes runs: `CrossEntropy::new().label_smoothing(0.1).ignore_index(0)`. A
+/// [`Reduction`] stands for one with nothing else set.
 #[derive(Clone, Default)]
 pub struct CrossEntropy {
     reduction: Reduction,
@@ -35,12 +38,16 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The mean over all elements but those whose target is -100, every class alike, nothing smoothed.
+    /// The mean over all elements but those whose target is -100, every class alike, nothing
+    /// smoothed.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
-    /// assert!((logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// assert!(
+    ///     (logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs()
+    ///         < 1e-6
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> CrossEntropy {
@@ -49,7 +56,10 @@ impl CrossEntropy {
     /// What becomes of the losses of the single elements.
     ///
     /// ```
-    /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{CrossEntropy, Reduction},
+    /// };
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
     /// let sum = CrossEntropy::new().reduction(Reduction::Sum);
     /// assert!((logits.cross_entropy(&target, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
@@ -63,19 +73,24 @@ impl CrossEntropy {
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[8.0f32, 0.0]]), Tensor::new([0]));
-    /// let smooth = logits.cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5)).item::<f32>()?;
+    /// let smooth = logits
+    ///     .cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5))
+    ///     .item::<f32>()?;
     /// assert!((smooth - 2.0).abs() < 1e-3); // a quarter of the target is the other class
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn label_smoothing(self, part: f64) -> CrossEntropy {
         CrossEntropy { smoothing: part, ..self }
     }
-    /// Targets of this index count for nothing, and the mean is over the others. Without it such are targets of -100.
+    /// Targets of this index count for nothing, and the mean is over the others. Without it such
+    /// are targets of -100.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [9.0, 0.0]]), Tensor::new([0, 1]));
-    /// let loss = logits.cross_entropy(&target, CrossEntropy::new().ignore_index(1)).item::<f32>()?;
+    /// let loss =
+    ///     logits.cross_entropy(&target, CrossEntropy::new().ignore_index(1)).item::<f32>()?;
     /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -102,7 +117,8 @@ impl From<Reduction> for CrossEntropy {
     }
 }
 
-/// How a loss over yes and no runs: `BinaryCrossEntropy::new().pos_weight(&w)`. A [`Reduction`] stands for one with nothing else set.
+/// How a loss over yes and no runs: `BinaryCrossEntropy::new().pos_weight(&w)`. A [`Reduction`]
+/// stands for one with nothing else set.
 #[derive(Clone, Default)]
 pub struct BinaryCrossEntropy {
     reduction: Reduction,
@@ -116,7 +132,11 @@ impl BinaryCrossEntropy {
     /// ```
     /// use picograd::{Tensor, tensor::BinaryCrossEntropy};
     /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
-    /// assert!((p.binary_crossentropy(&y, BinaryCrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// assert!(
+    ///     (p.binary_crossentropy(&y, BinaryCrossEntropy::new()).item::<f32>()? - 2f32.ln())
+    ///         .abs()
+    ///         < 1e-6
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> BinaryCrossEntropy {
@@ -125,7 +145,10 @@ impl BinaryCrossEntropy {
     /// What becomes of the losses of the single elements.
     ///
     /// ```
-    /// use picograd::{Tensor, tensor::{BinaryCrossEntropy, Reduction}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{BinaryCrossEntropy, Reduction},
+    /// };
     /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
     /// let sum = BinaryCrossEntropy::new().reduction(Reduction::Sum);
     /// assert!((p.binary_crossentropy(&y, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
@@ -168,31 +191,44 @@ impl From<Reduction> for BinaryCrossEntropy {
 
 impl Tensor {
     fallible! {
-        /// The cross entropy of logits and a target, along axis 1 (axis 0 of a tensor with one axis). The target is either the index of a class,
-        /// an integer tensor without the axis of classes, or a float tensor of this shape with probabilities. Targets of -100 are left out, or
-        /// those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index outside the classes is an error where the targets are in the host's memory
+        /// The cross entropy of logits and a target, along axis 1 (axis 0 of a tensor with one
+        /// axis). The target is either the index of a class, an integer tensor without the axis of
+        /// classes, or a float tensor of this shape with probabilities. Targets of -100 are left
+        /// out, or those that [`ignore_index`](CrossEntropy::ignore_index) names. Another index
+        /// outside the classes is an error where the targets are in the host's memory
         /// already; elsewhere values are not read, and it costs nothing, but counts in the mean.
         ///
         /// ```
-        /// use picograd::{Tensor, tensor::{CrossEntropy, Reduction}};
+        /// use picograd::{
+        ///     Tensor,
+        ///     tensor::{CrossEntropy, Reduction},
+        /// };
         /// let logits = Tensor::new([[0.0f32, 0.0], [100.0, 0.0]]);
-        /// let each = logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
+        /// let each =
+        ///     logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1].abs() < 1e-6);
-        /// let first = logits.cross_entropy(&Tensor::new([1, 0]), CrossEntropy::new().ignore_index(0)).item::<f32>()?;
+        /// let first = logits
+        ///     .cross_entropy(&Tensor::new([1, 0]), CrossEntropy::new().ignore_index(0))
+        ///     .item::<f32>()?;
         /// assert!((first - 2f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn cross_entropy | try_cross_entropy(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+        pub fn cross_entropy | try_cross_entropy(
+            &self,
+            target: &Tensor,
+            how: impl Into<CrossEntropy>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cross_entropy(target, how);
             }
             let (axis, how) = (class_axis("cross_entropy", self)?, how.into());
-            let logp = counted_rows(&self.as_wide_float(), target, axis, &how)?.try_log_softmax(axis as isize)?;
+            let logp = counted_rows(&self.as_wide_float(), target, axis, &how)?
+                .try_log_softmax(axis as isize)?;
             classes("cross_entropy", &logp, target, axis, &how)?.try_cast(self.as_float().dtype())
         }
 
-        /// The loss of [`cross_entropy`](Self::cross_entropy) for what are logarithms of probabilities already, such as a
-        /// [`log_softmax`](Self::log_softmax).
+        /// The loss of [`cross_entropy`](Self::cross_entropy) for what are logarithms of
+        /// probabilities already, such as a [`log_softmax`](Self::log_softmax).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -201,39 +237,54 @@ impl Tensor {
         /// assert!((loss + (0.75f32 * 0.5).ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn nll_loss | try_nll_loss(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+        pub fn nll_loss | try_nll_loss(
+            &self,
+            target: &Tensor,
+            how: impl Into<CrossEntropy>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_nll_loss(target, how);
             }
             let axis = class_axis("nll_loss", self)?;
-            classes("nll_loss", &self.as_wide_float(), target, axis, &how.into())?.try_cast(self.as_float().dtype())
+            classes("nll_loss", &self.as_wide_float(), target, axis, &how.into())?
+                .try_cast(self.as_float().dtype())
         }
 
-        /// [`cross_entropy`](Self::cross_entropy) with the classes along the last axis and targets that are indices, as language models have it.
+        /// [`cross_entropy`](Self::cross_entropy) with the classes along the last axis and targets
+        /// that are indices, as language models have it.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
         /// let logits = Tensor::zeros([2, 3, 10]);
-        /// let loss = logits.sparse_categorical_crossentropy(&Tensor::full([2, 3], 7i32), Reduction::Mean);
+        /// let loss = logits
+        ///     .sparse_categorical_crossentropy(&Tensor::full([2, 3], 7i32), Reduction::Mean);
         /// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn sparse_categorical_crossentropy | try_sparse_categorical_crossentropy(&self, target: &Tensor, how: impl Into<CrossEntropy>) -> Tensor {
+        pub fn sparse_categorical_crossentropy | try_sparse_categorical_crossentropy(
+            &self,
+            target: &Tensor,
+            how: impl Into<CrossEntropy>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_sparse_categorical_crossentropy(target, how);
             }
             const OP: &str = "sparse_categorical_crossentropy";
             if !target.dtype().is_int() {
-                return wrong_dtype(OP, format!("targets are indices of classes, and were given as {}", target.dtype()));
+                return wrong_dtype(
+                    OP,
+                    format!("targets are indices of classes, and were given as {}", target.dtype()),
+                );
             }
             let axis = resolve_axis(OP, -1, &self.dims())?;
             let how = how.into();
-            let logp = counted_rows(&self.as_wide_float(), target, axis, &how)?.try_log_softmax(-1)?;
+            let logp =
+                counted_rows(&self.as_wide_float(), target, axis, &how)?.try_log_softmax(-1)?;
             classes(OP, &logp, target, axis, &how)?.try_cast(self.as_float().dtype())
         }
 
-        /// The cross entropy of probabilities and targets between 0 and 1. A logarithm counts as -100 at least, so that a certain mistake has a
-        /// finite cost.
+        /// The cross entropy of probabilities and targets between 0 and 1. A logarithm counts as
+        /// -100 at least, so that a certain mistake has a finite cost.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -242,7 +293,11 @@ impl Tensor {
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 0.0 && each[2] == 100.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn binary_crossentropy | try_binary_crossentropy(&self, target: &Tensor, how: impl Into<BinaryCrossEntropy>) -> Tensor {
+        pub fn binary_crossentropy | try_binary_crossentropy(
+            &self,
+            target: &Tensor,
+            how: impl Into<BinaryCrossEntropy>,
+        ) -> Tensor {
             const OP: &str = "binary_crossentropy";
             autocast::banned(OP, "binary_crossentropy_logits")?;
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
@@ -256,16 +311,24 @@ impl Tensor {
             self.reduced(&times(-yes.try_add(no)?, &how.weight)?, how.reduction)
         }
 
-        /// [`binary_crossentropy`](Self::binary_crossentropy) of the sigmoid of this, without overflow and without losing small numbers.
+        /// [`binary_crossentropy`](Self::binary_crossentropy) of the sigmoid of this, without
+        /// overflow and without losing small numbers.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
         /// let x = Tensor::new([1000.0f32, -1000.0]);
         /// let y = Tensor::new([1.0f32, 1.0]);
-        /// assert_eq!(x.binary_crossentropy_logits(&y, Reduction::None).to_vec::<f32>()?, [0.0, 1000.0]);
+        /// assert_eq!(
+        ///     x.binary_crossentropy_logits(&y, Reduction::None).to_vec::<f32>()?,
+        ///     [0.0, 1000.0]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(&self, target: &Tensor, how: impl Into<BinaryCrossEntropy>) -> Tensor {
+        pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(
+            &self,
+            target: &Tensor,
+            how: impl Into<BinaryCrossEntropy>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_binary_crossentropy_logits(target, how);
             }
@@ -309,7 +372,8 @@ impl Tensor {
             self.reduced(&apart.abs(), reduction)
         }
 
-        /// Half the square of the difference up to `delta`, and from there on a line: `delta·(|d| - delta/2)`.
+        /// Half the square of the difference up to `delta`, and from there on a line: `delta·(|d| -
+        /// delta/2)`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -317,19 +381,31 @@ impl Tensor {
         /// assert_eq!(x.huber_loss(&y, 2.0, Reduction::None).to_vec::<f32>()?, [0.5, 18.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn huber_loss | try_huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+        pub fn huber_loss | try_huber_loss(
+            &self,
+            target: &Tensor,
+            delta: f64,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_huber_loss(target, delta, reduction);
             }
             if delta.is_nan() || delta <= 0.0 {
-                return wrong_shape("huber_loss", format!("delta is {delta}, and it must be above 0"));
+                return wrong_shape(
+                    "huber_loss",
+                    format!("delta is {delta}, and it must be above 0"),
+                );
             }
             let apart = self.as_wide_float().try_sub(self.target("huber_loss", target)?)?.abs();
             let near = apart.square() * 0.5;
-            self.reduced(&apart.try_le(delta)?.try_where_(near, (&apart - 0.5 * delta) * delta)?, reduction)
+            self.reduced(
+                &apart.try_le(delta)?.try_where_(near, (&apart - 0.5 * delta) * delta)?,
+                reduction,
+            )
         }
 
-        /// [`huber_loss`](Self::huber_loss) over its `beta`, which keeps the slope of the line 1; a `beta` of 0 makes it [`l1_loss`](Self::l1_loss).
+        /// [`huber_loss`](Self::huber_loss) over its `beta`, which keeps the slope of the line 1; a
+        /// `beta` of 0 makes it [`l1_loss`](Self::l1_loss).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -337,12 +413,20 @@ impl Tensor {
         /// assert_eq!(x.smooth_l1_loss(&y, 2.0, Reduction::None).to_vec::<f32>()?, [0.25, 9.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn smooth_l1_loss | try_smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+        pub fn smooth_l1_loss | try_smooth_l1_loss(
+            &self,
+            target: &Tensor,
+            beta: f64,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_smooth_l1_loss(target, beta, reduction);
             }
             if beta.is_nan() || beta < 0.0 {
-                return wrong_shape("smooth_l1_loss", format!("beta is {beta}, and it must not be below 0"));
+                return wrong_shape(
+                    "smooth_l1_loss",
+                    format!("beta is {beta}, and it must not be below 0"),
+                );
             }
             if beta == 0.0 {
                 return self.try_l1_loss(target, reduction);
@@ -352,8 +436,9 @@ impl Tensor {
             self.reduced(&apart.try_lt(beta)?.try_where_(near, &apart - 0.5 * beta)?, reduction)
         }
 
-        /// The Kullback-Leibler divergence of a target distribution from this, which holds logarithms of probabilities: `t·(log t - x)`. With
-        /// `log_target` the target is in logarithms too. [`Reduction::BatchMean`] is the one that the definition has.
+        /// The Kullback-Leibler divergence of a target distribution from this, which holds
+        /// logarithms of probabilities: `t·(log t - x)`. With `log_target` the target is in
+        /// logarithms too. [`Reduction::BatchMean`] is the one that the definition has.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -362,7 +447,12 @@ impl Tensor {
         /// assert!((apart - 2f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn kl_div | try_kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
+        pub fn kl_div | try_kl_div(
+            &self,
+            target: &Tensor,
+            log_target: bool,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_kl_div(target, log_target, reduction);
             }
@@ -372,13 +462,15 @@ impl Tensor {
             } else {
                 // 0·log 0 is 0. The logarithm of a 1 in its place keeps the gradient finite too.
                 let there = t.try_gt(0.0)?;
-                let entropy = there.try_where_(t.try_mul(there.try_where_(&t, 1.0)?.log())?, 0.0)?;
+                let entropy =
+                    there.try_where_(t.try_mul(there.try_where_(&t, 1.0)?.log())?, 0.0)?;
                 entropy.try_sub(t.try_mul(x)?)?
             };
             self.reduced(&each, reduction)
         }
 
-        /// The cosine of the angle between two vectors along an axis, which is dropped. Lengths count as `eps` at least.
+        /// The cosine of the angle between two vectors along an axis, which is dropped. Lengths
+        /// count as `eps` at least.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -386,24 +478,43 @@ impl Tensor {
         /// assert_eq!(x.cosine_similarity(&y, -1, 1e-8).to_vec::<f32>()?, [1.0, 0.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn cosine_similarity | try_cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
+        pub fn cosine_similarity | try_cosine_similarity(
+            &self,
+            other: &Tensor,
+            axis: isize,
+            eps: f64,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cosine_similarity(other, axis, eps);
             }
-            cosine("cosine_similarity", self, other, axis, |squares| squares.try_maximum(eps * eps))?.try_cast(self.as_float().dtype())
+            cosine("cosine_similarity", self, other, axis, |squares| {
+                squares.try_maximum(eps * eps)
+            })?
+            .try_cast(self.as_float().dtype())
         }
 
-        /// 1 less the cosine between pairs whose target is 1, and what the cosine has above `margin` between pairs whose target is -1. The
-        /// vectors lie along the last axis.
+        /// 1 less the cosine between pairs whose target is 1, and what the cosine has above
+        /// `margin` between pairs whose target is -1. The vectors lie along the last axis.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
-        /// let (x, y) = (Tensor::new([[1.0f32, 0.0], [0.0, 1.0]]), Tensor::new([[2.0f32, 0.0], [0.0, 3.0]]));
-        /// let each = x.cosine_embedding_loss(&y, &Tensor::new([1, -1]), 0.5, Reduction::None).to_vec::<f32>()?;
+        /// let (x, y) = (
+        ///     Tensor::new([[1.0f32, 0.0], [0.0, 1.0]]),
+        ///     Tensor::new([[2.0f32, 0.0], [0.0, 3.0]]),
+        /// );
+        /// let each = x
+        ///     .cosine_embedding_loss(&y, &Tensor::new([1, -1]), 0.5, Reduction::None)
+        ///     .to_vec::<f32>()?;
         /// assert!(each[0].abs() < 1e-6 && (each[1] - 0.5).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn cosine_embedding_loss | try_cosine_embedding_loss(&self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+        pub fn cosine_embedding_loss | try_cosine_embedding_loss(
+            &self,
+            other: &Tensor,
+            target: &Tensor,
+            margin: f64,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cosine_embedding_loss(other, target, margin, reduction);
             }
@@ -416,12 +527,17 @@ impl Tensor {
         }
     }
 
-    /// A target of this tensor's shape, in the dtype that losses are computed in. Another shape would broadcast to a loss that means nothing.
+    /// A target of this tensor's shape, in the dtype that losses are computed in. Another shape
+    /// would broadcast to a loss that means nothing.
     pub(super) fn target(&self, op: &'static str, target: &Tensor) -> Result<Tensor> {
         if target.dims() != self.dims() {
             return wrong_shape(
                 op,
-                format!("the target has shape {:?} and the input {:?}; they must be the same", target.dims(), self.dims()),
+                format!(
+                    "the target has shape {:?} and the input {:?}; they must be the same",
+                    target.dims(),
+                    self.dims()
+                ),
             );
         }
         target.try_cast(self.as_wide_float().dtype())
@@ -434,9 +550,11 @@ impl Tensor {
             Reduction::None => each.clone(),
             Reduction::Sum => sum()?,
             Reduction::Mean => sum()?.try_div(each.count("loss", &Axes::from(..), 0)?)?,
-            Reduction::BatchMean => {
-                sum()?.try_div(self.count("loss", &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) }, 0)?)?
-            }
+            Reduction::BatchMean => sum()?.try_div(self.count(
+                "loss",
+                &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) },
+                0,
+            )?)?,
         };
         loss.try_cast(self.as_float().dtype())
     }
@@ -459,22 +577,42 @@ fn class_axis(op: &'static str, x: &Tensor) -> Result<usize> {
 }
 
 /// x·y over both lengths, each a root of squares that `floor` keeps away from zero.
-fn cosine(op: &'static str, x: &Tensor, y: &Tensor, axis: isize, floor: impl Fn(Tensor) -> Result<Tensor>) -> Result<Tensor> {
+fn cosine(
+    op: &'static str,
+    x: &Tensor,
+    y: &Tensor,
+    axis: isize,
+    floor: impl Fn(Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
     let (x, y) = (x.as_wide_float(), y.as_wide_float());
     let product = x.try_mul(&y)?;
     let axis = resolve_axis(op, axis, &product.dims())? as isize - product.ndim() as isize;
     // Two roots, since a product of squares leaves the range of a float sooner.
-    let length = |t: &Tensor| Ok::<_, Error>(floor(t.square().fold(op, Fold::Add, &axis.into())?)?.sqrt());
+    let length =
+        |t: &Tensor| Ok::<_, Error>(floor(t.square().fold(op, Fold::Add, &axis.into())?)?.sqrt());
     product.fold(op, Fold::Add, &axis.into())?.try_div(length(&x)?.try_mul(length(&y)?)?)
 }
 
 /// Refuses indices outside the classes, where they are at hand.
-pub(super) fn check_classes(op: &'static str, target: &Tensor, classes: usize, ignored: Option<i64>) -> Result<()> {
-    let inside = |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
-    match target.at_hand().and_then(|values| values.into_iter().enumerate().find(|(_, t)| !inside(*t))) {
-        Some((i, t)) => {
-            Err(Error::Index { op, msg: format!("the target at {i} is {t}, and there are {classes} classes: 0 to {}", classes as i64 - 1) })
-        }
+pub(super) fn check_classes(
+    op: &'static str,
+    target: &Tensor,
+    classes: usize,
+    ignored: Option<i64>,
+) -> Result<()> {
+    let inside =
+        |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
+    match target
+        .at_hand()
+        .and_then(|values| values.into_iter().enumerate().find(|(_, t)| !inside(*t)))
+    {
+        Some((i, t)) => Err(Error::Index {
+            op,
+            msg: format!(
+                "the target at {i} is {t}, and there are {classes} classes: 0 to {}",
+                classes as i64 - 1
+            ),
+        }),
         None => Ok(()),
     }
 }
@@ -484,12 +622,14 @@ fn ignored(target: &Tensor, how: &CrossEntropy) -> Option<i64> {
     how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED))
 }
 
-/// Where the target is not the index that is left out. In 64 bits, since that need not be one that the target's dtype has.
+/// Where the target is not the index that is left out. In 64 bits, since that need not be one that
+/// the target's dtype has.
 fn counted(target: &Tensor, ignored: Option<i64>) -> Result<Option<Tensor>> {
     ignored.map(|i| target.try_cast(DType::I64)?.try_ne(i)).transpose()
 }
 
-/// The logits with zeros where the target is left out: its gradient is 0 whatever is there, where that of a softmax would multiply 0 by infinity or NaN.
+/// The logits with zeros where the target is left out: its gradient is 0 whatever is there, where
+/// that of a softmax would multiply 0 by infinity or NaN.
 fn counted_rows(x: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
     // A target of another form is an error of `classes`.
     let rows = x.dims().into_iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, n)| n);
@@ -503,31 +643,56 @@ fn counted_rows(x: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) ->
 }
 
 /// The loss of logarithms of probabilities along an axis of classes.
-fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) -> Result<Tensor> {
+fn classes(
+    op: &'static str,
+    logp: &Tensor,
+    target: &Tensor,
+    axis: usize,
+    how: &CrossEntropy,
+) -> Result<Tensor> {
     let dims = logp.dims();
     let count = dims[axis];
     if !(0.0..=1.0).contains(&how.smoothing) {
-        return wrong_shape(op, format!("a label smoothing of {} is no part: it lies between 0 and 1", how.smoothing));
+        return wrong_shape(
+            op,
+            format!("a label smoothing of {} is no part: it lies between 0 and 1", how.smoothing),
+        );
     }
     // Along the axis of classes.
-    let across = |t: &Tensor| t.moved(Movement::reshape((0..dims.len()).map(|i| if i == axis { count } else { 1 })));
+    let across = |t: &Tensor| {
+        t.moved(Movement::reshape((0..dims.len()).map(|i| if i == axis { count } else { 1 })))
+    };
     let weight = match &how.weight {
         None => None,
         Some(w) if w.dims().as_slice() == [count] => Some(across(&w.try_cast(logp.dtype())?)?),
-        Some(w) => return wrong_shape(op, format!("weights of shape {:?} for {count} classes", w.dims())),
+        Some(w) => {
+            return wrong_shape(op, format!("weights of shape {:?} for {count} classes", w.dims()));
+        }
     };
     let sum = |t: &Tensor| t.fold(op, Fold::Add, &(axis as isize).into());
-    let elements: Dims = dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
+    let elements: Dims =
+        dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
     if target.is_floating_point() {
         if target.dims() != dims {
-            return wrong_shape(op, format!("probabilities of shape {:?} for logits of {dims:?}; they must be the same", target.dims()));
+            return wrong_shape(
+                op,
+                format!(
+                    "probabilities of shape {:?} for logits of {dims:?}; they must be the same",
+                    target.dims()
+                ),
+            );
         }
         if let Some(i) = how.ignore {
-            return wrong_shape(op, format!("ignore_index({i}) goes with targets that are indices, not probabilities"));
+            return wrong_shape(
+                op,
+                format!("ignore_index({i}) goes with targets that are indices, not probabilities"),
+            );
         }
         let mut t = target.try_cast(logp.dtype())?;
         if how.smoothing > 0.0 {
-            let each = Tensor::full((), how.smoothing).try_cast(logp.dtype())?.try_div(logp.count(op, &axis.into(), 0)?)?;
+            let each = Tensor::full((), how.smoothing)
+                .try_cast(logp.dtype())?
+                .try_div(logp.count(op, &axis.into(), 0)?)?;
             t = (t * (1.0 - how.smoothing)).try_add(each)?;
         }
         let each = -sum(&times(logp.try_mul(t)?, &weight)?)?;
@@ -537,7 +702,8 @@ fn classes(op: &'static str, logp: &Tensor, target: &Tensor, axis: usize, how: &
         return wrong_shape(
             op,
             format!(
-                "logits of shape {dims:?} take integers of shape {elements:?} or floats of {dims:?} as a target, and were given {} of {:?}",
+                "logits of shape {dims:?} take integers of shape {elements:?} or floats of \
+                 {dims:?} as a target, and were given {} of {:?}",
                 target.dtype(),
                 target.dims()
             ),

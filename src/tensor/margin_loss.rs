@@ -1,5 +1,5 @@
-//! Losses that ask for a distance: between pairs, triplets, or the right class and all others. Narrow
-//! floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
+//! Losses that ask for a distance: between pairs, triplets, or the right class and all others.
+//! Narrow floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
 
 use super::create::iota;
 use super::loss::{check_classes, times};
@@ -9,11 +9,16 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 
-/// Options of [`Tensor::triplet_margin_loss`]. A [`Reduction`] stands for one with nothing else set.
+/// Options of [`Tensor::triplet_margin_loss`]. A [`Reduction`] stands for one with nothing else
+/// set.
 ///
 /// ```
-/// use picograd::{Tensor, tensor::{Reduction, TripletMargin}};
-/// let (a, p, n) = (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
+/// use picograd::{
+///     Tensor,
+///     tensor::{Reduction, TripletMargin},
+/// };
+/// let (a, p, n) =
+///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
 /// let how = TripletMargin::new().margin(6.0).p(1.0).swap().reduction(Reduction::Sum);
 /// assert!((a.triplet_margin_loss(&p, &n, how).item::<f32>()? - 3.0).abs() < 1e-4);
 /// # Ok::<(), picograd::Error>(())
@@ -50,7 +55,10 @@ impl TripletMargin {
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(x.triplet_margin_loss(&x, &x, TripletMargin::new().margin(0.5)).item::<f32>()?, 0.5);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().margin(0.5)).item::<f32>()?,
+    ///     0.5
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn margin(self, margin: f64) -> TripletMargin {
@@ -73,7 +81,10 @@ impl TripletMargin {
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(x.triplet_margin_loss(&x, &x, TripletMargin::new().eps(1e-3)).item::<f32>()?, 1.0);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().eps(1e-3)).item::<f32>()?,
+    ///     1.0
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn eps(self, eps: f64) -> TripletMargin {
@@ -85,7 +96,10 @@ impl TripletMargin {
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(x.triplet_margin_loss(&x, &x, TripletMargin::new().swap()).item::<f32>()?, 1.0);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().swap()).item::<f32>()?,
+    ///     1.0
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn swap(self) -> TripletMargin {
@@ -94,7 +108,10 @@ impl TripletMargin {
     /// What becomes of the losses of the single triplets.
     ///
     /// ```
-    /// use picograd::{Tensor, tensor::{Reduction, TripletMargin}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{Reduction, TripletMargin},
+    /// };
     /// let (x, how) = (Tensor::zeros([2, 3]), TripletMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.triplet_margin_loss(&x, &x, how).shape(), [2]);
     /// ```
@@ -137,7 +154,8 @@ impl MultiMargin {
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
-    /// let loss = Tensor::new([[0.0f32, 0.0]]).multi_margin_loss(&Tensor::new([0]), MultiMargin::new());
+    /// let loss =
+    ///     Tensor::new([[0.0f32, 0.0]]).multi_margin_loss(&Tensor::new([0]), MultiMargin::new());
     /// assert_eq!(loss.item::<f32>()?, 0.5);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -149,7 +167,10 @@ impl MultiMargin {
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
     /// let x = Tensor::new([[0.0f32, 1.0]]);
-    /// assert_eq!(x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(2)).item::<f32>()?, 2.0);
+    /// assert_eq!(
+    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(2)).item::<f32>()?,
+    ///     2.0
+    /// );
     /// assert!(x.try_multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(3)).is_err());
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -161,7 +182,11 @@ impl MultiMargin {
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
     /// let x = Tensor::new([[0.0f32, 0.0]]);
-    /// assert_eq!(x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().margin(4.0)).item::<f32>()?, 2.0);
+    /// assert_eq!(
+    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().margin(4.0))
+    ///         .item::<f32>()?,
+    ///     2.0
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn margin(self, margin: f64) -> MultiMargin {
@@ -182,7 +207,10 @@ impl MultiMargin {
     /// What becomes of the losses of the single samples.
     ///
     /// ```
-    /// use picograd::{Tensor, tensor::{MultiMargin, Reduction}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{MultiMargin, Reduction},
+    /// };
     /// let (x, how) = (Tensor::zeros([3, 2]), MultiMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.multi_margin_loss(&Tensor::new([0, 1, 0]), how).shape(), [3]);
     /// ```
@@ -222,17 +250,23 @@ fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Resul
 
 impl Tensor {
     fallible! {
-        /// What a positive example is farther from this anchor than a negative one, plus a margin, and at
-        /// least 0. The vectors lie along the last axis, which is dropped.
+        /// What a positive example is farther from this anchor than a negative one, plus a margin,
+        /// and at least 0. The vectors lie along the last axis, which is dropped.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
-        /// let (a, p, n) = (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[1.5f32]]));
+        /// let (a, p, n) =
+        ///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[1.5f32]]));
         /// let loss = a.triplet_margin_loss(&p, &n, Reduction::Mean);
         /// assert!((loss.item::<f32>()? - 0.5).abs() < 1e-5);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn triplet_margin_loss | try_triplet_margin_loss(&self, positive_example: &Tensor, negative_example: &Tensor, how: impl Into<TripletMargin>) -> Tensor {
+        pub fn triplet_margin_loss | try_triplet_margin_loss(
+            &self,
+            positive_example: &Tensor,
+            negative_example: &Tensor,
+            how: impl Into<TripletMargin>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_triplet_margin_loss(positive_example, negative_example, how);
             }
@@ -244,7 +278,11 @@ impl Tensor {
             if how.p.is_nan() || how.p <= 0.0 {
                 return wrong_shape(OP, format!("a norm of {}; it must be above 0", how.p));
             }
-            let (a, p, n) = (self.as_wide_float(), self.target(OP, positive_example)?, self.target(OP, negative_example)?);
+            let (a, p, n) = (
+                self.as_wide_float(),
+                self.target(OP, positive_example)?,
+                self.target(OP, negative_example)?,
+            );
             let near = distance(OP, &a, &p, how.p, how.eps)?;
             let mut far = distance(OP, &a, &n, how.p, how.eps)?;
             if how.swap {
@@ -253,8 +291,8 @@ impl Tensor {
             self.reduced(&positive(&(near.try_sub(far)? + how.margin))?, how.reduction)
         }
 
-        /// Where the target is 1 this should be the greater of the two by a margin, and where it is -1 the
-        /// other: `max(0, -target·(x - other) + margin)`.
+        /// Where the target is 1 this should be the greater of the two by a margin, and where it is
+        /// -1 the other: `max(0, -target·(x - other) + margin)`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -263,17 +301,24 @@ impl Tensor {
         /// assert_eq!(each.to_vec::<f32>()?, [2.5, 0.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn margin_ranking_loss | try_margin_ranking_loss(&self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+        pub fn margin_ranking_loss | try_margin_ranking_loss(
+            &self,
+            other: &Tensor,
+            target: &Tensor,
+            margin: f64,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_margin_ranking_loss(other, target, margin, reduction);
             }
             const OP: &str = "margin_ranking_loss";
-            let (x, y, t) = (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
+            let (x, y, t) =
+                (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
             self.reduced(&positive(&(t.try_mul(y.try_sub(x)?)? + margin))?, reduction)
         }
 
-        /// Distances that should be small where the target is 1, and above a margin where it is -1: the
-        /// distance itself, or `max(0, margin - x)`.
+        /// Distances that should be small where the target is 1, and above a margin where it is -1:
+        /// the distance itself, or `max(0, margin - x)`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -282,7 +327,12 @@ impl Tensor {
         /// assert_eq!(each.to_vec::<f32>()?, [0.25, 0.75]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn hinge_embedding_loss | try_hinge_embedding_loss(&self, target: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+        pub fn hinge_embedding_loss | try_hinge_embedding_loss(
+            &self,
+            target: &Tensor,
+            margin: f64,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_hinge_embedding_loss(target, margin, reduction);
             }
@@ -297,11 +347,16 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
         /// let x = Tensor::new([0.0f32, 1000.0]);
-        /// let each = x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
+        /// let each =
+        ///     x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 1000.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn soft_margin_loss | try_soft_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
+        pub fn soft_margin_loss | try_soft_margin_loss(
+            &self,
+            target: &Tensor,
+            reduction: Reduction,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_soft_margin_loss(target, reduction);
             }
@@ -309,9 +364,9 @@ impl Tensor {
             self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
         }
 
-        /// What every other class lacks to be a margin below the right one, to a power, summed over the
-        /// classes and divided by their number. The input is `[batch, classes]` or `[classes]`, the target
-        /// one class for each sample.
+        /// What every other class lacks to be a margin below the right one, to a power, summed over
+        /// the classes and divided by their number. The input is `[batch, classes]` or `[classes]`,
+        /// the target one class for each sample.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -320,7 +375,11 @@ impl Tensor {
         /// assert!((loss.item::<f32>()? - 0.5 / 3.0).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn multi_margin_loss | try_multi_margin_loss(&self, target: &Tensor, how: impl Into<MultiMargin>) -> Tensor {
+        pub fn multi_margin_loss | try_multi_margin_loss(
+            &self,
+            target: &Tensor,
+            how: impl Into<MultiMargin>,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_multi_margin_loss(target, how);
             }
@@ -330,29 +389,53 @@ impl Tensor {
                 return wrong_shape(OP, format!("a power of {}; it is 1 or 2", how.p));
             }
             if !target.dtype().is_int() {
-                return wrong_dtype(OP, format!("targets are indices of classes, and were given as {}", target.dtype()));
+                return wrong_dtype(
+                    OP,
+                    format!("targets are indices of classes, and were given as {}", target.dtype()),
+                );
             }
             let lead: Dims = match dims.as_slice() {
                 [lead @ .., classes] if lead.len() < 2 && *classes > 0 => lead.into(),
-                _ => return wrong_shape(OP, format!("takes [batch, classes] or [classes], and was given {dims:?}")),
+                _ => {
+                    return wrong_shape(
+                        OP,
+                        format!("takes [batch, classes] or [classes], and was given {dims:?}"),
+                    );
+                }
             };
             if target.dims() != lead {
-                return wrong_shape(OP, format!("an input of {dims:?} takes a target of {lead:?}, and was given {:?}", target.dims()));
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "an input of {dims:?} takes a target of {lead:?}, and was given {:?}",
+                        target.dims()
+                    ),
+                );
             }
             let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
             check_classes(OP, target, classes, None)?;
             let sum = |t: &Tensor| t.fold(OP, Fold::Add, &Axes::from(-1));
-            let right = target.try_cast(DType::I64)?.try_unsqueeze(-1)?.try_eq(iota(classes).try_cast(DType::I64)?)?;
+            let right = target
+                .try_cast(DType::I64)?
+                .try_unsqueeze(-1)?
+                .try_eq(iota(classes).try_cast(DType::I64)?)?;
             let score = sum(&right.try_where_(&x, 0.0)?)?.try_unsqueeze(-1)?;
             let lack = positive(&(x.try_sub(score)? + how.margin))?;
             let lack = if how.p == 2 { lack.square() } else { lack };
             let weight = match &how.weight {
                 None => None,
                 Some(w) if w.dims().as_slice() == [classes] => {
-                    let w = w.try_cast(x.dtype())?.moved(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
+                    let w = w
+                        .try_cast(x.dtype())?
+                        .moved(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
                     Some(sum(&right.try_where_(w, 0.0)?)?)
                 }
-                Some(w) => return wrong_shape(OP, format!("weights of shape {:?} for {classes} classes", w.dims())),
+                Some(w) => {
+                    return wrong_shape(
+                        OP,
+                        format!("weights of shape {:?} for {classes} classes", w.dims()),
+                    );
+                }
             };
             let each = sum(&right.try_where_(0.0, lack)?)? * (1.0 / classes as f64);
             self.reduced(&times(each, &weight)?, how.reduction)

@@ -1,4 +1,5 @@
-//! Functions of one tensor, element by element. A function of the reals takes integers and bools as `f32`; rounding leaves integers as they are.
+//! Functions of one tensor, element by element. A function of the reals takes integers and bools as
+//! `f32`; rounding leaves integers as they are.
 
 use super::broadcast::Operand;
 use super::compensated::times;
@@ -184,8 +185,8 @@ impl Tensor {
         }
         rounded(self, |x| {
             let (big, e, tail) = half_exponential(x)?;
-            // Near zero the gradient of this would be a difference of equal numbers; there it is a Taylor
-            // polynomial, whose gradient is that of the hyperbolic sine.
+            // Near zero the gradient of this would be a difference of equal numbers; there it is a
+            // Taylor polynomial, whose gradient is that of the hyperbolic sine.
             let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
             let square = small.try_where_(x, 0.0)?.square();
             let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
@@ -211,7 +212,8 @@ impl Tensor {
             let (big, e, tail) = half_exponential(x)?;
             let size = big.try_where_(tail, &e * 0.5 - 0.5 / &e)?;
             let far = x.try_lt(0)?.try_where_(-&size, size)?;
-            // A difference of exponentials would lose everything near zero; there it is a Taylor polynomial.
+            // A difference of exponentials would lose everything near zero; there it is a Taylor
+            // polynomial.
             let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
             let near = small.try_where_(x, 0.0)?;
             let square = near.square();
@@ -253,7 +255,11 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn abs(&self) -> Tensor {
-        if self.dtype().is_unsigned() || self.dtype().is_bool() { self.same() } else { self.maximum(-self) }
+        if self.dtype().is_unsigned() || self.dtype().is_bool() {
+            self.same()
+        } else {
+            self.maximum(-self)
+        }
     }
     /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
     ///
@@ -266,7 +272,8 @@ impl Tensor {
         if self.dtype().is_bool() {
             return self.same();
         }
-        let zero = if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
+        let zero =
+            if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
         let below = if self.dtype().is_unsigned() { self.literal(0) } else { self.literal(-1) };
         self.gt(0).where_(1, self.lt(0).where_(below, zero))
     }
@@ -316,7 +323,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([0.5f32, 1.5, -2.5, 2.6]).round().to_vec::<f32>()?, [0.0, 2.0, -2.0, 3.0]);
+    /// assert_eq!(
+    ///     Tensor::new([0.5f32, 1.5, -2.5, 2.6]).round().to_vec::<f32>()?,
+    ///     [0.0, 2.0, -2.0, 3.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn round(&self) -> Tensor {
@@ -345,7 +355,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, f32::NEG_INFINITY]).isinf().to_vec::<bool>()?, [false, true]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, f32::NEG_INFINITY]).isinf().to_vec::<bool>()?,
+    ///     [false, true]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn isinf(&self) -> Tensor {
@@ -358,7 +371,10 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, f32::NAN, f32::INFINITY]).isfinite().to_vec::<bool>()?, [true, false, false]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, f32::NAN, f32::INFINITY]).isfinite().to_vec::<bool>()?,
+    ///     [true, false, false]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn isfinite(&self) -> Tensor {
@@ -378,7 +394,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// The element, or the nearer bound if it is outside. NaN stays, and its gradient is 0. At a bound that is a number the gradient is 0; with a bound that is a tensor an equal
+        /// The element, or the nearer bound if it is outside. NaN stays, and its gradient is 0. At
+        /// a bound that is a number the gradient is 0; with a bound that is a tensor an equal
         /// element shares it, as in [`maximum`](Self::maximum).
         ///
         /// ```
@@ -386,10 +403,18 @@ impl Tensor {
         /// assert_eq!(Tensor::new([-2, 0, 5]).clamp(-1, 3).to_vec::<i32>()?, [-1, 0, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn clamp | try_clamp(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
+        pub fn clamp | try_clamp(
+            &self,
+            min: impl Into<Operand>,
+            max: impl Into<Operand>,
+        ) -> Tensor {
             let clamped = self.clamped(min.into(), max.into())?;
             // NaN has no gradient, as in PyTorch.
-            if clamped.is_floating_point() { self.isnan().try_where_(clamped.detach(), &clamped) } else { Ok(clamped) }
+            if clamped.is_floating_point() {
+                self.isnan().try_where_(clamped.detach(), &clamped)
+            } else {
+                Ok(clamped)
+            }
         }
 
         /// Another name of [`clamp`](Self::clamp).
@@ -399,7 +424,11 @@ impl Tensor {
         /// assert_eq!(Tensor::new([-2, 5]).clip(0, 3).to_vec::<i32>()?, [0, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn clip | try_clip(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
+        pub fn clip | try_clip(
+            &self,
+            min: impl Into<Operand>,
+            max: impl Into<Operand>,
+        ) -> Tensor {
             self.try_clamp(min, max)
         }
 
@@ -407,12 +436,19 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([0.0f32, 10.0]).lerp(&Tensor::new([4.0f32, 20.0]), 0.25).to_vec::<f32>()?, [1.0, 12.5]);
+        /// assert_eq!(
+        ///     Tensor::new([0.0f32, 10.0])
+        ///         .lerp(&Tensor::new([4.0f32, 20.0]), 0.25)
+        ///         .to_vec::<f32>()?,
+        ///     [1.0, 12.5]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn lerp | try_lerp(&self, end: &Tensor, weight: impl Into<Operand>) -> Tensor {
             let weight: Operand = weight.into();
-            let between = |x: &Tensor, end: &Tensor, weight: Operand| end.try_sub(x)?.try_mul(weight)?.try_add(x);
+            let between = |x: &Tensor, end: &Tensor, weight: Operand| {
+                end.try_sub(x)?.try_mul(weight)?.try_add(x)
+            };
             let plain = between(self, end, weight.clone())?;
             if !plain.is_floating_point() || plain.dtype().bits() >= 32 {
                 return Ok(plain);
@@ -428,7 +464,12 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1.0f32, -2.0]).copysign(&Tensor::new([-0.0f32, 5.0])).to_vec::<f32>()?, [-1.0, 2.0]);
+        /// assert_eq!(
+        ///     Tensor::new([1.0f32, -2.0])
+        ///         .copysign(&Tensor::new([-0.0f32, 5.0]))
+        ///         .to_vec::<f32>()?,
+        ///     [-1.0, 2.0]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn copysign | try_copysign(&self, other: &Tensor) -> Tensor {
@@ -451,20 +492,28 @@ impl Tensor {
             let gap = x.try_sub(&y)?.abs();
             // Equal infinities have no gap that could be computed.
             let gap = gap.isnan().try_where_(0.0, gap)?;
-            x.try_maximum(&y)?.try_add((-gap).exp().log_one_plus())?.try_cast(p.x.as_float().dtype())
+            x.try_maximum(&y)?
+                .try_add((-gap).exp().log_one_plus())?
+                .try_cast(p.x.as_float().dtype())
         }
 
         /// Whether the elements are as near as `atol + rtol·|other|`.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1.0f32, 2.0]).isclose(&Tensor::new([1.000001f32, 2.1]), 1e-5, 1e-8).to_vec::<bool>()?, [true, false]);
+        /// assert_eq!(
+        ///     Tensor::new([1.0f32, 2.0])
+        ///         .isclose(&Tensor::new([1.000001f32, 2.1]), 1e-5, 1e-8)
+        ///         .to_vec::<bool>()?,
+        ///     [true, false]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn isclose | try_isclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
             let gap = self.as_float().try_sub(other.as_float())?.abs();
             let near = gap.try_le(other.as_float().abs() * rtol + atol)?;
-            near.try_bitwise_and(self.try_isfinite_with(other)?)?.try_bitwise_or(self.try_eq(other)?)
+            near.try_bitwise_and(self.try_isfinite_with(other)?)?
+                .try_bitwise_or(self.try_eq(other)?)
         }
 
         /// Whether [`isclose`](Self::isclose) holds everywhere, as one bool.
@@ -480,7 +529,8 @@ impl Tensor {
         }
     }
 
-    /// The elements between two bounds. At a bound that is a number the gradient is 0; NaN passes it.
+    /// The elements between two bounds. At a bound that is a number the gradient is 0; NaN passes
+    /// it.
     pub(super) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
         let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
         for bound in [min, max] {
@@ -502,7 +552,8 @@ impl Tensor {
     }
 }
 
-/// Whether e^|x|/2 needs scaling, e^|x| without, and e^|x|/2 with scaling: it is finite up to where the hyperbolic functions are.
+/// Whether e^|x|/2 needs scaling, e^|x| without, and e^|x|/2 with scaling: it is finite up to where
+/// the hyperbolic functions are.
 fn half_exponential(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let size = x.try_lt(0)?.try_where_(-x, x)?;
     let big = size.try_gt(80)?;

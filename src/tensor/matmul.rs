@@ -1,5 +1,5 @@
-//! Products of matrices, as a broadcast product and a sum over the common axis. The scheduler sees through the shapes; nothing larger than the
-//! result is ever stored.
+//! Products of matrices, as a broadcast product and a sum over the common axis. The scheduler sees
+//! through the shapes; nothing larger than the result is ever stored.
 
 use super::broadcast::{Operand, broadcast_dims, broadcast_to, promoted};
 use super::{Tensor, autocast, wrong_shape};
@@ -7,9 +7,15 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
 
-/// The sum of products over the last `axes` axes, which are dropped. Narrow floats multiply and add in `f32`, where their products are exact, and the result is
-/// rounded once; narrow integers stay in the 32 bits that they sum in.
-pub(super) fn sum_of_products(op: &'static str, x: &Tensor, y: &Tensor, axes: usize) -> Result<Tensor> {
+/// The sum of products over the last `axes` axes, which are dropped. Narrow floats multiply and add
+/// in `f32`, where their products are exact, and the result is rounded once; narrow integers stay
+/// in the 32 bits that they sum in.
+pub(super) fn sum_of_products(
+    op: &'static str,
+    x: &Tensor,
+    y: &Tensor,
+    axes: usize,
+) -> Result<Tensor> {
     let dtype = promoted(&[Operand::from(x), Operand::from(y)]);
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;
@@ -20,8 +26,10 @@ pub(super) fn sum_of_products(op: &'static str, x: &Tensor, y: &Tensor, axes: us
 
 impl Tensor {
     fallible! {
-        /// The matrix product over the last two axes; the axes before them broadcast. A tensor of one axis is a row on the left and a column on
-        /// the right, and that axis is dropped. Floats under 32 bits accumulate in `f32`; integers give the dtype of their [`sum`](Self::sum).
+        /// The matrix product over the last two axes; the axes before them broadcast. A tensor of
+        /// one axis is a row on the left and a column on the right, and that axis is dropped.
+        /// Floats under 32 bits accumulate in `f32`; integers give the dtype of their
+        /// [`sum`](Self::sum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -29,7 +37,10 @@ impl Tensor {
         /// assert_eq!(x.matmul(&x).to_vec::<i32>()?, [7, 10, 15, 22]);
         /// assert_eq!(x.matmul(&Tensor::new([1, 1])).to_vec::<i32>()?, [3, 7]);
         /// let wrong = x.try_matmul(&Tensor::zeros([3, 2])).unwrap_err();
-        /// assert_eq!(wrong.to_string(), "matmul: inner sizes of [2, 2] and [3, 2] differ: 2 and 3");
+        /// assert_eq!(
+        ///     wrong.to_string(),
+        ///     "matmul: inner sizes of [2, 2] and [3, 2] differ: 2 and 3"
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn matmul | try_matmul(&self, other: &Tensor) -> Tensor {
@@ -38,17 +49,33 @@ impl Tensor {
             }
             let (a, b) = (self.dims(), other.dims());
             if a.is_empty() || b.is_empty() {
-                return wrong_shape("matmul", format!("{a:?} and {b:?}: a tensor without axes is no matrix; multiply with `*`"));
+                return wrong_shape(
+                    "matmul",
+                    format!(
+                        "{a:?} and {b:?}: a tensor without axes is no matrix; multiply with `*`"
+                    ),
+                );
             }
             let inner = if b.len() == 1 { b[0] } else { b[b.len() - 2] };
             if a[a.len() - 1] != inner {
-                return wrong_shape("matmul", format!("inner sizes of {a:?} and {b:?} differ: {} and {inner}", a[a.len() - 1]));
+                return wrong_shape(
+                    "matmul",
+                    format!(
+                        "inner sizes of {a:?} and {b:?} differ: {} and {inner}",
+                        a[a.len() - 1]
+                    ),
+                );
             }
             let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.same() };
             let y = if b.len() == 1 { other.try_unsqueeze(-1)? } else { other.clone() };
             let (m, n, k) = (x.dims(), y.dims(), inner);
-            if let Err(e) = broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()]) {
-                return wrong_shape("matmul", format!("{a:?} and {b:?}: {}", e.to_string().trim_start_matches("matmul: ")));
+            if let Err(e) =
+                broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()])
+            {
+                return wrong_shape(
+                    "matmul",
+                    format!("{a:?} and {b:?}: {}", e.to_string().trim_start_matches("matmul: ")),
+                );
             }
             // [… rows, 1, k] · [… 1, cols, k]
             let (rows, cols) = (m[m.len() - 2], n[n.len() - 1]);
@@ -65,8 +92,8 @@ impl Tensor {
             Ok(product)
         }
 
-        /// Another name of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) two vectors keep their
-        /// dtypes, as in PyTorch.
+        /// Another name of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) two
+        /// vectors keep their dtypes, as in PyTorch.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -97,7 +124,13 @@ impl Tensor {
             }
             let (x, w) = (self.dims(), weight.dims());
             if w.len() != 2 || x.last() != Some(&w[1]) {
-                return wrong_shape("linear", format!("a weight of {w:?} does not take {x:?}; it is [out, in], and `in` is the last size"));
+                return wrong_shape(
+                    "linear",
+                    format!(
+                        "a weight of {w:?} does not take {x:?}; it is [out, in], and `in` is the \
+                         last size"
+                    ),
+                );
             }
             let product = self.try_matmul(&weight.try_t()?)?;
             match bias {
@@ -107,7 +140,8 @@ impl Tensor {
         }
     }
 
-    /// The functions applied one after the other. A network with parameters is a [`Sequential`](crate::nn::Sequential).
+    /// The functions applied one after the other. A network with parameters is a
+    /// [`Sequential`](crate::nn::Sequential).
     ///
     /// ```
     /// use picograd::Tensor;

@@ -1,7 +1,8 @@
 //! Lazy tensors: what a user holds.
 //!
-//! In come Rust numbers and method calls; out comes a graph of [`UOp`]s, and values when they are asked for. Nothing here computes: a method
-//! checks its arguments, then adds nodes. Reading (`to_vec`, `item`, `realize`, printing) is what runs the graph.
+//! In come Rust numbers and method calls; out comes a graph of [`UOp`]s, and values when they are
+//! asked for. Nothing here computes: a method checks its arguments, then adds nodes. Reading
+//! (`to_vec`, `item`, `realize`, printing) is what runs the graph.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -27,8 +28,9 @@
 //! | `realize`, `holders`, `in_place` | where a graph becomes values; which tensors hold which nodes; threads beside writes in place |
 //! | `display` | values as text |
 //!
-//! Misuse panics at the caller's line with a message that names the operation, the shapes and the dtypes. Each such method `x` has a `try_x`
-//! that returns the same as an error. What reads a device returns a `Result` always.
+//! Misuse panics at the caller's line with a message that names the operation, the shapes and the
+//! dtypes. Each such method `x` has a `try_x` that returns the same as an error. What reads a
+//! device returns a `Result` always.
 //!
 //! ```
 //! use picograd::Tensor;
@@ -46,12 +48,14 @@ use crate::shape::{Dims, Movement, moved_extents};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose body is a `Result<T>`, come `try_x` with that
-/// body and `x`, which panics at its caller with the error's message.
+/// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose
+/// body is a `Result<T>`, come `try_x` with that body and `x`, which panics at its caller with the
+/// error's message.
 macro_rules! fallible {
     ($(
         $(#[$meta:meta])*
-        pub fn $name:ident | $try_name:ident $(<$t:ident: $bound:path>)? ($(&$self:ident)? $(,)? $($arg:ident: $ty:ty),*) -> $ret:ty $body:block
+        pub fn $name:ident | $try_name:ident $(<$t:ident: $bound:path>)? ($(&$self:ident)? $(,)? $($arg:ident: $ty:ty),* $(,)?)
+            -> $ret:ty $body:block
     )*) => { $(
         $(#[$meta])*
         #[track_caller]
@@ -162,7 +166,8 @@ pub use random::threefry2x32;
 pub use statistics::Quantile;
 pub use vector::DotAxes;
 
-/// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone is another handle on the same tensor.
+/// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone
+/// is another handle on the same tensor.
 ///
 /// ```
 /// use picograd::{DType, Tensor};
@@ -174,11 +179,13 @@ pub use vector::DotAxes;
 pub struct Tensor(Arc<Inner>);
 
 struct Inner {
-    /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a lock.
+    /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a
+    /// lock.
     uop: RwLock<UOp>,
     /// Where it is. Only a move in place changes it.
     device: RwLock<&'static DeviceName>,
-    /// Storage that an assignment left behind, and that the new value may live in: one for each device.
+    /// Storage that an assignment left behind, and that the new value may live in: one for each
+    /// device.
     home: Mutex<Vec<StorageRef>>,
     /// For a parameter, its number; its node is then a `Leaf` of that number.
     param: Option<u64>,
@@ -189,11 +196,13 @@ struct Inner {
 }
 
 impl Tensor {
-    /// The tensor that a node computes, on a device. Nothing looks at the graph before it is compiled and run.
+    /// The tensor that a node computes, on a device. Nothing looks at the graph before it is
+    /// compiled and run.
     ///
     /// # Safety
-    /// The graph is one that [`verify::tensor`](crate::verify::tensor) accepts. Each kernel of the user's in it stays
-    /// inside the buffers that it is given, and each buffer holds values of its dtype: a bool is 0 or 1.
+    /// The graph is one that [`verify::tensor`](crate::verify::tensor) accepts. Each kernel of the
+    /// user's in it stays inside the buffers that it is given, and each buffer holds values of its
+    /// dtype: a bool is 0 or 1.
     ///
     /// ```
     /// use picograd::{DType, Tensor, ir::UOp};
@@ -212,8 +221,14 @@ impl Tensor {
     }
     fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {
         let (uop, device) = (RwLock::new(uop), RwLock::new(device));
-        let tensor =
-            Tensor(Arc::new(Inner { uop, device, home: Mutex::default(), param, frozen: AtomicBool::new(false), grad: Mutex::default() }));
+        let tensor = Tensor(Arc::new(Inner {
+            uop,
+            device,
+            home: Mutex::default(),
+            param,
+            frozen: AtomicBool::new(false),
+            grad: Mutex::default(),
+        }));
         holders::note(&tensor, true);
         tensor
     }
@@ -225,7 +240,11 @@ impl Tensor {
     /// ```
     pub fn uop(&self) -> UOp {
         let uop = self.raw();
-        if uop.requires_grad() && (grad::is_off() || self.is_frozen()) { uop.unary(Op::Detach) } else { uop }
+        if uop.requires_grad() && (grad::is_off() || self.is_frozen()) {
+            uop.unary(Op::Detach)
+        } else {
+            uop
+        }
     }
     /// The node as it is kept.
     fn raw(&self) -> UOp {
@@ -236,7 +255,8 @@ impl Tensor {
     /// Exchanges the node, for every handle on this tensor.
     fn set_uop(&self, uop: UOp) {
         // The old graph goes after the lock: it may hold what the user's code drops.
-        let _old = std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
+        let _old =
+            std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
         holders::note(self, false);
     }
     /// Where it is computed and stored.
@@ -288,7 +308,8 @@ impl Tensor {
     pub fn numel(&self) -> usize {
         variable::sizes(&self.uop()).iter().product()
     }
-    /// The size of an axis; a negative axis counts from the end. Panics where there is no such axis.
+    /// The size of an axis; a negative axis counts from the end. Panics where there is no such
+    /// axis.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -326,13 +347,17 @@ impl Tensor {
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }
-    /// The most that the sizes can be, which is how the elements lie: the shape, but for axes whose size is a variable.
+    /// The most that the sizes can be, which is how the elements lie: the shape, but for axes whose
+    /// size is a variable.
     ///
     /// ```
     /// use picograd::{Tensor, Variable};
     /// let x = Tensor::zeros([8, 3]);
     /// let part = x.i(..Variable::new("n", 1, 6)?.bind(2)?);
-    /// assert_eq!((part.shape(), part.max_shape(), part.max_numel()), (vec![2, 3], vec![6, 3], 18));
+    /// assert_eq!(
+    ///     (part.shape(), part.max_shape(), part.max_numel()),
+    ///     (vec![2, 3], vec![6, 3], 18)
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn max_shape(&self) -> Vec<usize> {
@@ -347,7 +372,8 @@ impl Tensor {
     pub fn max_numel(&self) -> usize {
         self.uop().numel()
     }
-    /// The value as it is now, as a tensor of its own. A `clone` is another handle on the same tensor, and sees what is assigned to it; this does not.
+    /// The value as it is now, as a tensor of its own. A `clone` is another handle on the same
+    /// tensor, and sees what is assigned to it; this does not.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -362,8 +388,8 @@ impl Tensor {
         self.same()
     }
 
-    /// The value as it is now, as a tensor of its own: what an operation that changes nothing returns, so that an assignment to the one does
-    /// not reach the other.
+    /// The value as it is now, as a tensor of its own: what an operation that changes nothing
+    /// returns, so that an assignment to the one does not reach the other.
     fn same(&self) -> Tensor {
         self.with(self.uop())
     }
@@ -391,7 +417,8 @@ impl Tensor {
             && to.iter().product::<usize>() != uop.numel()
         {
             let msg = format!(
-                "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: {:?}",
+                "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: \
+                 {:?}",
                 variable::shown(&uop),
                 uop.shape()
             );
@@ -401,7 +428,9 @@ impl Tensor {
         moved_extents(&m, uop.shape(), uop.extents())?;
         let idle = match &m {
             Movement::Permute(axes) => axes.iter().enumerate().all(|(i, &a)| i == a),
-            Movement::Flip(flags) => flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1),
+            Movement::Flip(flags) => {
+                flags.iter().zip(&shape).all(|(&flip, &size)| !flip || size <= 1)
+            }
             _ => shape == *uop.shape(),
         };
         if idle {
@@ -418,7 +447,8 @@ impl From<&Tensor> for Tensor {
     }
 }
 
-/// The one copy of a device's name that all tensors point at. There are as many as there are devices, so they are kept.
+/// The one copy of a device's name that all tensors point at. There are as many as there are
+/// devices, so they are kept.
 fn known(name: &DeviceName) -> &'static DeviceName {
     static NAMES: Mutex<Vec<&'static DeviceName>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());

@@ -1,4 +1,5 @@
-//! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow floats are computed in `f32` and rounded once.
+//! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow
+//! floats are computed in `f32` and rounded once.
 
 use super::compensated::gated;
 use super::{Axes, Tensor, autocast, keepdim};
@@ -12,7 +13,10 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([[1000.0f32, 1000.0]]).softmax(-1).to_vec::<f32>()?, [0.5, 0.5]);
+        /// assert_eq!(
+        ///     Tensor::new([[1000.0f32, 1000.0]]).softmax(-1).to_vec::<f32>()?,
+        ///     [0.5, 0.5]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
@@ -76,10 +80,13 @@ impl Tensor {
             // An infinite maximum must not meet itself in a difference.
             let max = max.isfinite().try_where_(&max, 0.0)?;
             let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
-            sum.log().try_add(max.fold("logsumexp", Fold::Max, &axes)?)?.try_cast(self.as_float().dtype())
+            sum.log()
+                .try_add(max.fold("logsumexp", Fold::Max, &axes)?)?
+                .try_cast(self.as_float().dtype())
         }
 
-        /// The distance from the mean over axes, in standard deviations; `eps` is added to the variance.
+        /// The distance from the mean over axes, in standard deviations; `eps` is added to the
+        /// variance.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -117,8 +124,8 @@ impl Tensor {
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
         }
 
-        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per channel, as `[channels]` or with axes of size 1
-        /// around.
+        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per
+        /// channel, as `[channels]` or with axes of size 1 around.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -132,17 +139,29 @@ impl Tensor {
             weight: Option<&Tensor>,
             bias: Option<&Tensor>,
             mean: &Tensor,
-            invstd: &Tensor
+            invstd: &Tensor,
         ) -> Tensor {
             let dims = self.dims();
             if dims.len() < 2 {
-                return super::wrong_shape("batchnorm", format!("takes [batch, channels, …], and was given {dims:?}"));
+                return super::wrong_shape(
+                    "batchnorm",
+                    format!("takes [batch, channels, …], and was given {dims:?}"),
+                );
             }
             let across = |t: &Tensor| {
                 if t.numel() != dims[1] {
-                    return super::wrong_shape("batchnorm", format!("{:?} holds no number for each of the {} channels of {dims:?}", t.dims(), dims[1]));
+                    return super::wrong_shape(
+                        "batchnorm",
+                        format!(
+                            "{:?} holds no number for each of the {} channels of {dims:?}",
+                            t.dims(),
+                            dims[1]
+                        ),
+                    );
                 }
-                t.as_wide_float().moved(Movement::reshape((1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 })))
+                t.as_wide_float().moved(Movement::reshape(
+                    (1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }),
+                ))
             };
             let scale = match weight {
                 Some(w) => across(invstd)?.try_mul(across(w)?)?,
@@ -156,7 +175,8 @@ impl Tensor {
         }
     }
 
-    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1 and in a dtype that sums can be made in.
+    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1
+    /// and in a dtype that sums can be made in.
     pub(crate) fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
         let others: Vec<usize> = (0..self.ndim()).filter(|&axis| axis != 1).collect();
         let axes = keepdim(others);
@@ -164,30 +184,54 @@ impl Tensor {
     }
 
     fallible! {
-        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers of their sizes, or `eps` if that is greater.
+        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers
+        /// of their sizes, or `eps` if that is greater.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([[3.0f32, 4.0]]).normalize(2.0, 1, 1e-12).to_vec::<f32>()?, [0.6, 0.8]);
+        /// assert_eq!(
+        ///     Tensor::new([[3.0f32, 4.0]]).normalize(2.0, 1, 1e-12).to_vec::<f32>()?,
+        ///     [0.6, 0.8]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+        pub fn normalize | try_normalize(
+            &self,
+            p: f64,
+            axes: impl Into<Axes>,
+            eps: f64,
+        ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_normalize(p, axes, eps);
             }
             let (x, axes) = (self.as_wide_float(), keepdim(axes));
             if p <= 0.0 || p.is_nan() {
-                return super::wrong_shape("normalize", format!("there is no norm for a power of {p}"));
+                return super::wrong_shape(
+                    "normalize",
+                    format!("there is no norm for a power of {p}"),
+                );
             }
             let norm = if p == f64::INFINITY {
                 x.abs().try_max(axes)?
             } else {
-                let powers = if p == 2.0 { x.square() } else if p == 1.0 { x.abs() } else { x.abs().try_pow(p)? };
+                let powers = if p == 2.0 {
+                    x.square()
+                } else if p == 1.0 {
+                    x.abs()
+                } else {
+                    x.abs().try_pow(p)?
+                };
                 let sum = powers.fold("normalize", Fold::Add, &axes)?;
                 // A root of zero has no gradient; there the norm is eps.
                 let some = sum.try_gt(0)?;
                 let safe = some.try_where_(&sum, 1.0)?;
-                let root = if p == 2.0 { safe.sqrt() } else if p == 1.0 { safe } else { safe.try_pow(1.0 / p)? };
+                let root = if p == 2.0 {
+                    safe.sqrt()
+                } else if p == 1.0 {
+                    safe
+                } else {
+                    safe.try_pow(1.0 / p)?
+                };
                 some.try_where_(root, sum)?
             };
             x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
@@ -204,14 +248,19 @@ impl Tensor {
             let at = super::resolve_axis("glu", axis, &self.dims())?;
             let n = self.dims()[at];
             if !n.is_multiple_of(2) {
-                return super::wrong_shape("glu", format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()));
+                return super::wrong_shape(
+                    "glu",
+                    format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()),
+                );
             }
             let x = self.as_wide_float();
-            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?.try_cast(self.as_float().dtype())
+            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?
+                .try_cast(self.as_float().dtype())
         }
     }
 
-    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are -inf, with a gradient of zero there.
+    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are
+    /// -inf, with a gradient of zero there.
     pub(super) fn softmax_of_masked(&self, op: &'static str) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {
@@ -224,7 +273,8 @@ impl Tensor {
         exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
     }
 
-    /// The elements less the maximum along an axis, in a dtype that sums can be made in. The maximum cancels, so it has no gradient.
+    /// The elements less the maximum along an axis, in a dtype that sums can be made in. The
+    /// maximum cancels, so it has no gradient.
     fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {

@@ -1,5 +1,7 @@
-//! Rust's operators: between tensors by value or reference, and with a number on either side. Each is the method of its meaning, and panics as that does.
-//! On the left a number is an `f64`, an `i32` or a `bool`: with one type of each kind Rust knows what `1.0 - &x` is, so that `(1.0 - &x).log()` compiles.
+//! Rust's operators: between tensors by value or reference, and with a number on either side. Each
+//! is the method of its meaning, and panics as that does. On the left a number is an `f64`, an
+//! `i32` or a `bool`: with one type of each kind Rust knows what `1.0 - &x` is, so that `(1.0 -
+//! &x).log()` compiles.
 
 use super::broadcast::Operand;
 use super::elementwise::binary;

@@ -1,4 +1,5 @@
-//! Padding with what the tensor holds: mirrored, repeated or wrapped around. In comes a tensor, out comes a longer one made of its parts.
+//! Padding with what the tensor holds: mirrored, repeated or wrapped around. In comes a tensor, out
+//! comes a longer one made of its parts.
 
 use super::{Tensor, wrong_shape};
 use crate::error::Result;
@@ -29,8 +30,13 @@ impl PadMode {
                 x.slice_axis(axis, 1, before + 1)?.try_flip(axis as isize)?,
                 x.slice_axis(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?,
             ],
-            PadMode::Replicate => [repeated(x.slice_axis(axis, 0, 1)?, before)?, repeated(x.slice_axis(axis, n - 1, n)?, after)?],
-            PadMode::Circular => [x.slice_axis(axis, n - before, n)?, x.slice_axis(axis, 0, after)?],
+            PadMode::Replicate => [
+                repeated(x.slice_axis(axis, 0, 1)?, before)?,
+                repeated(x.slice_axis(axis, n - 1, n)?, after)?,
+            ],
+            PadMode::Circular => {
+                [x.slice_axis(axis, n - before, n)?, x.slice_axis(axis, 0, after)?]
+            }
         })
     }
     /// The most that can be put on one side of an axis.
@@ -51,26 +57,52 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::PadMode};
         /// let x = Tensor::new([1, 2, 3]);
-        /// assert_eq!(x.pad_mode(&[(2, 1)], PadMode::Reflect).to_vec::<i32>()?, [3, 2, 1, 2, 3, 2]);
-        /// assert_eq!(x.pad_mode(&[(2, 1)], PadMode::Replicate).to_vec::<i32>()?, [1, 1, 1, 2, 3, 3]);
-        /// assert_eq!(x.pad_mode(&[(2, 1)], PadMode::Circular).to_vec::<i32>()?, [2, 3, 1, 2, 3, 1]);
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Reflect).to_vec::<i32>()?,
+        ///     [3, 2, 1, 2, 3, 2]
+        /// );
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Replicate).to_vec::<i32>()?,
+        ///     [1, 1, 1, 2, 3, 3]
+        /// );
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Circular).to_vec::<i32>()?,
+        ///     [2, 3, 1, 2, 3, 1]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn pad_mode | try_pad_mode(&self, padding: &[(usize, usize)], mode: PadMode) -> Tensor {
+        pub fn pad_mode | try_pad_mode(
+            &self,
+            padding: &[(usize, usize)],
+            mode: PadMode,
+        ) -> Tensor {
             const OP: &str = "pad_mode";
             let dims = self.dims();
             if padding.len() != dims.len() {
-                return wrong_shape(OP, format!("{padding:?} has {} pairs for the axes of {dims:?}", padding.len()));
+                return wrong_shape(
+                    OP,
+                    format!("{padding:?} has {} pairs for the axes of {dims:?}", padding.len()),
+                );
             }
             let mut x = self.same();
             for (axis, &(before, after)) in padding.iter().enumerate() {
                 let (n, most) = (dims[axis], mode.most(dims[axis]));
                 if before > most || after > most {
-                    return wrong_shape(OP, format!("{:?} of axis {axis} of {dims:?}, which has {n} elements to take from", (before, after)));
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "{:?} of axis {axis} of {dims:?}, which has {n} elements to take from",
+                            (before, after)
+                        ),
+                    );
                 }
                 if (before, after) != (0, 0) {
                     let [first, last] = mode.sides(&x, axis, before, after)?;
-                    let parts: Vec<Tensor> = [(first, before), (x, 1), (last, after)].into_iter().filter(|p| p.1 > 0).map(|p| p.0).collect();
+                    let parts: Vec<Tensor> = [(first, before), (x, 1), (last, after)]
+                        .into_iter()
+                        .filter(|p| p.1 > 0)
+                        .map(|p| p.0)
+                        .collect();
                     x = Tensor::try_cat(&parts, axis as isize)?;
                 }
             }

@@ -1,19 +1,19 @@
-//! Radix sort, for devices whose kernels run rows one element after the other. In come rows of words of
-//! 32 bits; out come the indices of the words in ascending order, equal ones in the order in which they
-//! came.
+//! Radix sort, for devices whose kernels run rows one element after the other. In come rows of
+//! words of 32 bits; out come the indices of the words in ascending order, equal ones in the order
+//! in which they came.
 //!
-//! The sort goes from the least significant digit to the most significant one. One kernel counts the
-//! values of all digits; then each digit has a kernel that writes every element at the next free index
-//! of its digit value:
+//! The sort goes from the least significant digit to the most significant one. One kernel counts
+//! the values of all digits; then each digit has a kernel that writes every element at the next
+//! free index of its digit value:
 //!
 //! ```text
 //! count:    for t in 0..B: counts[t] = 0           move:  for t in 0..B: next[t] = next[t-1] + counts[t-1]
 //!           for u in 0..n: counts[digit(u)] += 1          for u in 0..n: out[next[digit(u)]++] = element(u)
 //! ```
 //!
-//! Both loops of a kernel are one `Ordered` range of `B + n` steps, because a kernel has one loop nest:
-//! the first `B` steps fill the table. Elements carry the word in the upper half of 64 bits and the
-//! index in the lower one.
+//! Both loops of a kernel are one `Ordered` range of `B + n` steps, because a kernel has one loop
+//! nest: the first `B` steps fill the table. Elements carry the word in the upper half of 64 bits
+//! and the index in the lower one.
 
 use super::Tensor;
 use super::custom::{library_kernel, outputs_of};
@@ -23,9 +23,9 @@ use crate::ir::{Arg, AxisKind, Custom, Op, Src, ToSrc, UOp};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Bits of a digit at most, for rows from [`LONG`] elements on and for shorter ones. A table of 2,048
-/// counts stays in the first-level cache, and 32 bits take three passes instead of four; a short row
-/// would spend more time on filling it than on its elements.
+/// Bits of a digit at most, for rows from [`LONG`] elements on and for shorter ones. A table of
+/// 2,048 counts stays in the first-level cache, and 32 bits take three passes instead of four; a
+/// short row would spend more time on filling it than on its elements.
 const DIGIT: [usize; 2] = [11, 8];
 const LONG: usize = 1024;
 
@@ -52,7 +52,8 @@ impl Digits {
 enum Task {
     /// Counts how often each value of each digit occurs in a row: a table for each digit.
     Count,
-    /// Moves elements into the order of the digit of this number. The last pass leaves indices alone.
+    /// Moves elements into the order of the digit of this number. The last pass leaves indices
+    /// alone.
     Move(Elements, usize),
 }
 
@@ -98,7 +99,11 @@ impl Loops {
         let values = values as i64;
         let step = UOp::range(values + n as i64, 1, AxisKind::Ordered);
         let row = UOp::range(rows as i64, 0, AxisKind::Global);
-        let (row, ranges) = if rows == 1 { (UOp::int(0), vec![step.clone()]) } else { (row.clone(), vec![row, step.clone()]) };
+        let (row, ranges) = if rows == 1 {
+            (UOp::int(0), vec![step.clone()])
+        } else {
+            (row.clone(), vec![row, step.clone()])
+        };
         Loops { ranges, row, step, n: n as i64, values }
     }
     /// Holds in the steps that fill the table.
@@ -124,7 +129,12 @@ impl Loops {
         word.binary(Op::Shr, shift as i64).binary(Op::And, self.values - 1).cast(DType::INDEX)
     }
     fn sink(&self, stores: impl IntoIterator<Item = (UOp, UOp)>) -> UOp {
-        UOp::sink(stores.into_iter().map(|(place, value)| place.store(value, &self.ranges)).collect::<Src>())
+        UOp::sink(
+            stores
+                .into_iter()
+                .map(|(place, value)| place.store(value, &self.ranges))
+                .collect::<Src>(),
+        )
     }
 }
 
@@ -150,16 +160,21 @@ impl Kernel {
         let Kernel { rows, n, digits, .. } = *self;
         let loops = Loops::new(rows, n, digits.values());
         let shape = [rows, digits.values()];
-        library_kernel(&[(DType::U32, rows * n)], &vec![(&shape[..], DType::I32); digits.count], |tables, words| {
-            let word = loops.in_row(&words[0], &loops.element()).load();
-            let count = |(i, table): (usize, &UOp)| {
-                let digit = loops.digit(&word, i * digits.bits);
-                let place = loops.in_table(table, &loops.filling().select(loops.entry(), &digit));
-                let next = place.load() + 1;
-                (place, loops.filling().select(0i64, &next))
-            };
-            loops.sink(tables.iter().enumerate().map(count))
-        })
+        library_kernel(
+            &[(DType::U32, rows * n)],
+            &vec![(&shape[..], DType::I32); digits.count],
+            |tables, words| {
+                let word = loops.in_row(&words[0], &loops.element()).load();
+                let count = |(i, table): (usize, &UOp)| {
+                    let digit = loops.digit(&word, i * digits.bits);
+                    let place =
+                        loops.in_table(table, &loops.filling().select(loops.entry(), &digit));
+                    let next = place.load() + 1;
+                    (place, loops.filling().select(0i64, &next))
+                };
+                loops.sink(tables.iter().enumerate().map(count))
+            },
+        )
     }
 
     fn moves(&self, elements: Elements, number: usize) -> Arc<Custom> {
@@ -172,19 +187,28 @@ impl Kernel {
             Elements::WordsAndIndices => vec![(DType::U32, len), (DType::I32, len), table],
             Elements::Packed => vec![(DType::U64, len), table],
         };
-        let outputs = [(&[rows, n][..], if last { DType::I32 } else { DType::U64 }), (&[rows, digits.values()][..], DType::I32)];
+        let outputs = [
+            (&[rows, n][..], if last { DType::I32 } else { DType::U64 }),
+            (&[rows, digits.values()][..], DType::I32),
+        ];
         library_kernel(&inputs, &outputs, |outputs, inputs| {
             let at = loops.element();
             let first = loops.in_row(&inputs[0], &at).load();
             let (word, index) = match elements {
                 Elements::Words => (first.clone(), at.cast(DType::I32)),
                 Elements::WordsAndIndices => (first.clone(), loops.in_row(&inputs[1], &at).load()),
-                Elements::Packed => (first.binary(Op::Shr, 32i64).cast(DType::U32), first.cast(DType::U32).bitcast(DType::I32)),
+                Elements::Packed => (
+                    first.binary(Op::Shr, 32i64).cast(DType::U32),
+                    first.cast(DType::U32).bitcast(DType::I32),
+                ),
             };
             let element = match elements {
                 _ if last => index,
                 Elements::Packed => first,
-                _ => word.cast(DType::U64).binary(Op::Shl, 32i64).binary(Op::Or, index.bitcast(DType::U32).cast(DType::U64)),
+                _ => word
+                    .cast(DType::U64)
+                    .binary(Op::Shl, 32i64)
+                    .binary(Op::Or, index.bitcast(DType::U32).cast(DType::U64)),
             };
             let digit = loops.digit(&word, number * digits.bits);
             loops.moving(outputs, &inputs[inputs.len() - 1], &element, &digit)
@@ -202,11 +226,17 @@ impl Loops {
         let counted = self.in_table(counts, &before).load();
         let start = self.step.equals(0i64).select(0i64, &(&next + counted));
         let entry = self.in_table(&outputs[1], &filling.select(self.entry(), digit));
-        // An index outside the row would mean wrong counts; the mask proves that nothing is written there.
+        // An index outside the row would mean wrong counts; the mask proves that nothing is written
+        // there.
         let inside = filling.not().and(next.ge(0i64)).and(next.lt(self.n));
         let place = next.cast(DType::INDEX).binary(Op::Max, 0i64).binary(Op::Min, self.n - 1);
         let place = &self.row * self.n + place;
-        let place = UOp::new(Op::Index, outputs[0].dtype(), [outputs[0].clone(), place, inside].to_src(), Arg::None);
+        let place = UOp::new(
+            Op::Index,
+            outputs[0].dtype(),
+            [outputs[0].clone(), place, inside].to_src(),
+            Arg::None,
+        );
         self.sink([(place, element.clone()), (entry, filling.select(&start, &(&next + 1)))])
     }
 }
@@ -225,7 +255,8 @@ pub(super) fn sorted(words: &Tensor, bits: usize, order: Option<&Tensor>) -> Res
     inputs.push(&counts[0]);
     let mut elements = outputs_of(&kernel(Task::Move(kind, 0)), &inputs)?.swap_remove(0);
     for (i, counts) in counts.iter().enumerate().skip(1) {
-        elements = outputs_of(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?.swap_remove(0);
+        elements = outputs_of(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?
+            .swap_remove(0);
     }
     Ok(elements)
 }

@@ -1,7 +1,9 @@
-//! Random numbers that depend on a seed, a count of calls and the element's place, and on nothing else: the same on every device and in every order.
+//! Random numbers that depend on a seed, a count of calls and the element's place, and on nothing
+//! else: the same on every device and in every order.
 //!
-//! Each element has its own counter; threefry2x32 with 20 rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) turns it into
-//! two 32-bit words. The key and the first counter are a small buffer, not literals, so that a second call runs the kernel of the first.
+//! Each element has its own counter; threefry2x32 with 20 rounds (Salmon and others, "Parallel
+//! random numbers: as easy as 1, 2, 3", 2011) turns it into two 32-bit words. The key and the first
+//! counter are a small buffer, not literals, so that a second call runs the kernel of the first.
 
 use super::create::iota;
 use super::elementwise::pair;
@@ -18,7 +20,8 @@ use std::sync::Mutex;
 /// The seed, and the counter of the next element.
 static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 
-/// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are `u32`.
+/// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are
+/// `u32`.
 ///
 /// ```
 /// use picograd::{DType, ir::UOp, tensor::threefry2x32};
@@ -55,11 +58,15 @@ pub(super) fn next_words(numbers: u64) -> [u32; 4] {
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let halves = next_words(numel as u64);
     let start = buffer(as_bytes(&halves), DType::U32, device)?;
-    record::note_draw(|| storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(), numel as u64);
+    record::note_draw(
+        || storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(),
+        numel as u64,
+    );
     let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.slice_axis(0, i, i + 1)?.moved(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
-    // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them is added.
+    // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them
+    // is added.
     let place = iota(numel);
     let x = low.try_add(place.try_cast(DType::U32)?)?;
     let mut y = high.try_add(x.try_lt(low)?)?;
@@ -91,18 +98,23 @@ fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor
     shape.cut(op, radius.try_mul(angle.cos())?.moved(Movement::Reshape(greatest))?, |_| true)
 }
 
-/// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the window.
+/// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the
+/// window.
 pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
     let shape = shape.shape(op)?;
     if shape.len() < 2 {
-        return wrong_shape(op, format!("takes the shape of a weight, two axes or more, and was given {shape:?}"));
+        return wrong_shape(
+            op,
+            format!("takes the shape of a weight, two axes or more, and was given {shape:?}"),
+        );
     }
     let window: usize = shape[2..].iter().product();
     Ok(((shape[1] * window) as f64, (shape[0] * window) as f64))
 }
 
 impl Tensor {
-    /// Starts the generator anew. The same calls after the same seed give the same numbers, on any device.
+    /// Starts the generator anew. The same calls after the same seed give the same numbers, on any
+    /// device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -116,7 +128,8 @@ impl Tensor {
         Tensor::set_rng_state((seed, 0));
     }
 
-    /// Where the generator is: its seed, and how many numbers it has given. [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
+    /// Where the generator is: its seed, and how many numbers it has given.
+    /// [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
     /// dropout that was stopped continues as if it had not been.
     ///
     /// ```
@@ -156,20 +169,26 @@ impl Tensor {
             shape.cut("random_bits", word.moved(Movement::Reshape(greatest))?, |_| true)
         }
 
-        /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32 with 20 rounds. The lower half of a number is the
-        /// first of its two words.
+        /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
+        /// with 20 rounds. The lower half of a number is the first of its two words.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
         /// assert_eq!(bits.shape(), [3]);
-        /// assert_eq!(Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?, [0x99ba4efe_6b200159]);
+        /// assert_eq!(
+        ///     Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?,
+        ///     [0x99ba4efe_6b200159]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
             for t in [self, key] {
                 if t.dtype() != DType::U64 {
-                    return wrong_dtype("threefry", format!("takes counters and keys of u64, and was given {}", t.dtype()));
+                    return wrong_dtype(
+                        "threefry",
+                        format!("takes counters and keys of u64, and was given {}", t.dtype()),
+                    );
                 }
             }
             let pair = pair("threefry", self.into(), key.into())?;
@@ -182,7 +201,8 @@ impl Tensor {
             Ok(pair.x.with(low | (high << 32)))
         }
 
-        /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random words.
+        /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random
+        /// words.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -195,8 +215,9 @@ impl Tensor {
             Tensor::try_random_bits([n])?.try_argsort(0, false)
         }
 
-        /// `samples` places along the last axis of one or two, each with a probability in proportion to the element there, in `i32`. With `replacement` a place can
-        /// come again; without, there must be as many places, and those of weight zero come last.
+        /// `samples` places along the last axis of one or two, each with a probability in
+        /// proportion to the element there, in `i32`. With `replacement` a place can come again;
+        /// without, there must be as many places, and those of weight zero come last.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -205,29 +226,47 @@ impl Tensor {
         /// assert_eq!(x.multinomial(1, false).to_vec::<i32>()?, [1]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn multinomial | try_multinomial(&self, samples: usize, replacement: bool) -> Tensor {
+        pub fn multinomial | try_multinomial(
+            &self,
+            samples: usize,
+            replacement: bool,
+        ) -> Tensor {
             const OP: &str = "multinomial";
             let dims = self.dims();
             let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
-                return wrong_shape(OP, format!("takes weights along one axis or two, and was given {dims:?}"));
+                return wrong_shape(
+                    OP,
+                    format!("takes weights along one axis or two, and was given {dims:?}"),
+                );
             };
             if !replacement && samples > n {
-                return wrong_shape(OP, format!("{samples} different places of {n}; with replacement a place can come again"));
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "{samples} different places of {n}; with replacement a place can come \
+                         again"
+                    ),
+                );
             }
             check_weights(OP, self, n, if replacement { 1 } else { samples })?;
             let weights = self.as_wide_float();
             if !replacement {
-                // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006). 1-u is never 0.
-                let times = (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
+                // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006).
+                // 1-u is never 0.
+                let times =
+                    (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
                 let ever = weights.try_gt(0)?;
-                let times = ever.try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
+                let times = ever
+                    .try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
                 return Ok(times.try_topk(samples, -1, false, true)?.1);
             }
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
-            let drawn = uniform(OP, &Shape::from(&shape), self.device())?.try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
-            // As many sums as are at or below the number are passed by; one that was rounded up to the last of them passes none of weight zero.
+            let drawn = uniform(OP, &Shape::from(&shape), self.device())?
+                .try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
+            // As many sums as are at or below the number are passed by; one that was rounded up to
+            // the last of them passes none of weight zero.
             let passed = passed(OP, &sums.contiguous(), &drawn.contiguous())?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
             passed.try_minimum(last)
@@ -259,25 +298,42 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert!(Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x)));
+        /// assert!(
+        ///     Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x))
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
             if low >= high {
-                return wrong_shape("randint", format!("there is no number from {low} up to but without {high}"));
+                return wrong_shape(
+                    "randint",
+                    format!("there is no number from {low} up to but without {high}"),
+                );
             }
             let shape = shape.into();
             let greatest = shape.sizes("randint")?.shape("randint")?;
             let [word, _] = words(checked_numel("randint", &greatest)?, &default_device())?;
             let span = (high as i64 - low as i64) as u32;
-            shape.cut("randint", word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)?.moved(Movement::Reshape(greatest))?, |_| true)
+            shape.cut(
+                "randint",
+                word.try_modulo(span)?
+                    .try_cast(DType::I32)?
+                    .try_add(low)?
+                    .moved(Movement::Reshape(greatest))?,
+                |_| true,
+            )
         }
 
         /// Numbers spread evenly over [low, high), in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert!(Tensor::uniform([100], 2.0, 3.0).to_vec::<f32>()?.iter().all(|x| (2.0..=3.0).contains(x)));
+        /// assert!(
+        ///     Tensor::uniform([100], 2.0, 3.0)
+        ///         .to_vec::<f32>()?
+        ///         .iter()
+        ///         .all(|x| (2.0..=3.0).contains(x))
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn uniform | try_uniform(shape: impl Into<Shape>, low: f64, high: f64) -> Tensor {
@@ -303,7 +359,8 @@ impl Tensor {
         /// ```
         pub fn scaled_uniform | try_scaled_uniform(shape: impl Into<Sizes>) -> Tensor {
             let shape = shape.into();
-            let bound = (checked_numel("scaled_uniform", &shape.shape("scaled_uniform")?)? as f64).powf(-0.5);
+            let bound = (checked_numel("scaled_uniform", &shape.shape("scaled_uniform")?)? as f64)
+                .powf(-0.5);
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
@@ -320,7 +377,8 @@ impl Tensor {
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
-        /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1 + a²)·inputs)).
+        /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1
+        /// + a²)·inputs)).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -333,7 +391,8 @@ impl Tensor {
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
-        /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same variance.
+        /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same
+        /// variance.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -345,7 +404,8 @@ impl Tensor {
             Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
         }
 
-        /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the mean stays.
+        /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the
+        /// mean stays.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -360,7 +420,9 @@ impl Tensor {
             if p == 0.0 {
                 return Ok(self.same());
             }
-            let kept = self.as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?).try_ge(p)?;
+            let kept = self
+                .as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?)
+                .try_ge(p)?;
             let x = self.as_wide_float();
             let scaled = if p < 1.0 { x * (1.0 / (1.0 - p)) } else { x };
             kept.try_where_(scaled, 0.0)?.try_cast(self.as_float().dtype())
@@ -375,9 +437,15 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn rand_like(&self) -> Tensor {
-        self.as_much_of(super::or_panic(uniform("rand_like", &Shape::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(uniform(
+            "rand_like",
+            &Shape::from(&self.dims()),
+            self.device(),
+        )))
+        .cast(self.as_float().dtype())
     }
-    /// Numbers of the standard normal distribution with this tensor's shape and device, and its dtype if that is a float.
+    /// Numbers of the standard normal distribution with this tensor's shape and device, and its
+    /// dtype if that is a float.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -385,26 +453,39 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn randn_like(&self) -> Tensor {
-        self.as_much_of(super::or_panic(normal("randn_like", &Shape::from(&self.dims()), self.device()))).cast(self.as_float().dtype())
+        self.as_much_of(super::or_panic(normal(
+            "randn_like",
+            &Shape::from(&self.dims()),
+            self.device(),
+        )))
+        .cast(self.as_float().dtype())
     }
 }
 
-/// Refuses weights that are no distribution, where they are at hand: negative or not finite ones, and rows with too few above zero.
+/// Refuses weights that are no distribution, where they are at hand: negative or not finite ones,
+/// and rows with too few above zero.
 fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     let Some(values) = weights.at_hand() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
-        return wrong_shape(op, format!("the weight at {i} is {w}; weights are finite and not negative"));
+        return wrong_shape(
+            op,
+            format!("the weight at {i} is {w}; weights are finite and not negative"),
+        );
     }
     for (row, weights) in values.chunks_exact(n).enumerate() {
         let some = weights.iter().filter(|w| **w > 0.0).count();
         if some < needed.max(1) {
-            return wrong_shape(op, format!("row {row} has {some} weights above zero, and {} are drawn", needed.max(1)));
+            return wrong_shape(
+                op,
+                format!("row {row} has {some} weights above zero, and {} are drawn", needed.max(1)),
+            );
         }
     }
     Ok(())
 }
 
-/// How many of the ascending sums along the last axis are at or below each number, by halving what is left.
+/// How many of the ascending sums along the last axis are at or below each number, by halving what
+/// is left.
 fn passed(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
     let axis = sums.ndim() - 1;
     let n = sums.dims()[axis];

@@ -1,4 +1,5 @@
-//! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several, `x.sum(keepdim(-1))` to keep them with size 1.
+//! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several,
+//! `x.sum(keepdim(-1))` to keep them with size 1.
 
 use super::broadcast::Operand;
 use super::{Axes, Tensor, autocast, keepdim, wrong_shape};
@@ -8,12 +9,19 @@ use crate::ir::Fold;
 use crate::shape::{Bound, Dims, Movement};
 
 /// Several tensors combined from left to right.
-fn all_of(op: &'static str, tensors: &[&Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    let Some((first, rest)) = tensors.split_first() else { return wrong_shape(op, "takes one tensor or more, and was given none") };
+fn all_of(
+    op: &'static str,
+    tensors: &[&Tensor],
+    f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let Some((first, rest)) = tensors.split_first() else {
+        return wrong_shape(op, "takes one tensor or more, and was given none");
+    };
     rest.iter().try_fold(first.same(), |x, y| f(&x, y))
 }
 
-/// The square root of a variance. At zero the gradient is zero and not that of the root, which is infinite.
+/// The square root of a variance. At zero the gradient is zero and not that of the root, which is
+/// infinite.
 fn root(var: &Tensor) -> Result<Tensor> {
     let none = var.try_eq(0)?;
     none.try_where_(0.0, none.try_where_(1.0, var)?.sqrt())
@@ -21,7 +29,8 @@ fn root(var: &Tensor) -> Result<Tensor> {
 
 impl Tensor {
     fallible! {
-        /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`, rounded once at the end.
+        /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`,
+        /// rounded once at the end.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::keepdim};
@@ -85,8 +94,8 @@ impl Tensor {
             self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
         }
 
-        /// The variance over axes: squared distances from the mean, summed, over `n - correction`. A correction of 1 estimates that of a population
-        /// from a sample.
+        /// The variance over axes: squared distances from the mean, summed, over `n - correction`.
+        /// A correction of 1 estimates that of a population from a sample.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -106,10 +115,12 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
-            root(&self.wide_var("std", &axes.into(), correction)?)?.try_cast(self.as_float().dtype())
+            root(&self.wide_var("std", &axes.into(), correction)?)?
+                .try_cast(self.as_float().dtype())
         }
 
-        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give them.
+        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give
+        /// them.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -117,12 +128,17 @@ impl Tensor {
         /// assert_eq!((var.item::<f32>()?, mean.item::<f32>()?), (1.0, 2.0));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn var_mean | try_var_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+        pub fn var_mean | try_var_mean(
+            &self,
+            axes: impl Into<Axes>,
+            correction: usize,
+        ) -> (Tensor, Tensor) {
             let axes = axes.into();
             Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
         }
 
-        /// The standard deviation and the mean over axes, as [`std`](Self::std) and [`mean`](Self::mean) give them.
+        /// The standard deviation and the mean over axes, as [`std`](Self::std) and
+        /// [`mean`](Self::mean) give them.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -130,7 +146,11 @@ impl Tensor {
         /// assert_eq!((std.item::<f32>()?, mean.item::<f32>()?), (2.0, 3.0));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn std_mean | try_std_mean(&self, axes: impl Into<Axes>, correction: usize) -> (Tensor, Tensor) {
+        pub fn std_mean | try_std_mean(
+            &self,
+            axes: impl Into<Axes>,
+            correction: usize,
+        ) -> (Tensor, Tensor) {
             let axes = axes.into();
             Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
         }
@@ -181,7 +201,8 @@ impl Tensor {
             self.truth().fold("all", Fold::Min, &axes.into())
         }
 
-        /// The place of the greatest element along one axis, or with `..` among all in row-major order. The first of equals; a NaN before all.
+        /// The place of the greatest element along one axis, or with `..` among all in row-major
+        /// order. The first of equals; a NaN before all.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -192,7 +213,8 @@ impl Tensor {
             self.place_of("argmax", Fold::Max, &axis.into())
         }
 
-        /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a NaN comes before all, as it does in `min`.
+        /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a
+        /// NaN comes before all, as it does in `min`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -217,7 +239,8 @@ impl Tensor {
         if keep {
             return Ok(folded);
         }
-        let rest = dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
+        let rest =
+            dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
         folded.moved(Movement::reshape(rest))
     }
 
@@ -236,7 +259,8 @@ impl Tensor {
         self.fold(op, fold, axes)
     }
 
-    /// The value, to be compared with what is made of it: an element with the greatest, say. It is stored once where two kernels could round it differently.
+    /// The value, to be compared with what is made of it: an element with the greatest, say. It is
+    /// stored once where two kernels could round it differently.
     pub(super) fn materialized(&self) -> Tensor {
         self.with(self.uop().materialized())
     }
@@ -246,20 +270,29 @@ impl Tensor {
         self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
     }
 
-    pub(super) fn wide_var(&self, op: &'static str, axes: &Axes, correction: usize) -> Result<Tensor> {
+    pub(super) fn wide_var(
+        &self,
+        op: &'static str,
+        axes: &Axes,
+        correction: usize,
+    ) -> Result<Tensor> {
         let count = self.count(op, axes, correction)?;
         let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
         let squares = self.as_wide_float().try_sub(mean)?.square();
         squares.fold(op, Fold::Add, axes)?.try_div(count)
     }
 
-    /// The number of elements that fold into one, less a few, but not below zero. Where variables are in it, it is computed.
+    /// The number of elements that fold into one, less a few, but not below zero. Where variables
+    /// are in it, it is computed.
     pub(super) fn count(&self, op: &'static str, axes: &Axes, less: usize) -> Result<Operand> {
         let (dims, uop) = (self.dims(), self.uop());
         let axes = axes.resolve(op, &dims)?.0;
         let extents: Vec<&Bound> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
-        let number: usize = axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
-        let Some((first, rest)) = extents.split_first() else { return Ok((number.saturating_sub(less) as f64).into()) };
+        let number: usize =
+            axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
+        let Some((first, rest)) = extents.split_first() else {
+            return Ok((number.saturating_sub(less) as f64).into());
+        };
         let float = |b: &Bound| Tensor::from(b).try_cast(self.as_wide_float().dtype());
         let some = rest.iter().try_fold(float(first)?, |n, b| n.try_mul(float(b)?))?;
         let count = some.try_mul(number as f64)?.try_sub(less as f64)?;
@@ -271,18 +304,28 @@ impl Tensor {
         let (axes, keep) = axis.resolve(op, &dims)?;
         if axes.len() != 1 {
             if axes.len() != dims.len() {
-                return wrong_shape(op, format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"));
+                return wrong_shape(
+                    op,
+                    format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"),
+                );
             }
             let place = self.try_reshape([self.max_numel()])?.place_of(op, fold, &Axes::from(0))?;
-            return if keep { place.moved(Movement::Reshape(Dims::from_elem(1, dims.len()))) } else { Ok(place) };
+            return if keep {
+                place.moved(Movement::Reshape(Dims::from_elem(1, dims.len())))
+            } else {
+                Ok(place)
+            };
         }
         let at = axes[0];
         let x = self.materialized();
-        // Detached it is another node than the reduce of a user, whose value may be stored from an earlier plan.
+        // Detached it is another node than the reduce of a user, whose value may be stored from an
+        // earlier plan.
         let best = x.detach().extreme(op, fold, &keepdim(at))?;
-        // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from themselves.
+        // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from
+        // themselves.
         let is_best = x.try_eq(&best)?;
-        let is_best = if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
+        let is_best =
+            if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
         let places = x.places(at)?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);

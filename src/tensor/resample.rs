@@ -1,9 +1,9 @@
-//! Filters with more than two elements for [`Tensor::interpolate`]: the cubic of four neighbours, and
-//! filters that are widened when the size shrinks. In comes a tensor of wide floats, out comes one with
-//! another size of one axis.
+//! Filters with more than two elements for [`Tensor::interpolate`]: the cubic of four neighbours,
+//! and filters that are widened when the size shrinks. In comes a tensor of wide floats, out comes
+//! one with another size of one axis.
 //!
-//! Places are fractions of whole numbers, so the neighbours and their weights are those of the exact
-//! place at every size.
+//! Places are fractions of whole numbers, so the neighbours and their weights are those of the
+//! exact place at every size.
 
 use super::create::iota;
 use super::gather::slices_at;
@@ -48,9 +48,9 @@ fn far(t: &Tensor, a: f64) -> Tensor {
     ((t * a - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a
 }
 
-/// `count` elements of an axis for each of `size` places: `first`, of `size` indices, says where each
-/// begins. The result has the two axes `size` and `count` in the place of the axis. Indices beyond the ends
-/// read the outermost element.
+/// `count` elements of an axis for each of `size` places: `first`, of `size` indices, says where
+/// each begins. The result has the two axes `size` and `count` in the place of the axis. Indices
+/// beyond the ends read the outermost element.
 fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
     let (dims, size) = (x.dims(), first.dims()[0]);
     let n = dims[axis];
@@ -73,10 +73,15 @@ fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<
             1
         }
     });
-    taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold("interpolate", Fold::Add, &Axes::from(axis + 1))
+    taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold(
+        "interpolate",
+        Fold::Add,
+        &Axes::from(axis + 1),
+    )
 }
 
-/// Places of `size` elements as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or nothing.
+/// Places of `size` elements as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or
+/// nothing.
 fn places(n: usize, size: usize, align: bool) -> (usize, usize) {
     if !align {
         (n, size)
@@ -102,12 +107,21 @@ pub(super) fn cubic(x: &Tensor, axis: usize, size: usize, align: bool) -> Result
     let first = above.try_idiv(below)?;
     let t = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
     let u = 1.0 - &t;
-    let weights = Tensor::try_stack(&[far(&(&t + 1.0), -0.75), near(&t, -0.75), near(&u, -0.75), far(&(&u + 1.0), -0.75)], 1)?;
+    let weights = Tensor::try_stack(
+        &[far(&(&t + 1.0), -0.75), near(&t, -0.75), near(&u, -0.75), far(&(&u + 1.0), -0.75)],
+        1,
+    )?;
     weighted(x, axis, &taps(x, axis, &(first - 1), 4)?, &weights)
 }
 
 /// `size` elements of one axis, each the mean of all within the filter's support around its place.
-pub(super) fn antialiased(x: &Tensor, axis: usize, size: usize, align: bool, filter: Filter) -> Result<Tensor> {
+pub(super) fn antialiased(
+    x: &Tensor,
+    axis: usize,
+    size: usize,
+    align: bool,
+    filter: Filter,
+) -> Result<Tensor> {
     let n = x.dims()[axis];
     let (a, b) = places(n, size, align);
     let scale = (a as f64 / b as f64).max(1.0);
@@ -123,7 +137,11 @@ pub(super) fn antialiased(x: &Tensor, axis: usize, size: usize, align: bool, fil
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
     let inside = index.try_lt(end.try_unsqueeze(1)?)?;
     // The distance of two whole numbers first, which is small and exact.
-    let distance = index.try_sub(whole.try_unsqueeze(1)?)?.try_cast(x.dtype())?.try_sub(part.try_unsqueeze(1)?)? + 0.5;
+    let distance = index
+        .try_sub(whole.try_unsqueeze(1)?)?
+        .try_cast(x.dtype())?
+        .try_sub(part.try_unsqueeze(1)?)?
+        + 0.5;
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
     let total = weights.fold("interpolate", Fold::Add, &super::keepdim(1))?;
     let weights = weights.try_div(total)?;

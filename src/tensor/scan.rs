@@ -1,8 +1,9 @@
 //! Running folds along an axis: sums, products, extremes of all elements up to each.
 //!
-//! Sums, products and extremes are the op `Scan`, which the scheduler makes blocks of. A running extreme and its place come from one scan, of
-//! keys that hold both. A sum of exponentials is no fold of the IR: a short axis is folded once for each element, over what comes before it, and a long one is cut
-//! into blocks, whose totals are scanned in turn.
+//! Sums, products and extremes are the op `Scan`, which the scheduler makes blocks of. A running
+//! extreme and its place come from one scan, of keys that hold both. A sum of exponentials is no
+//! fold of the IR: a short axis is folded once for each element, over what comes before it, and a
+//! long one is cut into blocks, whose totals are scanned in turn.
 
 use super::create::iota;
 use super::{Tensor, autocast, resolve_axis};
@@ -41,25 +42,32 @@ fn log_prefixes(x: &Tensor) -> Result<Tensor> {
     up_to.try_where_(x.try_unsqueeze(-2)?, x.literal(f64::NEG_INFINITY))?.try_logsumexp(-1)
 }
 
-/// A running extreme, and where it stands: the last of equals, as in PyTorch. Both come from one scan, and gradients go where the places say.
+/// A running extreme, and where it stands: the last of equals, as in PyTorch. Both come from one
+/// scan, and gradients go where the places say.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     if super::is_scalar_axis(axis, &x.dims()) {
         return Ok((x.same(), x.with(iota(1).uop()).moved(Movement::Reshape(Dims::new()))?));
     }
     let at = resolve_axis(op, axis, &x.dims())?;
     x.no_variables(op, [at])?;
-    let wide = Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
+    let wide =
+        Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
     let short = i32::try_from(x.dims()[at]).is_ok();
     let (values, places) = match x.dtype().bits() <= 32 && wide && short {
         true => by_keys(&x.detach(), at, fold)?,
         false => by_records(&x.detach(), at, fold)?,
     };
     let of = places.clone();
-    let values = Tensor::call(&[x], |_| Ok(values), move |g, _| Ok(vec![g.with(routed(&of.uop(), &g.uop(), at))]))?;
+    let values = Tensor::call(
+        &[x],
+        |_| Ok(values),
+        move |g, _| Ok(vec![g.with(routed(&of.uop(), &g.uop(), at))]),
+    )?;
     Ok((values, places))
 }
 
-/// Values and places from one running maximum of keys: the value in the upper half, as an integer of the same order, and the place in the lower.
+/// Values and places from one running maximum of keys: the value in the upper half, as an integer
+/// of the same order, and the place in the lower.
 fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let dtype = x.dtype();
     let float = dtype.is_float();
@@ -70,7 +78,9 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
         let x = x.try_cast(DType::F32)? + 0.0;
         let bits = x.try_bitcast(DType::U32)?;
         let negative = bits.try_ge(sign)?;
-        let order = bits.try_bitwise_xor(negative.try_where_(bits.literal(u32::MAX as u64), bits.literal(sign))?)?;
+        let order = bits.try_bitwise_xor(
+            negative.try_where_(bits.literal(u32::MAX as u64), bits.literal(sign))?,
+        )?;
         let order = if least { order.try_bitwise_xor(u32::MAX as u64)? } else { order };
         x.isnan().try_where_(order.literal(u32::MAX as u64), order)?
     } else {
@@ -81,16 +91,24 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
         };
         if least { bits.try_bitwise_xor(u32::MAX as u64)? } else { bits }
     };
-    let keys = order.try_cast(DType::U64)?.try_lshift(32)?.try_bitwise_or(x.places(axis)?.try_cast(DType::U64)?)?;
+    let keys = order
+        .try_cast(DType::U64)?
+        .try_lshift(32)?
+        .try_bitwise_or(x.places(axis)?.try_cast(DType::U64)?)?;
     let best = keys.with(keys.uop().scanned(Fold::Max, axis));
     let places = best.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::I32)?;
     let order = best.try_rshift(32)?.try_cast(DType::U32)?;
     let turned = if least { order.try_bitwise_xor(u32::MAX as u64)? } else { order.clone() };
     let values = if float {
         let negative = turned.try_lt(sign)?;
-        let bits = turned.try_bitwise_xor(negative.try_where_(turned.literal(u32::MAX as u64), turned.literal(sign))?)?;
+        let bits = turned.try_bitwise_xor(
+            negative.try_where_(turned.literal(u32::MAX as u64), turned.literal(sign))?,
+        )?;
         let number = bits.try_bitcast(DType::F32)?;
-        order.try_eq(u32::MAX as u64)?.try_where_(number.literal(f64::NAN), number)?.try_cast(dtype)?
+        order
+            .try_eq(u32::MAX as u64)?
+            .try_where_(number.literal(f64::NAN), number)?
+            .try_cast(dtype)?
     } else if dtype.is_unsigned() || dtype.is_bool() {
         turned.try_cast(dtype)?
     } else {
@@ -99,7 +117,8 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     Ok((values, places))
 }
 
-/// Values and places of dtypes that leave no room for a place: an element that is the extreme so far sets a record, and the place is that of the last record.
+/// Values and places of dtypes that leave no room for a place: an element that is the extreme so
+/// far sets a record, and the place is that of the last record.
 fn by_records(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     // Stored, so that what is compared is what was folded.
     let x = x.contiguous();
@@ -117,7 +136,10 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([[1, 2, 3], [4, 5, 6]]).cumsum(1).to_vec::<i32>()?, [1, 3, 6, 4, 9, 15]);
+        /// assert_eq!(
+        ///     Tensor::new([[1, 2, 3], [4, 5, 6]]).cumsum(1).to_vec::<i32>()?,
+        ///     [1, 3, 6, 4, 9, 15]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
@@ -127,7 +149,8 @@ impl Tensor {
             self.running("cumsum", Fold::Add, axis)
         }
 
-        /// The product of all elements up to each, along an axis, in the dtypes of [`sum`](Self::sum).
+        /// The product of all elements up to each, along an axis, in the dtypes of
+        /// [`sum`](Self::sum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -141,7 +164,8 @@ impl Tensor {
             self.running("cumprod", Fold::Mul, axis)
         }
 
-        /// The greatest of all elements up to each, along an axis, and the place of it: the last of equals. NaN wins.
+        /// The greatest of all elements up to each, along an axis, and the place of it: the last of
+        /// equals. NaN wins.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -165,7 +189,8 @@ impl Tensor {
             extremes("cummin", self, axis, Fold::Min)
         }
 
-        /// The logarithm of the sum of eˣ of all elements up to each, along an axis, without overflow.
+        /// The logarithm of the sum of eˣ of all elements up to each, along an axis, without
+        /// overflow.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -208,16 +233,23 @@ impl Tensor {
         Ok(self.with(self.uop().scanned(fold, at)))
     }
 
-    /// The fold of all elements before each along an axis, itself excluded: the first is the fold's identity.
+    /// The fold of all elements before each along an axis, itself excluded: the first is the fold's
+    /// identity.
     #[allow(dead_code, reason = "compaction by a mask, as in nonzero, places elements by it")]
-    pub(super) fn scan_exclusive(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
+    pub(super) fn scan_exclusive(
+        &self,
+        op: &'static str,
+        fold: Fold,
+        axis: isize,
+    ) -> Result<Tensor> {
         let at = resolve_axis(op, axis, &self.dims())?;
         let n = self.dims()[at];
         if n == 0 {
             return Ok(self.same());
         }
         let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
-        let sides: Vec<(usize, usize)> = (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
+        let sides: Vec<(usize, usize)> =
+            (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
         before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
     }
 }

@@ -1,5 +1,6 @@
-//! Tensors over several devices: in parts along an axis, or whole on each. Such a tensor is a lazy tensor like any other, of its full shape; the
-//! scheduler gives each device its part of the work, and copies what a part needs of another.
+//! Tensors over several devices: in parts along an axis, or whole on each. Such a tensor is a lazy
+//! tensor like any other, of its full shape; the scheduler gives each device its part of the work,
+//! and copies what a part needs of another.
 
 use super::broadcast::has_data;
 use super::{Tensor, resolve_axis};
@@ -10,11 +11,13 @@ use crate::schedule::{Layout, even, layout};
 
 impl Tensor {
     fallible! {
-        /// The tensor over several devices: with an axis in parts along it, with `None` whole on each. Parts need not be of one size, and where there are more
-        /// devices than elements some are empty.
+        /// The tensor over several devices: with an axis in parts along it, with `None` whole on
+        /// each. Parts need not be of one size, and where there are more devices than elements some
+        /// are empty.
         ///
-        /// What is made of such tensors is computed by each device on its part, and gradients go back the way that the parts came. Operands of one
-        /// operation are over the same devices; [`to`](Self::to) brings a tensor together on one.
+        /// What is made of such tensors is computed by each device on its part, and gradients go
+        /// back the way that the parts came. Operands of one operation are over the same devices;
+        /// [`to`](Self::to) brings a tensor together on one.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -27,7 +30,11 @@ impl Tensor {
         /// assert!(e.to_string().contains("move one with .to(…) or .shard(…)"));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn shard | try_shard(&self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Tensor {
+        pub fn shard | try_shard(
+            &self,
+            devices: &[impl AsRef<str>],
+            axis: impl Into<Option<isize>>,
+        ) -> Tensor {
             let dims = self.dims();
             let axis = axis.into().map(|axis| resolve_axis("shard", axis, &dims)).transpose()?;
             let cuts = |axis: usize| even(dims[axis], devices.len());
@@ -35,7 +42,8 @@ impl Tensor {
             self.spread(&names, axis.map(|axis| (axis, cuts(axis))))
         }
 
-        /// The tensor where another is: over the same devices, and in parts along the same axis, cut at the same places if the sizes are the same.
+        /// The tensor where another is: over the same devices, and in parts along the same axis,
+        /// cut at the same places if the sizes are the same.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -48,26 +56,39 @@ impl Tensor {
                 return self.try_to(other.device().as_str());
             }
             let like = other.layout();
-            if self.device() == other.device() && self.raw().unmarked().op() == Op::Shards && self.layout() == like {
+            if self.device() == other.device()
+                && self.raw().unmarked().op() == Op::Shards
+                && self.layout() == like
+            {
                 return Ok(self.same());
             }
             let dims = self.dims();
             let cut = |axis: usize| -> Result<(usize, Vec<usize>)> {
                 let axis = resolve_axis("shard_like", axis as isize, &dims)?;
                 let mut cuts = vec![0];
-                like.iter().flat_map(|l| &l.shapes).for_each(|s| cuts.push(cuts[cuts.len() - 1] + s[axis]));
+                like.iter()
+                    .flat_map(|l| &l.shapes)
+                    .for_each(|s| cuts.push(cuts[cuts.len() - 1] + s[axis]));
                 let names = other.device().each().len();
                 Ok((axis, if cuts[names] == dims[axis] { cuts } else { even(dims[axis], names) }))
             };
-            self.spread(&other.device().each(), like.as_ref().and_then(|l| l.axis).map(cut).transpose()?)
+            self.spread(
+                &other.device().each(),
+                like.as_ref().and_then(|l| l.axis).map(cut).transpose()?,
+            )
         }
     }
 
-    /// Puts this tensor over several devices, as [`shard`](Self::shard) does, for every handle on it: so are the parameters of a network spread. A parameter stays the
-    /// parameter that it is and takes its gradient along; an optimizer is made after, so that what it keeps lies likewise.
+    /// Puts this tensor over several devices, as [`shard`](Self::shard) does, for every handle on
+    /// it: so are the parameters of a network spread. A parameter stays the parameter that it is
+    /// and takes its gradient along; an optimizer is made after, so that what it keeps lies
+    /// likewise.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{Layer, Linear, Module}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{Layer, Linear, Module},
+    /// };
     /// let devices = ["CPU:0", "CPU:1"];
     /// let net = Linear::new(4, 2);
     /// for p in net.parameters() {
@@ -78,7 +99,11 @@ impl Tensor {
     /// assert_eq!(net.weight.grad().unwrap().devices().len(), 2);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn shard_(&self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>) -> Result<()> {
+    pub fn shard_(
+        &self,
+        devices: &[impl AsRef<str>],
+        axis: impl Into<Option<isize>>,
+    ) -> Result<()> {
         let axis = axis.into();
         self.move_(|t| t.try_shard(devices, axis))
     }
@@ -122,7 +147,9 @@ impl Tensor {
         // What is made of nothing is made on each device. A gradient has to find its way back.
         let copied = has_data(&uop) || uop.requires_grad();
         let part = |(i, device): (usize, &DeviceName)| {
-            let part = cuts.as_ref().map_or(uop.clone(), |(axis, cuts)| uop.narrowed(*axis, cuts[i]..cuts[i + 1]));
+            let part = cuts
+                .as_ref()
+                .map_or(uop.clone(), |(axis, cuts)| uop.narrowed(*axis, cuts[i]..cuts[i + 1]));
             if copied { part.copied(device) } else { part }
         };
         let name = DeviceName::joined(devices);
@@ -136,7 +163,8 @@ fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
     if devices.is_empty() {
         return Err(Error::Device("shard: takes one device or more, and was given none".into()));
     }
-    let names: Vec<DeviceName> = devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
+    let names: Vec<DeviceName> =
+        devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
     match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
         Some((i, name)) => Err(Error::Device(format!(
             "shard: {:?} is the device {name}, which is in the list before; name each once",
@@ -150,10 +178,13 @@ fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
 pub(super) fn read_parts(shards: &UOp, axis: usize, storages: &[&StorageRef]) -> Result<Vec<u8>> {
     debug_assert!(matches!(shards.arg(), Arg::Shards { .. }));
     let rows: usize = shards.shape()[..axis].iter().product();
-    let parts: Vec<Vec<u8>> = storages.iter().map(|s| Buffer::of(s).read()).collect::<Result<_>>()?;
+    let parts: Vec<Vec<u8>> =
+        storages.iter().map(|s| Buffer::of(s).read()).collect::<Result<_>>()?;
     let mut out = crate::runtime::limits::vec(parts.iter().map(Vec::len).sum())?;
     for r in 0..rows {
-        parts.iter().for_each(|part| out.extend_from_slice(&part[part.len() / rows * r..part.len() / rows * (r + 1)]));
+        parts.iter().for_each(|part| {
+            out.extend_from_slice(&part[part.len() / rows * r..part.len() / rows * (r + 1)])
+        });
     }
     Ok(out)
 }

@@ -39,8 +39,8 @@ impl Tensor {
     /// ```
     pub fn tanhshrink(&self) -> Tensor {
         rounded(self, |x| {
-            // x - tanh x = (x·cosh x - sinh x)/cosh x. Both series have terms of one sign, where the difference
-            // itself would lose digits.
+            // x - tanh x = (x·cosh x - sinh x)/cosh x. Both series have terms of one sign, where
+            // the difference itself would lose digits.
             let small = x.try_gt(-1.5)?.try_bitwise_and(x.try_lt(1.5)?)?;
             let near = small.try_where_(x, 0.0)?;
             let square = near.square();

@@ -1,9 +1,10 @@
-//! Linear systems over the last two axes; the axes before them are batches: `solve`, `inverse`, `det`,
-//! `slogdet`, `cholesky`, `eigh`, `lstsq` and `pinv`. Narrow floats are computed in `f32`.
+//! Linear systems over the last two axes; the axes before them are batches: `solve`, `inverse`,
+//! `det`, `slogdet`, `cholesky`, `eigh`, `lstsq` and `pinv`. Narrow floats are computed in `f32`.
 //!
-//! Eliminations are loops of the graph over columns ([`Tensor::scan`]); a step works on whole matrices. Gradients are
-//! the analytic ones, so they do not go back through the steps. Whether a matrix is singular is known
-//! only on the device: the result then holds infinities or NaN, and nothing is raised.
+//! Eliminations are loops of the graph over columns ([`Tensor::scan`]); a step works on whole
+//! matrices. Gradients are the analytic ones, so they do not go back through the steps. Whether a
+//! matrix is singular is known only on the device: the result then holds infinities or NaN, and
+//! nothing is raised.
 
 use super::broadcast::broadcast_dims;
 use super::create::iota;
@@ -54,9 +55,9 @@ fn line(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
     x.try_index_select(axis, &k.try_reshape([1])?)
 }
 
-/// Gaussian elimination with partial pivoting of `n` columns: rows are exchanged, and every column is
-/// cleared below its diagonal, up to rounding. Returns the matrix and, `[…, 1, 1]`, the sign of the
-/// permutation. A column without a pivot stays as it is.
+/// Gaussian elimination with partial pivoting of `n` columns: rows are exchanged, and every column
+/// is cleared below its diagonal, up to rounding. Returns the matrix and, `[…, 1, 1]`, the sign of
+/// the permutation. A column without a pivot stays as it is.
 fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
     let (lead, m, width) = matrix(op, a)?;
     let (row, _) = counters(m)?;
@@ -170,8 +171,8 @@ fn det(op: &'static str, a: &Tensor) -> Result<Tensor> {
     )
 }
 
-/// The matrix of cofactors, which is det(A)·A⁻ᵀ where A has an inverse, and exists where it has none:
-/// from the singular values, each product leaves out one of them.
+/// The matrix of cofactors, which is det(A)·A⁻ᵀ where A has an inverse, and exists where it has
+/// none: from the singular values, each product leaves out one of them.
 fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, a)?;
     if n == 0 {
@@ -233,8 +234,8 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
         |x| {
             let both = |x: &Tensor| {
                 let a = from_lower(x)?.contiguous();
-                // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors are
-                // eigenvectors; their values are taken from the matrix itself.
+                // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors
+                // are eigenvectors; their values are taken from the matrix itself.
                 let sizes = a.abs().fold(op, Fold::Add, &keepdim(-1))?;
                 let shift = sizes.fold(op, Fold::Max, &keepdim(-2))?;
                 let (row, column) = counters(n)?;
@@ -299,11 +300,18 @@ fn sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
     let (dims, of_b) = (a.dims(), b.dims());
     b.no_variables(op, 0..b.ndim())?;
     let rows = dims[dims.len() - 2];
-    let is_vector = of_b.len() == 1 || (of_b.len() + 1 == dims.len() && of_b[..] == dims[..dims.len() - 1]);
+    let is_vector =
+        of_b.len() == 1 || (of_b.len() + 1 == dims.len() && of_b[..] == dims[..dims.len() - 1]);
     let b = if is_vector { b.try_unsqueeze(-1)? } else { b.same() };
     match b.dims()[..] {
         [.., n, _] if n == rows => Ok((b, is_vector)),
-        _ => wrong_shape(op, format!("matrices of {:?} and right sides of {of_b:?}; there are to be {rows} rows", &dims[..])),
+        _ => wrong_shape(
+            op,
+            format!(
+                "matrices of {:?} and right sides of {of_b:?}; there are to be {rows} rows",
+                &dims[..]
+            ),
+        ),
     }
 }
 
@@ -370,8 +378,8 @@ impl Tensor {
             det("det", &self.as_wide_float())?.try_cast(self.as_float().dtype())
         }
 
-        /// The sign of the determinant of each square matrix, and the logarithm of its absolute value,
-        /// which does not overflow: 0 and -∞ for a singular matrix.
+        /// The sign of the determinant of each square matrix, and the logarithm of its absolute
+        /// value, which does not overflow: 0 and -∞ for a singular matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -393,8 +401,9 @@ impl Tensor {
             Ok((sign.try_cast(dtype)?, size.try_cast(dtype)?))
         }
 
-        /// The lower triangular factor L with L·Lᵀ the matrix, or with `upper` its transpose. Only the
-        /// lower triangle of the matrix is read. Where it is not positive definite, L holds NaN.
+        /// The lower triangular factor L with L·Lᵀ the matrix, or with `upper` its transpose. Only
+        /// the lower triangle of the matrix is read. Where it is not positive definite, L holds
+        /// NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -403,13 +412,14 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cholesky | try_cholesky(&self, upper: bool) -> Tensor {
-            let lower = cholesky("cholesky", &self.as_wide_float())?.try_cast(self.as_float().dtype())?;
+            let lower =
+                cholesky("cholesky", &self.as_wide_float())?.try_cast(self.as_float().dtype())?;
             if upper { transposed(&lower) } else { Ok(lower) }
         }
 
         /// The eigenvalues of each symmetric matrix in ascending order, and its orthonormal
-        /// eigenvectors, the columns of the second result. Only the lower triangle is read. The sign
-        /// of a vector is not determined, and neither are the vectors of equal eigenvalues.
+        /// eigenvectors, the columns of the second result. Only the lower triangle is read. The
+        /// sign of a vector is not determined, and neither are the vectors of equal eigenvalues.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -433,7 +443,8 @@ impl Tensor {
         }
 
         /// The X of least norm among those for which A·X is nearest to B, for each matrix A of full
-        /// rank. B is a matrix with as many rows, or a vector for each matrix; batch axes broadcast.
+        /// rank. B is a matrix with as many rows, or a vector for each matrix; batch axes
+        /// broadcast.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -461,8 +472,9 @@ impl Tensor {
             if is_vector { x.try_squeeze(-1) } else { Ok(x) }
         }
 
-        /// The pseudoinverse (Moore and Penrose) of each matrix. Singular values up to `rcond` times
-        /// the greatest count as zero; `None` is the larger size times the precision of the dtype.
+        /// The pseudoinverse (Moore and Penrose) of each matrix. Singular values up to `rcond`
+        /// times the greatest count as zero; `None` is the larger size times the precision of the
+        /// dtype.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -476,7 +488,8 @@ impl Tensor {
             const OP: &str = "pinv";
             let (_, m, n) = matrix(OP, self)?;
             let a = self.as_wide_float();
-            let precision = if a.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
+            let precision =
+                if a.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
             let rcond = rcond.into().unwrap_or(m.max(n) as f64 * precision);
             if m == 0 || n == 0 {
                 return transposed(&self.as_float());

@@ -1,8 +1,9 @@
-//! Sorting along an axis. In comes a tensor; out come its elements in order, and the indices that they
-//! had.
+//! Sorting along an axis. In comes a tensor; out come its elements in order, and the indices that
+//! they had.
 //!
-//! Elements become integer keys of the same order, and the indices of the keys are sorted; values are
-//! read at those indices, and gradients go back to them. The method depends on the number of keys:
+//! Elements become integer keys of the same order, and the indices of the keys are sorted; values
+//! are read at those indices, and gradients go back to them. The method depends on the number of
+//! keys:
 //!
 //! | keys of a row | method |
 //! |---|---|
@@ -22,18 +23,20 @@ use crate::ir::{Fold, Group, Op, UOp};
 use crate::runtime::Device;
 use crate::shape::{Dims, Movement};
 
-/// The longest row that is sorted by comparing each key with all others: about where radix sort, which
-/// fills a table of 256 entries for each digit, takes as long.
+/// The longest row that is sorted by comparing each key with all others: about where radix sort,
+/// which fills a table of 256 entries for each digit, takes as long.
 const COUNTED: usize = 256;
 
 /// Rows of ranks are a multiple of this: the 32-bit lanes of the widest vectors.
 const LANES: usize = 16;
 
-/// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix sort,
-/// at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many keys.
+/// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix
+/// sort, at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many
+/// keys.
 const SPARED: [usize; 2] = [1 << 12, 1 << 19];
 
-/// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the first.
+/// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the
+/// first.
 struct Keys {
     /// `[rows, n]`: elements, or keys of `i32` or `i64`.
     x: Tensor,
@@ -76,12 +79,13 @@ impl Limits {
     }
     /// Bits of the difference of a key and the least one, without those that do not matter.
     fn bits(&self) -> usize {
-        (64 - (self.greatest.wrapping_sub(self.least) as u64).leading_zeros() as usize) - self.unused
+        (64 - (self.greatest.wrapping_sub(self.least) as u64).leading_zeros() as usize)
+            - self.unused
     }
 }
 
-/// Integers in the order of the elements, of 32 or 64 bits. Equal elements have equal keys, -0 and 0
-/// among them. NaN has the greatest, or with `descending` the least.
+/// Integers in the order of the elements, of 32 or 64 bits. Equal elements have equal keys, -0 and
+/// 0 among them. NaN has the greatest, or with `descending` the least.
 fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
     let wide = x.dtype().bits() > 32;
     let dtype = if wide { DType::I64 } else { DType::I32 };
@@ -89,7 +93,8 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
         let bits = x.try_cast(if wide { DType::F64 } else { DType::F32 })?.try_bitcast(dtype)?;
         let greatest = bits.literal(dtype.max_value());
         let magnitude = bits.try_bitwise_and(&greatest)?;
-        let infinity = if wide { f64::INFINITY.to_bits() as i64 } else { f32::INFINITY.to_bits() as i64 };
+        let infinity =
+            if wide { f64::INFINITY.to_bits() as i64 } else { f32::INFINITY.to_bits() as i64 };
         let key = bits.try_lt(0)?.try_where_(magnitude.try_neg()?, &bits)?;
         magnitude.try_gt(infinity)?.try_where_(greatest, key)?
     } else if x.dtype().is_unsigned() && x.dtype().bits() == dtype.bits() {
@@ -113,11 +118,18 @@ fn in_memory(u: &UOp) -> bool {
 impl Keys {
     /// The keys of rows of elements.
     fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
-        // A loop in order is a waste of a device of many threads. The interpreter has workgroups, but it
-        // runs them on the CPU.
+        // A loop in order is a waste of a device of many threads. The interpreter has workgroups,
+        // but it runs them on the CPU.
         let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
-        let radix = !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
-        Keys { x: x.same(), descending: Some(descending), limits: Limits::new(x.dtype(), descending), radix, op }
+        let radix =
+            !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
+        Keys {
+            x: x.same(),
+            descending: Some(descending),
+            limits: Limits::new(x.dtype(), descending),
+            radix,
+            op,
+        }
     }
 
     /// The keys themselves.
@@ -150,15 +162,25 @@ impl Keys {
         }
     }
 
-    /// The elements at the first indices in order. Gradients go back to them: an indexed sum, which runs
-    /// in order along a row. A device of many threads reads the gradient of a permutation instead.
+    /// The elements at the first indices in order. Gradients go back to them: an indexed sum, which
+    /// runs in order along a row. A device of many threads reads the gradient of a permutation
+    /// instead.
     fn values(&self, x: &Tensor, places: &Tensor) -> Result<Tensor> {
         let (op, n) = (self.op, x.dims()[1]);
-        if self.radix || n <= COUNTED || places.dims()[1] < n || !x.requires_grad() || !x.uop().extents().is_empty() {
+        if self.radix
+            || n <= COUNTED
+            || places.dims()[1] < n
+            || !x.requires_grad()
+            || !x.uop().extents().is_empty()
+        {
             return read_at(op, x, places, 1);
         }
         let inverse = self.with(places.clone(), Limits::below(n)).first(n)?.contiguous();
-        Tensor::call(&[x], |x| read_at(op, &x[0], places, 1), move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]))
+        Tensor::call(
+            &[x],
+            |x| read_at(op, &x[0], places, 1),
+            move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]),
+        )
     }
 
     /// All indices in order, by radix sort.
@@ -172,7 +194,9 @@ impl Keys {
         if !wide {
             return radix::sorted(&words.contiguous(), self.limits.bits(), None);
         }
-        let half = |shift: usize| words.try_rshift(shift)?.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::U32);
+        let half = |shift: usize| {
+            words.try_rshift(shift)?.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::U32)
+        };
         let order = radix::sorted(&half(0)?.contiguous(), 32, None)?;
         let upper = read_at(self.op, &half(32)?, &order, 1)?.contiguous();
         radix::sorted(&upper, 32, Some(&order))
@@ -186,15 +210,20 @@ impl Keys {
         let line = |t: &Tensor| t.moved(Movement::reshape([rows, 1, n]));
         let column = |t: &Tensor| t.moved(Movement::reshape([rows, n, 1]));
         let keys = self.keys()?;
-        let keys = keys.try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?.contiguous();
+        let keys = keys
+            .try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?
+            .contiguous();
         let (own, other) = (line(&keys)?, column(&keys)?);
         let earlier = iota(n).try_unsqueeze(1)?.try_lt(iota(n))?;
-        let before = other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
+        let before =
+            other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
         let ranks = before.try_cast(DType::I32)?.fold(self.op, Fold::Add, &1.into())?.contiguous();
         // No two keys have one rank, so a sum chooses.
         let here = column(&ranks)?.try_eq(iota(wanted))?;
         let index = iota(n).try_unsqueeze(1)?;
-        here.try_where_(&index, index.literal(0))?.fold(self.op, Fold::Add, &1.into())?.slice_axis(1, 0, k)
+        here.try_where_(&index, index.literal(0))?
+            .fold(self.op, Fold::Add, &1.into())?
+            .slice_axis(1, 0, k)
     }
 
     /// The size of blocks that leaves the fewest keys to sort, of which there are as many blocks as
@@ -208,18 +237,23 @@ impl Keys {
         (size >= 4 && worth).then_some(size)
     }
 
-    /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks, by
-    /// the first key of each block: every block before its own has a key before it.
+    /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks,
+    /// by the first key of each block: every block before its own has a key before it.
     fn by_blocks(&self, k: usize, size: usize) -> Result<Tensor> {
         let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
         let blocks = n.div_ceil(size);
         let keys = self.keys()?;
         let last = keys.literal(self.limits.greatest);
         let padded = keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
-        // Elements that are computed are stored as keys, of which there is a whole number of vectors.
+        // Elements that are computed are stored as keys, of which there is a whole number of
+        // vectors.
         let computed = !in_memory(&self.x.uop());
         let padded = if computed { padded.contiguous() } else { padded };
-        let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(self.op, Fold::Min, &2.into())?;
+        let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(
+            self.op,
+            Fold::Min,
+            &2.into(),
+        )?;
         let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
         // In ascending order, so that candidates are in the order of their indices.
         let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
@@ -239,11 +273,19 @@ impl Keys {
 }
 
 /// The first `k` of an axis in order, and their indices.
-fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
+fn first(
+    op: &'static str,
+    x: &Tensor,
+    k: Option<usize>,
+    axis: isize,
+    descending: bool,
+) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
     if super::is_scalar_axis(axis, &dims) {
         let (values, places) = first(op, &x.moved(Movement::reshape([1]))?, k, 0, descending)?;
-        let out = |t: &Tensor| if t.max_numel() == 1 { t.moved(Movement::Reshape(Dims::new())) } else { Ok(t.clone()) };
+        let out = |t: &Tensor| {
+            if t.max_numel() == 1 { t.moved(Movement::Reshape(Dims::new())) } else { Ok(t.clone()) }
+        };
         return Ok((out(&values)?, out(&places)?));
     }
     let at = resolve_axis(op, axis, &dims)?;
@@ -268,16 +310,17 @@ fn first(op: &'static str, x: &Tensor, k: Option<usize>, axis: isize, descending
         (keys.values(&x, &places)?, places)
     };
     shape[last] = k;
-    let back = |t: Tensor| t.moved(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
+    let back =
+        |t: Tensor| t.moved(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
     Ok((back(values)?, back(places)?))
 }
 
 impl Tensor {
     fallible! {
-        /// The elements along an axis in order, and the indices that they had. Equal elements stay in
-        /// their order (-0 equals 0), and NaN is greater than all numbers. The work grows with n on a
-        /// CPU, where rows are sorted in parallel, and with n·log²n on devices of many threads. The
-        /// gradient of a value goes to the element at its index.
+        /// The elements along an axis in order, and the indices that they had. Equal elements stay
+        /// in their order (-0 equals 0), and NaN is greater than all numbers. The work grows with n
+        /// on a CPU, where rows are sorted in parallel, and with n·log²n on devices of many
+        /// threads. The gradient of a value goes to the element at its index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -294,16 +337,19 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([0.5f32, -1.0, 2.0]).argsort(0, true).to_vec::<i32>()?, [2, 0, 1]);
+        /// assert_eq!(
+        ///     Tensor::new([0.5f32, -1.0, 2.0]).argsort(0, true).to_vec::<i32>()?,
+        ///     [2, 0, 1]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argsort | try_argsort(&self, axis: isize, descending: bool) -> Tensor {
             Ok(first("argsort", self, None, axis, descending)?.1)
         }
 
-        /// The `k` greatest elements along an axis, or with `largest` false the least, and their indices:
-        /// the beginning of [`sort`](Self::sort), for less work. They come in order also if that is not
-        /// asked for with `sorted`.
+        /// The `k` greatest elements along an axis, or with `largest` false the least, and their
+        /// indices: the beginning of [`sort`](Self::sort), for less work. They come in order also
+        /// if that is not asked for with `sorted`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -312,7 +358,13 @@ impl Tensor {
         /// assert_eq!(places.to_vec::<i32>()?, [1, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn topk | try_topk(&self, k: usize, axis: isize, largest: bool, sorted: bool) -> (Tensor, Tensor) {
+        pub fn topk | try_topk(
+            &self,
+            k: usize,
+            axis: isize,
+            largest: bool,
+            sorted: bool,
+        ) -> (Tensor, Tensor) {
             let _ = sorted;
             first("topk", self, Some(k), axis, largest)
         }

@@ -1,7 +1,7 @@
-//! Special functions: eˣ-1, the hypotenuse, the inverse error function, the gamma function's logarithm
-//! and its derivative. Narrow floats are computed in `f32` and rounded once. Gradients are those of the
-//! pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the true gradient is
-//! finite. `scripts/special.py` makes the coefficients.
+//! Special functions: eˣ-1, the hypotenuse, the inverse error function, the gamma function's
+//! logarithm and its derivative. Narrow floats are computed in `f32` and rounded once. Gradients
+//! are those of the pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the
+//! true gradient is finite. `scripts/special.py` makes the coefficients.
 
 use super::broadcast::Operand;
 use super::elementwise::pair;
@@ -200,8 +200,8 @@ fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
 }
 
-/// Taylor's series up to 1, where `exp(x) - 1` would cancel; a choice by `where`, whose other side has a
-/// harmless argument.
+/// Taylor's series up to 1, where `exp(x) - 1` would cancel; a choice by `where`, whose other side
+/// has a harmless argument.
 pub(super) fn expm1(x: &Tensor) -> Result<Tensor> {
     let near = x.abs().try_lt(1.0)?;
     let small = near.try_where_(x, 0.0)?;
@@ -223,7 +223,8 @@ fn erfinv(x: &Tensor) -> Result<Tensor> {
     let inside = x.abs().try_lt(1.0)?;
     let safe = inside.try_where_(x, 0.0)?;
     let w = -((1.0 - &safe) * (&safe + 1.0)).log();
-    let piece = |w: &Tensor, low: f64, high: f64, p: &[f64]| polynomial(&(w - (low + high) / 2.0), p);
+    let piece =
+        |w: &Tensor, low: f64, high: f64, p: &[f64]| polynomial(&(w - (low + high) / 2.0), p);
     let double = x.dtype() == DType::F64;
     let limit = if double { 6.0 } else { 5.0 };
     let central = w.try_lt(limit)?;
@@ -232,10 +233,16 @@ fn erfinv(x: &Tensor) -> Result<Tensor> {
     let factor = if double {
         let tail = root.try_gt(4.0)?;
         let (a, b) = (tail.try_where_(4.0, &root)?, tail.try_where_(&root, 4.0)?);
-        let far = tail.try_where_(piece(&b, 4.0, 6.1, &ERFINV_TAIL_F64), piece(&a, 6f64.sqrt(), 4.0, &ERFINV_ROOT_F64))?;
+        let far = tail.try_where_(
+            piece(&b, 4.0, 6.1, &ERFINV_TAIL_F64),
+            piece(&a, 6f64.sqrt(), 4.0, &ERFINV_ROOT_F64),
+        )?;
         central.try_where_(piece(&near, 0.0, 6.0, &ERFINV_F64), far)?
     } else {
-        central.try_where_(piece(&near, 0.0, 5.0, &ERFINV_F32), piece(&root, 5f64.sqrt(), 4.2, &ERFINV_ROOT_F32))?
+        central.try_where_(
+            piece(&near, 0.0, 5.0, &ERFINV_F32),
+            piece(&root, 5f64.sqrt(), 4.2, &ERFINV_ROOT_F32),
+        )?
     };
     // At 1 and -1 it is infinite, beyond and for NaN it is NaN.
     // As a product, whose gradient is infinite at 1 and -1 and NaN beyond.
@@ -263,15 +270,18 @@ fn stirling_rest(x: &Tensor) -> Tensor {
     &inverse * polynomial(&inverse.square(), &SERIES[..terms])
 }
 
-/// log Γ for numbers above zero: polynomials around its zeros 1 and 2, from 2.5 to 8 moved down to them,
-/// below 0.75 moved up, from 8 on Stirling's formula.
+/// log Γ for numbers above zero: polynomials around its zeros 1 and 2, from 2.5 to 8 moved down to
+/// them, below 0.75 moved up, from 8 on Stirling's formula.
 fn lgamma_positive(x: &Tensor) -> Result<Tensor> {
     let double = x.dtype() == DType::F64;
-    let (one, two): (&[f64], &[f64]) = if double { (&LGAMMA_1_F64, &LGAMMA_2_F64) } else { (&LGAMMA_1_F32, &LGAMMA_2_F32) };
+    let (one, two): (&[f64], &[f64]) =
+        if double { (&LGAMMA_1_F64, &LGAMMA_2_F64) } else { (&LGAMMA_1_F32, &LGAMMA_2_F32) };
     let far = x.try_ge(8.0)?;
     let big = far.try_where_(x, 8.0)?;
     // (x-½)(log x - 1) stays infinite at infinity, where (x-½)·log x - x would be NaN.
-    let stirling = (&big - 0.5) * (big.log() - 1.0) + (0.5 * std::f64::consts::TAU.ln() - 0.5) + stirling_rest(&big);
+    let stirling = (&big - 0.5) * (big.log() - 1.0)
+        + (0.5 * std::f64::consts::TAU.ln() - 0.5)
+        + stirling_rest(&big);
     let mut z = far.try_where_(2.0, x)?;
     let mut product = z.ones_like();
     let low = z.try_lt(0.75)?;
@@ -315,7 +325,8 @@ fn lgamma(x: &Tensor) -> Result<Tensor> {
     below.try_bitwise_and(pole)?.try_where_(f64::INFINITY, y)
 }
 
-/// ψ for numbers above zero: moved up by 8, with Σ 1/(x+i) as one quotient, then the asymptotic series.
+/// ψ for numbers above zero: moved up by 8, with Σ 1/(x+i) as one quotient, then the asymptotic
+/// series.
 fn digamma_positive(x: &Tensor) -> Result<Tensor> {
     const SERIES: [f64; 9] = [
         1.0 / 12.0,
@@ -352,13 +363,15 @@ fn digamma(x: &Tensor) -> Result<Tensor> {
     let zero = x.try_eq(0.0)?;
     let odd = pole.try_bitwise_or(&zero)?;
     let safe = odd.try_where_(1.0, x)?;
-    let positive = digamma_positive(&below.try_bitwise_and(pole.logical_not())?.try_where_(1.0 - &safe, &safe)?)?;
+    let positive = digamma_positive(
+        &below.try_bitwise_and(pole.logical_not())?.try_where_(1.0 - &safe, &safe)?,
+    )?;
     let turn = below.try_bitwise_and(pole.logical_not())?;
     let angle = turn.try_where_(part, 0.25)? * PI;
     let reflected = &positive - PI * angle.cos() / angle.sin();
     let y = turn.try_where_(reflected, positive)?;
-    // At zero the side that its sign says, as a quotient, whose gradient is infinite; at the other poles
-    // value and gradient are NaN.
+    // At zero the side that its sign says, as a quotient, whose gradient is infinite; at the other
+    // poles value and gradient are NaN.
     let at_zero = x.literal(-1.0).try_div(zero.try_where_(x, 1.0)?)?;
     let at_pole = x.try_mul(pole.try_where_(x.literal(f64::NAN), 1.0)?)?;
     zero.try_where_(at_zero, pole.try_where_(at_pole, y)?)
@@ -379,8 +392,8 @@ impl Tensor {
         }
         rounded(self, expm1)
     }
-    /// The inverse of the error function; infinite at -1 and 1, NaN beyond. Within 8 units in the last
-    /// place of the dtype.
+    /// The inverse of the error function; infinite at -1 and 1, NaN beyond. Within 8 units in the
+    /// last place of the dtype.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -394,13 +407,17 @@ impl Tensor {
         }
         rounded(self, erfinv)
     }
-    /// The logarithm of the absolute value of the gamma function; infinite at zero and at negative whole
-    /// numbers. Above zero within 8 units in the last place of the dtype, below zero within 16 units of
-    /// the last place of 1 or of the result. The gradient is [`digamma`](Self::digamma).
+    /// The logarithm of the absolute value of the gamma function; infinite at zero and at negative
+    /// whole numbers. Above zero within 8 units in the last place of the dtype, below zero within
+    /// 16 units of the last place of 1 or of the result. The gradient is
+    /// [`digamma`](Self::digamma).
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1.0f32, 2.0, 0.0]).lgamma().to_vec::<f32>()?, [0.0, 0.0, f32::INFINITY]);
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, 2.0, 0.0]).lgamma().to_vec::<f32>()?,
+    ///     [0.0, 0.0, f32::INFINITY]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn lgamma(&self) -> Tensor {
@@ -420,8 +437,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// √(x²+y²) without overflow or underflow on the way, within 4 units in the last place. Infinite
-        /// if one of both is, also beside NaN. At the origin the gradient is 0.
+        /// √(x²+y²) without overflow or underflow on the way, within 4 units in the last place.
+        /// Infinite if one of both is, also beside NaN. At the origin the gradient is 0.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -1,8 +1,9 @@
-//! Statistics along axes: norms, sums and means without NaN, counts, extremes with their indices, and
-//! order statistics. In comes a tensor, out come values and, where an element is chosen, its index.
+//! Statistics along axes: norms, sums and means without NaN, counts, extremes with their indices,
+//! and order statistics. In comes a tensor, out come values and, where an element is chosen, its
+//! index.
 //!
-//! An element that is chosen is read at its index by `gather`, so its gradient goes to the element that
-//! the index names. Order statistics read the places of a stable sort, which puts NaN last.
+//! An element that is chosen is read at its index by `gather`, so its gradient goes to the element
+//! that the index names. Order statistics read the places of a stable sort, which puts NaN last.
 
 use super::broadcast::{Operand, broadcast_to};
 use super::linalg::MOST_STEPS;
@@ -41,22 +42,36 @@ impl Line {
         let dims = x.dims();
         let (list, keep) = axes.resolve(op, &dims)?;
         if list.len() != 1 && list.len() != dims.len() {
-            return wrong_shape(op, format!("takes one axis or `..`, and was given {list:?} of {dims:?}"));
+            return wrong_shape(
+                op,
+                format!("takes one axis or `..`, and was given {list:?} of {dims:?}"),
+            );
         }
         x.no_variables(op, list.iter().copied())?;
-        let (x, at) = if list.len() == 1 { (x.same(), list[0]) } else { (x.moved(Movement::reshape([x.max_numel()]))?, 0) };
+        let (x, at) = if list.len() == 1 {
+            (x.same(), list[0])
+        } else {
+            (x.moved(Movement::reshape([x.max_numel()]))?, 0)
+        };
         let sizes = dims.iter().enumerate();
-        let out = sizes.filter(|(i, _)| keep || !list.contains(i)).map(|(i, &n)| if list.contains(&i) { 1 } else { n }).collect();
+        let out = sizes
+            .filter(|(i, _)| keep || !list.contains(i))
+            .map(|(i, &n)| if list.contains(&i) { 1 } else { n })
+            .collect();
         Ok(Line { x, at, out })
     }
     fn size(&self) -> usize {
         self.x.dims()[self.at]
     }
     fn not_empty(&self, op: &'static str) -> Result<()> {
-        if self.size() == 0 { wrong_shape(op, format!("an axis of {:?} has no element to choose", self.x.dims())) } else { Ok(()) }
+        if self.size() == 0 {
+            wrong_shape(op, format!("an axis of {:?} has no element to choose", self.x.dims()))
+        } else {
+            Ok(())
+        }
     }
-    /// The elements at indices, of which there is one for the axis, and the indices, in the shape of
-    /// the result.
+    /// The elements at indices, of which there is one for the axis, and the indices, in the shape
+    /// of the result.
     fn chosen(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
         let values = named(op, self.x.try_gather(self.at as isize, index))?;
         let out = |t: &Tensor| t.moved(Movement::Reshape(self.out.clone()));
@@ -65,7 +80,11 @@ impl Line {
     /// The places of the elements in ascending order, NaN last, and how many are no NaN.
     fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
         let order = named(op, self.x.detach().try_argsort(self.at as isize, false))?;
-        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.fold(op, Fold::Add, &keepdim(self.at))?;
+        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.fold(
+            op,
+            Fold::Add,
+            &keepdim(self.at),
+        )?;
         Ok((order, there))
     }
 }
@@ -79,8 +98,8 @@ fn extreme(op: &'static str, x: &Tensor, axes: Axes, fold: Fold) -> Result<(Tens
     line.chosen(op, &named(op, index)?)
 }
 
-/// The `p`-norm over axes, in the dtype of `x`, which is a wide float. Its gradient is zero where the
-/// norm is zero.
+/// The `p`-norm over axes, in the dtype of `x`, which is a wide float. Its gradient is zero where
+/// the norm is zero.
 pub(super) fn p_norm(op: &'static str, x: &Tensor, p: f64, axes: &Axes) -> Result<Tensor> {
     let size = x.abs();
     let some = x.try_ne(0)?;
@@ -131,9 +150,13 @@ fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> 
         Quantile::Nearest => read(&rank.detach().round())?,
         Quantile::Linear | Quantile::Midpoint => {
             let (a, b) = (read(&low)?, read(&rank.detach().ceil())?);
-            let share = if how == Quantile::Midpoint { share.ne(0).try_where_(rank.literal(0.5), 0.0)? } else { share };
-            // From the nearer end, so that both ends are met exactly; equal ends, which may be infinite,
-            // need no mixture.
+            let share = if how == Quantile::Midpoint {
+                share.ne(0).try_where_(rank.literal(0.5), 0.0)?
+            } else {
+                share
+            };
+            // From the nearer end, so that both ends are met exactly; equal ends, which may be
+            // infinite, need no mixture.
             let gap = a.try_eq(&b)?.try_where_(0.0, b.try_sub(&a)?)?;
             let near = a.try_add(gap.try_mul(&share)?)?;
             let far = b.try_sub(gap.try_mul(1.0 - &share)?)?;
@@ -157,10 +180,10 @@ fn greatest(dtype: DType) -> f64 {
 impl Tensor {
     fallible! {
         /// The `p`-norm over axes: the `p`-th root of the sum of the `p`-th powers of the absolute
-        /// values. 2 is the Euclidean norm, and over two axes the Frobenius norm; 1 the sum and infinity
-        /// the maximum of the absolute values, minus infinity their minimum, 0 the number of elements
-        /// that are not zero. The gradient is 0 where the norm is 0. Norms of matrices are
-        /// [`matrix_norm`](Self::matrix_norm).
+        /// values. 2 is the Euclidean norm, and over two axes the Frobenius norm; 1 the sum and
+        /// infinity the maximum of the absolute values, minus infinity their minimum, 0 the number
+        /// of elements that are not zero. The gradient is 0 where the norm is 0. Norms of matrices
+        /// are [`matrix_norm`](Self::matrix_norm).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -177,7 +200,8 @@ impl Tensor {
             if p.is_nan() {
                 return wrong_shape("norm", "there is no norm for a power of NaN");
             }
-            p_norm("norm", &self.as_wide_float(), p, &axes.into())?.try_cast(self.as_float().dtype())
+            p_norm("norm", &self.as_wide_float(), p, &axes.into())?
+                .try_cast(self.as_float().dtype())
         }
 
         /// The sum over axes of the elements that are not NaN.
@@ -188,7 +212,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nansum | try_nansum(&self, axes: impl Into<Axes>) -> Tensor {
-            let there = if self.is_floating_point() { self.isnan().try_where_(0.0, self)? } else { self.same() };
+            let there = if self.is_floating_point() {
+                self.isnan().try_where_(0.0, self)?
+            } else {
+                self.same()
+            };
             named("nansum", there.try_sum(axes))
         }
 
@@ -219,7 +247,8 @@ impl Tensor {
             named("count_nonzero", self.truth().try_sum(axes))
         }
 
-        /// The greatest element over axes, as [`max`](Self::max); equal elements share the gradient.
+        /// The greatest element over axes, as [`max`](Self::max); equal elements share the
+        /// gradient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -241,34 +270,48 @@ impl Tensor {
             named("amin", self.try_min(axes))
         }
 
-        /// The greatest element along an axis and its index, the first of equals; with `..` that of all,
-        /// with its index in row-major order. NaN wins. The gradient goes to the element at the index.
+        /// The greatest element along an axis and its index, the first of equals; with `..` that of
+        /// all, with its index in row-major order. NaN wins. The gradient goes to the element at
+        /// the index.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).max_with_index(-1);
-        /// assert_eq!((values.to_vec::<i32>()?, index.to_vec::<i32>()?), (vec![5, 7], vec![1, 0]));
+        /// assert_eq!(
+        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
+        ///     (vec![5, 7], vec![1, 0])
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn max_with_index | try_max_with_index(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
+        pub fn max_with_index | try_max_with_index(
+            &self,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
             extreme("max_with_index", self, axis.into(), Fold::Max)
         }
 
-        /// The least element along an axis and its index, as [`max_with_index`](Self::max_with_index).
+        /// The least element along an axis and its index, as
+        /// [`max_with_index`](Self::max_with_index).
         ///
         /// ```
         /// use picograd::Tensor;
         /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).min_with_index(-1);
-        /// assert_eq!((values.to_vec::<i32>()?, index.to_vec::<i32>()?), (vec![1, 0], vec![0, 2]));
+        /// assert_eq!(
+        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
+        ///     (vec![1, 0], vec![0, 2])
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn min_with_index | try_min_with_index(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
+        pub fn min_with_index | try_min_with_index(
+            &self,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
             extreme("min_with_index", self, axis.into(), Fold::Min)
         }
 
-        /// The median along an axis, of an even number of elements the lower of the two in the middle,
-        /// and its index; with `..` that of all elements. If there is a NaN, it is the first NaN. The
-        /// gradient goes to the element at the index.
+        /// The median along an axis, of an even number of elements the lower of the two in the
+        /// middle, and its index; with `..` that of all elements. If there is a NaN, it is the
+        /// first NaN. The gradient goes to the element at the index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -287,8 +330,8 @@ impl Tensor {
             line.chosen(OP, &named(OP, order.try_gather(line.at as isize, &rank))?)
         }
 
-        /// The `k`-th least element along an axis, counted from 1, and its index; NaN is greater than
-        /// all numbers. The gradient goes to the element at the index.
+        /// The `k`-th least element along an axis, counted from 1, and its index; NaN is greater
+        /// than all numbers. The gradient goes to the element at the index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -296,19 +339,27 @@ impl Tensor {
         /// assert_eq!((value.item::<i32>()?, index.item::<i32>()?), (3, 2));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn kthvalue | try_kthvalue(&self, k: usize, axis: impl Into<Axes>) -> (Tensor, Tensor) {
+        pub fn kthvalue | try_kthvalue(
+            &self,
+            k: usize,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
             const OP: &str = "kthvalue";
             let line = Line::new(OP, self, &axis.into())?;
             let n = line.size();
             if k == 0 || k > n {
-                return wrong_shape(OP, format!("the element {k} in order of an axis of {n}, of which k is 1 to {n}"));
+                return wrong_shape(
+                    OP,
+                    format!("the element {k} in order of an axis of {n}, of which k is 1 to {n}"),
+                );
             }
             let order = named(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
             line.chosen(OP, &order.slice_axis(line.at, k - 1, k)?)
         }
 
-        /// The most frequent element along an axis, the least of equally frequent ones, and the index of
-        /// its last occurrence. No NaN equals another. The gradient goes to the element at the index.
+        /// The most frequent element along an axis, the least of equally frequent ones, and the
+        /// index of its last occurrence. No NaN equals another. The gradient goes to the element at
+        /// the index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -322,19 +373,26 @@ impl Tensor {
             line.not_empty(OP)?;
             let (at, n) = (line.at, line.size());
             let (sorted, order) = named(OP, line.x.detach().try_sort(at as isize, false))?;
-            // How far each element is into its run of equals; the first to reach the most ends the run.
+            // How far each element is into its run of equals; the first to reach the most ends the
+            // run.
             let place = sorted.places(at)?;
             let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
-            let new = new.try_pad_with(&(0..sorted.ndim()).map(|i| if i == at { (1, 0) } else { (0, 0) }).collect::<Vec<_>>(), true)?;
+            let new = new.try_pad_with(
+                &(0..sorted.ndim())
+                    .map(|i| if i == at { (1, 0) } else { (0, 0) })
+                    .collect::<Vec<_>>(),
+                true,
+            )?;
             let start = named(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
             let end = named(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
             line.chosen(OP, &named(OP, order.try_gather(at as isize, &end))?)
         }
 
-        /// The quantiles of the elements along an axis, or of all with `..`, for numbers `q` from 0 to 1:
-        /// the element of rank `q·(n-1)` in ascending order, or between the two next to that rank as
-        /// [`Quantile`] says. A list of several `q` is a new first axis of the result. A row with a NaN
-        /// has NaN quantiles. So has a `q` outside 0 to 1 that is in a tensor; a bare number is an error.
+        /// The quantiles of the elements along an axis, or of all with `..`, for numbers `q` from 0
+        /// to 1: the element of rank `q·(n-1)` in ascending order, or between the two next to that
+        /// rank as [`Quantile`] says. A list of several `q` is a new first axis of the result. A
+        /// row with a NaN has NaN quantiles. So has a `q` outside 0 to 1 that is in a tensor; a
+        /// bare number is an error.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Quantile};
@@ -344,7 +402,12 @@ impl Tensor {
         /// assert_eq!((both.shape(), both.to_vec::<f32>()?), (vec![2, 1], vec![1.0, 4.0]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn quantile | try_quantile(&self, q: impl Into<Operand>, axis: impl Into<Axes>, how: Quantile) -> Tensor {
+        pub fn quantile | try_quantile(
+            &self,
+            q: impl Into<Operand>,
+            axis: impl Into<Axes>,
+            how: Quantile,
+        ) -> Tensor {
             const OP: &str = "quantile";
             let line = Line::new(OP, self, &axis.into())?;
             line.not_empty(OP)?;
@@ -353,17 +416,25 @@ impl Tensor {
             if let Some(c) = q.uop().as_const() {
                 let q = c.as_f64(wide.dtype());
                 if !(0.0..=1.0).contains(&q) {
-                    return Err(Error::Index { op: OP, msg: format!("q is from 0 to 1, and was given as {q}") });
+                    return Err(Error::Index {
+                        op: OP,
+                        msg: format!("q is from 0 to 1, and was given as {q}"),
+                    });
                 }
             }
             if q.ndim() > 1 {
-                return wrong_shape(OP, format!("q is a number or a list, and was given as {:?}", q.dims()));
+                return wrong_shape(
+                    OP,
+                    format!("q is a number or a list, and was given as {:?}", q.dims()),
+                );
             }
             // The quantiles take the place of the axis, and are then the first axis.
             let mut shape = wide.dims();
             let count = q.max_numel();
             shape[line.at] = count;
-            let along = q.moved(Movement::reshape((0..shape.len()).map(|i| if i == line.at { count } else { 1 })))?;
+            let along = q.moved(Movement::reshape(
+                (0..shape.len()).map(|i| if i == line.at { count } else { 1 }),
+            ))?;
             let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
             let rank = wide.as_much_of(broadcast_to(OP, &rank, &shape)?);
@@ -372,35 +443,57 @@ impl Tensor {
             let values = inside.try_where_(values, f64::NAN)?;
             let values = named(OP, values.try_movedim(line.at, 0))?;
             let front = if q.ndim() == 0 { None } else { Some(count) };
-            values.moved(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?.try_cast(self.as_float().dtype())
+            values
+                .moved(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?
+                .try_cast(self.as_float().dtype())
         }
 
-        /// Differences of neighbours along an axis, `n` times. `prepend` and `append` are joined to the
-        /// axis first. Of bools it is whether neighbours differ.
+        /// Differences of neighbours along an axis, `n` times. `prepend` and `append` are joined to
+        /// the axis first. Of bools it is whether neighbours differ.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([1, 4, 9, 16]);
         /// assert_eq!(x.diff(1, 0, None, None).to_vec::<i32>()?, [3, 5, 7]);
         /// assert_eq!(x.diff(2, 0, None, None).to_vec::<i32>()?, [2, 2]);
-        /// assert_eq!(x.diff(1, 0, Some(&Tensor::new([0])), None).to_vec::<i32>()?, [1, 3, 5, 7]);
+        /// assert_eq!(
+        ///     x.diff(1, 0, Some(&Tensor::new([0])), None).to_vec::<i32>()?,
+        ///     [1, 3, 5, 7]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn diff | try_diff(&self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>) -> Tensor {
+        pub fn diff | try_diff(
+            &self,
+            n: usize,
+            axis: isize,
+            prepend: Option<&Tensor>,
+            append: Option<&Tensor>,
+        ) -> Tensor {
             const OP: &str = "diff";
             let at = super::resolve_axis(OP, axis, &self.dims())?;
             if n == 0 {
                 return Ok(self.same());
             }
-            let parts: Vec<Tensor> = prepend.into_iter().chain([self]).chain(append).cloned().collect();
-            let mut x = if parts.len() == 1 { self.same() } else { named(OP, Tensor::try_cat(&parts, at as isize))? };
+            let parts: Vec<Tensor> =
+                prepend.into_iter().chain([self]).chain(append).cloned().collect();
+            let mut x = if parts.len() == 1 {
+                self.same()
+            } else {
+                named(OP, Tensor::try_cat(&parts, at as isize))?
+            };
             x.no_variables(OP, [at])?;
             let size = x.dims()[at];
             if n >= size {
                 return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
-                return wrong_shape(OP, format!("{n} differences of differences; each is part of the graph, and at most {MOST_STEPS} are"));
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "{n} differences of differences; each is part of the graph, and at most \
+                         {MOST_STEPS} are"
+                    ),
+                );
             }
             for left in (size - n..size).rev() {
                 let (a, b) = (x.slice_axis(at, 0, left)?, x.slice_axis(at, 1, left + 1)?);
@@ -409,16 +502,25 @@ impl Tensor {
             Ok(x)
         }
 
-        /// NaN and infinities replaced: NaN by `nan`, infinities by `posinf` and `neginf`, or by the
-        /// greatest and the least finite number of the dtype. What was replaced has no gradient.
+        /// NaN and infinities replaced: NaN by `nan`, infinities by `posinf` and `neginf`, or by
+        /// the greatest and the least finite number of the dtype. What was replaced has no
+        /// gradient.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0]);
-        /// assert_eq!(x.nan_to_num(0.5, Some(9.0), None).to_vec::<f32>()?, [0.5, 9.0, f32::MIN, 1.0]);
+        /// assert_eq!(
+        ///     x.nan_to_num(0.5, Some(9.0), None).to_vec::<f32>()?,
+        ///     [0.5, 9.0, f32::MIN, 1.0]
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn nan_to_num | try_nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Tensor {
+        pub fn nan_to_num | try_nan_to_num(
+            &self,
+            nan: f64,
+            posinf: Option<f64>,
+            neginf: Option<f64>,
+        ) -> Tensor {
             if !self.is_floating_point() {
                 return Ok(self.same());
             }

@@ -1,10 +1,11 @@
-//! Singular values of matrices over the last two axes; the axes before them are batches. Narrow floats are computed in
-//! `f32`.
+//! Singular values of matrices over the last two axes; the axes before them are batches. Narrow
+//! floats are computed in `f32`.
 //!
-//! Columns are sorted by their norms, a QR decomposition makes a triangle of them, and the rows of the triangle are
-//! rotated in pairs until all are orthogonal (one-sided Jacobi: Hestenes, 1958; Drmač and Veselić, 2008). A round rotates
-//! every row once, so it is two kernels: the tangents of all pairs, and the rotations. The rows of V stand beside those
-//! of the triangle, so that one rotation does both.
+//! Columns are sorted by their norms, a QR decomposition makes a triangle of them, and the rows of
+//! the triangle are rotated in pairs until all are orthogonal (one-sided Jacobi: Hestenes, 1958;
+//! Drmač and Veselić, 2008). A round rotates every row once, so it is two kernels: the tangents of
+//! all pairs, and the rotations. The rows of V stand beside those of the triangle, so that one
+//! rotation does both.
 
 use super::create::iota;
 use super::gather::slices_at;
@@ -15,9 +16,10 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, checked_numel};
 
-/// The order of numbers along the last axis: for each the place that it gets, and for each place the number that comes
-/// there. NaN counts as infinite, and the first of equals comes first. It compares each with each, which takes two
-/// kernels where a sorting network takes one for every few steps.
+/// The order of numbers along the last axis: for each the place that it gets, and for each place
+/// the number that comes there. NaN counts as infinite, and the first of equals comes first. It
+/// compares each with each, which takes two kernels where a sorting network takes one for every few
+/// steps.
 pub(super) fn order(op: &'static str, keys: &Tensor, descending: bool) -> Result<(Tensor, Tensor)> {
     let n = keys.size(-1);
     let keys = keys.isnan().try_where_(f64::INFINITY, keys)?.contiguous();
@@ -51,19 +53,22 @@ fn turned(place: &Tensor, steps: &Tensor, circle: usize, forward: bool) -> Resul
     place.try_eq(0)?.try_where_(0, at + 1)
 }
 
-/// Rows of which the first `n` columns are made orthogonal by rotations in pairs; the other columns go along.
+/// Rows of which the first `n` columns are made orthogonal by rotations in pairs; the other columns
+/// go along.
 ///
-/// In a round row `r` sits at a place of a table for an even number and meets who sits opposite. From one round to the
-/// next all but place 0 move on by one, so everyone meets everyone. Nobody sits at the last place if `n` is odd: what is
-/// read there is zero, and nobody is rotated by that.
+/// In a round row `r` sits at a place of a table for an even number and meets who sits opposite.
+/// From one round to the next all but place 0 move on by one, so everyone meets everyone. Nobody
+/// sits at the last place if `n` is odd: what is read there is zero, and nobody is rotated by that.
 fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
     let even = n.next_multiple_of(2);
     let (half, circle) = (even / 2, even - 1);
     let (axis, last) = (rows.ndim() - 2, rows.ndim() - 1);
     let is_f64 = rows.dtype() == DType::F64;
-    // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of the size.
+    // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of
+    // the size.
     let tournaments = even.next_power_of_two().ilog2() as usize + if is_f64 { 6 } else { 4 };
-    // The cosine of two rows up to which they count as orthogonal, as in LAPACK: rotations by less are rounding errors.
+    // The cosine of two rows up to which they count as orthogonal, as in LAPACK: rotations by less
+    // are rounding errors.
     let limit = if is_f64 { f64::EPSILON } else { f64::from(f32::EPSILON) } * (n as f64).sqrt();
     let rounds = iota(tournaments * circle).try_modulo(circle as i64)?;
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[rows], &[&rounds], |carry, round| {
@@ -72,7 +77,8 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let opposite = turned(&(iota(half).neg() + circle as i64), round, circle, true)?;
         let top = all.slice_axis(last, 0, n)?;
         let (x, y) = (slices_at(op, &top, &here, axis)?, slices_at(op, &top, &opposite, axis)?);
-        let (xx, yy, xy) = (sum(op, &x.square(), -1)?, sum(op, &y.square(), -1)?, sum(op, &(&x * &y), -1)?);
+        let (xx, yy, xy) =
+            (sum(op, &x.square(), -1)?, sum(op, &y.square(), -1)?, sum(op, &(&x * &y), -1)?);
         let meet = xy.abs().try_gt(xx.sqrt().try_mul(yy.sqrt())? * limit)?;
         let zeta = yy.try_sub(&xx)?.try_div(meet.try_where_(&xy * 2.0, 1.0)?)?;
         let size = zeta.abs().try_add((zeta.square() + 1.0).sqrt())?;
@@ -85,7 +91,8 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let other = slices_at(op, all, &partner, axis)?;
         let is_first = place.try_lt(half as i64)?;
         let tangent = slices_at(op, &tangents, &is_first.try_where_(&place, &facing)?, axis)?;
-        // As a correction of the row (Rutishauser): c·x - s·y would be off by a rounding of the row in each round.
+        // As a correction of the row (Rutishauser): c·x - s·y would be off by a rounding of the row
+        // in each round.
         let cosine = (tangent.square() + 1.0).sqrt().reciprocal();
         let sine = tangent.try_mul(&cosine)?;
         let of_half = sine.try_div(cosine + 1.0)?;
@@ -96,7 +103,8 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
     Ok(last_carry.remove(0))
 }
 
-/// U of m rows, the values, and V transposed, of matrices with no fewer rows than columns and without gradients.
+/// U of m rows, the values, and V transposed, of matrices with no fewer rows than columns and
+/// without gradients.
 fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let (lead, _, n) = matrix(op, a)?;
     let last = lead.len() + 1;
@@ -113,7 +121,8 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let (_, number) = order(op, &norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
     let rows = pick(&rows, -2, &number)?.contiguous();
     let (b, v) = (rows.slice_axis(last, 0, n)?, rows.slice_axis(last, n, 2 * n)?);
-    // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also where a column is zero.
+    // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also
+    // where a column is zero.
     let (w, diagonal) = qr(op, &b.try_transpose(-1, -2)?)?;
     let values = diagonal.try_diagonal(0, -2, -1)?;
     let signs = values.try_lt(0)?.try_where_(values.literal(-1.0), values.literal(1.0))?;
@@ -131,7 +140,8 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
         |x| {
             let parts = traced(op, &x[0], |x| factors(op, x))?;
             let v = parts[2].try_transpose(-1, -2)?;
-            Ok(Tensor::try_cat(&[parts[0].clone(), parts[1].try_unsqueeze(-2)?, v], -2)?.contiguous())
+            Ok(Tensor::try_cat(&[parts[0].clone(), parts[1].try_unsqueeze(-2)?, v], -2)?
+                .contiguous())
         },
         move |g, x| {
             let (of_u, of_s, of_v) = parts(g, m, n)?;
@@ -146,14 +156,17 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 let skew = product.try_sub(product.try_transpose(-1, -2)?)?;
                 apart.try_where_(skew.try_div(apart.try_where_(&gaps, 1.0)?)?, 0.0)
             };
-            let inner = turns(&u, &of_u)?.try_mul(&s)?.try_add(turns(&v, &of_v)?.try_mul(&down)?)?;
+            let inner =
+                turns(&u, &of_u)?.try_mul(&s)?.try_add(turns(&v, &of_v)?.try_mul(&down)?)?;
             let inner = row.try_eq(&column)?.try_where_(of_s, inner)?;
             let mut left = u.try_matmul(&inner)?;
             if m > n {
                 // What leaves the space of the columns.
-                let outside = of_u.try_sub(u.try_matmul(&u.try_transpose(-1, -2)?.try_matmul(&of_u)?)?)?;
+                let outside =
+                    of_u.try_sub(u.try_matmul(&u.try_transpose(-1, -2)?.try_matmul(&of_u)?)?)?;
                 let some = s.try_ne(0.0)?;
-                left = left.try_add(some.try_where_(outside.try_div(some.try_where_(&s, 1.0)?)?, 0.0)?)?;
+                left = left
+                    .try_add(some.try_where_(outside.try_div(some.try_where_(&s, 1.0)?)?, 0.0)?)?;
             }
             Ok(vec![left.try_matmul(&v.try_transpose(-1, -2)?)?])
         },
@@ -199,10 +212,11 @@ pub(super) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
 
 impl Tensor {
     fallible! {
-        /// The singular values of each matrix, the greatest first, between their vectors: U of m rows and
-        /// k = min(m, n) orthonormal columns, S of k values, and V transposed, of k orthonormal rows, with U·diag(S)·V the
-        /// matrix. The signs of the vectors are not determined, nor are vectors of equal values: gradients are those of
-        /// what does not depend on either.
+        /// The singular values of each matrix, the greatest first, between their vectors: U of m
+        /// rows and k = min(m, n) orthonormal columns, S of k values, and V transposed, of k
+        /// orthonormal rows, with U·diag(S)·V the matrix. The signs of the vectors are not
+        /// determined, nor are vectors of equal values: gradients are those of what does not depend
+        /// on either.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -217,7 +231,11 @@ impl Tensor {
             if m == 0 || n == 0 {
                 // Every part has an axis of min(m, n) = 0.
                 let (x, dims) = (self.as_float(), self.dims());
-                let empty = |last: &[usize]| x.literal(0).try_expand(&dims[..dims.len() - 2].iter().chain(last).copied().collect::<Dims>());
+                let empty = |last: &[usize]| {
+                    x.literal(0).try_expand(
+                        &dims[..dims.len() - 2].iter().chain(last).copied().collect::<Dims>(),
+                    )
+                };
                 return Ok((empty(&[m, 0])?, empty(&[0])?, empty(&[0, n])?));
             }
             let x = self.as_wide_float();

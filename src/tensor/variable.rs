@@ -1,7 +1,9 @@
-//! Tensors with axes whose size, or place, is a [`Bound`]: parts that variables cut out, numbers that variables are, and what of such an axis there is on the host.
+//! Tensors with axes whose size, or place, is a [`Bound`]: parts that variables cut out, numbers
+//! that variables are, and what of such an axis there is on the host.
 //!
-//! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read by anyone. Methods that would need the size as a number refuse it, here
-//! and in `moved` and `unify`, which everything else goes through.
+//! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read
+//! by anyone. Methods that would need the size as a number refuse it, here and in `moved` and
+//! `unify`, which everything else goes through.
 
 use super::broadcast::{Operand, cut_to};
 use super::create::iota;
@@ -13,7 +15,8 @@ use crate::ir::{Slice, UOp};
 use crate::shape::{Bound, Dims, Movement};
 
 impl From<&Bound> for Tensor {
-    /// The value as a tensor without axes, of `i32`, or of `i64` where it can be greater. One kernel serves all values.
+    /// The value as a tensor without axes, of `i32`, or of `i64` where it can be greater. One
+    /// kernel serves all values.
     fn from(bound: &Bound) -> Tensor {
         let fits = |n: i64| i32::try_from(n).is_ok();
         let dtype = if fits(bound.min()) && fits(bound.max()) { DType::I32 } else { DType::I64 };
@@ -38,7 +41,9 @@ impl From<Bound> for Operand {
 
 /// Sizes as a user reads them: `[n=37, 4]`.
 pub(super) fn shown(u: &UOp) -> String {
-    let size = |(axis, n): (usize, &usize)| u.extent(axis).map_or_else(|| n.to_string(), |e| e.to_string());
+    let size = |(axis, n): (usize, &usize)| {
+        u.extent(axis).map_or_else(|| n.to_string(), |e| e.to_string())
+    };
     format!("[{}]", u.shape().iter().enumerate().map(size).collect::<Vec<_>>().join(", "))
 }
 
@@ -61,15 +66,26 @@ pub(super) fn there(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
 
 /// The sizes of this run.
 pub(super) fn sizes(u: &UOp) -> Dims {
-    u.shape().iter().enumerate().map(|(axis, &n)| u.extent(axis).map_or(n, |e| e.value() as usize)).collect()
+    u.shape()
+        .iter()
+        .enumerate()
+        .map(|(axis, &n)| u.extent(axis).map_or(n, |e| e.value() as usize))
+        .collect()
 }
 
 impl Tensor {
     /// A part of an axis, where a number or a variable says.
-    pub(super) fn part(&self, op: &'static str, axis: usize, start: Bound, len: Bound) -> Result<Tensor> {
+    pub(super) fn part(
+        &self,
+        op: &'static str,
+        axis: usize,
+        start: Bound,
+        len: Bound,
+    ) -> Result<Tensor> {
         if self.device().is_several() {
             return Err(Error::Device(format!(
-                "{op}: a tensor over {} is not cut where variables say; bring it together with .to(…)",
+                "{op}: a tensor over {} is not cut where variables say; bring it together with \
+                 .to(…)",
                 self.device()
             )));
         }
@@ -85,16 +101,24 @@ impl Tensor {
         Ok(self.with(uop.sliced(axis, part.start, part.len)))
     }
 
-    /// A tensor of the greatest sizes that this one may have, as much of it as there is of this one.
+    /// A tensor of the greatest sizes that this one may have, as much of it as there is of this
+    /// one.
     pub(super) fn as_much_of(&self, whole: Tensor) -> Tensor {
         let uop = self.uop();
-        if uop.extents().is_empty() { whole } else { whole.with(cut_to(whole.uop(), uop.extents())) }
+        if uop.extents().is_empty() {
+            whole
+        } else {
+            whole.with(cut_to(whole.uop(), uop.extents()))
+        }
     }
 
-    /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is there.
+    /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is
+    /// there.
     pub(super) fn places(&self, axis: usize) -> Result<Tensor> {
         let (uop, dims) = (self.uop(), self.dims());
-        let line = iota(dims[axis]).moved(Movement::reshape((0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 })))?;
+        let line = iota(dims[axis]).moved(Movement::reshape(
+            (0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 }),
+        ))?;
         match uop.extent(axis) {
             Some(extent) => line.part("places", axis, Bound::number(0), extent.clone()),
             None => Ok(line),
@@ -102,12 +126,20 @@ impl Tensor {
     }
 
     /// Is there an axis whose size a variable is? What needs a number in its place refuses it.
-    pub(crate) fn no_variables(&self, op: &'static str, axes: impl IntoIterator<Item = usize>) -> Result<()> {
+    pub(crate) fn no_variables(
+        &self,
+        op: &'static str,
+        axes: impl IntoIterator<Item = usize>,
+    ) -> Result<()> {
         let uop = self.uop();
         match axes.into_iter().find_map(|a| Some((a, uop.extent(a)?))) {
-            Some((axis, extent)) => {
-                wrong_shape(op, format!("axis {axis} of {} has the size {extent}, and the operation needs a number", shown(&uop)))
-            }
+            Some((axis, extent)) => wrong_shape(
+                op,
+                format!(
+                    "axis {axis} of {} has the size {extent}, and the operation needs a number",
+                    shown(&uop)
+                ),
+            ),
             None => Ok(()),
         }
     }
@@ -120,7 +152,8 @@ fn renamed(op: &'static str, e: Error) -> Error {
     }
 }
 
-/// An axis that variables cut: how long it was, and where the part begins. The length of the part is a number.
+/// An axis that variables cut: how long it was, and where the part begins. The length of the part
+/// is a number.
 pub(super) struct Taken {
     axis: usize,
     size: usize,
@@ -128,19 +161,28 @@ pub(super) struct Taken {
     len: Bound,
 }
 
-/// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and tensors.
-pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Tensor, Vec<Pick>, Vec<Taken>)> {
+/// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and
+/// tensors.
+pub(super) fn cut(
+    op: &'static str,
+    x: &Tensor,
+    picks: Vec<Pick>,
+) -> Result<(Tensor, Vec<Pick>, Vec<Taken>)> {
     if !picks.iter().any(|p| matches!(p, Pick::Place(_) | Pick::Part { .. })) {
         return Ok((x.clone(), picks, Vec::new()));
     }
     let rank = x.ndim();
     let named: usize = picks.iter().map(super::index::takes).sum();
     if named > rank {
-        return Err(Error::Index { op, msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())) });
+        return Err(Error::Index {
+            op,
+            msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())),
+        });
     }
     let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
     for pick in picks {
-        let takes = if matches!(pick, Pick::Rest) { rank - named } else { super::index::takes(&pick) };
+        let takes =
+            if matches!(pick, Pick::Rest) { rank - named } else { super::index::takes(&pick) };
         if axis + takes > rank {
             return Err(Error::Index { op, msg: "`..` stands twice, and once is the most".into() });
         }
@@ -148,7 +190,10 @@ pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Ten
         let (start, len, left) = match pick {
             Pick::Place(at) => (at, Bound::number(1), Pick::At(0)),
             Pick::Part { start: Some(start), end: None } if start.as_number().is_none() => {
-                let msg = format!("from {start} on is of another length for each value; say where it ends, as in `at..&at + 4`");
+                let msg = format!(
+                    "from {start} on is of another length for each value; say where it ends, as \
+                     in `at..&at + 4`"
+                );
                 return Err(Error::Index { op, msg });
             }
             Pick::Part { start, end } => {
@@ -171,12 +216,17 @@ pub(super) fn cut(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<(Ten
     Ok((x, rest, taken))
 }
 
-/// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as the axis has places, and cut out so that it lands in its place.
+/// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as
+/// the axis has places, and cut out so that it lands in its place.
 pub(super) fn put_back(op: &'static str, part: &Tensor, taken: &[Taken]) -> Result<Tensor> {
     let mut x = part.clone();
     for t in taken.iter().rev() {
         if t.len.as_number().is_none() {
-            let msg = format!("a part of axis {} of the length {} is not written; write one whose length is a number", t.axis, t.len);
+            let msg = format!(
+                "a part of axis {} of the length {} is not written; write one whose length is a \
+                 number",
+                t.axis, t.len
+            );
             return wrong_shape(op, msg);
         }
         let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });

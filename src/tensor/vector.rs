@@ -8,8 +8,8 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 
-/// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n` of the
-/// other, or a list for each.
+/// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n`
+/// of the other, or a list for each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DotAxes {
     /// The last `n` axes with the first `n`.
@@ -39,7 +39,10 @@ impl DotAxes {
             DotAxes::Lists(x, y) => (x.axes(op, a)?, y.axes(op, b)?),
         };
         if x.len() != y.len() || x.iter().zip(&y).any(|(&i, &j)| a[i] != b[j]) {
-            return wrong_shape(op, format!("axes {x:?} of {a:?} and {y:?} of {b:?} differ in number or size"));
+            return wrong_shape(
+                op,
+                format!("axes {x:?} of {a:?} and {y:?} of {b:?} differ in number or size"),
+            );
         }
         Ok((x, y))
     }
@@ -57,7 +60,14 @@ impl Tensor {
         /// ```
         pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
-                return wrong_shape("outer", format!("takes two vectors, and was given {:?} and {:?}", self.dims(), other.dims()));
+                return wrong_shape(
+                    "outer",
+                    format!(
+                        "takes two vectors, and was given {:?} and {:?}",
+                        self.dims(),
+                        other.dims()
+                    ),
+                );
             }
             named("outer", self.try_unsqueeze(1)?.try_mul(other))
         }
@@ -71,7 +81,10 @@ impl Tensor {
         /// ```
         pub fn trace | try_trace(&self) -> Tensor {
             if self.ndim() != 2 {
-                return wrong_shape("trace", format!("takes a matrix, and was given {:?}", self.dims()));
+                return wrong_shape(
+                    "trace",
+                    format!("takes a matrix, and was given {:?}", self.dims()),
+                );
             }
             named("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
         }
@@ -92,7 +105,10 @@ impl Tensor {
             }
             let at = resolve_axis(OP, axis, &a)?;
             if a[at] != 3 || b[at] != 3 {
-                return wrong_shape(OP, format!("axis {axis} of {a:?} and {b:?} has to be of size 3"));
+                return wrong_shape(
+                    OP,
+                    format!("axis {axis} of {a:?} and {b:?} has to be of size 3"),
+                );
             }
             let dtype = promoted(&[self.into(), other.into()]);
             if dtype.is_bool() {
@@ -106,19 +122,24 @@ impl Tensor {
             named(OP, first)?.try_sub(named(OP, second)?)?.try_cast(dtype)
         }
 
-        /// The Kronecker product: each element of this tensor times the whole other one, in its place. The
-        /// tensor with fewer axes gets axes of size 1 in front.
+        /// The Kronecker product: each element of this tensor times the whole other one, in its
+        /// place. The tensor with fewer axes gets axes of size 1 in front.
         ///
         /// ```
         /// use picograd::Tensor;
         /// let y = Tensor::new([[1, 2]]).kron(&Tensor::new([[1, 1], [0, 3]]));
-        /// assert_eq!((y.shape(), y.to_vec::<i32>()?), (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6]));
+        /// assert_eq!(
+        ///     (y.shape(), y.to_vec::<i32>()?),
+        ///     (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6])
+        /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
             const OP: &str = "kron";
             let rank = self.ndim().max(other.ndim());
-            let full = |t: &Tensor| std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>();
+            let full = |t: &Tensor| {
+                std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>()
+            };
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
             checked_numel(OP, &sizes)?;
@@ -127,8 +148,8 @@ impl Tensor {
             named(OP, x.try_mul(y))?.moved(Movement::Reshape(sizes))
         }
 
-        /// The sum of products over axes of two tensors; the result has the other axes of this one, then
-        /// those of the other. Give the number of axes, or a list for each tensor.
+        /// The sum of products over axes of two tensors; the result has the other axes of this one,
+        /// then those of the other. Give the number of axes, or a list for each tensor.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -138,22 +159,35 @@ impl Tensor {
         /// assert_eq!(x.tensordot(&Tensor::ones([4, 5]), 1).shape(), [2, 3, 5]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn tensordot | try_tensordot(&self, other: &Tensor, axes: impl Into<DotAxes>) -> Tensor {
+        pub fn tensordot | try_tensordot(
+            &self,
+            other: &Tensor,
+            axes: impl Into<DotAxes>,
+        ) -> Tensor {
             const OP: &str = "tensordot";
             let (a, b) = (self.dims(), other.dims());
             let (x, y) = axes.into().resolve(OP, &a, &b)?;
-            let (rows, cols): (Dims, Dims) = ((0..a.len()).filter(|i| !x.contains(i)).collect(), (0..b.len()).filter(|i| !y.contains(i)).collect());
-            let count = |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
+            let (rows, cols): (Dims, Dims) = (
+                (0..a.len()).filter(|i| !x.contains(i)).collect(),
+                (0..b.len()).filter(|i| !y.contains(i)).collect(),
+            );
+            let count =
+                |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
             let inner = count(&x, &a);
-            let left = self.moved(Movement::permute(rows.iter().chain(&x).copied()))?.moved(Movement::reshape([count(&rows, &a), inner]))?;
-            let right = other.moved(Movement::permute(y.iter().chain(&cols).copied()))?.moved(Movement::reshape([inner, count(&cols, &b)]))?;
+            let left = self
+                .moved(Movement::permute(rows.iter().chain(&x).copied()))?
+                .moved(Movement::reshape([count(&rows, &a), inner]))?;
+            let right = other
+                .moved(Movement::permute(y.iter().chain(&cols).copied()))?
+                .moved(Movement::reshape([inner, count(&cols, &b)]))?;
             let out = rows.iter().map(|&i| a[i]).chain(cols.iter().map(|&j| b[j]));
             named(OP, left.try_matmul(&right))?.moved(Movement::reshape(out))
         }
 
-        /// The distances between the rows of two tensors of rows: for `[…, m, k]` and `[…, n, k]` a tensor
-        /// `[…, m, n]` of the `p`-norms of differences. The axes before broadcast. It is computed from the
-        /// differences, so near rows lose nothing; the gradient of a distance of 0 is 0.
+        /// The distances between the rows of two tensors of rows: for `[…, m, k]` and `[…, n, k]` a
+        /// tensor `[…, m, n]` of the `p`-norms of differences. The axes before broadcast. It is
+        /// computed from the differences, so near rows lose nothing; the gradient of a distance of
+        /// 0 is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -162,26 +196,36 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cdist | try_cdist(&self, other: &Tensor, p: f64) -> Tensor {
-            if let Some(x) = autocast::wide(self).or_else(|| autocast::wide(other).map(|_| self.clone())) {
+            if let Some(x) =
+                autocast::wide(self).or_else(|| autocast::wide(other).map(|_| self.clone()))
+            {
                 return x.try_cdist(&autocast::wide(other).unwrap_or_else(|| other.clone()), p);
             }
             const OP: &str = "cdist";
             let (a, b) = (self.dims(), other.dims());
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
-                return wrong_shape(OP, format!("takes rows of the same length, and was given {a:?} and {b:?}"));
+                return wrong_shape(
+                    OP,
+                    format!("takes rows of the same length, and was given {a:?} and {b:?}"),
+                );
             }
             if p.is_nan() || p < 0.0 {
-                return wrong_shape(OP, format!("there is no distance for a power of {p}; it is 0 or greater"));
+                return wrong_shape(
+                    OP,
+                    format!("there is no distance for a power of {p}; it is 0 or greater"),
+                );
             }
             let dtype = promoted(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
-            let shape: Dims = lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
+            let shape: Dims =
+                lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
             checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
             let out = self.with(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
             if a.last() == Some(&0) {
                 return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);
             }
-            let (x, y) = (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
+            let (x, y) =
+                (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
             let gap = named(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
             let distance = p_norm(OP, &gap, p, &Axes::from(-1))?.try_cast(out)?;
             broadcast_to(OP, &distance, &shape)

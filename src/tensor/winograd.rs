@@ -1,8 +1,11 @@
-//! Convolutions of 3 × 3 by Winograd's method: a tile of 4 × 4 outputs for 36 products instead of 144.
+//! Convolutions of 3 × 3 by Winograd's method: a tile of 4 × 4 outputs for 36 products instead of
+//! 144.
 //!
-//! Tiles of the input and of the weight are brought to 6 × 6 numbers each, those are multiplied one by one and summed over channels, and the sums brought
-//! back to 4 × 4. The three steps are stored in between. What it costs is exactness: the numbers in between are up to a hundred times those that they come
-//! from, so about two digits of an f32 are lost, and one infinite input is NaN all over its tile.
+//! Tiles of the input and of the weight are brought to 6 × 6 numbers each, those are multiplied one
+//! by one and summed over channels, and the sums brought back to 4 × 4. The three steps are stored
+//! in between. What it costs is exactness: the numbers in between are up to a hundred times those
+//! that they come from, so about two digits of an f32 are lost, and one infinite input is NaN all
+//! over its tile.
 
 use super::Tensor;
 use super::broadcast::{Operand, promoted};
@@ -25,19 +28,40 @@ const INPUT: [[f64; 6]; 6] = [
     [0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
 ];
 /// From 3 weights, times 24.
-const WEIGHT: [[f64; 3]; 6] = [[6.0, 0.0, 0.0], [-4.0, -4.0, -4.0], [-4.0, 4.0, -4.0], [1.0, 2.0, 4.0], [1.0, -2.0, 4.0], [0.0, 0.0, 24.0]];
+const WEIGHT: [[f64; 3]; 6] = [
+    [6.0, 0.0, 0.0],
+    [-4.0, -4.0, -4.0],
+    [-4.0, 4.0, -4.0],
+    [1.0, 2.0, 4.0],
+    [1.0, -2.0, 4.0],
+    [0.0, 0.0, 24.0],
+];
 /// To 4 outputs.
-const OUTPUT: [[f64; 6]; 4] =
-    [[1.0, 1.0, 1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, 2.0, -2.0, 0.0], [0.0, 1.0, 1.0, 4.0, 4.0, 0.0], [0.0, 1.0, -1.0, 8.0, -8.0, 1.0]];
+const OUTPUT: [[f64; 6]; 4] = [
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    [0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
+    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    [0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
+];
 
 /// Can these windows over tensors like this be computed so?
 pub(super) fn fits(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
     let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
-    list.len() == 2 && list.iter().all(three) && x.dtype().is_float() && weight.dtype().is_float() && !x.device().is_several()
+    list.len() == 2
+        && list.iter().all(three)
+        && x.dtype().is_float()
+        && weight.dtype().is_float()
+        && !x.device().is_several()
 }
 
-/// The convolution of `[batch, channels, h, w]`, padding included, with `[outputs, channels / groups, 3, 3]`: `[batch, outputs, h - 2, w - 2]`.
-pub(super) fn winograd(op: &'static str, x: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
+/// The convolution of `[batch, channels, h, w]`, padding included, with `[outputs, channels /
+/// groups, 3, 3]`: `[batch, outputs, h - 2, w - 2]`.
+pub(super) fn winograd(
+    op: &'static str,
+    x: &Tensor,
+    weight: &Tensor,
+    groups: usize,
+) -> Result<Tensor> {
     let dtype = promoted(&[Operand::from(x), Operand::from(weight)]);
     let acc = sum_acc(dtype);
     let (xs, ws) = (x.dims(), weight.dims());
@@ -69,7 +93,13 @@ pub(super) fn winograd(op: &'static str, x: &Tensor, weight: &Tensor, groups: us
 }
 
 /// `m · x · mᵀ · scale²` for the matrices of the last two axes.
-fn both_sides<const R: usize, const C: usize>(x: &Tensor, m: &[[f64; C]; R], scale: f64) -> Result<Tensor> {
-    let m = Tensor::new(m.map(|row| row.map(|v| v * scale))).try_cast(x.dtype())?.try_to(x.device().as_str())?;
+fn both_sides<const R: usize, const C: usize>(
+    x: &Tensor,
+    m: &[[f64; C]; R],
+    scale: f64,
+) -> Result<Tensor> {
+    let m = Tensor::new(m.map(|row| row.map(|v| v * scale)))
+        .try_cast(x.dtype())?
+        .try_to(x.device().as_str())?;
     m.try_matmul(x)?.try_matmul(&m.try_transpose(0, 1)?)
 }

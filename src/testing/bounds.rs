@@ -1,9 +1,11 @@
-//! Values with bounds: what the reference computes, and between which limits the answer of any right compiler lies.
+//! Values with bounds: what the reference computes, and between which limits the answer of any
+//! right compiler lies.
 //!
-//! A compiler may fold a reduce in any order, and its transcendental functions may be off by as many ulp as `docs/semantics.md` promises.
-//! Everything else is one correctly rounded operation on given operands. So a value is `Exact` as long as nothing of that kind was met;
-//! from there on it lies in an interval, and since rounding is monotone the interval of a result has rounded ends itself: nothing is estimated
-//! that can be computed.
+//! A compiler may fold a reduce in any order, and its transcendental functions may be off by as
+//! many ulp as `docs/semantics.md` promises. Everything else is one correctly rounded operation on
+//! given operands. So a value is `Exact` as long as nothing of that kind was met; from there on it
+//! lies in an interval, and since rounding is monotone the interval of a result has rounded ends
+//! itself: nothing is estimated that can be computed.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Arg, Fold, Group, Op, UOp, eval};
@@ -17,7 +19,8 @@ pub enum Bound {
     Exact,
     /// A right answer is a float between the two, both included.
     Within(f64, f64),
-    /// Nothing: a comparison of values that are equal but for rounding, say. Such an element is not compared.
+    /// Nothing: a comparison of values that are equal but for rounding, say. Such an element is not
+    /// compared.
     Unknown,
 }
 
@@ -28,9 +31,11 @@ pub struct Traced {
     pub value: Value,
     /// For each element, what is known.
     pub bounds: Vec<Bound>,
-    /// Is some element a product that was rounded? A sum of such products may add them up before they are.
+    /// Is some element a product that was rounded? A sum of such products may add them up before
+    /// they are.
     pub rounded_product: bool,
-    /// Is it floats of 16 bits in f32, or a product of two such? A sum of such products may be one of a tensor core's.
+    /// Is it floats of 16 bits in f32, or a product of two such? A sum of such products may be one
+    /// of a tensor core's.
     pub narrow: Narrow,
 }
 
@@ -79,7 +84,9 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
         (Op::Reduce, Arg::Reduce { fold, axes }) => reduce(src[0], *fold, axes, &value),
         (Op::Gather, _) => super::indexed::gather(u, src),
         (Op::Scatter, _) => super::indexed::scatter(u, src),
-        (Op::Contiguous | Op::Copy, _) | (Op::Shards, Arg::Shards { axis: None, .. }) => src[0].bounds.clone(),
+        (Op::Contiguous | Op::Copy, _) | (Op::Shards, Arg::Shards { axis: None, .. }) => {
+            src[0].bounds.clone()
+        }
         (Op::Scan, Arg::Reduce { fold, axes }) => scan(src[0], *fold, axes[0], value.dtype),
         (Op::Shards | Op::Cat, _) => joined(u, src),
         (op, _) if op.is(Group::Mark) => src[0].bounds.clone(),
@@ -98,15 +105,26 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
         op => (op.is(Group::Mark) || op.is(Group::Movement)) && src[0].rounded_product,
     };
     let narrow = match u.op() {
-        Op::Cast if u.dtype() == DType::F32 && matches!(src[0].value.dtype.scalar, Scalar::F16 | Scalar::BF16) => Narrow::Value,
+        Op::Cast
+            if u.dtype() == DType::F32
+                && matches!(src[0].value.dtype.scalar, Scalar::F16 | Scalar::BF16) =>
+        {
+            Narrow::Value
+        }
         Op::Mul if src.iter().all(|s| s.narrow == Narrow::Value) => Narrow::Product,
-        op if op.is(Group::Mark) || op.is(Group::Movement) || matches!(op, Op::Contiguous | Op::Copy) => src[0].narrow,
+        op if op.is(Group::Mark)
+            || op.is(Group::Movement)
+            || matches!(op, Op::Contiguous | Op::Copy) =>
+        {
+            src[0].narrow
+        }
         _ => Narrow::No,
     };
     Traced { value, bounds, rounded_product, narrow }
 }
 
-/// Is some of these products of floats not the exact one, or of operands that are not known exactly?
+/// Is some of these products of floats not the exact one, or of operands that are not known
+/// exactly?
 fn is_rounded(src: &[&Traced], product: &Value) -> bool {
     let at = |t: &Traced, i: usize| if t.value.shape.is_empty() { 0 } else { i };
     let float = |c: Const| if let Const::Float(v) = c { v } else { f64::NAN };
@@ -114,8 +132,13 @@ fn is_rounded(src: &[&Traced], product: &Value) -> bool {
         && product.data.iter().enumerate().any(|(i, p)| {
             let known = src.iter().all(|t| t.bounds[at(t, i)] == Bound::Exact);
             let [x, y] = [0, 1].map(|k| float(src[k].value.data[at(src[k], i)]));
-            // Infinities and NaN come out the same; where only the product is infinite it was rounded.
-            let same = x.is_nan() || y.is_nan() || x.is_infinite() || y.is_infinite() || x.mul_add(y, -float(*p)) == 0.0;
+            // Infinities and NaN come out the same; where only the product is infinite it was
+            // rounded.
+            let same = x.is_nan()
+                || y.is_nan()
+                || x.is_infinite()
+                || y.is_infinite()
+                || x.mul_add(y, -float(*p)) == 0.0;
             !known || !same
         })
 }
@@ -171,21 +194,30 @@ fn elementwise(u: &UOp, src: &[&Traced], value: &Value) -> Vec<Bound> {
                 },
                 Op::Bitcast => {
                     // The bits of a NaN are nobody's promise.
-                    let nan = matches!(src[0].value.data[at(src[0], i)], Const::Float(v) if v.is_nan());
+                    let nan =
+                        matches!(src[0].value.data[at(src[0], i)], Const::Float(v) if v.is_nan());
                     if all_exact && !nan { Bound::Exact } else { Bound::Unknown }
                 }
                 op if op.is(Group::Transcendental) && u.dtype().is_float() => {
-                    let of: Option<SmallVec<[(f64, f64); 2]>> = (0..src.len()).map(interval).collect();
-                    of.map_or(Bound::Unknown, |of| transcendental(op, u.dtype(), &of, value.data[i]))
+                    let of: Option<SmallVec<[(f64, f64); 2]>> =
+                        (0..src.len()).map(interval).collect();
+                    of.map_or(Bound::Unknown, |of| {
+                        transcendental(op, u.dtype(), &of, value.data[i])
+                    })
                 }
                 _ if all_exact => Bound::Exact,
-                Op::Cast if src[0].value.dtype.is_float() => interval(0).map_or(Bound::Unknown, |x| cast(u.dtype(), x)),
-                op if op.is(Group::Comparison) && src[0].value.dtype.is_float() => match (interval(0), interval(1)) {
-                    (Some(x), Some(y)) => compare(op, x, y),
-                    _ => Bound::Unknown,
-                },
+                Op::Cast if src[0].value.dtype.is_float() => {
+                    interval(0).map_or(Bound::Unknown, |x| cast(u.dtype(), x))
+                }
+                op if op.is(Group::Comparison) && src[0].value.dtype.is_float() => {
+                    match (interval(0), interval(1)) {
+                        (Some(x), Some(y)) => compare(op, x, y),
+                        _ => Bound::Unknown,
+                    }
+                }
                 op if u.dtype().is_float() => {
-                    let of: Option<SmallVec<[(f64, f64); 3]>> = (0..src.len()).map(interval).collect();
+                    let of: Option<SmallVec<[(f64, f64); 3]>> =
+                        (0..src.len()).map(interval).collect();
                     of.map_or(Bound::Unknown, |of| rounded(op, u.dtype(), &of))
                 }
                 _ => Bound::Unknown,
@@ -194,7 +226,8 @@ fn elementwise(u: &UOp, src: &[&Traced], value: &Value) -> Vec<Bound> {
         .collect()
 }
 
-/// The interval between two values; none where one is not a number or both ends are the same but in doubt about the sign of zero.
+/// The interval between two values; none where one is not a number or both ends are the same but in
+/// doubt about the sign of zero.
 fn within(lo: f64, hi: f64) -> Bound {
     if lo.is_nan() || hi.is_nan() || (lo.is_infinite() && hi.is_infinite()) {
         Bound::Unknown
@@ -203,7 +236,8 @@ fn within(lo: f64, hi: f64) -> Bound {
     }
 }
 
-/// A correctly rounded op is monotone in each operand (division: away from zero), so its extremes are at corners.
+/// A correctly rounded op is monotone in each operand (division: away from zero), so its extremes
+/// are at corners.
 pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     if op == Op::Div && of[1].0 <= 0.0 && of[1].1 >= 0.0 {
         return Bound::Unknown;
@@ -213,8 +247,11 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     }
     let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
     for corner in 0..1usize << of.len() {
-        let x: SmallVec<[Const; 3]> =
-            of.iter().enumerate().map(|(k, (a, b))| Const::Float(if corner >> k & 1 == 0 { *a } else { *b })).collect();
+        let x: SmallVec<[Const; 3]> = of
+            .iter()
+            .enumerate()
+            .map(|(k, (a, b))| Const::Float(if corner >> k & 1 == 0 { *a } else { *b }))
+            .collect();
         let Const::Float(v) = eval::alu(op, dtype, dtype, &x) else { return Bound::Unknown };
         if v.is_nan() {
             return Bound::Unknown;
@@ -224,10 +261,12 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     within(lo, hi)
 }
 
-/// Whether a remainder has the same quotient over all of the interval, where it grows with the number. A turn in between would make it less at the upper end.
+/// Whether a remainder has the same quotient over all of the interval, where it grows with the
+/// number. A turn in between would make it less at the upper end.
 fn is_one_turn(dtype: DType, of: &[(f64, f64)]) -> bool {
     let ((lo, hi), y) = (of[0], of[1].0);
-    let rest = |x: f64| match eval::alu(Op::Mod, dtype, dtype, &[Const::Float(x), Const::Float(y)]) {
+    let rest = |x: f64| match eval::alu(Op::Mod, dtype, dtype, &[Const::Float(x), Const::Float(y)])
+    {
         Const::Float(v) => v,
         _ => f64::NAN,
     };
@@ -266,7 +305,8 @@ fn transcendental(op: Op, dtype: DType, of: &[(f64, f64)], value: Const) -> Boun
     let exact = of.iter().all(|(lo, hi)| lo.to_bits() == hi.to_bits() || lo.is_nan());
     let Const::Float(value) = value else { return Bound::Unknown };
     if !value.is_finite() {
-        // Special values have one answer, except that a function that is off by an ulp may or may not overflow.
+        // Special values have one answer, except that a function that is off by an ulp may or may
+        // not overflow.
         let special = value.is_nan() || of.iter().any(|x| x.0 == 0.0 || x.0.is_infinite());
         return if exact && special { Bound::Exact } else { Bound::Unknown };
     }
@@ -300,7 +340,10 @@ fn transcendental(op: Op, dtype: DType, of: &[(f64, f64)], value: Const) -> Boun
                 return Bound::Unknown;
             }
             let corners = [f(lo, a), f(lo, b), f(hi, a), f(hi, b)];
-            (corners.into_iter().fold(f64::INFINITY, f64::min), corners.into_iter().fold(f64::NEG_INFINITY, f64::max))
+            (
+                corners.into_iter().fold(f64::INFINITY, f64::min),
+                corners.into_iter().fold(f64::NEG_INFINITY, f64::max),
+            )
         }
         _ => (f(lo, 0.0), f(hi, 0.0)),
     };
@@ -369,24 +412,36 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
     if !dtype.is_float() || row.is_empty() {
         return if exact { Bound::Exact } else { Bound::Unknown };
     }
-    let Some(of) = row.iter().map(|&i| x.interval(i)).collect::<Option<Vec<(f64, f64)>>>() else { return Bound::Unknown };
+    let Some(of) = row.iter().map(|&i| x.interval(i)).collect::<Option<Vec<(f64, f64)>>>() else {
+        return Bound::Unknown;
+    };
     if matches!(fold, Fold::Max | Fold::Min) {
         // A NaN wins over whatever the others are.
         if exact || of.iter().any(|x| x.0.is_nan()) {
-            // Of one element alone the fold may be that element, or the greater (lesser) of it and the start, which is never -0.
+            // Of one element alone the fold may be that element, or the greater (lesser) of it and
+            // the start, which is never -0.
             let minus_zero = of.len() == 1 && of[0].0 == 0.0 && of[0].0.is_sign_negative();
             return if minus_zero { Bound::Within(-0.0, 0.0) } else { Bound::Exact };
         }
         let best = |v: &mut dyn Iterator<Item = f64>| {
-            if fold == Fold::Max { v.fold(f64::NEG_INFINITY, f64::max) } else { v.fold(f64::INFINITY, f64::min) }
+            if fold == Fold::Max {
+                v.fold(f64::NEG_INFINITY, f64::max)
+            } else {
+                v.fold(f64::INFINITY, f64::min)
+            }
         };
         return within(best(&mut of.iter().map(|x| x.0)), best(&mut of.iter().map(|x| x.1)));
     }
     let rounded = fold == Fold::Add && x.rounded_product;
     if of.iter().any(|x| !x.0.is_finite() || !x.1.is_finite()) {
-        // Infinities and NaN give the same in every order, as long as finite values do not overflow on their own.
+        // Infinities and NaN give the same in every order, as long as finite values do not overflow
+        // on their own.
         let total: f64 = of.iter().map(|x| x.0.abs()).filter(|v| v.is_finite()).sum();
-        return if exact && !rounded && fold == Fold::Add && total < 1e30 { Bound::Exact } else { Bound::Unknown };
+        return if exact && !rounded && fold == Fold::Add && total < 1e30 {
+            Bound::Exact
+        } else {
+            Bound::Unknown
+        };
     }
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let digits = if wide == DType::F64 { 53 } else { 24 };
@@ -395,31 +450,46 @@ fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
     match fold {
         Fold::Add if exact && !rounded && sums_exactly(&of, digits) => {
             // Minus zeros alone give the zero that the order of folding gives.
-            if of.iter().all(|x| x.0 == 0.0 && x.0.is_sign_negative()) { Bound::Within(-0.0, 0.0) } else { Bound::Exact }
+            if of.iter().all(|x| x.0 == 0.0 && x.0.is_sign_negative()) {
+                Bound::Within(-0.0, 0.0)
+            } else {
+                Bound::Exact
+            }
         }
         Fold::Add => {
             let (lo, hi) = of.iter().fold((0.0, 0.0), |s, x| (s.0 + x.0, s.1 + x.1));
             let total: f64 = of.iter().map(|x| x.0.abs().max(x.1.abs())).sum();
-            // n - 1 roundings of partial sums, none larger than the total; and our own sums here have errors of the same kind in f64.
+            // n - 1 roundings of partial sums, none larger than the total; and our own sums here
+            // have errors of the same kind in f64.
             let slack = (n - 1.0) * unit * total * 1.01 + n * 2.0f64.powi(-53) * total * 2.0;
-            // Products that are added before they are rounded differ from those here by half a unit each.
-            let least = if wide == DType::F64 { f64::from_bits(1) } else { f64::from(f32::from_bits(1)) };
+            // Products that are added before they are rounded differ from those here by half a unit
+            // each.
+            let least =
+                if wide == DType::F64 { f64::from_bits(1) } else { f64::from(f32::from_bits(1)) };
             // A tensor core cuts digits off where others round, from every product and every sum.
-            let slack = if x.narrow == Narrow::Product { slack + (3.0 * n + 1.0) * unit * total * 1.01 } else { slack };
+            let slack = if x.narrow == Narrow::Product {
+                slack + (3.0 * n + 1.0) * unit * total * 1.01
+            } else {
+                slack
+            };
             let slack = if rounded { slack + n * (unit * total * 1.01 + least) } else { slack };
             outward(lo - slack, hi + slack, 1, wide, dtype)
         }
         _ if exact && multiplies_exactly(&of, digits) => Bound::Exact,
         _ => {
             let most: f64 = of.iter().map(|x| x.0.abs().max(x.1.abs()).max(1.0)).product();
-            let least: f64 = of.iter().map(|x| x.0.abs().min(x.1.abs()).min(1.0)).filter(|v| *v > 0.0).product();
+            let least: f64 =
+                of.iter().map(|x| x.0.abs().min(x.1.abs()).min(1.0)).filter(|v| *v > 0.0).product();
             let (top, bottom) = if wide == DType::F64 { (1e300, 1e-300) } else { (1e37, 1e-37) };
             if most > top || least < bottom {
                 return Bound::Unknown;
             }
             let (lo, hi) = of.iter().fold((1.0f64, 1.0f64), |p, x| {
                 let c = [p.0 * x.0, p.0 * x.1, p.1 * x.0, p.1 * x.1];
-                (c.into_iter().fold(f64::INFINITY, f64::min), c.into_iter().fold(f64::NEG_INFINITY, f64::max))
+                (
+                    c.into_iter().fold(f64::INFINITY, f64::min),
+                    c.into_iter().fold(f64::NEG_INFINITY, f64::max),
+                )
             });
             let size = lo.abs().max(hi.abs());
             let slack = n * (unit + 2.0f64.powi(-52)) * size * 1.01;
@@ -443,7 +513,9 @@ fn odd_part(v: f64) -> (u64, i32) {
 
 /// Is every partial sum, in every order, a float of so many digits?
 fn sums_exactly(of: &[(f64, f64)], digits: i32) -> bool {
-    let Some(lowest) = of.iter().filter(|x| x.0 != 0.0).map(|x| odd_part(x.0).1).min() else { return true };
+    let Some(lowest) = of.iter().filter(|x| x.0 != 0.0).map(|x| odd_part(x.0).1).min() else {
+        return true;
+    };
     let total: f64 = of.iter().map(|x| x.0.abs()).sum();
     total <= (2.0f64).powi(lowest.saturating_add(digits)) && lowest > -140
 }
@@ -468,7 +540,8 @@ fn multiplies_exactly(of: &[(f64, f64)], digits: i32) -> bool {
     true
 }
 
-/// The least positive width of numbers that a dtype tells apart around one: what a health check scales by.
+/// The least positive width of numbers that a dtype tells apart around one: what a health check
+/// scales by.
 pub fn epsilon(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F8E4M3 => 0.125,

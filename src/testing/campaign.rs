@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Cases that are compiled together: past a hundred kernels the start of the compiler no longer counts.
+/// Cases that are compiled together: past a hundred kernels the start of the compiler no longer
+/// counts.
 const BATCH: u64 = 16;
 
 /// What to run.
@@ -48,7 +49,14 @@ impl Campaign {
     /// These seeds, on both cores of a small machine.
     pub fn new(first: u64, count: u64) -> Campaign {
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
-        Campaign { first, count, threads, deadline: None, shrink_each: 2, shrink_time: Duration::from_secs(20) }
+        Campaign {
+            first,
+            count,
+            threads,
+            deadline: None,
+            shrink_each: 2,
+            shrink_time: Duration::from_secs(20),
+        }
     }
 
     /// Runs it.
@@ -60,10 +68,13 @@ impl Campaign {
                 scope.spawn(|| {
                     loop {
                         let start = next.fetch_add(BATCH, Ordering::Relaxed);
-                        if start >= self.count || self.deadline.is_some_and(|d| Instant::now() > d) {
+                        if start >= self.count || self.deadline.is_some_and(|d| Instant::now() > d)
+                        {
                             return;
                         }
-                        let seeds: Vec<u64> = (start..(start + BATCH).min(self.count)).map(|i| self.first.wrapping_add(i)).collect();
+                        let seeds: Vec<u64> = (start..(start + BATCH).min(self.count))
+                            .map(|i| self.first.wrapping_add(i))
+                            .collect();
                         self.batch(&seeds, &found);
                     }
                 });
@@ -103,8 +114,13 @@ impl Campaign {
             let mut blamed: Vec<usize> = Vec::new();
             for ((result, i), w) in results.into_iter().zip(&whose).zip(&work) {
                 let Err(failure) = result else { continue };
-                let kind = format!("{} {}", if failure.kind().len() > 10 { "" } else { w.2.device }, failure.kind());
-                let entry = found.kinds.entry(kind).or_insert_with(|| (0, seeds[*i], w.2.to_string()));
+                let kind = format!(
+                    "{} {}",
+                    if failure.kind().len() > 10 { "" } else { w.2.device },
+                    failure.kind()
+                );
+                let entry =
+                    found.kinds.entry(kind).or_insert_with(|| (0, seeds[*i], w.2.to_string()));
                 entry.0 += 1;
                 // One setup of a case is enough to look at.
                 if entry.0 <= self.shrink_each && !blamed.contains(i) {

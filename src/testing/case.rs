@@ -1,6 +1,8 @@
-//! A graph with the content of its inputs: what a generator makes, what runs, and what a failure prints.
+//! A graph with the content of its inputs: what a generator makes, what runs, and what a failure
+//! prints.
 //!
-//! As text it is the text IR of the outputs with a comment for each input, so it is also plain text IR:
+//! As text it is the text IR of the outputs with a comment for each input, so it is also plain text
+//! IR:
 //!
 //! ```text
 //! ; input 0: f32 0000803f00000040   ; [1.0, 2.0]
@@ -38,7 +40,9 @@ impl Case {
         let mut values: FxHashMap<u64, Traced> = FxHashMap::default();
         for u in &order {
             let traced = match u.arg() {
-                Arg::Param { slot, .. } => Traced::exact(Value::from_bytes(&self.inputs[*slot], u.dtype())),
+                Arg::Param { slot, .. } => {
+                    Traced::exact(Value::from_bytes(&self.inputs[*slot], u.dtype()))
+                }
                 _ => trace(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
             };
             values.insert(u.id(), traced);
@@ -51,7 +55,10 @@ impl Case {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
             if let Arg::Param { slot, .. } = u.arg() {
-                map.insert(u.clone(), Buffer::from_bytes(device, u.dtype(), &self.inputs[*slot])?.node());
+                map.insert(
+                    u.clone(),
+                    Buffer::from_bytes(device, u.dtype(), &self.inputs[*slot])?.node(),
+                );
             }
         }
         let placed = substitute_all(&self.outputs, &map);
@@ -60,7 +67,11 @@ impl Case {
         for u in toposort(&placed) {
             let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
             let new = match u.arg() {
-                Arg::Device(d) => u.with_src(src).with_arg(Arg::Device(if d.as_str() == THERE { there.clone() } else { device.clone() })),
+                Arg::Device(d) => u.with_src(src).with_arg(Arg::Device(if d.as_str() == THERE {
+                    there.clone()
+                } else {
+                    device.clone()
+                })),
                 _ => u.with_src(src),
             };
             done.insert(u.id(), new);
@@ -80,9 +91,16 @@ impl Case {
             if let Arg::Param { slot, .. } = u.arg() {
                 let bytes = &self.inputs[*slot];
                 let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-                let shown: Vec<String> =
-                    bytes.chunks_exact(u.dtype().itemsize()).take(12).map(|b| read(b, u.dtype()).to_string()).collect();
-                text.push_str(&format!("; input {slot}: {} {hex} ; [{}]\n", u.dtype(), shown.join(", ")));
+                let shown: Vec<String> = bytes
+                    .chunks_exact(u.dtype().itemsize())
+                    .take(12)
+                    .map(|b| read(b, u.dtype()).to_string())
+                    .collect();
+                text.push_str(&format!(
+                    "; input {slot}: {} {hex} ; [{}]\n",
+                    u.dtype(),
+                    shown.join(", ")
+                ));
             }
         }
         text + &ir::print(&UOp::sink(self.outputs.iter().cloned().collect::<Src>()))
@@ -94,11 +112,20 @@ impl Case {
         let mut inputs: Vec<Vec<u8>> = Vec::new();
         for (i, line) in text.lines().enumerate() {
             let Some(rest) = line.trim().strip_prefix("; input ") else { continue };
-            let bad = |what: &str| Error::Parse { line: i + 1, msg: format!("an input has {what}") };
+            let bad =
+                |what: &str| Error::Parse { line: i + 1, msg: format!("an input has {what}") };
             let (slot, rest) = rest.split_once(':').ok_or_else(|| bad("a slot and a colon"))?;
             let slot: usize = slot.trim().parse().map_err(|_| bad("a number for its slot"))?;
-            let hex = rest.split(';').next().and_then(|r| r.split_whitespace().nth(1)).unwrap_or_default();
-            let byte = |i: usize| hex.get(i..i + 2).and_then(|b| u8::from_str_radix(b, 16).ok()).ok_or_else(|| bad("hexadecimal bytes"));
+            let hex = rest
+                .split(';')
+                .next()
+                .and_then(|r| r.split_whitespace().nth(1))
+                .unwrap_or_default();
+            let byte = |i: usize| {
+                hex.get(i..i + 2)
+                    .and_then(|b| u8::from_str_radix(b, 16).ok())
+                    .ok_or_else(|| bad("hexadecimal bytes"))
+            };
             let bytes = (0..hex.len()).step_by(2).map(byte).collect::<Result<Vec<u8>>>()?;
             inputs.resize(inputs.len().max(slot + 1), Vec::new());
             inputs[slot] = bytes;
@@ -107,7 +134,10 @@ impl Case {
             if let Arg::Param { slot, len, .. } = u.arg()
                 && inputs.get(*slot).is_none_or(|b| b.len() != len * u.dtype().itemsize())
             {
-                return Err(Error::Parse { line: 1, msg: format!("input {slot} is not {len} elements of {}", u.dtype()) });
+                return Err(Error::Parse {
+                    line: 1,
+                    msg: format!("input {slot} is not {len} elements of {}", u.dtype()),
+                });
             }
         }
         Ok(Case { outputs: sink.src().to_vec(), inputs })

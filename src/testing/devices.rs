@@ -1,5 +1,5 @@
-//! The devices that results are tested on: what `DEV` names, or else those of the host. One that is not there is left out, and that is said;
-//! one that `PICO_REQUIRE` names has to be there.
+//! The devices that results are tested on: what `DEV` names, or else those of the host. One that is
+//! not there is left out, and that is said; one that `PICO_REQUIRE` names has to be there.
 
 use crate::dtype::DType;
 use crate::env;
@@ -10,13 +10,16 @@ use std::sync::{Mutex, OnceLock};
 /// Every device under test that is there.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
-    DEVICES.get_or_init(|| match env::config().unwrap_or_else(|e| panic!("{e}")).device.as_deref() {
-        Some(dev) => there(dev).then_some(dev).into_iter().collect(),
-        None => ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| there(d)).collect(),
+    DEVICES.get_or_init(|| {
+        match env::config().unwrap_or_else(|e| panic!("{e}")).device.as_deref() {
+            Some(dev) => there(dev).then_some(dev).into_iter().collect(),
+            None => ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| there(d)).collect(),
+        }
     })
 }
 
-/// Is the device there? If not, it is said why, once, and where `PICO_REQUIRE` names it that is the end.
+/// Is the device there? If not, it is said why, once, and where `PICO_REQUIRE` names it that is the
+/// end.
 pub fn there(device: &str) -> bool {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let Err(why) = Device::get(device) else { return true };
@@ -32,15 +35,20 @@ pub fn there(device: &str) -> bool {
 /// Does `PICO_REQUIRE` name a device, or its kind?
 pub fn is_required(device: &str) -> bool {
     let required = std::env::var("PICO_REQUIRE").unwrap_or_default();
-    required.split(',').map(str::trim).any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(&kind(device)))
+    required
+        .split(',')
+        .map(str::trim)
+        .any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(&kind(device)))
 }
 
-/// Does a device take so long to compile that it gets a part of the work? PoCL takes some 0.1 s for a kernel, lavapipe 0.02 s.
+/// Does a device take so long to compile that it gets a part of the work? PoCL takes some 0.1 s for
+/// a kernel, lavapipe 0.02 s.
 pub fn is_slow(device: &str) -> bool {
     ["CL", "WEBGPU"].contains(&kind(device).as_str())
 }
 
-/// Is there a dtype among these that the device does not compute in, as it says itself? What needs one is left out on it, and the test says how often.
+/// Is there a dtype among these that the device does not compute in, as it says itself? What needs
+/// one is left out on it, and the test says how often.
 pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
     let Ok(device) = Device::get(device) else { return false };
     dtypes.into_iter().any(|d| device.target().lacks(d))
@@ -50,7 +58,8 @@ fn kind(device: &str) -> String {
     device.split(':').next().unwrap_or_default().trim().to_ascii_uppercase()
 }
 
-/// Does the default device not compute in one of these dtypes? Then that is said, and a test of them is left out.
+/// Does the default device not compute in one of these dtypes? Then that is said, and a test of
+/// them is left out.
 pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
     let device = Device::default_name();
     let spared = lacks(device.as_str(), dtypes.iter().copied());
@@ -60,7 +69,8 @@ pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
     spared
 }
 
-/// Another device, for copies: of the same kind where they share programs, the interpreter otherwise.
+/// Another device, for copies: of the same kind where they share programs, the interpreter
+/// otherwise.
 pub(super) fn beside(device: &DeviceName) -> DeviceName {
     match kind(device.as_str()).as_str() {
         "CPU" | "INTERP" => DeviceName::new(&format!("{}:1", device.as_str())),
@@ -71,6 +81,7 @@ pub(super) fn beside(device: &DeviceName) -> DeviceName {
 /// How many random graphs are run: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
 pub fn graphs() -> u64 {
     let asked = std::env::var("PICO_GRAPHS").ok().filter(|v| !v.is_empty());
-    let asked = asked.map(|v| v.parse().unwrap_or_else(|_| panic!("PICO_GRAPHS={v}: it takes a number")));
+    let asked =
+        asked.map(|v| v.parse().unwrap_or_else(|_| panic!("PICO_GRAPHS={v}: it takes a number")));
     asked.unwrap_or(if devices().iter().any(|d| is_slow(d)) { 200 } else { 2000 })
 }

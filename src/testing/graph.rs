@@ -1,5 +1,6 @@
-//! The generator. Nodes are added one at a time and evaluated at once, so a node whose values would be of no use (not finite, too large to
-//! stay finite, or known only vaguely) is refused or tamed before anything is built on it.
+//! The generator. Nodes are added one at a time and evaluated at once, so a node whose values would
+//! be of no use (not finite, too large to stay finite, or known only vaguely) is refused or tamed
+//! before anything is built on it.
 
 mod grow;
 
@@ -20,8 +21,10 @@ const USUAL: usize = 200;
 /// Axes, at most.
 const RANK: usize = 4;
 
-const FLOATS: [DType; 6] = [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
-const INTS: [DType; 8] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
+const FLOATS: [DType; 6] =
+    [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
+const INTS: [DType; 8] =
+    [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
 const FOLDS: [Fold; 4] = [Fold::Add, Fold::Mul, Fold::Max, Fold::Min];
 const UNARY: [Op; 14] = [
     Op::Sqrt,
@@ -85,7 +88,11 @@ pub fn random_case(seed: u64) -> Case {
     let mut b = Builder { rng, pool: Vec::new(), inputs: Vec::new(), special, most, sizes, dtypes };
     if long {
         let (dtype, length) = (b.dtype(), LONG + b.rng.pick(&[0, 1, 8, 4096]));
-        let shape = if b.rng.once_in(2) { Dims::from_slice(&[length]) } else { Dims::from_slice(&[2, length / 2]) };
+        let shape = if b.rng.once_in(2) {
+            Dims::from_slice(&[length])
+        } else {
+            Dims::from_slice(&[2, length / 2])
+        };
         b.leaf(dtype, &shape);
         (0..4).for_each(|_| b.grow());
         let outputs = b.outputs();
@@ -129,14 +136,22 @@ fn limit(dtype: DType) -> f64 {
 
 impl Builder {
     fn dtype(&mut self) -> DType {
-        if self.rng.once_in(8) { self.rng.pick(DType::ALL) } else { self.rng.pick(&self.dtypes.clone()) }
+        if self.rng.once_in(8) {
+            self.rng.pick(DType::ALL)
+        } else {
+            self.rng.pick(&self.dtypes.clone())
+        }
     }
 
     fn shape(&mut self) -> Dims {
         let rank = self.rng.pick(&[0, 1, 1, 2, 2, 2, 3, 3, 4]);
         let mut shape: Dims = (0..rank)
             .map(|_| {
-                let n = if self.rng.once_in(3) { size(&mut self.rng) } else { self.rng.pick(&self.sizes.clone()) };
+                let n = if self.rng.once_in(3) {
+                    size(&mut self.rng)
+                } else {
+                    self.rng.pick(&self.sizes.clone())
+                };
                 if n == 0 && !self.rng.once_in(3) { 2 } else { n }
             })
             .collect();
@@ -167,7 +182,9 @@ impl Builder {
             (Bound::Unknown, _) => false,
             (_, Const::Float(v)) => {
                 let (lo, hi) = m.traced.interval(i).unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
-                v.is_finite() && v.abs() <= most && hi - lo <= (v.abs() + 0.25) * eps.max(1e-5) * 64.0
+                v.is_finite()
+                    && v.abs() <= most
+                    && hi - lo <= (v.abs() + 0.25) * eps.max(1e-5) * 64.0
             }
             _ => true,
         })
@@ -176,7 +193,8 @@ impl Builder {
     fn any(&mut self) -> Made {
         // What was made last is used more often, so graphs are deep.
         let n = self.pool.len();
-        let i = if self.rng.once_in(2) { n - 1 - self.rng.below(n.min(4)) } else { self.rng.below(n) };
+        let i =
+            if self.rng.once_in(2) { n - 1 - self.rng.below(n.min(4)) } else { self.rng.below(n) };
         self.pool[i].clone()
     }
 
@@ -245,11 +263,17 @@ impl Builder {
     }
 
     fn reduce(&self, x: &Made, fold: Fold, axes: &[usize]) -> Option<Made> {
-        let uop = UOp::new(Op::Reduce, x.dtype(), [x.uop.clone()].to_src(), Arg::Reduce { fold, axes: axes.into() });
+        let uop = UOp::new(
+            Op::Reduce,
+            x.dtype(),
+            [x.uop.clone()].to_src(),
+            Arg::Reduce { fold, axes: axes.into() },
+        );
         self.evaluate(uop, &[x])
     }
 
-    /// A tensor of this shape from another one, by whichever movements do it; the shape may be larger or smaller in every axis.
+    /// A tensor of this shape from another one, by whichever movements do it; the shape may be
+    /// larger or smaller in every axis.
     fn conform(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
         if x.shape() == shape {
             return Some(x.clone());
@@ -300,7 +324,12 @@ impl Builder {
         if cut.iter().zip(x.shape()).any(|(c, n)| *c != (0, *n)) {
             x = self.moved(&x, Movement::Shrink(cut))?;
         }
-        let grown: Dims = x.shape().iter().zip(shape).map(|(&have, &want)| if have == 1 { want } else { have }).collect();
+        let grown: Dims = x
+            .shape()
+            .iter()
+            .zip(shape)
+            .map(|(&have, &want)| if have == 1 { want } else { have })
+            .collect();
         x = self.moved(&x, Movement::Expand(grown))?;
         let around: crate::shape::Ranges = x
             .shape()
@@ -334,13 +363,22 @@ impl Builder {
 
     /// The value brought into ±`most` in one of several ways.
     fn tame(&mut self, x: &Made, most: f64) -> Option<Made> {
-        let largest =
-            x.traced.value.data.iter().filter_map(|c| if let Const::Float(v) = c { Some(v.abs()) } else { None }).fold(0.0, f64::max);
+        let largest = x
+            .traced
+            .value
+            .data
+            .iter()
+            .filter_map(|c| if let Const::Float(v) = c { Some(v.abs()) } else { None })
+            .fold(0.0, f64::max);
         if !x.dtype().is_float() || largest <= most {
             return Some(x.clone());
         }
         match self.rng.below(3) {
-            0 => self.binary(Op::Mul, x, &self.number(2.0f64.powi((most / largest).log2().floor() as i32), x.dtype())),
+            0 => self.binary(
+                Op::Mul,
+                x,
+                &self.number(2.0f64.powi((most / largest).log2().floor() as i32), x.dtype()),
+            ),
             1 => {
                 let low = self.binary(Op::Min, x, &self.number(most, x.dtype()))?;
                 self.binary(Op::Max, &low, &self.number(-most, x.dtype()))
@@ -369,9 +407,13 @@ impl Builder {
 
     /// What is asked for: what nothing else uses, and now and then something from the middle.
     fn outputs(&mut self) -> Vec<UOp> {
-        let used: Vec<UOp> = crate::ir::toposort(self.pool.iter().map(|m| &m.uop)).iter().flat_map(|u| u.src().to_vec()).collect();
+        let used: Vec<UOp> = crate::ir::toposort(self.pool.iter().map(|m| &m.uop))
+            .iter()
+            .flat_map(|u| u.src().to_vec())
+            .collect();
         let varied = |m: &Made| m.traced.value.data.iter().any(|c| *c != m.traced.value.data[0]);
-        let mut ends: Vec<Made> = self.pool.iter().filter(|m| !used.contains(&m.uop)).cloned().collect();
+        let mut ends: Vec<Made> =
+            self.pool.iter().filter(|m| !used.contains(&m.uop)).cloned().collect();
         // The last ones are the largest. Constant ones are seldom worth a look.
         ends.reverse();
         let fine: Vec<Made> = ends.iter().filter(|m| varied(m)).cloned().collect();
@@ -399,7 +441,20 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
     }
     if dtype.is_float() {
         if special && rng.once_in(6) {
-            let odd = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e-40, -1e-40, 65504.0, 448.0, 1e30, -1e30, 1e300];
+            let odd = [
+                0.0,
+                -0.0,
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                1e-40,
+                -1e-40,
+                65504.0,
+                448.0,
+                1e30,
+                -1e30,
+                1e300,
+            ];
             return Const::Float(rng.pick(&odd)).cast(DType::F64, dtype);
         }
         let v = match style {
@@ -411,7 +466,13 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
         return Const::Float(v).cast(DType::F64, dtype);
     }
     if special && rng.once_in(4) {
-        return rng.pick(&[dtype.min_value(), dtype.max_value(), Const::Int(0), Const::Int(1), Const::Int(-1).normalize(dtype)]);
+        return rng.pick(&[
+            dtype.min_value(),
+            dtype.max_value(),
+            Const::Int(0),
+            Const::Int(1),
+            Const::Int(-1).normalize(dtype),
+        ]);
     }
     let v = match style {
         0 => rng.bits() as i64,
@@ -425,5 +486,15 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
 pub fn makes(op: Op) -> bool {
     op.is_alu() && !matches!(op, Op::CDiv | Op::CMod)
         || op.is(Group::Movement)
-        || matches!(op, Op::Reduce | Op::Scan | Op::Cat | Op::Gather | Op::Scatter | Op::Contiguous | Op::Copy | Op::Iota)
+        || matches!(
+            op,
+            Op::Reduce
+                | Op::Scan
+                | Op::Cat
+                | Op::Gather
+                | Op::Scatter
+                | Op::Contiguous
+                | Op::Copy
+                | Op::Iota
+        )
 }

@@ -1,5 +1,6 @@
-//! Reads and writes at indices in random graphs: how they grow, and between which limits their results lie. Updates of one element happen in order, so they are as
-//! exact as the operations that they are made of.
+//! Reads and writes at indices in random graphs: how they grow, and between which limits their
+//! results lie. Updates of one element happen in order, so they are as exact as the operations that
+//! they are made of.
 
 use super::bounds::{Bound, Traced, rounded};
 use crate::dtype::{Const, DType};
@@ -46,11 +47,12 @@ pub(super) fn scatter(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
             }
             _ => combine.fold().expect("all others are folds"),
         };
-        table.bounds[p] = match (table.bounds[p], src[2].bounds[i], table.interval(p), src[2].interval(i)) {
-            (Bound::Exact, Bound::Exact, ..) => Bound::Exact,
-            (_, _, Some(x), Some(y)) => rounded(fold.op(), wide, &[x, y]),
-            _ => Bound::Unknown,
-        };
+        table.bounds[p] =
+            match (table.bounds[p], src[2].bounds[i], table.interval(p), src[2].interval(i)) {
+                (Bound::Exact, Bound::Exact, ..) => Bound::Exact,
+                (_, _, Some(x), Some(y)) => rounded(fold.op(), wide, &[x, y]),
+                _ => Bound::Unknown,
+            };
         table.value.data[p] = eval::fold(fold, wide, table.value.data[p], src[2].value.data[i]);
     }
     if wide == dtype {

@@ -1,8 +1,11 @@
-//! For tests: random tensor graphs, what they must compute, running them on devices, and making a failing one small.
+//! For tests: random tensor graphs, what they must compute, running them on devices, and making a
+//! failing one small.
 //!
-//! In comes a seed; out comes a [`Case`], a valid graph with the content of its inputs, or, through [`check`], what is wrong with the compiler.
-//! A case is evaluated node by node before any scheduling (`reference`), together with bounds on what any right compiler may answer
-//! ([`Traced`]): integers, bools and floats that follow exactly are compared bit by bit, the others must lie between the bounds.
+//! In comes a seed; out comes a [`Case`], a valid graph with the content of its inputs, or, through
+//! [`check`], what is wrong with the compiler. A case is evaluated node by node before any
+//! scheduling (`reference`), together with bounds on what any right compiler may answer
+//! ([`Traced`]): integers, bools and floats that follow exactly are compared bit by bit, the others
+//! must lie between the bounds.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -1,7 +1,8 @@
-//! Runs cases: schedules, optimises, compiles and runs each in several setups, and compares with what is expected.
+//! Runs cases: schedules, optimises, compiles and runs each in several setups, and compares with
+//! what is expected.
 //!
-//! What the C compiler makes is also compared with the interpreter on the very same program, bit by bit. Many cases are run together, so that
-//! one start of the C compiler serves a hundred kernels.
+//! What the C compiler makes is also compared with the interpreter on the very same program, bit by
+//! bit. Many cases are run together, so that one start of the C compiler serves a hundred kernels.
 
 use super::bounds::{Bound, Traced};
 use super::case::Case;
@@ -81,9 +82,16 @@ impl FromStr for Setup {
     type Err = Error;
     /// What `Display` prints, with whatever stands before the name of the device.
     fn from_str(text: &str) -> Result<Setup, Error> {
-        let bad = || Error::Parse { line: 1, msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`") };
+        let bad = || Error::Parse {
+            line: 1,
+            msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`"),
+        };
         let named = |d: &&&str| text.split_whitespace().any(|w| w == **d);
-        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM"].iter().chain(devices()).find(named).ok_or_else(bad)?;
+        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM"]
+            .iter()
+            .chain(devices())
+            .find(named)
+            .ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
             Choose::Default
         } else if text.contains("without optimisations") {
@@ -92,12 +100,18 @@ impl FromStr for Setup {
             Choose::Random(seed.trim().parse().map_err(|_| bad())?)
         } else {
             let kernels = text.split("kernel ").skip(1).map(|k| {
-                let list = k.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or_else(bad)?.0;
+                let list =
+                    k.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or_else(bad)?.0;
                 list.split_whitespace().map(str::parse).collect()
             });
             Choose::Given(kernels.collect::<Result<_, Error>>()?)
         };
-        Ok(Setup { device, choose, in_place: text.contains("in place"), quick: text.contains("compiled quickly") })
+        Ok(Setup {
+            device,
+            choose,
+            in_place: text.contains("in place"),
+            quick: text.contains("compiled quickly"),
+        })
     }
 }
 
@@ -105,7 +119,8 @@ impl FromStr for Setup {
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
     for &device in devices() {
-        // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless it is asked for.
+        // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless
+        // it is asked for.
         if device == "CPU:CLANG" && devices().contains(&"CPU:LLVM") && seed % 8 > 1 {
             continue;
         }
@@ -115,7 +130,8 @@ pub fn setups(seed: u64) -> Vec<Setup> {
             let choose = choose.clone();
             // Half of the random ones may write over their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
-            // What a C compiler makes of every fourth pair of cases is what users run; of the others it is made in less time.
+            // What a C compiler makes of every fourth pair of cases is what users run; of the
+            // others it is made in less time.
             let quick = !(seed / 2).is_multiple_of(4) && matches!(device, "CPU" | "CPU:CLANG");
             list.push(Setup { device, choose, in_place, quick });
         }
@@ -128,7 +144,8 @@ pub fn setups(seed: u64) -> Vec<Setup> {
 pub enum Failure {
     /// The compiler panicked, or something returned an error.
     Broke(String),
-    /// An answer is not among the right ones: which output and element, and what was expected and came.
+    /// An answer is not among the right ones: which output and element, and what was expected and
+    /// came.
     Wrong {
         /// The output.
         output: usize,
@@ -152,8 +169,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Broke(message) => f.write_str(message),
-            Failure::Wrong { output, element, what } => write!(f, "output {output}, element {element}: {what}"),
-            Failure::Differs { output, element, what } => write!(f, "output {output}, element {element}: {what}"),
+            Failure::Wrong { output, element, what } => {
+                write!(f, "output {output}, element {element}: {what}")
+            }
+            Failure::Differs { output, element, what } => {
+                write!(f, "output {output}, element {element}: {what}")
+            }
         }
     }
 }
@@ -163,7 +184,14 @@ impl Failure {
     pub fn kind(&self) -> String {
         match self {
             // Numbers and nodes differ from case to case.
-            Failure::Broke(m) => m.lines().next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).take(60).collect(),
+            Failure::Broke(m) => m
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .filter(|c| !c.is_ascii_digit())
+                .take(60)
+                .collect(),
             Failure::Wrong { .. } => "wrong".into(),
             Failure::Differs { .. } => "differs".into(),
         }
@@ -192,16 +220,21 @@ fn guarded<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
             if !QUIET.with_borrow(|q| *q) {
                 return before(info);
             }
-            let place = info.location().map_or(String::new(), |l| format!("{}:{}: ", l.file(), l.line()));
+            let place =
+                info.location().map_or(String::new(), |l| format!("{}:{}: ", l.file(), l.line()));
             let payload = info.payload();
-            let message = payload.downcast_ref::<String>().cloned().or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
+            let message = payload
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| payload.downcast_ref::<&str>().map(|s| s.to_string()));
             CAUGHT.set(Some(place + &message.unwrap_or_default()));
         }));
     });
     let before = QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(f));
     QUIET.set(before);
-    result.unwrap_or_else(|_| Err(Failure::Broke(CAUGHT.take().unwrap_or_else(|| "a panic".into()))))
+    result
+        .unwrap_or_else(|_| Err(Failure::Broke(CAUGHT.take().unwrap_or_else(|| "a panic".into()))))
 }
 
 /// A case that is ready to be compiled.
@@ -211,11 +244,14 @@ struct Prepared {
     programs: Vec<Option<(Vec<Opt>, Program)>>,
 }
 
-/// Checks that a case is a tensor graph without kernels of the user's, over parameters that have their bytes.
+/// Checks that a case is a tensor graph without kernels of the user's, over parameters that have
+/// their bytes.
 fn verified(case: &Case) -> Outcome<()> {
     let nodes = toposort(&case.outputs);
     let broke = |why: String| Err(Failure::Broke(format!("not a case that can be run: {why}")));
-    if let Some(u) = nodes.iter().find(|u| matches!(u.op(), Op::Kernel | Op::Loop | Op::Output | Op::Source | Op::Buffer | Op::Shards)) {
+    if let Some(u) = nodes.iter().find(|u| {
+        matches!(u.op(), Op::Kernel | Op::Loop | Op::Output | Op::Source | Op::Buffer | Op::Shards)
+    }) {
         return broke(format!("{:?} has no place in a case", u.op()));
     }
     for u in &nodes {
@@ -240,7 +276,8 @@ fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>
         })
         .collect();
     let request = |(i, node): (usize, &UOp)| {
-        // The executor sees to it that dtype and length agree; two outputs never want the same memory.
+        // The executor sees to it that dtype and length agree; two outputs never want the same
+        // memory.
         let reuse = if setup.in_place { vec![inputs.get(i).cloned()] } else { vec![] };
         Request { node: node.clone(), device: device.name().clone(), reuse }
     };
@@ -268,7 +305,11 @@ fn prepare(case: &Case, setup: &Setup) -> Outcome<Prepared> {
     prepare_for(case, setup, &|item| Ok(Device::get(runs_on(item, setup))?.target().clone()))
 }
 
-fn prepare_for(case: &Case, setup: &Setup, target: &dyn Fn(&ScheduleItem) -> Outcome<Target>) -> Outcome<Prepared> {
+fn prepare_for(
+    case: &Case,
+    setup: &Setup,
+    target: &dyn Fn(&ScheduleItem) -> Outcome<Target>,
+) -> Outcome<Prepared> {
     let scheduled = scheduled(case, setup, &Device::get(setup.device)?)?;
     let mut programs = Vec::new();
     for (i, item) in scheduled.items.iter().enumerate() {
@@ -304,12 +345,19 @@ fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -
     Ok(match choose {
         Choose::Default => heuristic(kernel, target),
         Choose::Nothing => kernel.clone(),
-        Choose::Given(list) => kernel.apply_all(list.get(number).map_or(&[], |l| l.as_slice()), target)?,
-        Choose::Random(seed) => random_opts(kernel, &mut Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64)), target),
+        Choose::Given(list) => {
+            kernel.apply_all(list.get(number).map_or(&[], |l| l.as_slice()), target)?
+        }
+        Choose::Random(seed) => random_opts(
+            kernel,
+            &mut Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64)),
+            target,
+        ),
     })
 }
 
-/// Copies of a value that random optimisations make, at most: larger kernels say nothing more and take long to compile.
+/// Copies of a value that random optimisations make, at most: larger kernels say nothing more and
+/// take long to compile.
 const MOST_COPIES: usize = 48;
 
 fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
@@ -333,7 +381,9 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         };
         if let Ok(next) = k.apply(&Opt::new(op, axis, amount), target) {
             let copies = |a: &UOp| matches!(a.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
-            if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>() <= MOST_COPIES {
+            if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>()
+                <= MOST_COPIES
+            {
                 k = next;
             }
         }
@@ -347,7 +397,11 @@ fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> 
         let bytes = b.as_ref().map_or(Ok(Vec::new()), |b| b.read())?;
         let mut value = Value::from_bytes(&bytes, o.dtype());
         if value.data.len() != o.numel() {
-            return Err(Failure::Broke(format!("an output of {} elements came back with {}", o.numel(), value.data.len())));
+            return Err(Failure::Broke(format!(
+                "an output of {} elements came back with {}",
+                o.numel(),
+                value.data.len()
+            )));
         }
         value.shape = o.shape().clone();
         Ok(value)
@@ -355,11 +409,22 @@ fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> 
     case.outputs.iter().zip(outputs).map(read).collect()
 }
 
-fn run_compiled(case: &Case, p: &Prepared, executables: &[Option<Arc<dyn crate::runtime::Executable>>]) -> Outcome<Vec<Value>> {
-    for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables) {
-        let compiled = program.as_ref().zip(executable.as_ref()).map(|((opts, program), executable)| {
-            Arc::new(Compiled { opts: opts.clone(), program: program.clone(), executable: executable.clone(), times: Default::default() })
-        });
+fn run_compiled(
+    case: &Case,
+    p: &Prepared,
+    executables: &[Option<Arc<dyn crate::runtime::Executable>>],
+) -> Outcome<Vec<Value>> {
+    for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables)
+    {
+        let compiled =
+            program.as_ref().zip(executable.as_ref()).map(|((opts, program), executable)| {
+                Arc::new(Compiled {
+                    opts: opts.clone(),
+                    program: program.clone(),
+                    executable: executable.clone(),
+                    times: Default::default(),
+                })
+            });
         ExecItem::with(item.clone(), compiled).run()?;
     }
     read_outputs(case, &p.scheduled.outputs)
@@ -371,10 +436,14 @@ fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Valu
     for (item, program) in again.items.iter().zip(&p.programs) {
         match (item, program) {
             (ScheduleItem::Kernel { buffers, .. }, Some((_, program))) => {
-                let memory: Vec<interp::Memory> = buffers.iter().map(memory).collect::<Outcome<_>>()?;
-                let interp = Interp::compile(&program.uops).map_err(|e| Failure::Broke(e.to_string()))?;
+                let memory: Vec<interp::Memory> =
+                    buffers.iter().map(memory).collect::<Outcome<_>>()?;
+                let interp =
+                    Interp::compile(&program.uops).map_err(|e| Failure::Broke(e.to_string()))?;
                 let options = Options { races: true, vars: &[] };
-                interp.run_with(&memory, interp.launch(), &options).map_err(|e| Failure::Broke(e.to_string()))?;
+                interp
+                    .run_with(&memory, interp.launch(), &options)
+                    .map_err(|e| Failure::Broke(e.to_string()))?;
             }
             _ => drop(ExecItem::with(item.clone(), None).run()?),
         }
@@ -386,8 +455,12 @@ fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     let place = b.buffer.place();
     match place.memory {
         // SAFETY: the buffers were made for this run, and it is the only one that has them.
-        Memory::Host(h) => Ok(unsafe { interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset) }),
-        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => Err(Failure::Broke("a buffer without memory of the host".into())),
+        Memory::Host(h) => Ok(unsafe {
+            interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset)
+        }),
+        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
+            Err(Failure::Broke("a buffer without memory of the host".into()))
+        }
     }
 }
 
@@ -412,7 +485,11 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
         for (element, (a, b)) in c.data.iter().zip(&i.data).enumerate() {
             // What follows from the bits of a NaN is nobody's promise.
             if a != b && expected[output].bounds[element] != Bound::Unknown {
-                return Err(Failure::Differs { output, element, what: format!("compiled {a}, interpreted {b}") });
+                return Err(Failure::Differs {
+                    output,
+                    element,
+                    what: format!("compiled {a}, interpreted {b}"),
+                });
             }
         }
     }
@@ -424,8 +501,14 @@ fn calls_functions(program: &Program, target: &Target) -> bool {
     program.uops.iter().any(|u| target.has(u.op(), u.dtype()))
 }
 
-/// Lowers a case for a target that need not be here, interprets the programs, compares, and returns them.
-pub fn check_for(case: &Case, expected: &[Traced], choose: Choose, target: &Target) -> Outcome<Vec<Program>> {
+/// Lowers a case for a target that need not be here, interprets the programs, compares, and returns
+/// them.
+pub fn check_for(
+    case: &Case,
+    expected: &[Traced],
+    choose: Choose,
+    target: &Target,
+) -> Outcome<Vec<Program>> {
     guarded(|| {
         let setup = Setup { device: "INTERP", choose, in_place: false, quick: false };
         let p = prepare_for(case, &setup, &|_| Ok(target.clone()))?;
@@ -441,20 +524,33 @@ pub fn check(case: &Case, expected: &[Traced], setup: &Setup) -> Outcome<()> {
 }
 
 /// Runs many cases, each in its setup, with one start of each device's compiler.
-pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'static str, usize>) -> Vec<Outcome<()>> {
-    let prepared: Vec<Outcome<Prepared>> = work.iter().map(|(case, _, setup)| guarded(|| prepare(case, setup))).collect();
-    for o in prepared.iter().flatten().flat_map(|p| p.programs.iter().flatten()).flat_map(|(opts, _)| opts) {
+pub fn check_all(
+    work: &[(&Case, &[Traced], &Setup)],
+    opts: &mut BTreeMap<&'static str, usize>,
+) -> Vec<Outcome<()>> {
+    let prepared: Vec<Outcome<Prepared>> =
+        work.iter().map(|(case, _, setup)| guarded(|| prepare(case, setup))).collect();
+    for o in prepared
+        .iter()
+        .flatten()
+        .flat_map(|p| p.programs.iter().flatten())
+        .flat_map(|(opts, _)| opts)
+    {
         *opts.entry(o.op.name()).or_default() += 1;
     }
     let mut by_device: BTreeMap<(&str, bool), Vec<(usize, usize)>> = BTreeMap::new();
     for (w, p) in prepared.iter().enumerate() {
         if let Ok(p) = p {
             for i in (0..p.programs.len()).filter(|&i| p.programs[i].is_some()) {
-                by_device.entry((runs_on(&p.scheduled.items[i], work[w].2), work[w].2.quick)).or_default().push((w, i));
+                by_device
+                    .entry((runs_on(&p.scheduled.items[i], work[w].2), work[w].2.quick))
+                    .or_default()
+                    .push((w, i));
             }
         }
     }
-    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::runtime::Executable>> = BTreeMap::new();
+    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::runtime::Executable>> =
+        BTreeMap::new();
     let mut refused: BTreeMap<usize, Failure> = BTreeMap::new();
     for ((name, quick), places) in &by_device {
         let purpose = if *quick { Purpose::Once } else { Purpose::Measure };
@@ -489,10 +585,16 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
         if let Some(failure) = refused.get(&w) {
             return Err(failure.clone());
         }
-        let own: Vec<_> = (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
+        let own: Vec<_> =
+            (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
         guarded(|| {
-            // What can be told without running machine code comes first: a wrong program may do anything.
-            let interpreted = if setup.device.starts_with("CPU") { Some(run_interpreted(case, setup, &p)?) } else { None };
+            // What can be told without running machine code comes first: a wrong program may do
+            // anything.
+            let interpreted = if setup.device.starts_with("CPU") {
+                Some(run_interpreted(case, setup, &p)?)
+            } else {
+                None
+            };
             if let Some(i) = &interpreted {
                 compare(expected, i)?;
             }
@@ -501,8 +603,10 @@ pub fn check_all(work: &[(&Case, &[Traced], &Setup)], opts: &mut BTreeMap<&'stat
                 compare(expected, &realized(case, setup)?)?;
             }
             let got = run_compiled(case, &p, &own)?;
-            // The interpreter takes functions of doubles from the host, where other devices have their own.
-            let own = setup.device != "CPU" && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
+            // The interpreter takes functions of doubles from the host, where other devices have
+            // their own.
+            let own = setup.device != "CPU"
+                && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
             if let Some(i) = interpreted.as_ref().filter(|_| !own) {
                 compare_bits(expected, &got, i)?;
             }
@@ -527,7 +631,8 @@ pub struct Tally {
     pub nodes: usize,
     /// How often each optimisation was applied, by name.
     pub opts: BTreeMap<&'static str, usize>,
-    /// Runs that were left out because the device does not compute in a dtype of the case, by device.
+    /// Runs that were left out because the device does not compute in a dtype of the case, by
+    /// device.
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
@@ -536,7 +641,8 @@ impl Tally {
     pub fn add(&mut self, case: &Case, expected: &[Traced]) {
         self.cases += 1;
         let finite = |t: &Traced| {
-            t.value.data.iter().all(|c| !matches!(c, Const::Float(v) if !v.is_finite())) && !t.bounds.contains(&Bound::Unknown)
+            t.value.data.iter().all(|c| !matches!(c, Const::Float(v) if !v.is_finite()))
+                && !t.bounds.contains(&Bound::Unknown)
         };
         let varied = |t: &Traced| t.value.data.iter().any(|c| *c != t.value.data[0]);
         self.useful += (expected.iter().all(finite) && expected.iter().any(varied)) as usize;
@@ -566,7 +672,8 @@ impl Tally {
         for (k, n) in &other.covered {
             *self.covered.entry(*k).or_default() += n;
         }
-        for (mine, others) in [(&mut self.opts, &other.opts), (&mut self.left_out, &other.left_out)] {
+        for (mine, others) in [(&mut self.opts, &other.opts), (&mut self.left_out, &other.left_out)]
+        {
             for (k, n) in others {
                 *mine.entry(k).or_default() += n;
             }

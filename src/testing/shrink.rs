@@ -1,4 +1,5 @@
-//! Makes a failing case small: as long as some smaller case fails in the same way, it takes that one.
+//! Makes a failing case small: as long as some smaller case fails in the same way, it takes that
+//! one.
 
 use super::bounds::Traced;
 use super::case::Case;
@@ -36,7 +37,8 @@ impl fmt::Display for Report {
 /// Does the case fail in the same way?
 fn fails(case: &Case, setup: &Setup, kind: &str) -> Option<Failure> {
     // A smaller case may be one that the reference refuses, as a reduce over axes that are gone.
-    let expected = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.expected())).ok()?;
+    let expected =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.expected())).ok()?;
     fails_with(case, &expected, setup, kind)
 }
 
@@ -47,7 +49,8 @@ fn fails_with(case: &Case, expected: &[Traced], setup: &Setup, kind: &str) -> Op
 /// The smallest case found within the time.
 pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: Duration) -> Report {
     let (start, kind) = (Instant::now(), failure.kind());
-    let mut best = Report { seed, case: case.clone(), setup: setup.clone(), failure: failure.clone() };
+    let mut best =
+        Report { seed, case: case.clone(), setup: setup.clone(), failure: failure.clone() };
     let mut again = true;
     while again && start.elapsed() < limit {
         again = false;
@@ -71,7 +74,8 @@ pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: D
 /// Writes the optimisations out and leaves away those that the failure does not need.
 fn fewer_opts(best: &mut Report, kind: &str) {
     let Ok(mut given) = chosen(&best.case, &best.setup) else { return };
-    let with = |given: &Vec<Vec<_>>| Setup { choose: Choose::Given(given.clone()), ..best.setup.clone() };
+    let with =
+        |given: &Vec<Vec<_>>| Setup { choose: Choose::Given(given.clone()), ..best.setup.clone() };
     if fails(&best.case, &with(&given), kind).is_none() {
         return;
     }
@@ -138,7 +142,8 @@ fn candidates(case: &Case) -> Vec<Case> {
         }
     }
     // Shorter axes: a size that occurs in inputs and movements, everywhere at once.
-    let mut sizes: Vec<usize> = order.iter().flat_map(|u| u.shape().to_vec()).filter(|n| *n > 1).collect();
+    let mut sizes: Vec<usize> =
+        order.iter().flat_map(|u| u.shape().to_vec()).filter(|n| *n > 1).collect();
     sizes.sort_unstable();
     sizes.dedup();
     for &size in sizes.iter().rev() {
@@ -158,7 +163,9 @@ fn candidates(case: &Case) -> Vec<Case> {
     }
     let size = case.size();
     list.retain(|c| {
-        c.size() < size || c.inputs != case.inputs || (c.size() == size && c.outputs != case.outputs && weight(c) < weight(case))
+        c.size() < size
+            || c.inputs != case.inputs
+            || (c.size() == size && c.outputs != case.outputs && weight(c) < weight(case))
     });
     list
 }
@@ -168,7 +175,8 @@ fn weight(case: &Case) -> usize {
     toposort(&case.outputs).iter().map(|u| u.numel() + 1 + u.src().len()).sum()
 }
 
-/// What may stand for a node: an operand of its shape and dtype (or brought to it), a literal, an input of zeros is not needed then.
+/// What may stand for a node: an operand of its shape and dtype (or brought to it), a literal, an
+/// input of zeros is not needed then.
 fn simpler(u: &UOp) -> Vec<UOp> {
     let mut list = Vec::new();
     for s in u.src() {
@@ -190,12 +198,24 @@ fn simpler(u: &UOp) -> Vec<UOp> {
         let literal = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(one));
         if u.shape().is_empty() {
             list.push(literal);
-        } else if !(u.op() == Op::Expand && u.src()[0].op() == Op::Reshape && u.src()[0].src()[0].op() == Op::Const)
+        } else if !(u.op() == Op::Expand
+            && u.src()[0].op() == Op::Reshape
+            && u.src()[0].src()[0].op() == Op::Const)
             && u.op() != Op::Reshape
         {
             let ones: Dims = u.shape().iter().map(|_| 1).collect();
-            let r = UOp::new(Op::Reshape, u.dtype(), [literal].to_src(), Arg::Movement(Box::new(Movement::Reshape(ones))));
-            list.push(UOp::new(Op::Expand, u.dtype(), [r].to_src(), Arg::Movement(Box::new(Movement::Expand(u.shape().clone())))));
+            let r = UOp::new(
+                Op::Reshape,
+                u.dtype(),
+                [literal].to_src(),
+                Arg::Movement(Box::new(Movement::Reshape(ones))),
+            );
+            list.push(UOp::new(
+                Op::Expand,
+                u.dtype(),
+                [r].to_src(),
+                Arg::Movement(Box::new(Movement::Expand(u.shape().clone()))),
+            ));
         }
     }
     list
@@ -228,7 +248,12 @@ fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
                     Movement::Expand(d) => Movement::Expand(d.iter().map(size).collect()),
                     Movement::Shrink(r) => {
                         let now = src[0].shape();
-                        Movement::Shrink(r.iter().zip(now).map(|((a, b), n)| ((*a).min(*n), (*b).min(*n))).collect())
+                        Movement::Shrink(
+                            r.iter()
+                                .zip(now)
+                                .map(|((a, b), n)| ((*a).min(*n), (*b).min(*n)))
+                                .collect(),
+                        )
                     }
                     other => other.clone(),
                 };

@@ -1,15 +1,19 @@
-//! A proof that a program stays inside its buffers, from interval bounds and from the conditions that guard an access.
+//! A proof that a program stays inside its buffers, from interval bounds and from the conditions
+//! that guard an access.
 //!
-//! Index expressions are looked at as sums of multiples of terms. A condition `x < c` bounds such a sum, and an index that contains a multiple of the sum
-//! inherits the bound. All of it is exact: a node whose arithmetic could wrap is a term of its own, about which nothing but its dtype is known.
+//! Index expressions are looked at as sums of multiples of terms. A condition `x < c` bounds such a
+//! sum, and an index that contains a multiple of the sum inherits the bound. All of it is exact: a
+//! node whose arithmetic could wrap is a term of its own, about which nothing but its dtype is
+//! known.
 
 use super::{Verdict, broken};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, Bounds, Op, Src, UOp, dtype_bounds};
 use rustc_hash::FxHashMap;
 
-/// Shows for every load and store that its elements lie in its buffer, and that no 32-bit index arithmetic overflows. The error lists what could not
-/// be shown; lowering must guard those accesses or compute with wider integers.
+/// Shows for every load and store that its elements lie in its buffer, and that no 32-bit index
+/// arithmetic overflows. The error lists what could not be shown; lowering must guard those
+/// accesses or compute with wider integers.
 pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     if uops.iter().any(|u| matches!(u.arg(), Arg::Special { extent: 0, .. })) {
         return Ok(());
@@ -21,7 +25,9 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::Range | Op::If => open.push(u),
             Op::EndRange | Op::EndIf => drop(open.pop()),
             // A loop that never runs touches nothing.
-            Op::Load | Op::Store if !open.iter().any(|r| r.op() == Op::Range && r.src()[0].vmax() <= 0) => {
+            Op::Load | Op::Store
+                if !open.iter().any(|r| r.op() == Op::Range && r.src()[0].vmax() <= 0) =>
+            {
                 wrong.extend(access(u, &open).err());
             }
             _ => {}
@@ -34,17 +40,24 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::Range | Op::If => &u.src()[..1],
             _ => &[],
         };
-        // The arithmetic of conditions may be on data, and that wraps as it should; so may that of an index before it is brought within bounds.
+        // The arithmetic of conditions may be on data, and that wraps as it should; so may that of
+        // an index before it is brought within bounds.
         let of_data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign);
         for (i, root) in roots.iter().enumerate() {
             let mut order = crate::ir::toposort_until([root], of_data);
             let mut data = tainted(&order, of_data);
             if u.op() == Op::Index && i == 0 {
-                let clamps = |n: &UOp| matches!(n.op(), Op::Max | Op::Min) && n.src().iter().any(|s| s.op() == Op::Const);
+                let clamps = |n: &UOp| {
+                    matches!(n.op(), Op::Max | Op::Min)
+                        && n.src().iter().any(|s| s.op() == Op::Const)
+                };
                 order = crate::ir::toposort_until([root], |n| of_data(n) || clamps(n));
                 data.clear();
             }
-            for n in order.iter().filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n)) {
+            for n in order
+                .iter()
+                .filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n))
+            {
                 if seen.insert(n.id()) {
                     wrong.push(broken("32-bit index arithmetic can overflow", n));
                 }
@@ -54,15 +67,21 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
 }
 
-/// Shows for every load and store of a kernel that is not optimised yet that its elements lie in its buffer wherever its
-/// own mask holds. Conditions around an access do not count, because optimisations may remove them.
+/// Shows for every load and store of a kernel that is not optimised yet that its elements lie in
+/// its buffer wherever its own mask holds. Conditions around an access do not count, because
+/// optimisations may remove them.
 pub fn kernel_in_bounds(root: &UOp) -> Result<(), String> {
     let order = root.toposort();
-    let symbolic: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Range && u.src()[0].as_int().is_none()).collect();
+    let symbolic: Vec<&UOp> =
+        order.iter().filter(|u| u.op() == Op::Range && u.src()[0].as_int().is_none()).collect();
     let mut wrong: Vec<String> = Vec::new();
     for u in order.iter().filter(|u| matches!(u.op(), Op::Load | Op::Store)) {
         // An access whose index depends on a range is made inside its loop alone.
-        let open: Vec<&UOp> = symbolic.iter().copied().filter(|r| u.src()[0].src()[1].uses_range(r.range_id())).collect();
+        let open: Vec<&UOp> = symbolic
+            .iter()
+            .copied()
+            .filter(|r| u.src()[0].src()[1].uses_range(r.range_id()))
+            .collect();
         wrong.extend(access(u, &open).err());
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
@@ -90,7 +109,8 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     for o in open {
         match o.op() {
             Op::If => facts.learn(&o.src()[0], true),
-            // In the body the counter is below the extent, which says more than its bounds where the extent is no literal.
+            // In the body the counter is below the extent, which says more than its bounds where
+            // the extent is no literal.
             _ if o.src()[0].as_int().is_none() => facts.learn(&o.lt(&o.src()[0]), true),
             _ => {}
         }
@@ -101,14 +121,18 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     match prove(&index.src()[1], facts, len, lanes, CASES) {
         None => Ok(()),
         Some((lo, hi)) => {
-            let rule =
-                format!("an access lies inside its buffer (elements {lo} to {} of {len} were all that could be shown)", hi + lanes - 1);
+            let rule = format!(
+                "an access lies inside its buffer (elements {lo} to {} of {len} were all that \
+                 could be shown)",
+                hi + lanes - 1
+            );
             Err(broken(&rule, u))
         }
     }
 }
 
-/// Are so many lanes from an element on shown to lie in a buffer of `len` elements wherever the condition holds?
+/// Are so many lanes from an element on shown to lie in a buffer of `len` elements wherever the
+/// condition holds?
 pub fn shown_inside(index: &UOp, valid: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
     facts.learn(valid, true);
@@ -126,7 +150,11 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
         return None;
     }
     let order = crate::ir::toposort_until([idx], |n| n.op() == Op::Load);
-    let split = order.iter().rev().find(|n| n.op() == Op::Where && n.dtype().is_int()).filter(|_| cases > 0);
+    let split = order
+        .iter()
+        .rev()
+        .find(|n| n.op() == Op::Where && n.dtype().is_int())
+        .filter(|_| cases > 0);
     let Some(w) = split else { return Some((lo, hi)) };
     for (truth, side) in [(true, 1), (false, 2)] {
         let mut facts = facts.clone();
@@ -139,13 +167,16 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
     None
 }
 
-/// The bounds of an operation as if integers were unlimited; nothing for ops that cannot leave their dtype.
+/// The bounds of an operation as if integers were unlimited; nothing for ops that cannot leave
+/// their dtype.
 fn exact(u: &UOp) -> Option<Bounds> {
     let of = |i: usize| u.src()[i].bounds();
     match u.op() {
         Op::Add => Some((of(0).0.saturating_add(of(1).0), of(0).1.saturating_add(of(1).1))),
         Op::Mul => Some(product(of(0), of(1))),
-        Op::Shl if of(1).0 >= 0 && of(1).1 < 63 => Some(product(of(0), (1 << of(1).0, 1 << of(1).1))),
+        Op::Shl if of(1).0 >= 0 && of(1).1 < 63 => {
+            Some(product(of(0), (1 << of(1).0, 1 << of(1).1)))
+        }
         Op::Shl => Some((i128::MIN, i128::MAX)),
         _ => None,
     }
@@ -178,12 +209,26 @@ impl Sum {
         let mut stack = vec![(u, k)];
         while let Some((u, k)) = stack.pop() {
             match (u.op(), u.src()) {
-                _ if u.op() == Op::Const => self.constant = self.constant.saturating_add(u.vmin().saturating_mul(k)),
+                _ if u.op() == Op::Const => {
+                    self.constant = self.constant.saturating_add(u.vmin().saturating_mul(k))
+                }
                 (Op::Add, [x, y]) if !wraps(u) => stack.extend([(y, k), (x, k)]),
-                (Op::Mul, [x, c]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(c.vmin()))),
-                (Op::Mul, [c, x]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(c.vmin()))),
-                (Op::Shl, [x, c]) if c.op() == Op::Const && !wraps(u) => stack.push((x, k.saturating_mul(1 << c.vmin()))),
-                (Op::Cast, [x]) if x.dtype().is_int() && u.dtype().is_int() && inside(x.bounds(), u.dtype()) => stack.push((x, k)),
+                (Op::Mul, [x, c]) if c.op() == Op::Const && !wraps(u) => {
+                    stack.push((x, k.saturating_mul(c.vmin())))
+                }
+                (Op::Mul, [c, x]) if c.op() == Op::Const && !wraps(u) => {
+                    stack.push((x, k.saturating_mul(c.vmin())))
+                }
+                (Op::Shl, [x, c]) if c.op() == Op::Const && !wraps(u) => {
+                    stack.push((x, k.saturating_mul(1 << c.vmin())))
+                }
+                (Op::Cast, [x])
+                    if x.dtype().is_int()
+                        && u.dtype().is_int()
+                        && inside(x.bounds(), u.dtype()) =>
+                {
+                    stack.push((x, k))
+                }
                 _ => self.add_term(u, k),
             }
         }
@@ -227,11 +272,19 @@ impl Facts {
         let mut stack = vec![(cond.clone(), truth)];
         while let Some((c, truth)) = stack.pop() {
             match (c.op(), c.src()) {
-                (Op::And | Op::Mul, [x, y]) if c.dtype().is_bool() && truth => stack.extend([(x.clone(), true), (y.clone(), true)]),
-                (Op::Or | Op::Add, [x, y]) if c.dtype().is_bool() && !truth => stack.extend([(x.clone(), false), (y.clone(), false)]),
-                (Op::Xor, [x, one]) if one.as_int().is_some() => stack.push((x.clone(), truth ^ one.is_int(1))),
+                (Op::And | Op::Mul, [x, y]) if c.dtype().is_bool() && truth => {
+                    stack.extend([(x.clone(), true), (y.clone(), true)])
+                }
+                (Op::Or | Op::Add, [x, y]) if c.dtype().is_bool() && !truth => {
+                    stack.extend([(x.clone(), false), (y.clone(), false)])
+                }
+                (Op::Xor, [x, one]) if one.as_int().is_some() => {
+                    stack.push((x.clone(), truth ^ one.is_int(1)))
+                }
                 (Op::Const, _) => self.impossible |= c.is_int(1) != truth,
-                (Op::Lt, [x, y]) if x.dtype().is_int() => self.bound(x, y, if truth { (i128::MIN, -1) } else { (0, i128::MAX) }),
+                (Op::Lt, [x, y]) if x.dtype().is_int() => {
+                    self.bound(x, y, if truth { (i128::MIN, -1) } else { (0, i128::MAX) })
+                }
                 (Op::Eq, [x, y]) if x.dtype().is_int() && truth => self.bound(x, y, (0, 0)),
                 (Op::Ne, [x, y]) if x.dtype().is_int() && !truth => self.bound(x, y, (0, 0)),
                 _ => {}
@@ -243,20 +296,28 @@ impl Facts {
     fn bound(&mut self, x: &UOp, y: &UOp, (lo, hi): Bounds) {
         for (node, other, sign) in [(x, y, 1), (y, x, -1)] {
             if other.op() == Op::Const && node.op() != Op::Const {
-                let (lo, hi) = if sign == 1 { (lo, hi) } else { (hi.saturating_neg(), lo.saturating_neg()) };
-                self.narrow(node, (lo.saturating_add(other.vmin()), hi.saturating_add(other.vmin())));
+                let (lo, hi) =
+                    if sign == 1 { (lo, hi) } else { (hi.saturating_neg(), lo.saturating_neg()) };
+                self.narrow(
+                    node,
+                    (lo.saturating_add(other.vmin()), hi.saturating_add(other.vmin())),
+                );
             }
         }
         let mut sum = Sum::default();
         sum.add(x, 1);
         sum.add(y, -1);
         let c = std::mem::take(&mut sum.constant);
-        let (lo, hi) = (lo.saturating_sub(if lo == i128::MIN { 0 } else { c }), hi.saturating_sub(if hi == i128::MAX { 0 } else { c }));
+        let (lo, hi) = (
+            lo.saturating_sub(if lo == i128::MIN { 0 } else { c }),
+            hi.saturating_sub(if hi == i128::MAX { 0 } else { c }),
+        );
         if sum.terms.is_empty() {
             self.impossible |= lo > 0 || hi < 0;
             return;
         }
-        // Both bounds of one sum belong to one fact: what is taken out of an index is taken out once.
+        // Both bounds of one sum belong to one fact: what is taken out of an index is taken out
+        // once.
         match self.sums.iter_mut().find(|(s, _)| s.is_same(&sum)) {
             Some((_, known)) => {
                 *known = meet(*known, (lo, hi));
@@ -289,7 +350,8 @@ impl Facts {
         })
     }
 
-    /// What a bound of a sum says of each of its terms: the bound less the others' least and greatest.
+    /// What a bound of a sum says of each of its terms: the bound less the others' least and
+    /// greatest.
     fn propagate(&mut self) {
         for _ in 0..3 {
             for i in 0..self.sums.len() {
@@ -314,7 +376,8 @@ impl Facts {
         self.nodes.iter().filter_map(|(n, b)| Some((n.clone(), stand_in(n, *b)?))).collect()
     }
 
-    /// A node that was compared may contain others that were: what is known of those bounds it as well.
+    /// A node that was compared may contain others that were: what is known of those bounds it as
+    /// well.
     fn tighten(&mut self) {
         for n in self.nodes.keys().filter(|n| !n.src().is_empty()).cloned().collect::<Vec<_>>() {
             let mut others = self.stand_ins();
@@ -324,7 +387,8 @@ impl Facts {
         }
     }
 
-    /// A sum less a multiple of what a fact bounds, and the bounds of that multiple; none if they have no term in common.
+    /// A sum less a multiple of what a fact bounds, and the bounds of that multiple; none if they
+    /// have no term in common.
     fn without(&self, sum: &Sum, fact: usize) -> Option<(Sum, Bounds)> {
         let (fact, bounds) = &self.sums[fact];
         let (term, of_fact) = &fact.terms[0];
@@ -338,7 +402,8 @@ impl Facts {
     /// Bounds of an expression where the facts hold.
     fn bounds(&mut self, u: &UOp) -> Bounds {
         self.propagate();
-        // Inside a term that is no sum, such as a quotient, what is bounded becomes a variable with those bounds, and the derived bounds say the rest.
+        // Inside a term that is no sum, such as a quotient, what is bounded becomes a variable with
+        // those bounds, and the derived bounds say the rest.
         let mut sum = Sum::default();
         sum.add(u, 1);
         self.tighten();
@@ -354,18 +419,29 @@ impl Facts {
                 && c.vmin() > 0
             {
                 let ((lo, hi), c) = (self.bounds(x), c.vmin());
-                self.narrow(t, if t.op() == Op::IDiv { (lo.div_euclid(c), hi.div_euclid(c)) } else { (lo / c, hi / c) });
+                self.narrow(
+                    t,
+                    if t.op() == Op::IDiv {
+                        (lo.div_euclid(c), hi.div_euclid(c))
+                    } else {
+                        (lo / c, hi / c)
+                    },
+                );
             }
         }
-        let plain = if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
+        let plain =
+            if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
         let mut best = meet(meet(plain, u.bounds()), self.sum(&sum));
-        // Each fact in turn is the first that is taken out of the sum; then, as long as one helps, the one that leaves the least width.
+        // Each fact in turn is the first that is taken out of the sum; then, as long as one helps,
+        // the one that leaves the least width.
         for first in 0..self.sums.len() {
             let Some((mut rest, mut taken)) = self.without(&sum, first) else { continue };
             loop {
                 let width_of = |(rest, taken): &(Sum, Bounds)| width(plus(self.sum(rest), *taken));
                 let now = width(self.sum(&rest));
-                let next = (0..self.sums.len()).filter_map(|i| self.without(&rest, i)).min_by_key(width_of);
+                let next = (0..self.sums.len())
+                    .filter_map(|i| self.without(&rest, i))
+                    .min_by_key(width_of);
                 let Some((less, part)) = next.filter(|n| width_of(n) < now) else { break };
                 (rest, taken) = (less, plus(taken, part));
             }

@@ -1,7 +1,11 @@
-//! A kernel: a sink of stores, whose values are expressions over ranges, loads and reduces. It holds from the scheduler to the last pass before the
-//! list is made, so what those passes bring in (launch dimensions, local memory, accumulators, vectors) may stand here too.
+//! A kernel: a sink of stores, whose values are expressions over ranges, loads and reduces. It
+//! holds from the scheduler to the last pass before the list is made, so what those passes bring in
+//! (launch dimensions, local memory, accumulators, vectors) may stand here too.
 
-use super::{Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable, wmma};
+use super::{
+    Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable,
+    wmma,
+};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -14,17 +18,33 @@ pub fn kernel(root: &UOp) -> Result<(), String> {
 }
 
 fn check(root: &UOp) -> Verdict {
-    rule(root.op() == Op::Sink && root.dtype() == DType::VOID, "the root of a kernel is a sink", root)?;
-    rule(matches!(root.arg(), Arg::None | Arg::Name(_)), "the sink of a kernel has at most a name for payload", root)?;
+    rule(
+        root.op() == Op::Sink && root.dtype() == DType::VOID,
+        "the root of a kernel is a sink",
+        root,
+    )?;
+    rule(
+        matches!(root.arg(), Arg::None | Arg::Name(_)),
+        "the sink of a kernel has at most a name for payload",
+        root,
+    )?;
     for s in root.src() {
-        rule(matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier), "the sink of a kernel gathers stores", s)?;
+        rule(
+            matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier),
+            "the sink of a kernel gathers stores",
+            s,
+        )?;
     }
     let mut ranges: FxHashMap<u32, UOp> = FxHashMap::default();
     let mut slots: FxHashMap<usize, UOp> = FxHashMap::default();
     let mut locals: FxHashMap<u32, UOp> = FxHashMap::default();
     for u in root.toposort() {
         rule(u.op() != Op::Sink || u == *root, "only the root is a sink", &u)?;
-        rule(u.op().takes(u.src().len()), "an op takes as many operands as its line in the table has", &u)?;
+        rule(
+            u.op().takes(u.src().len()),
+            "an op takes as many operands as its line in the table has",
+            &u,
+        )?;
         node(&u)?;
         let first = match u.arg() {
             Arg::Range { id, .. } => ranges.insert(*id, u.clone()).is_none(),
@@ -37,14 +57,21 @@ fn check(root: &UOp) -> Verdict {
     // Checked here, because a node does not know what closes its ranges.
     for s in root.src().iter().filter(|s| s.op() == Op::Store) {
         let last = s.src()[2..].iter().rfind(|r| r.op() == Op::Range);
-        let in_order = s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+        let in_order =
+            s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
         let order = if in_order { s.src()[1].toposort() } else { Vec::new() };
         let inner = order.iter().filter(|u| u.op() == Op::Scan).all(|u| Some(&u.src()[1]) == last);
         rule(inner, "the range of a scan is the innermost that its store closes", s)?;
     }
     for s in root.src() {
         if let Some(id) = s.ranges().iter().next() {
-            return Err(broken(&format!("every range is closed by a store or a reduce above its users (range {id} is not)"), s));
+            return Err(broken(
+                &format!(
+                    "every range is closed by a store or a reduce above its users (range {id} is \
+                     not)"
+                ),
+                s,
+            ));
         }
     }
     Ok(())
@@ -60,46 +87,99 @@ fn node(u: &UOp) -> Verdict {
         Op::Special => special(u),
         Op::Range => {
             rule(matches!(u.arg(), Arg::Range { .. }), "a range has a number and a kind", u)?;
-            rule(INDICES.contains(&u.dtype()) && src[0].dtype() == u.dtype(), "a range counts in the integer dtype of its extent", u)
+            rule(
+                INDICES.contains(&u.dtype()) && src[0].dtype() == u.dtype(),
+                "a range counts in the integer dtype of its extent",
+                u,
+            )
         }
-        Op::EndRange => rule(src[0].op() == Op::Range && u.dtype() == DType::VOID, "the end of a range names it", u),
+        Op::EndRange => rule(
+            src[0].op() == Op::Range && u.dtype() == DType::VOID,
+            "the end of a range names it",
+            u,
+        ),
         Op::Index => index(u, INDICES),
         Op::Load => {
             rule(src[0].op() == Op::Index, "a load is of an index", u)?;
-            rule(u.dtype().scalar == src[0].dtype().scalar, "a load has the dtype of its buffer", u)?;
+            rule(
+                u.dtype().scalar == src[0].dtype().scalar,
+                "a load has the dtype of its buffer",
+                u,
+            )?;
             let alt = src.get(1).filter(|s| src[0].src().len() == 3 && s.dtype() != DType::VOID);
-            rule(alt.is_none_or(|a| a.dtype() == u.dtype()), "what a load gives where its index is not valid has its dtype", u)
+            rule(
+                alt.is_none_or(|a| a.dtype() == u.dtype()),
+                "what a load gives where its index is not valid has its dtype",
+                u,
+            )
         }
         Op::Store => {
-            rule(src[0].op() == Op::Index && u.dtype() == DType::VOID, "a store is to an index and has no value", u)?;
-            rule(src[1].dtype().scalar == src[0].dtype().scalar, "a stored value has the dtype of its buffer", u)?;
-            rule(src[2..].iter().all(|r| r.op() == Op::Range || r.dtype() == DType::VOID), "a store closes ranges", u)
+            rule(
+                src[0].op() == Op::Index && u.dtype() == DType::VOID,
+                "a store is to an index and has no value",
+                u,
+            )?;
+            rule(
+                src[1].dtype().scalar == src[0].dtype().scalar,
+                "a stored value has the dtype of its buffer",
+                u,
+            )?;
+            rule(
+                src[2..].iter().all(|r| r.op() == Op::Range || r.dtype() == DType::VOID),
+                "a store closes ranges",
+                u,
+            )
         }
         Op::Reduce => {
-            let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a reduce has a fold", u)) };
+            let Arg::Reduce { axes, .. } = u.arg() else {
+                return Err(broken("a reduce has a fold", u));
+            };
             rule(axes.is_empty(), "a reduce of a kernel has ranges and no axes", u)?;
-            let fits = u.dtype().scalar == src[0].dtype().scalar && src[0].dtype().lanes.is_multiple_of(u.dtype().lanes);
+            let fits = u.dtype().scalar == src[0].dtype().scalar
+                && src[0].dtype().lanes.is_multiple_of(u.dtype().lanes);
             rule(fits && u.dtype() != DType::VOID, "a reduce keeps the dtype", u)?;
-            let fits = |r: &UOp| if r.op() == Op::Range { r.range_kind().is_reduce() } else { r.dtype() == src[0].dtype() };
+            let fits = |r: &UOp| {
+                if r.op() == Op::Range {
+                    r.range_kind().is_reduce()
+                } else {
+                    r.dtype() == src[0].dtype()
+                }
+            };
             rule(
                 src[1..].iter().all(fits),
-                "a reduce is over ranges of a reduce kind, and what else it folds at each step has its dtype",
+                "a reduce is over ranges of a reduce kind, and what else it folds at each step \
+                 has its dtype",
                 u,
             )
         }
         Op::Scan => {
-            let Arg::Reduce { axes, .. } = u.arg() else { return Err(broken("a scan has a fold", u)) };
-            let along = matches!(src, [_, r] if r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
+            let Arg::Reduce { axes, .. } = u.arg() else {
+                return Err(broken("a scan has a fold", u));
+            };
+            let along =
+                matches!(src, [_, r] if r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
             rule(axes.is_empty() && along, "a scan of a kernel is along one ordered range", u)?;
-            rule(u.dtype() == src[0].dtype() && u.dtype() != DType::VOID, "a scan keeps the dtype", u)
+            rule(
+                u.dtype() == src[0].dtype() && u.dtype() != DType::VOID,
+                "a scan keeps the dtype",
+                u,
+            )
         }
         Op::DefineAcc => {
             rule(matches!(u.arg(), Arg::Acc(_)), "an accumulator has a number", u)?;
-            rule(src[0].dtype() == u.dtype() && u.dtype() != DType::VOID, "an accumulator has the dtype of its first value", u)
+            rule(
+                src[0].dtype() == u.dtype() && u.dtype() != DType::VOID,
+                "an accumulator has the dtype of its first value",
+                u,
+            )
         }
         Op::Assign => {
             rule(src[0].op() == Op::DefineAcc, "an assignment is to an accumulator", u)?;
-            rule(src.iter().all(|s| s.dtype() == u.dtype()), "an assigned value has the dtype of its accumulator", u)
+            rule(
+                src.iter().all(|s| s.dtype() == u.dtype()),
+                "an assigned value has the dtype of its accumulator",
+                u,
+            )
         }
         Op::Barrier => rule(u.dtype() == DType::VOID, "a barrier has no value", u),
         Op::Vectorize | Op::Gep => lanes(u),

@@ -1,5 +1,5 @@
-//! A chain of a million ops goes through everything that walks a graph, on a thread with a quarter of a megabyte of stack, in linear time,
-//! and leaves nothing behind.
+//! A chain of a million ops goes through everything that walks a graph, on a thread with a quarter
+//! of a megabyte of stack, in linear time, and leaves nothing behind.
 
 use crate::alone;
 use picograd::dtype::DType;
@@ -21,16 +21,23 @@ picograd::rules! {
 
 fn on_a_small_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
-        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(s, f).expect("a thread");
+        let thread =
+            std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(s, f).expect("a thread");
         thread.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
     })
 }
 
 fn param(slot: usize) -> UOp {
-    UOp::new(Op::Param, DType::I32, Src::new(), Arg::Param { slot, len: 4, device: DeviceName::new("CPU") })
+    UOp::new(
+        Op::Param,
+        DType::I32,
+        Src::new(),
+        Arg::Param { slot, len: 4, device: DeviceName::new("CPU") },
+    )
 }
 
-/// `x + y + y + …`, with two uses of each node, so that a walk that forgets where it was takes exponential time.
+/// `x + y + y + …`, with two uses of each node, so that a walk that forgets where it was takes
+/// exponential time.
 fn chain(x: UOp, n: usize) -> UOp {
     (0..n).fold(x, |x, i| if i % 2 == 0 { &x + &x } else { x + 1i32 })
 }
@@ -68,9 +75,13 @@ fn a_million_ops_deep() {
     let _turn = alone();
     on_a_small_stack(|| {
         everything(1000);
-        // Four times the work; the rest is room for caches. A quadratic walk would take sixteen times as long, and a busy machine gets another try.
+        // Four times the work; the rest is room for caches. A quadratic walk would take sixteen
+        // times as long, and a busy machine gets another try.
         let linear = (0..3).any(|_| everything(250_000) * 8 > everything(1_000_000));
-        assert!(linear, "a million ops take more than eight times as long as a quarter of a million");
+        assert!(
+            linear,
+            "a million ops take more than eight times as long as a quarter of a million"
+        );
     });
 }
 

@@ -1,4 +1,5 @@
-//! What each device has done and holds: kernels, copies, time, compilation and memory of one do not count for another.
+//! What each device has done and holds: kernels, copies, time, compilation and memory of one do not
+//! count for another.
 
 use crate::alone;
 use picograd::exec::{Counters, clear_programs, counters, reset_counters};
@@ -12,7 +13,10 @@ fn device(name: &str) -> Device {
 
 /// Numbers in memory of a device.
 fn on(name: &str, len: usize) -> Tensor {
-    Tensor::from_vec((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len]).to(name).realize().unwrap()
+    Tensor::from_vec((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len])
+        .to(name)
+        .realize()
+        .unwrap()
 }
 
 #[test]
@@ -30,7 +34,10 @@ fn each_device_counts_its_own() {
     assert_eq!([one.bytes, two.bytes], [260.0, 512.0]);
     assert!(one.flops >= 64.0 && two.flops >= 64.0);
     for did in [one, two, interp] {
-        assert!(did.compiled > 0 && did.compile_time > Duration::ZERO && did.time > Duration::ZERO, "{did:?}");
+        assert!(
+            did.compiled > 0 && did.compile_time > Duration::ZERO && did.time > Duration::ZERO,
+            "{did:?}"
+        );
         assert_eq!((did.schedules, did.schedule_hits), (0, 0), "plans are the process's");
     }
     assert_eq!(cpu, Counters::default());
@@ -42,15 +49,22 @@ fn each_device_counts_its_own() {
     let moved = x.to("cpu:2").realize().unwrap();
     let again = (on("cpu:2", 64) * 2.0).sum(0).realize().unwrap();
     let [after_one, after_two] = ["cpu:1", "cpu:2"].map(|d| device(d).counters());
-    assert_eq!((after_one, after_two.kernels, after_two.compiled), (one, two.kernels + 1, two.compiled));
+    assert_eq!(
+        (after_one, after_two.kernels, after_two.compiled),
+        (one, two.kernels + 1, two.compiled)
+    );
     assert!(after_two.copies >= 1);
     assert_eq!(again.item::<f32>().unwrap(), moved.item::<f32>().unwrap());
     reset_counters();
-    assert_eq!((device("cpu:2").counters(), counters()), (Counters::default(), Counters::default()));
+    assert_eq!(
+        (device("cpu:2").counters(), counters()),
+        (Counters::default(), Counters::default())
+    );
     drop((y, w));
 }
 
-/// A replay is one list of kernels, also where they are of several devices, and each is counted for its own.
+/// A replay is one list of kernels, also where they are of several devices, and each is counted for
+/// its own.
 #[test]
 fn replays_count_for_each_device() {
     let _turn = alone();
@@ -70,9 +84,21 @@ fn replays_count_for_each_device() {
             f.call(args.clone()).unwrap();
         }
         let (one, two) = (device("cpu:1").counters(), device("cpu:2").counters());
-        assert_eq!((one.kernels + two.kernels, two.kernels), (f.stats().unwrap().steps as u64 * calls, 2 * calls));
-        assert!(one.kernels >= calls && one.bytes >= 400_000.0 * calls as f64 && two.bytes == 2.0 * 512.0 * calls as f64);
-        assert!(one.time > two.time && two.time > Duration::ZERO, "{:?} for 100,000 exponentials, {:?} for 64 sums", one.time, two.time);
+        assert_eq!(
+            (one.kernels + two.kernels, two.kernels),
+            (f.stats().unwrap().steps as u64 * calls, 2 * calls)
+        );
+        assert!(
+            one.kernels >= calls
+                && one.bytes >= 400_000.0 * calls as f64
+                && two.bytes == 2.0 * 512.0 * calls as f64
+        );
+        assert!(
+            one.time > two.time && two.time > Duration::ZERO,
+            "{:?} for 100,000 exponentials, {:?} for 64 sums",
+            one.time,
+            two.time
+        );
         let total = counters();
         assert_eq!((total.kernels, total.time), (one.kernels + two.kernels, one.time + two.time));
         assert_eq!((total.compiled, total.schedules), (0, 0));
@@ -96,7 +122,12 @@ fn memory_of_devices_with_their_own() {
         let y = (&x + 1.0).realize().unwrap();
         let now = there.memory();
         assert_eq!((now.live - before, there.counters().kernels - kernels), (800_000, 1), "{name}");
-        assert!(now.held >= now.live && now.peak >= now.live && now.limit.is_none_or(|limit| limit > now.held), "{name}: {now:?}");
+        assert!(
+            now.held >= now.live
+                && now.peak >= now.live
+                && now.limit.is_none_or(|limit| limit > now.held),
+            "{name}: {now:?}"
+        );
         drop((x, y));
         assert_eq!(there.memory().live, before, "{name}");
     }
@@ -122,7 +153,8 @@ fn memory_goes_up_and_down_with_the_buffers_of_a_device() {
     let after = memory("cpu:3");
     assert_eq!((after.live, after.peak), (0, 4000));
     assert!(after.limit.is_some_and(|limit| limit > after.held), "{after:?}");
-    // What is lent is its owner's, a device that runs nothing has no memory, and the device is in the list.
+    // What is lent is its owner's, a device that runs nothing has no memory, and the device is in
+    // the list.
     let lent = Tensor::from_blob(vec![1.0f32; 500], [500]);
     let cpu = memory("cpu").live;
     assert_eq!(lent.to_vec::<f32>().unwrap().len(), 500);

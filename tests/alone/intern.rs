@@ -1,4 +1,5 @@
-//! Interning from many threads: equal structure is one node while anybody holds it, and nothing is left once nobody does.
+//! Interning from many threads: equal structure is one node while anybody holds it, and nothing is
+//! left once nobody does.
 
 use crate::alone;
 use picograd::Tensor;
@@ -44,7 +45,8 @@ fn dropping_while_another_thread_makes_the_same_node() {
             s.spawn(|| {
                 start.wait();
                 for i in 0..20_000 {
-                    // All threads make and drop the same few graphs, so nodes die and are born again all the time.
+                    // All threads make and drop the same few graphs, so nodes die and are born
+                    // again all the time.
                     let (a, b) = (graph(i % 3, 3), graph(i % 3, 3));
                     assert_eq!(a, b);
                     assert_eq!(a.bounds(), b.bounds());

@@ -1,4 +1,5 @@
-//! What a process counts: nodes that are alive, kernels that were compiled, plans that were found. Here is nothing else, and one test runs at a time.
+//! What a process counts: nodes that are alive, kernels that were compiled, plans that were found.
+//! Here is nothing else, and one test runs at a time.
 
 mod deep;
 mod device_counters;

@@ -37,7 +37,9 @@ impl Json {
             let mut pairs = Vec::new();
             while !Json::take(rest, '}') {
                 assert!(pairs.is_empty() || Json::take(rest, ','), "a comma before {rest:.40}");
-                let Json::Text(name) = Json::value(rest) else { panic!("a name before {rest:.40}") };
+                let Json::Text(name) = Json::value(rest) else {
+                    panic!("a name before {rest:.40}")
+                };
                 assert!(Json::take(rest, ':'), "a colon before {rest:.40}");
                 pairs.push((name, Json::value(rest)));
             }
@@ -61,7 +63,11 @@ impl Json {
         let end = rest.find([',', '}', ']']).expect("the end of a value");
         let word = rest[..end].trim();
         *rest = &rest[end..];
-        if word == "null" { Json::Null } else { Json::Number(word.parse().unwrap_or_else(|_| panic!("{word} is no number"))) }
+        if word == "null" {
+            Json::Null
+        } else {
+            Json::Number(word.parse().unwrap_or_else(|_| panic!("{word} is no number")))
+        }
     }
 
     fn get(&self, name: &str) -> &Json {
@@ -83,19 +89,29 @@ struct Trace(Vec<Json>);
 
 impl Trace {
     fn read(path: &Path) -> Trace {
-        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let Json::List(events) = Json::parse(&text).get("traceEvents").clone() else { panic!("no events in {text:.200}") };
+        let text =
+            std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let Json::List(events) = Json::parse(&text).get("traceEvents").clone() else {
+            panic!("no events in {text:.200}")
+        };
         Trace(events)
     }
     /// The number of the process of a name.
     fn process(&self, name: &str) -> f64 {
-        let is_it = |e: &&Json| e.text("ph") == "M" && e.text("name") == "process_name" && e.get("args").text("name") == name;
+        let is_it = |e: &&Json| {
+            e.text("ph") == "M"
+                && e.text("name") == "process_name"
+                && e.get("args").text("name") == name
+        };
         self.0.iter().find(is_it).unwrap_or_else(|| panic!("no process {name}")).number("pid")
     }
     /// What went on in a process, of one kind, in order.
     fn spans(&self, process: &str, kind: &str) -> Vec<&Json> {
         let pid = self.process(process);
-        self.0.iter().filter(|e| e.text("ph") == "X" && e.number("pid") == pid && e.text("cat") == kind).collect()
+        self.0
+            .iter()
+            .filter(|e| e.text("ph") == "X" && e.number("pid") == pid && e.text("cat") == kind)
+            .collect()
     }
 }
 
@@ -104,7 +120,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("picograd-profile-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("picograd-profile-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         Folder(path)
     }
@@ -130,11 +147,15 @@ fn train() -> Result<()> {
         Ok(loss)
     });
     for i in 0..6 {
-        let x = Tensor::from_vec((0..32).map(|k| ((i + k) as f32).sin()).collect::<Vec<_>>(), [8, 4]);
+        let x =
+            Tensor::from_vec((0..32).map(|k| ((i + k) as f32).sin()).collect::<Vec<_>>(), [8, 4]);
         let loss = step.call((x, Tensor::zeros([8, 2])))?;
         assert!(loss.item::<f32>()?.is_finite());
     }
-    let other = std::thread::Builder::new().name("a worker".into()).spawn(|| Tensor::arange(0, 5, 1).to_vec::<i32>()).unwrap();
+    let other = std::thread::Builder::new()
+        .name("a worker".into())
+        .spawn(|| Tensor::arange(0, 5, 1).to_vec::<i32>())
+        .unwrap();
     assert_eq!(other.join().unwrap()?, [0, 1, 2, 3, 4]);
     let there = net.parameters()[0].to("interp").realize()?;
     assert!((&there * 2.0).to_vec::<f32>()?.iter().all(|x| x.is_finite()));
@@ -188,13 +209,20 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
         command.envs([("BEAM", "2"), ("BEAM_SECONDS", "1")]);
     }
     let out = command.output().unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    let (text, errors) = (
+        String::from_utf8_lossy(&out.stdout).into_owned(),
+        String::from_utf8_lossy(&out.stderr).into_owned(),
+    );
     (out, text, errors)
 }
 
 /// The numbers of a line that begins like this.
 fn numbers(text: &str, start: &str) -> Vec<f64> {
-    let line = text.lines().find_map(|l| l.split_once(start)).unwrap_or_else(|| panic!("no {start} in {text}")).1;
+    let line = text
+        .lines()
+        .find_map(|l| l.split_once(start))
+        .unwrap_or_else(|| panic!("no {start} in {text}"))
+        .1;
     line.split(' ').filter_map(|w| w.parse().ok()).collect()
 }
 
@@ -204,37 +232,60 @@ fn a_trace_shows_what_ran_where_and_when() {
     let (out, text, errors) = process(&folder, "", "a trace.json");
     assert!(out.status.success(), "{text}{errors}");
     assert!(
-        errors.contains("picograd: PROFILE: wrote ") && errors.contains("a trace.json; open it at https://ui.perfetto.dev"),
+        errors.contains("picograd: PROFILE: wrote ")
+            && errors.contains("a trace.json; open it at https://ui.perfetto.dev"),
         "{errors}"
     );
     let trace = Trace::read(&folder.join("a trace.json"));
     let device = Device::default_name();
     let mut ends: Vec<(String, f64, f64)> = Vec::new();
     for name in [device.as_str(), "INTERP"] {
-        let [kernels, copies, nanos, peak] = numbers(&text, &format!("device {name} "))[..] else { panic!("{text}") };
+        let [kernels, copies, nanos, peak] = numbers(&text, &format!("device {name} "))[..] else {
+            panic!("{text}")
+        };
         let list = trace.spans(name, "kernel");
-        assert!(kernels >= 1.0 && list.len() as f64 == kernels, "{} of {kernels} kernels on {name}", list.len());
+        assert!(
+            kernels >= 1.0 && list.len() as f64 == kernels,
+            "{} of {kernels} kernels on {name}",
+            list.len()
+        );
         assert_eq!(trace.spans(name, "copy").len() as f64, copies, "copies to {name}");
-        // One after the other, and together as long as the counters say, but for the digits of the file.
+        // One after the other, and together as long as the counters say, but for the digits of the
+        // file.
         let mut end = 0.0;
         for k in &list {
             assert!(k.number("ts") >= end - 1e-3, "{k:?} begins before {end}");
             end = k.number("ts") + k.number("dur");
             let args = k.get("args");
             assert!(
-                args.number("bytes") > 0.0 && args.number("flops") >= 0.0 && args.number("threads") >= 1.0 && args.number("GB/s") >= 0.0
+                args.number("bytes") > 0.0
+                    && args.number("flops") >= 0.0
+                    && args.number("threads") >= 1.0
+                    && args.number("GB/s") >= 0.0
             );
             assert!(
-                ["grid", "local"].iter().all(|size| args.text(size).split(" × ").filter_map(|n| n.parse::<u32>().ok()).count() == 3),
+                ["grid", "local"].iter().all(|size| args
+                    .text(size)
+                    .split(" × ")
+                    .filter_map(|n| n.parse::<u32>().ok())
+                    .count()
+                    == 3),
                 "{k:?}"
             );
         }
         let took: f64 = list.iter().map(|k| k.number("dur")).sum();
-        assert!((took - nanos / 1e3).abs() <= 1e-3 * kernels + nanos * 1e-6, "{took} us, and the counters have {nanos} ns");
+        assert!(
+            (took - nanos / 1e3).abs() <= 1e-3 * kernels + nanos * 1e-6,
+            "{took} us, and the counters have {nanos} ns"
+        );
         // Memory goes up to the peak and down again.
         let pid = trace.process(name);
-        let memory: Vec<f64> =
-            trace.0.iter().filter(|e| e.text("ph") == "C" && e.number("pid") == pid).map(|e| e.get("args").number("live")).collect();
+        let memory: Vec<f64> = trace
+            .0
+            .iter()
+            .filter(|e| e.text("ph") == "C" && e.number("pid") == pid)
+            .map(|e| e.get("args").number("live"))
+            .collect();
         assert_eq!(memory.iter().copied().fold(0.0, f64::max), peak, "the peak of {name}");
         assert!(memory.last().is_some_and(|last| *last < peak), "{memory:?}");
         ends.extend(list.iter().map(|k| (k.text("name").to_string(), k.number("ts"), end)));
@@ -244,12 +295,22 @@ fn a_trace_shows_what_ran_where_and_when() {
     let said = |e: &Json, part: &str| e.text("name") == part;
     for (name, start, _) in &ends {
         let ready = |e: &&&Json| {
-            let kernels = if let Json::Text(names) = e.get("args").get("kernels") { names.as_str() } else { "" };
+            let kernels = if let Json::Text(names) = e.get("args").get("kernels") {
+                names.as_str()
+            } else {
+                ""
+            };
             e.text("name") == format!("compile {name}") || kernels.split(", ").any(|n| n == name)
         };
         let ready = host.iter().find(ready).unwrap_or_else(|| panic!("{name} was compiled"));
-        assert!(ready.number("ts") + ready.number("dur") <= *start, "{name} ran before it was compiled");
-        let lowered = host.iter().find(|e| said(e, &format!("lower {name}"))).unwrap_or_else(|| panic!("{name} was lowered"));
+        assert!(
+            ready.number("ts") + ready.number("dur") <= *start,
+            "{name} ran before it was compiled"
+        );
+        let lowered = host
+            .iter()
+            .find(|e| said(e, &format!("lower {name}")))
+            .unwrap_or_else(|| panic!("{name} was lowered"));
         assert!(lowered.number("ts") + lowered.number("dur") <= ready.number("ts") + 1e-3);
     }
     // The captured step: a call, a capture, four replays; each of them holds kernels of the device.
@@ -258,17 +319,40 @@ fn a_trace_shows_what_ran_where_and_when() {
     let kernels = trace.spans(device.as_str(), "kernel");
     for replay in host.iter().filter(|e| said(e, "replay")) {
         let (from, to) = (replay.number("ts"), replay.number("ts") + replay.number("dur"));
-        let inside = kernels.iter().filter(|k| k.number("ts") >= from && k.number("ts") + k.number("dur") <= to + 1e-3).count();
-        assert!(inside as f64 >= replay.get("args").number("steps") && inside > 1, "{inside} kernels inside of {replay:?}");
+        let inside = kernels
+            .iter()
+            .filter(|k| k.number("ts") >= from && k.number("ts") + k.number("dur") <= to + 1e-3)
+            .count();
+        assert!(
+            inside as f64 >= replay.get("args").number("steps") && inside > 1,
+            "{inside} kernels inside of {replay:?}"
+        );
     }
     let [plans, hits] = numbers(&text, "plans ")[..] else { panic!("{text}") };
     let schedules: Vec<&&Json> = host.iter().filter(|e| said(e, "schedule")).collect();
     let hit = schedules.iter().filter(|e| e.get("args").text("cache") == "hit").count();
     assert_eq!((schedules.len() as f64, hit as f64), (plans, hits));
-    assert!(count("realize") > 0 && count("run") > 0 && count("read") >= 6 && count("copy") >= 1 && count("open INTERP") == 1);
+    assert!(
+        count("realize") > 0
+            && count("run") > 0
+            && count("read") >= 6
+            && count("copy") >= 1
+            && count("open INTERP") == 1
+    );
     // Each thread has a track under its name.
-    let names: Vec<&str> = trace.0.iter().filter(|e| e.text("name") == "thread_name").map(|e| e.get("args").text("name")).collect();
-    assert!(names.contains(&"kernels") && names.contains(&"copies") && names.contains(&"a worker") && names.len() >= 4, "{names:?}");
+    let names: Vec<&str> = trace
+        .0
+        .iter()
+        .filter(|e| e.text("name") == "thread_name")
+        .map(|e| e.get("args").text("name"))
+        .collect();
+    assert!(
+        names.contains(&"kernels")
+            && names.contains(&"copies")
+            && names.contains(&"a worker")
+            && names.len() >= 4,
+        "{names:?}"
+    );
 }
 
 /// What a search runs to time it is no kernel of the program's.
@@ -277,21 +361,28 @@ fn a_search_is_one_span() {
     let folder = Folder::new("search");
     let (out, text, errors) = process(&folder, "beam", "1");
     assert!(out.status.success(), "{text}{errors}");
-    let (trace, device) = (Trace::read(&folder.join("picograd.trace.json")), Device::default_name());
+    let (trace, device) =
+        (Trace::read(&folder.join("picograd.trace.json")), Device::default_name());
     let [kernels, ..] = numbers(&text, &format!("device {device} "))[..] else { panic!("{text}") };
     assert_eq!(trace.spans(device.as_str(), "kernel").len() as f64, kernels);
     let host = trace.spans("host", "host");
-    let searches: Vec<&&Json> = host.iter().filter(|e| e.text("name").starts_with("search r_")).collect();
-    assert!(searches.len() == 1 && searches[0].get("args").number("programs") > 1.0, "{searches:?}");
+    let searches: Vec<&&Json> =
+        host.iter().filter(|e| e.text("name").starts_with("search r_")).collect();
+    assert!(
+        searches.len() == 1 && searches[0].get("args").number("programs") > 1.0,
+        "{searches:?}"
+    );
 }
 
 /// However a process ends but by a signal, its trace is there; and one that is asked for before.
 #[test]
 fn no_trace_is_lost_at_the_end() {
     let folder = Folder::new("ends");
-    for (kind, code, file) in
-        [("exit", 3, "picograd.trace.json"), ("panic", 101, "picograd.trace.json"), ("elsewhere", 0, "picograd.trace.json")]
-    {
+    for (kind, code, file) in [
+        ("exit", 3, "picograd.trace.json"),
+        ("panic", 101, "picograd.trace.json"),
+        ("elsewhere", 0, "picograd.trace.json"),
+    ] {
         let (out, text, errors) = process(&folder, kind, "1");
         assert_eq!(out.status.code(), Some(code), "{text}{errors}");
         assert!(!Trace::read(&folder.join(file)).spans("host", "host").is_empty());
@@ -299,7 +390,8 @@ fn no_trace_is_lost_at_the_end() {
     }
     let (out, text, errors) = process(&folder, "write", "at_the_end.json");
     assert!(out.status.success(), "{text}{errors}");
-    let [first, second] = ["written.json", "at_the_end.json"].map(|file| Trace::read(&folder.join(file)).0.len());
+    let [first, second] =
+        ["written.json", "at_the_end.json"].map(|file| Trace::read(&folder.join(file)).0.len());
     assert!(first > 0 && second >= first, "{first} events when asked for, {second} at the end");
     // Without it there is nothing to write, and no file.
     let (out, _, errors) = process(&folder, "write", "0");
@@ -312,13 +404,25 @@ fn no_trace_is_lost_at_the_end() {
 fn a_place_that_cannot_be_written_is_said_at_once() {
     let folder = Folder::new("unwritable");
     std::fs::create_dir(folder.join("folder.json")).unwrap();
-    for (place, why) in [("no/such/folder/trace.json", "No such file"), ("folder.json", "it is a folder")] {
+    for (place, why) in
+        [("no/such/folder/trace.json", "No such file"), ("folder.json", "it is a folder")]
+    {
         let (out, text, errors) = process(&folder, "", place);
         assert!(out.status.success() && text.contains("plans "), "{text}{errors}");
-        let line = errors.lines().find(|l| l.contains("PROFILE")).unwrap_or_else(|| panic!("nothing is said: {errors}"));
-        assert!(line.contains(place) && line.contains("cannot be written: ") && line.contains(why), "{line}");
+        let line = errors
+            .lines()
+            .find(|l| l.contains("PROFILE"))
+            .unwrap_or_else(|| panic!("nothing is said: {errors}"));
+        assert!(
+            line.contains(place) && line.contains("cannot be written: ") && line.contains(why),
+            "{line}"
+        );
         assert!(line.ends_with("nothing is recorded") && !errors.contains("events"), "{errors}");
     }
     let (out, _, errors) = process(&folder, "", "yes");
-    assert!(!out.status.success() && errors.contains("PROFILE=yes: it takes 0, 1 or a file that ends in .json"), "{errors}");
+    assert!(
+        !out.status.success()
+            && errors.contains("PROFILE=yes: it takes 0, 1 or a file that ends in .json"),
+        "{errors}"
+    );
 }

@@ -12,7 +12,9 @@ use picograd::{Tensor, seq};
 /// The numbers of the memories that the parts of a realized tensor are in.
 fn memories(t: &Tensor) -> Vec<u64> {
     let nodes = t.uop().toposort();
-    let storage = |u: &picograd::ir::UOp| if let Arg::Storage(s) = u.arg() { Some(s.storage.memory_id()) } else { None };
+    let storage = |u: &picograd::ir::UOp| {
+        if let Arg::Storage(s) = u.arg() { Some(s.storage.memory_id()) } else { None }
+    };
     nodes.iter().filter_map(storage).collect()
 }
 
@@ -26,8 +28,12 @@ fn a_step_is_planned_once() {
     let homes: Vec<Vec<u64>> = net.parameters().iter().map(memories).collect();
     assert!(homes.iter().all(|h| h.len() == 4), "a copy on each device");
     for step in 0..4 {
-        let data =
-            |shape: [usize; 2]| Tensor::from_vec((0..shape[0] * shape[1]).map(|i| ((i + step) as f32).sin()).collect::<Vec<_>>(), shape);
+        let data = |shape: [usize; 2]| {
+            Tensor::from_vec(
+                (0..shape[0] * shape[1]).map(|i| ((i + step) as f32).sin()).collect::<Vec<_>>(),
+                shape,
+            )
+        };
         let (x, y) = (data([10, 16]).shard(&devices, 0), data([10, 4]).shard(&devices, 0));
         reset_counters();
         let start = std::time::Instant::now();
@@ -36,10 +42,25 @@ fn a_step_is_planned_once() {
         optimizer.step().unwrap();
         assert!(loss.item::<f32>().unwrap().is_finite());
         let c = counters();
-        println!("step {step}: {} kernels, {} copies, {:?} of which {:?} in kernels", c.kernels, c.copies, start.elapsed(), c.time);
-        assert!(c.compiled * 2 <= c.kernels, "CPUs share their code: {} kernels compiled, {} run", c.compiled, c.kernels);
+        println!(
+            "step {step}: {} kernels, {} copies, {:?} of which {:?} in kernels",
+            c.kernels,
+            c.copies,
+            start.elapsed(),
+            c.time
+        );
+        assert!(
+            c.compiled * 2 <= c.kernels,
+            "CPUs share their code: {} kernels compiled, {} run",
+            c.compiled,
+            c.kernels
+        );
         if step > 0 {
-            assert_eq!((c.compiled, c.schedule_hits), (0, c.schedules), "step {step} plans and compiles nothing");
+            assert_eq!(
+                (c.compiled, c.schedule_hits),
+                (0, c.schedules),
+                "step {step} plans and compiles nothing"
+            );
         }
         let now: Vec<Vec<u64>> = net.parameters().iter().map(memories).collect();
         assert_eq!(now, homes, "parameters are updated in place");

@@ -1,4 +1,5 @@
-//! Parameters, `backward`, `gradient`, `detach` and `no_grad`: what stays, what is cut, and what is said when it cannot be done.
+//! Parameters, `backward`, `gradient`, `detach` and `no_grad`: what stays, what is cut, and what is
+//! said when it cannot be done.
 
 use picograd::testing::is_spared;
 use picograd::{DType, Tensor, no_grad};
@@ -174,7 +175,12 @@ fn a_call_has_the_gradient_of_its_user() {
     let (x, w) = (Tensor::new([1.0f32, 2.0]).as_param(), Tensor::new([3.0f32, 5.0]).as_param());
     // Another gradient than that of the product, so that one can be told from the other.
     let odd = |x: &Tensor, w: &Tensor| {
-        Tensor::call(&[x, w], |x| Ok(&x[0] * &x[1]), |g, x| Ok(vec![g * x[0].square() * &x[1], g * 100.0])).unwrap()
+        Tensor::call(
+            &[x, w],
+            |x| Ok(&x[0] * &x[1]),
+            |g, x| Ok(vec![g * x[0].square() * &x[1], g * 100.0]),
+        )
+        .unwrap()
     };
     let y = odd(&x, &w);
     assert_eq!(vec(&y), [3.0, 10.0]);
@@ -208,12 +214,24 @@ fn a_call_that_cannot_be_differentiated_says_why() {
         let y = Tensor::call(&[&x], |x| Ok(x[0].square()), move |g, _| Ok(grads(g))).unwrap();
         y.sum(..).try_gradient(&[&x]).unwrap_err().to_string()
     };
-    assert!(wrong(|_| vec![]).ends_with("call: 0 gradients for 1 inputs; there is to be one for each, in their order"));
-    assert!(wrong(|g| vec![g.sum(..)]).ends_with("call: the gradient of input 0 is f32 [], and the input f32 [2]; they must be the same"));
+    assert!(
+        wrong(|_| vec![]).ends_with(
+            "call: 0 gradients for 1 inputs; there is to be one for each, in their order"
+        )
+    );
+    assert!(wrong(|g| vec![g.sum(..)]).ends_with(
+        "call: the gradient of input 0 is f32 [], and the input f32 [2]; they must be the same"
+    ));
     assert!(wrong(|g| vec![g.double()]).contains("is f64 [2], and the input f32 [2]"));
-    let hidden = Tensor::call(&[&x], |x| Ok(&x[0] * &w), |g, _| Ok(vec![g.clone()])).err().unwrap().to_string();
+    let hidden = Tensor::call(&[&x], |x| Ok(&x[0] * &w), |g, _| Ok(vec![g.clone()]))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(hidden.contains("depends on a parameter that is not among the inputs"), "{hidden}");
-    let whole = Tensor::call(&[&x], |x| Ok(x[0].int()), |g, _| Ok(vec![g.clone()])).err().unwrap().to_string();
+    let whole = Tensor::call(&[&x], |x| Ok(x[0].int()), |g, _| Ok(vec![g.clone()]))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(whole.contains("the result is of i32"), "{whole}");
     let own = Tensor::call(&[&x], |x| x[0].try_reshape([3]), |g, _| Ok(vec![g.clone()]));
     assert!(own.is_err());
@@ -238,10 +256,15 @@ fn a_call_is_freed_with_its_graph() {
     y.realize().unwrap();
     x.grad().unwrap().realize().unwrap();
     drop(y);
-    assert_eq!(std::sync::Arc::strong_count(&held), 1, "the function went with the last node that named it");
+    assert_eq!(
+        std::sync::Arc::strong_count(&held),
+        1,
+        "the function went with the last node that named it"
+    );
 }
 
-/// The quotient is that of the remainder: 0.7 / 0.1 is 7 when it is rounded, and 6 whole times with a remainder.
+/// The quotient is that of the remainder: 0.7 / 0.1 is 7 when it is rounded, and 6 whole times with
+/// a remainder.
 #[test]
 fn gradient_of_a_remainder_by_its_divisor() {
     let cases = [
@@ -267,9 +290,19 @@ fn gradients_at_the_edges_of_domains() {
     type Case = (&'static str, fn(&Tensor) -> Tensor, &'static [f32], &'static [f32]);
     let cases: &[Case] = &[
         ("erfinv", Tensor::erfinv, &[1.0, -1.0, 2.0, NAN], &[INF, INF, NAN, NAN]),
-        ("lgamma", Tensor::lgamma, &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN], &[NAN, NAN, -INF, INF, NAN, INF, NAN]),
+        (
+            "lgamma",
+            Tensor::lgamma,
+            &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN],
+            &[NAN, NAN, -INF, INF, NAN, INF, NAN],
+        ),
         // At the negative poles PyTorch has rounding noise of 1e15.
-        ("digamma", Tensor::digamma, &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN], &[NAN, NAN, INF, INF, NAN, 0.0, NAN]),
+        (
+            "digamma",
+            Tensor::digamma,
+            &[-1.0, -2.0, 0.0, -0.0, -INF, INF, NAN],
+            &[NAN, NAN, INF, INF, NAN, 0.0, NAN],
+        ),
         ("asin", Tensor::asin, &[1.0, -1.0, 2.0, NAN, 0.0], &[INF, INF, NAN, NAN, 1.0]),
         ("acos", Tensor::acos, &[1.0, -1.0, 2.0, NAN, 0.0], &[-INF, -INF, NAN, NAN, -1.0]),
         ("relu", Tensor::relu, &[NAN, 0.0, -0.0, INF, -1.0], &[1.0, 0.0, 0.0, 1.0, 0.0]),
@@ -277,7 +310,12 @@ fn gradients_at_the_edges_of_domains() {
         ("hardtanh", Tensor::hardtanh, &[NAN, 1.0, -1.0], &[1.0, 0.0, 0.0]),
         ("clamp", |x| x.clamp(-1, 1), &[NAN, 1.0, -1.0, 0.5], &[0.0, 0.0, 0.0, 1.0]),
         ("hardsigmoid", Tensor::hardsigmoid, &[NAN, 3.0, -3.0], &[0.0, 0.0, 0.0]),
-        ("hardswish", Tensor::hardswish, &[NAN, 3.0, -3.0, 2.0, INF, -INF], &[1.0, 1.0, 0.0, 7.0 / 6.0, 1.0, 0.0]),
+        (
+            "hardswish",
+            Tensor::hardswish,
+            &[NAN, 3.0, -3.0, 2.0, INF, -INF],
+            &[1.0, 1.0, 0.0, 7.0 / 6.0, 1.0, 0.0],
+        ),
         ("elu", |x| x.elu(1.0), &[NAN, 0.0, -0.0, INF, -INF], &[1.0, 1.0, 1.0, 1.0, 0.0]),
         ("celu", |x| x.celu(1.0), &[NAN, 0.0, INF, -INF], &[1.0, 1.0, 1.0, 0.0]),
         ("selu", Tensor::selu, &[NAN, 0.0, INF, -INF], &[1.050701, 1.7580993, 1.050701, 0.0]),
@@ -285,17 +323,30 @@ fn gradients_at_the_edges_of_domains() {
         ("threshold", |x| x.threshold(0.5, 2.0), &[NAN, 0.5], &[1.0, 0.0]),
         ("softshrink", |x| x.softshrink(0.5), &[NAN, 0.5, -0.5], &[1.0, 0.0, 0.0]),
         ("hardshrink", |x| x.hardshrink(0.5), &[NAN, 0.5, -0.5], &[1.0, 0.0, 0.0]),
-        ("cosh", Tensor::cosh, &[1e-8, -1e-8, 1e-3, INF, -INF, NAN], &[1e-8, -1e-8, 0.0010000002, INF, -INF, NAN]),
+        (
+            "cosh",
+            Tensor::cosh,
+            &[1e-8, -1e-8, 1e-3, INF, -INF, NAN],
+            &[1e-8, -1e-8, 0.0010000002, INF, -INF, NAN],
+        ),
         ("softplus", |x| x.softplus(1.0), &[NAN, INF, -INF, 30.0], &[NAN, 1.0, 0.0, 1.0]),
     ];
     for (name, f, x, want) in cases {
         let x = Tensor::from_slice(x, [x.len()]).as_param();
         let got = vec(&f(&x).sum(..).gradient(&[&x])[0]);
         for (i, (g, w)) in got.iter().zip(*want).enumerate() {
-            assert!(g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= 2e-7 * w.abs(), "{name}: gradient {i} is {g:e}, expected {w:e}");
+            assert!(
+                g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= 2e-7 * w.abs(),
+                "{name}: gradient {i} is {g:e}, expected {w:e}"
+            );
         }
     }
-    for (y, x, by_y, by_x) in [(0.0f32, 0.0f32, 0.0f32, 0.0f32), (0.0, 1.0, 1.0, 0.0), (0.0, -1.0, -1.0, 0.0), (1.0, 0.0, 0.0, -1.0)] {
+    for (y, x, by_y, by_x) in [
+        (0.0f32, 0.0f32, 0.0f32, 0.0f32),
+        (0.0, 1.0, 1.0, 0.0),
+        (0.0, -1.0, -1.0, 0.0),
+        (1.0, 0.0, 0.0, -1.0),
+    ] {
         let (y, x) = (Tensor::new([y]).as_param(), Tensor::new([x]).as_param());
         let g = y.atan2(&x).sum(..).gradient(&[&y, &x]);
         assert_eq!((vec(&g[0])[0], vec(&g[1])[0]), (by_y, by_x), "atan2 at {y:?}, {x:?}");

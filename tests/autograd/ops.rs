@@ -1,4 +1,5 @@
-//! Each op of the tensor graph against central differences in f64, its gradient's gradient too. An op with neither a rule nor a zero derivative fails.
+//! Each op of the tensor graph against central differences in f64, its gradient's gradient too. An
+//! op with neither a rule nor a zero derivative fails.
 
 use picograd::ir::{Arg, Combine, Fold, Group, Op, ToSrc, UOp};
 use picograd::shape::Movement;
@@ -7,7 +8,9 @@ use picograd::{DType, Device, Tensor, autograd};
 
 /// Numbers that are never close to each other, to zero or to a whole number.
 fn numbers(n: usize, salt: usize) -> Vec<f64> {
-    (0..n).map(|i| ((i * 7919 + salt * 104729 + 13) % 997) as f64 / 997.0 * 3.0 - 1.5 + 0.00137).collect()
+    (0..n)
+        .map(|i| ((i * 7919 + salt * 104729 + 13) % 997) as f64 / 997.0 * 3.0 - 1.5 + 0.00137)
+        .collect()
 }
 
 /// Away from zero on the positive side.
@@ -52,7 +55,10 @@ fn against_differences(name: &str, f: Function, inputs: &[(Vec<f64>, Vec<usize>)
             };
             let slope = (moved(eps) - moved(-eps)) / (2.0 * eps);
             let close = (g - slope).abs() <= 1e-5 + 1e-4 * slope.abs();
-            assert!(close, "{name}: by element {i} of input {k} the gradient is {g}, and the slope {slope}");
+            assert!(
+                close,
+                "{name}: by element {i} of input {k} the gradient is {g}, and the slope {slope}"
+            );
         }
     }
 }
@@ -63,7 +69,12 @@ fn check(name: &str, f: &dyn Fn(&[Tensor]) -> Tensor, inputs: &[(Vec<f64>, Vec<u
     let second = |x: &[Tensor]| {
         let y = weighted(&f(x));
         let grads = y.gradient(&x.iter().collect::<Vec<_>>());
-        grads.iter().zip(x).map(|(g, x)| weighted(&(g * g * 0.5 + g * x + x * x))).reduce(|a, b| a + b).unwrap()
+        grads
+            .iter()
+            .zip(x)
+            .map(|(g, x)| weighted(&(g * g * 0.5 + g * x + x * x)))
+            .reduce(|a, b| a + b)
+            .unwrap()
     };
     against_differences(&format!("{name}, second order"), &second, inputs);
 }
@@ -73,49 +84,95 @@ fn graph(x: &Tensor, f: impl Fn(UOp) -> UOp) -> Tensor {
     unsafe { Tensor::from_uop_unchecked(f(x.uop()), x.device().clone()) }
 }
 
-/// Runs the op on its own, with inputs where it is smooth. `false` for ops that are no functions of floats.
+/// Runs the op on its own, with inputs where it is smooth. `false` for ops that are no functions of
+/// floats.
 fn check_op(op: Op) -> bool {
     let six = |salt| (numbers(6, salt), vec![2, 3]);
     let name = format!("{op:?}");
     match op {
-        Op::Sqrt | Op::Rsqrt | Op::Log | Op::Log2 => {
-            check(&name, &|x| graph(&x[0], |u| u.unary(op)), &[(positive(numbers(6, 1)), vec![2, 3])])
-        }
+        Op::Sqrt | Op::Rsqrt | Op::Log | Op::Log2 => check(
+            &name,
+            &|x| graph(&x[0], |u| u.unary(op)),
+            &[(positive(numbers(6, 1)), vec![2, 3])],
+        ),
         Op::Exp | Op::Exp2 | Op::Sin | Op::Cos | Op::Tan | Op::Tanh | Op::Sigmoid | Op::Erf => {
             let inputs = numbers(6, 1).into_iter().map(|v| v * 0.9).collect();
             check(&name, &|x| graph(&x[0], |u| u.unary(op)), &[(inputs, vec![2, 3])])
         }
         Op::Trunc => check(&name, &|x| x[0].trunc() * &x[0] + x[0].square(), &[six(1)]),
-        Op::Add | Op::Mul | Op::Max | Op::Min => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), six(2)]),
-        Op::Div => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), (positive(numbers(6, 2)), vec![2, 3])]),
+        Op::Add | Op::Mul | Op::Max | Op::Min => {
+            check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[six(1), six(2)])
+        }
+        Op::Div => check(
+            &name,
+            &|x| graph(&x[0], |u| u.binary(op, x[1].uop())),
+            &[six(1), (positive(numbers(6, 2)), vec![2, 3])],
+        ),
         // Far from where the quotient is whole.
         Op::Mod => {
-            let (x, y) = (vec![7.3, -4.1, 2.9, 5.2, -8.6, 0.4], vec![2.0, 1.5, -1.7, 3.1, 2.5, 1.1]);
-            check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[(x, vec![2, 3]), (y, vec![2, 3])])
+            let (x, y) =
+                (vec![7.3, -4.1, 2.9, 5.2, -8.6, 0.4], vec![2.0, 1.5, -1.7, 3.1, 2.5, 1.1]);
+            check(
+                &name,
+                &|x| graph(&x[0], |u| u.binary(op, x[1].uop())),
+                &[(x, vec![2, 3]), (y, vec![2, 3])],
+            )
         }
-        Op::Pow => check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())), &[(positive(numbers(6, 1)), vec![2, 3]), six(2)]),
+        Op::Pow => check(
+            &name,
+            &|x| graph(&x[0], |u| u.binary(op, x[1].uop())),
+            &[(positive(numbers(6, 1)), vec![2, 3]), six(2)],
+        ),
         Op::Where => check(&name, &|x| x[0].lt(0.1).where_(&x[1], &x[0] * 2.0), &[six(1), six(2)]),
-        Op::Fma => check(&name, &|x| graph(&x[0], |u| u.fma(&x[1].uop(), &x[2].uop())), &[six(1), six(2), six(3)]),
-        Op::Lt | Op::Eq | Op::Ne => {
-            check(&name, &|x| graph(&x[0], |u| u.binary(op, x[1].uop())).cast(DType::F64) + &x[0] * &x[1], &[six(1), six(2)])
-        }
+        Op::Fma => check(
+            &name,
+            &|x| graph(&x[0], |u| u.fma(&x[1].uop(), &x[2].uop())),
+            &[six(1), six(2), six(3)],
+        ),
+        Op::Lt | Op::Eq | Op::Ne => check(
+            &name,
+            &|x| graph(&x[0], |u| u.binary(op, x[1].uop())).cast(DType::F64) + &x[0] * &x[1],
+            &[six(1), six(2)],
+        ),
         Op::Cast => {
-            check("Cast to f32", &|x| x[0].cast(DType::I32).cast(DType::F64) + &x[0] * &x[0], &[six(1)]);
+            check(
+                "Cast to f32",
+                &|x| x[0].cast(DType::I32).cast(DType::F64) + &x[0] * &x[0],
+                &[six(1)],
+            );
             let y = Tensor::new([1.5f64, 2.0]).as_param();
             let g = y.cast(DType::F32).square().sum(..).gradient(&[&y]).remove(0);
             assert_eq!(g.to_vec::<f64>().unwrap(), [3.0, 4.0]);
         }
         Op::Reshape => check(&name, &|x| x[0].reshape([3, 2]).square(), &[six(1)]),
-        Op::Expand => check(&name, &|x| x[0].expand([4, 2, 3]).square(), &[(numbers(6, 1), vec![1, 2, 3])]),
-        Op::Permute => check(&name, &|x| x[0].permute([2, 0, 1]).square(), &[(numbers(24, 1), vec![2, 3, 4])]),
-        Op::Pad => check(&name, &|x| graph(&x[0], |u| u.moved(Movement::pad([(1, 0), (2, 3)]))).square(), &[six(1)]),
-        Op::Shrink => check(&name, &|x| graph(&x[0], |u| u.moved(Movement::shrink([(1, 2), (0, 2)]))).square(), &[six(1)]),
+        Op::Expand => {
+            check(&name, &|x| x[0].expand([4, 2, 3]).square(), &[(numbers(6, 1), vec![1, 2, 3])])
+        }
+        Op::Permute => {
+            check(&name, &|x| x[0].permute([2, 0, 1]).square(), &[(numbers(24, 1), vec![2, 3, 4])])
+        }
+        Op::Pad => check(
+            &name,
+            &|x| graph(&x[0], |u| u.moved(Movement::pad([(1, 0), (2, 3)]))).square(),
+            &[six(1)],
+        ),
+        Op::Shrink => check(
+            &name,
+            &|x| graph(&x[0], |u| u.moved(Movement::shrink([(1, 2), (0, 2)]))).square(),
+            &[six(1)],
+        ),
         Op::Flip => check(&name, &|x| x[0].flip([0, 1]).square(), &[six(1)]),
         Op::Reduce => {
             for fold in [Fold::Add, Fold::Mul, Fold::Max, Fold::Min] {
                 for axes in [vec![1], vec![0, 2], vec![0, 1, 2]] {
-                    let f = |x: &[Tensor]| graph(&x[0], |u| u.reduced(fold, axes.iter().copied())).square();
-                    check(&format!("Reduce {fold:?} {axes:?}"), &f, &[(numbers(12, 3), vec![2, 3, 2])]);
+                    let f = |x: &[Tensor]| {
+                        graph(&x[0], |u| u.reduced(fold, axes.iter().copied())).square()
+                    };
+                    check(
+                        &format!("Reduce {fold:?} {axes:?}"),
+                        &f,
+                        &[(numbers(12, 3), vec![2, 3, 2])],
+                    );
                 }
             }
         }
@@ -124,16 +181,26 @@ fn check_op(op: Op) -> bool {
                 // Rows of one block of the gradient, and of several with a rest.
                 for (axis, shape) in [(1, vec![2, 3, 2]), (0, vec![5, 2]), (1, vec![1, 35])] {
                     let f = |x: &[Tensor]| graph(&x[0], |u| u.scanned(fold, axis)).square();
-                    check(&format!("Scan {fold:?} {axis} {shape:?}"), &f, &[(numbers(shape.iter().product(), 3), shape)]);
+                    check(
+                        &format!("Scan {fold:?} {axis} {shape:?}"),
+                        &f,
+                        &[(numbers(shape.iter().product(), 3), shape)],
+                    );
                 }
             }
             // Zeros in a running product.
             let mut holes = numbers(6, 2);
             (holes[1], holes[4]) = (0.0, 0.0);
-            check("Scan Mul of zeros", &|x| graph(&x[0], |u| u.scanned(Fold::Mul, 0)).square(), &[(holes, vec![6])]);
+            check(
+                "Scan Mul of zeros",
+                &|x| graph(&x[0], |u| u.scanned(Fold::Mul, 0)).square(),
+                &[(holes, vec![6])],
+            );
         }
         Op::Cat => {
-            let f = |x: &[Tensor]| graph(&x[0], |u| UOp::cat([u.clone(), x[1].uop(), u.clone()].to_src(), 1)).square();
+            let f = |x: &[Tensor]| {
+                graph(&x[0], |u| UOp::cat([u.clone(), x[1].uop(), u.clone()].to_src(), 1)).square()
+            };
             check(&name, &f, &[six(1), (numbers(4, 2), vec![2, 2])]);
         }
         Op::Gather => {
@@ -151,24 +218,49 @@ fn check_op(op: Op) -> bool {
             for combine in Combine::ALL {
                 let index = if combine == Combine::SetDistinct { &distinct } else { &index };
                 for (axis, index) in [(0, index.clone()), (1, index.t())] {
-                    let f = |x: &[Tensor]| graph(&x[0], |u| u.scattered(&index.uop(), &x[1].uop(), combine, axis)).square();
-                    let (a, b) = if axis == 0 { (vec![3, 2], vec![4, 2]) } else { (vec![2, 3], vec![2, 4]) };
-                    check(&format!("Scatter {combine:?} {axis}"), &f, &[(numbers(6, 1), a), (numbers(8, 2), b)]);
+                    let f = |x: &[Tensor]| {
+                        graph(&x[0], |u| u.scattered(&index.uop(), &x[1].uop(), combine, axis))
+                            .square()
+                    };
+                    let (a, b) =
+                        if axis == 0 { (vec![3, 2], vec![4, 2]) } else { (vec![2, 3], vec![2, 4]) };
+                    check(
+                        &format!("Scatter {combine:?} {axis}"),
+                        &f,
+                        &[(numbers(6, 1), a), (numbers(8, 2), b)],
+                    );
                 }
             }
         }
         Op::Contiguous => check(&name, &|x| (&x[0] * 2.0).contiguous().square(), &[six(1)]),
-        Op::ContiguousBackward => check(&name, &|x| (&x[0] * 2.0).contiguous_backward().square(), &[six(1)]),
-        Op::Copy => check(&name, &|x| x[0].to("INTERP").square().to(Device::default_name().as_str()), &[six(1)]),
+        Op::ContiguousBackward => {
+            check(&name, &|x| (&x[0] * 2.0).contiguous_backward().square(), &[six(1)])
+        }
+        Op::Copy => check(
+            &name,
+            &|x| x[0].to("INTERP").square().to(Device::default_name().as_str()),
+            &[six(1)],
+        ),
         Op::Shards => {
             for axis in [None, Some(0), Some(1)] {
-                let f = |x: &[Tensor]| x[0].shard(&["INTERP", "INTERP:1"], axis).square().to(Device::default_name().as_str());
+                let f = |x: &[Tensor]| {
+                    x[0].shard(&["INTERP", "INTERP:1"], axis)
+                        .square()
+                        .to(Device::default_name().as_str())
+                };
                 check(&format!("Shards {axis:?}"), &f, &[six(1)]);
             }
         }
         // A gradient stops here, which `api` tests.
         Op::Detach | Op::Leaf => {}
-        Op::Call => check(&name, &|x| Tensor::call(&[&x[0]], |x| Ok(x[0].square()), |g, x| Ok(vec![g * &x[0] * 2.0])).unwrap(), &[six(1)]),
+        Op::Call => check(
+            &name,
+            &|x| {
+                Tensor::call(&[&x[0]], |x| Ok(x[0].square()), |g, x| Ok(vec![g * &x[0] * 2.0]))
+                    .unwrap()
+            },
+            &[six(1)],
+        ),
         Op::Computed => {
             let x = Tensor::new([1.0f64, 2.0]).as_param();
             let h = &x * &x;
@@ -199,9 +291,11 @@ const NO_GRADIENT: &[Op] = &[
     Op::And,
     Op::Or,
     Op::Xor,
-    // A kernel of the user's stands in a call, which has its gradient: `tests/compiler/custom_kernel.rs`.
+    // A kernel of the user's stands in a call, which has its gradient:
+    // `tests/compiler/custom_kernel.rs`.
     Op::Kernel,
-    // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with what is written out.
+    // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with what is written
+    // out.
     Op::Loop,
     Op::Output,
     // Bits are no numbers: an error, tested below.
@@ -210,25 +304,36 @@ const NO_GRADIENT: &[Op] = &[
 
 #[test]
 fn every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires() {
-    if is_spared("every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires", &[DType::F64]) {
+    if is_spared(
+        "every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires",
+        &[DType::F64],
+    ) {
         return;
     }
     for &op in Op::ALL {
-        let in_graph = op.is_alu() || op.is(Group::Movement) || op.is(Group::Mark) || op <= Op::Computed;
+        let in_graph =
+            op.is_alu() || op.is(Group::Movement) || op.is(Group::Mark) || op <= Op::Computed;
         if !in_graph || NO_GRADIENT.contains(&op) {
             continue;
         }
-        assert!(check_op(op), "{op:?} has no gradient check, and is not in the list of ops without a gradient");
+        assert!(
+            check_op(op),
+            "{op:?} has no gradient check, and is not in the list of ops without a gradient"
+        );
     }
-    let idle: Vec<&str> = autograd::GRADIENTS.iter().filter(|r| r.info.fired() == 0).map(|r| r.info.name).collect();
+    let idle: Vec<&str> =
+        autograd::GRADIENTS.iter().filter(|r| r.info.fired() == 0).map(|r| r.info.name).collect();
     assert!(idle.is_empty(), "{idle:?} never fired");
 }
 
 #[test]
 fn an_op_without_a_gradient_is_an_error() {
     let x = Tensor::new([1.0f32, 2.0]).as_param();
-    let bits = graph(&x, |u| UOp::new(Op::Bitcast, DType::I32, [u].to_src(), Arg::None).bitcast(DType::F32));
-    // The integers between have no gradient, so nothing depends on the parameter as far as the graph knows; asked for, it is an error.
+    let bits = graph(&x, |u| {
+        UOp::new(Op::Bitcast, DType::I32, [u].to_src(), Arg::None).bitcast(DType::F32)
+    });
+    // The integers between have no gradient, so nothing depends on the parameter as far as the
+    // graph knows; asked for, it is an error.
     let e = bits.sum(..).try_gradient(&[&x]).unwrap_err().to_string();
     assert!(e.contains("Bitcast has no gradient"), "{e}");
     let e = bits.sum(..).try_backward().unwrap_err().to_string();
@@ -240,7 +345,11 @@ fn rank_zero_operands_sum_what_they_were_repeated_to() {
     if is_spared("rank_zero_operands_sum_what_they_were_repeated_to", &[DType::F64]) {
         return;
     }
-    check("scalar", &|x| graph(&x[0], |u| u.binary(Op::Mul, x[1].uop())), &[(numbers(6, 1), vec![2, 3]), (numbers(1, 2), vec![])]);
+    check(
+        "scalar",
+        &|x| graph(&x[0], |u| u.binary(Op::Mul, x[1].uop())),
+        &[(numbers(6, 1), vec![2, 3]), (numbers(1, 2), vec![])],
+    );
     check(
         "scalar first",
         &|x| graph(&x[1], |u| u.binary(Op::Div, x[0].uop())),

@@ -30,7 +30,8 @@ fn close(got: &[f32], want: &[f32]) -> bool {
     got.len() == want.len() && got.iter().zip(want).all(|(g, w)| (g - w).abs() <= 1e-3 * size)
 }
 
-/// The first and second gradient of a loss of `top` and `x`, the first realized before the second is built or not.
+/// The first and second gradient of a loss of `top` and `x`, the first realized before the second
+/// is built or not.
 fn first_and_second(top: &Tensor, x: &Tensor, realize: bool) -> [Vec<f32>; 2] {
     let first = (top * top * x).sum(..).gradient(&[x]).remove(0);
     if realize {
@@ -65,11 +66,15 @@ fn max_of_a_product_that_was_realized_with_a_sibling() {
             lost.push(seed);
         }
     }
-    assert!(lost.is_empty(), "{} of 180 gradients depend on what was realized: {lost:?}", lost.len());
+    assert!(
+        lost.is_empty(),
+        "{} of 180 gradients depend on what was realized: {lost:?}",
+        lost.len()
+    );
 }
 
-/// The value of a maximum is realized through a detached tensor, then the maximum is differentiated twice, the first gradient
-/// realized in between.
+/// The value of a maximum is realized through a detached tensor, then the maximum is differentiated
+/// twice, the first gradient realized in between.
 #[test]
 fn max_of_a_product_whose_detached_value_was_realized() {
     let mut lost = Vec::new();
@@ -77,10 +82,13 @@ fn max_of_a_product_whose_detached_value_was_realized() {
         let n = 4 + seed as usize % 9;
         for device in ["CPU", "INTERP"] {
             let gradients = |realize: bool| {
-                let values = |seed: u64| Tensor::new(numbers(seed, n * n)).reshape([n, n]).to(device).contiguous();
+                let values = |seed: u64| {
+                    Tensor::new(numbers(seed, n * n)).reshape([n, n]).to(device).contiguous()
+                };
                 let x = values(seed).as_param();
                 let y = x.tanh().matmul(&values(seed + 1000));
-                let top = (y.matmul(&y.t()) / n as f64).max(keepdim(seed as isize % 2)).expand([n, n]);
+                let top =
+                    (y.matmul(&y.t()) / n as f64).max(keepdim(seed as isize % 2)).expand([n, n]);
                 if realize {
                     top.detach().realize().unwrap();
                 }
@@ -95,8 +103,9 @@ fn max_of_a_product_whose_detached_value_was_realized() {
     assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
 }
 
-/// An extreme is realized, and then by itself the product that it was taken of, on one device and over two. The product may be
-/// rounded differently the second time, and the gradient still finds the elements that were taken.
+/// An extreme is realized, and then by itself the product that it was taken of, on one device and
+/// over two. The product may be rounded differently the second time, and the gradient still finds
+/// the elements that were taken.
 #[test]
 fn extremes_that_were_realized_before_their_argument() {
     let mut lost = Vec::new();
@@ -114,7 +123,11 @@ fn extremes_that_were_realized_before_their_argument() {
             let top = match seed / 2 % 4 {
                 0 => product.max(keepdim(1)).expand([n, n]),
                 1 => product.cummax(1).0,
-                2 => product.reshape([n, 1, 1, n]).max_pool2d([1, 2], Pool::new().stride(1)).reshape([n, n - 1]).pad(&[(0, 0), (0, 1)]),
+                2 => product
+                    .reshape([n, 1, 1, n])
+                    .max_pool2d([1, 2], Pool::new().stride(1))
+                    .reshape([n, n - 1])
+                    .pad(&[(0, 0), (0, 1)]),
                 _ => product.max_with_index(keepdim(1)).0.expand([n, n]),
             };
             if realize {
@@ -131,7 +144,8 @@ fn extremes_that_were_realized_before_their_argument() {
     assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
 }
 
-/// Places of extremes are those of the value that is there, also where the extreme was computed before.
+/// Places of extremes are those of the value that is there, also where the extreme was computed
+/// before.
 #[test]
 fn places_of_extremes_that_were_realized_before() {
     for seed in 0..seeds(40) {
@@ -142,11 +156,16 @@ fn places_of_extremes_that_were_realized_before() {
         let (running, records) = product.cummax(1);
         let (pooled, at) = product.reshape([1, 1, n, n]).max_pool2d_with_indices(2, Pool::new());
         Tensor::realize_many(&[&best, &running, &pooled]).unwrap();
-        let close = |a: &Tensor, b: &Tensor| close(&a.to_vec::<f32>().unwrap(), &b.to_vec::<f32>().unwrap());
+        let close = |a: &Tensor, b: &Tensor| {
+            close(&a.to_vec::<f32>().unwrap(), &b.to_vec::<f32>().unwrap())
+        };
         assert!(close(&product.gather(1, &places), &best), "argmax, seed {seed}");
         assert!(close(&product.gather(1, &records), &running), "cummax, seed {seed}");
         let flat = product.reshape([n * n]).gather(0, &at.reshape([at.numel()]));
-        assert!(close(&flat, &pooled.reshape([pooled.numel()])), "max_pool2d_with_indices, seed {seed}");
+        assert!(
+            close(&flat, &pooled.reshape([pooled.numel()])),
+            "max_pool2d_with_indices, seed {seed}"
+        );
     }
 }
 
@@ -161,12 +180,24 @@ fn sides_of_a_choice_share_the_gradient() {
         let (p, q) = (param(seed + 1, [n, n]), param(seed + 2, [n, n]));
         let y = a.lt(&b).where_(&p, &q).sum(..);
         let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0].to_vec::<f32>().unwrap().iter().zip(g[1].to_vec::<f32>().unwrap()).map(|(p, q)| p + q).collect();
+        let sum: Vec<f32> = g[0]
+            .to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .zip(g[1].to_vec::<f32>().unwrap())
+            .map(|(p, q)| p + q)
+            .collect();
         assert!(sum.iter().all(|s| *s == 1.0), "seed {seed}: {sum:?}");
         let (p, q) = (&p * 0.0 + &a, &q * 0.0 + &b);
         let y = p.maximum(&q).sum(..);
         let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0].to_vec::<f32>().unwrap().iter().zip(g[1].to_vec::<f32>().unwrap()).map(|(p, q)| p + q).collect();
+        let sum: Vec<f32> = g[0]
+            .to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .zip(g[1].to_vec::<f32>().unwrap())
+            .map(|(p, q)| p + q)
+            .collect();
         assert!(sum.iter().all(|s| *s == 1.0), "maximum, seed {seed}: {sum:?}");
     }
 }
@@ -177,7 +208,8 @@ fn where_a_nan_won_the_gradient_is_nan() {
     let g = x.max(1).sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap();
     assert!(g[..3].iter().all(|g| g.is_nan()), "{g:?}");
     assert_eq!(g[3..], [0.5, 0.5, 0.0]);
-    let (base, x) = (Tensor::zeros([3]).as_param(), Tensor::new([1.0f32, f32::NAN, 2.0, 2.0]).as_param());
+    let (base, x) =
+        (Tensor::zeros([3]).as_param(), Tensor::new([1.0f32, f32::NAN, 2.0, 2.0]).as_param());
     let y = base.scatter_reduce(0, &Tensor::new([0, 0, 1, 1]), &x, Scatter::Amax, true).sum(..);
     let g = y.gradient(&[&base, &x]).iter().map(|g| g.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
     assert!(g[0][0].is_nan() && g[1][..2].iter().all(|g| g.is_nan()), "{g:?}");
@@ -192,7 +224,10 @@ fn gradient_of_a_long_product() {
         (values[3], values[n - 1]) = (2.0, 0.5);
         let x = Tensor::new(values.clone()).as_param();
         let g = x.prod(..).gradient(&[&x]).remove(0);
-        assert_eq!(g.to_vec::<f32>().unwrap(), values.iter().map(|v| 1.0 / v).collect::<Vec<f32>>());
+        assert_eq!(
+            g.to_vec::<f32>().unwrap(),
+            values.iter().map(|v| 1.0 / v).collect::<Vec<f32>>()
+        );
     }
     let x = Tensor::new(vec![1.0f32; 5_000]).as_param();
     let g = x.prod(..).gradient(&[&x]).remove(0);
@@ -200,7 +235,8 @@ fn gradient_of_a_long_product() {
     assert!(second.iter().enumerate().all(|(i, v)| *v == if i == 7 { 0.0 } else { 1.0 }));
 }
 
-/// What is realized with a gradient behind it keeps the argument of a maximum, and nothing that a gradient does not need.
+/// What is realized with a gradient behind it keeps the argument of a maximum, and nothing that a
+/// gradient does not need.
 #[test]
 fn what_a_maximum_was_taken_of_is_computed_once() {
     let x = param(1, [8, 8]);
@@ -242,25 +278,50 @@ const KINKS: &[Kink] = &[
     Kink { name: "maximum", call: |z| z.maximum(0.0), derivative: |y| (y > 0.0).then_some(1.0) },
     Kink { name: "minimum", call: |z| z.minimum(0.0), derivative: |y| (y < 0.0).then_some(1.0) },
     Kink { name: "abs", call: |z| z.abs(), derivative: no_rule },
-    Kink { name: "hardtanh", call: |z| (z + 1.0).hardtanh(), derivative: |y| Some((y < 1.0) as u8 as f32) },
-    Kink { name: "where", call: |z| z.lt(0.0).where_(z * 3.0, z), derivative: |y| Some(if y < 0.0 { 3.0 } else { 1.0 }) },
+    Kink {
+        name: "hardtanh",
+        call: |z| (z + 1.0).hardtanh(),
+        derivative: |y| Some((y < 1.0) as u8 as f32),
+    },
+    Kink {
+        name: "where",
+        call: |z| z.lt(0.0).where_(z * 3.0, z),
+        derivative: |y| Some(if y < 0.0 { 3.0 } else { 1.0 }),
+    },
     Kink { name: "masked_fill", call: |z| z.masked_fill(&z.lt(0.0), 0.0), derivative: no_rule },
     Kink { name: "prelu", call: |z| z.gt(0.0).where_(z, z * 0.5), derivative: |y| sign_of(y, 0.5) },
-    Kink { name: "huber_loss", call: |z| (z + 1.0).huber_loss(&Tensor::zeros(z.shape()), 1.0, Reduction::None), derivative: no_rule },
+    Kink {
+        name: "huber_loss",
+        call: |z| (z + 1.0).huber_loss(&Tensor::zeros(z.shape()), 1.0, Reduction::None),
+        derivative: no_rule,
+    },
     Kink {
         name: "smooth_l1_loss",
         call: |z| (z + 1.0).smooth_l1_loss(&Tensor::zeros(z.shape()), 1.0, Reduction::None),
         derivative: no_rule,
     },
-    Kink { name: "l1_loss", call: |z| z.l1_loss(&Tensor::zeros(z.shape()), Reduction::None), derivative: no_rule },
+    Kink {
+        name: "l1_loss",
+        call: |z| z.l1_loss(&Tensor::zeros(z.shape()), Reduction::None),
+        derivative: no_rule,
+    },
     Kink { name: "softshrink", call: |z| (z + 0.5).softshrink(0.5), derivative: step },
-    Kink { name: "hinge", call: |z| z.hinge_embedding_loss(&Tensor::full(z.shape(), -1.0f32), 0.0, Reduction::None), derivative: no_rule },
+    Kink {
+        name: "hinge",
+        call: |z| z.hinge_embedding_loss(&Tensor::full(z.shape(), -1.0f32), 0.0, Reduction::None),
+        derivative: no_rule,
+    },
     Kink { name: "sign", call: |z| z.sign() * z, derivative: no_rule },
-    Kink { name: "max.pair", call: |z| Tensor::stack(&[z.clone(), z * -1.0], 0).max(0), derivative: no_rule },
+    Kink {
+        name: "max.pair",
+        call: |z| Tensor::stack(&[z.clone(), z * -1.0], 0).max(0),
+        derivative: no_rule,
+    },
 ];
 
-/// The argument of each kink is rounding noise, which every kernel could make anew. Gradients that are realized in any order, before or after the result or
-/// something made of it, are the same, and fit the result that was there.
+/// The argument of each kink is rounding noise, which every kernel could make anew. Gradients that
+/// are realized in any order, before or after the result or something made of it, are the same, and
+/// fit the result that was there.
 #[test]
 fn kinks_are_decided_once() {
     let mut checked = 0;
@@ -273,7 +334,8 @@ fn kinks_are_decided_once() {
                 let y = a.matmul(b);
                 (y.matmul(&y.t()), y)
             };
-            let make = || (param(seed, [n, 1 + n % 23]), param(seed + 300, [1 + n % 23, 1 + n % 23]));
+            let make =
+                || (param(seed, [n, 1 + n % 23]), param(seed + 300, [1 + n % 23, 1 + n % 23]));
             let (a, b) = make();
             // As it is rounded where it is computed alone.
             let usual = no_grad(|| product(&make().0, &make().1).0.to_vec::<f32>().unwrap());
@@ -300,18 +362,30 @@ fn kinks_are_decided_once() {
                 Tensor::realize_many(&[&g[2], &sibling]).unwrap();
             }
             let second = (&g[1] * 1.0).to_vec::<f32>().unwrap();
-            assert_eq!(first, second, "{}, seed {seed}: the gradients of two equal parts", kink.name);
+            assert_eq!(
+                first, second,
+                "{}, seed {seed}: the gradients of two equal parts",
+                kink.name
+            );
             // Asked for again, when all that was computed for it may be gone.
             drop(g);
             if seed % 4 < 3 {
                 let again = loss.gradient(&[&q])[0].to_vec::<f32>().unwrap();
-                assert_eq!(first, again, "{}, seed {seed}: the gradient asked for again", kink.name);
+                assert_eq!(
+                    first, again,
+                    "{}, seed {seed}: the gradient asked for again",
+                    kink.name
+                );
                 let results = y.to_vec::<f32>().unwrap();
                 for (i, (&got, &y)) in first.iter().zip(&results).enumerate() {
                     if let Some(want) = (kink.derivative)(y)
                         && seed % 4 < 2
                     {
-                        assert_eq!(got, want, "{}, seed {seed}: element {i}, whose result is {y:e}", kink.name);
+                        assert_eq!(
+                            got, want,
+                            "{}, seed {seed}: element {i}, whose result is {y:e}",
+                            kink.name
+                        );
                         checked += 1;
                     }
                 }

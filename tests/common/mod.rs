@@ -1,4 +1,5 @@
-//! What tests on every device share: which devices there are, tensors on them from values, and the comparison of values bit by bit.
+//! What tests on every device share: which devices there are, tensors on them from values, and the
+//! comparison of values bit by bit.
 #![allow(dead_code)] // Each test uses some of it.
 
 use picograd::dtype::{Const, DType, write};
@@ -11,7 +12,10 @@ use picograd::{Device, Tensor};
 
 /// The devices under test.
 pub fn devices() -> Vec<String> {
-    picograd::testing::devices().iter().map(|d| Device::get(d).unwrap().name().to_string()).collect()
+    picograd::testing::devices()
+        .iter()
+        .map(|d| Device::get(d).unwrap().name().to_string())
+        .collect()
 }
 
 /// Values as the bytes of a buffer.
@@ -32,7 +36,12 @@ pub fn stored(values: &[Const], dtype: DType, shape: &[usize], device: &str) -> 
 /// A literal of rank 0, which rules do know.
 pub fn literal(value: Const, dtype: DType, device: &str) -> Tensor {
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    unsafe { Tensor::from_uop_unchecked(UOp::constant(value, dtype), Device::get(device).unwrap().name().clone()) }
+    unsafe {
+        Tensor::from_uop_unchecked(
+            UOp::constant(value, dtype),
+            Device::get(device).unwrap().name().clone(),
+        )
+    }
 }
 
 /// What the graph evaluator makes of tensors that are not computed yet.
@@ -47,13 +56,22 @@ pub fn computed(t: &Tensor) -> Vec<Const> {
     Value::from_bytes(&t.to_bytes().unwrap(), t.dtype()).data
 }
 
-/// The first places where two lists differ, with what was expected and what came; NaNs are all alike, zeros are not.
+/// The first places where two lists differ, with what was expected and what came; NaNs are all
+/// alike, zeros are not.
 pub fn differences(expected: &[Const], got: &[Const]) -> Vec<(usize, Const, Const)> {
     assert_eq!(expected.len(), got.len(), "the number of elements");
-    expected.iter().zip(got).enumerate().filter(|(_, (e, g))| e != g).map(|(i, (e, g))| (i, *e, *g)).take(4).collect()
+    expected
+        .iter()
+        .zip(got)
+        .enumerate()
+        .filter(|(_, (e, g))| e != g)
+        .map(|(i, (e, g))| (i, *e, *g))
+        .take(4)
+        .collect()
 }
 
-/// The compiler of CUDA, or nothing and a line that says why. `PICO_REQUIRE=NVRTC` makes it a failure.
+/// The compiler of CUDA, or nothing and a line that says why. `PICO_REQUIRE=NVRTC` makes it a
+/// failure.
 pub fn nvrtc() -> Option<&'static Nvrtc> {
     let required = std::env::var("PICO_REQUIRE").is_ok_and(|v| v.split(',').any(|w| w == "NVRTC"));
     match Nvrtc::find() {
@@ -73,5 +91,10 @@ pub fn compile_for_cuda(programs: &[Program]) {
     for part in programs.chunks(100) {
         nvrtc.check(&part.iter().collect::<Vec<_>>(), "sm_90").unwrap();
     }
-    eprintln!("NVRTC {} compiled {} kernels in {:.1} s", nvrtc.version, programs.len(), start.elapsed().as_secs_f64());
+    eprintln!(
+        "NVRTC {} compiled {} kernels in {:.1} s",
+        nvrtc.version,
+        programs.len(),
+        start.elapsed().as_secs_f64()
+    );
 }

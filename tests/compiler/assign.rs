@@ -158,7 +158,11 @@ fn an_optimizer_step_over_several_tensors() {
     for (i, p) in params.iter().enumerate() {
         assert_eq!(v(p)[..4], [i as f32, i as f32 + 1.0, i as f32 + 2.0, i as f32 + 3.0]);
     }
-    assert_eq!(params.iter().map(memory).collect::<Vec<_>>(), homes, "each update is written where the tensor was");
+    assert_eq!(
+        params.iter().map(memory).collect::<Vec<_>>(),
+        homes,
+        "each update is written where the tensor was"
+    );
 }
 
 #[test]
@@ -180,7 +184,10 @@ fn readers_of_the_new_value_come_after_and_readers_of_the_old_before() {
 
 #[test]
 fn updates_that_wait_for_each_other() {
-    let (a, b) = (Tensor::ones([4096]).contiguous().realize().unwrap(), Tensor::full([4096], 2.0f32).contiguous().realize().unwrap());
+    let (a, b) = (
+        Tensor::ones([4096]).contiguous().realize().unwrap(),
+        Tensor::full([4096], 2.0f32).contiguous().realize().unwrap(),
+    );
     let (sa, sb) = (a.flip(0), b.flip(0));
     a.assign(&a + &sb).unwrap();
     b.assign(&b * 10.0 + &sa).unwrap();
@@ -230,7 +237,10 @@ fn devices_do_not_mix_through_values_without_data() {
     let y = Tensor::arange(0, 4, 1);
     let z = y.to("interp");
     Tensor::realize_many(&[&z, &y]).unwrap();
-    assert_eq!((z.to_vec::<i32>().unwrap(), y.to_vec::<i32>().unwrap()), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
+    assert_eq!(
+        (z.to_vec::<i32>().unwrap(), y.to_vec::<i32>().unwrap()),
+        (vec![0, 1, 2, 3], vec![0, 1, 2, 3])
+    );
 }
 
 #[test]
@@ -242,15 +252,26 @@ fn a_run_that_fails_changes_nothing() {
     assert_eq!(v(&w), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// Checks that a value is whole, never half of one update and half of the next, and not older than one seen before.
+/// Checks that a value is whole, never half of one update and half of the next, and not older than
+/// one seen before.
 fn whole(v: &[f32], last: &mut f32) {
-    assert!(v.iter().all(|e| *e == v[0]), "torn: {} and {:?}", v[0], v.iter().find(|e| **e != v[0]));
+    assert!(
+        v.iter().all(|e| *e == v[0]),
+        "torn: {} and {:?}",
+        v[0],
+        v.iter().find(|e| **e != v[0])
+    );
     assert!(v[0] >= *last, "{} after {last}", v[0]);
     *last = v[0];
 }
 
 /// One thread changes a tensor, `rounds` times by 1, and others read what `read` makes of it.
-fn changed_and_read(rounds: usize, x: &Tensor, change: impl Fn(usize) + Sync, read: impl Fn() -> Tensor + Sync) {
+fn changed_and_read(
+    rounds: usize,
+    x: &Tensor,
+    change: impl Fn(usize) + Sync,
+    read: impl Fn() -> Tensor + Sync,
+) {
     let running = AtomicBool::new(true);
     std::thread::scope(|s| {
         for _ in 0..3 {
@@ -310,18 +331,22 @@ fn nobody_reads_between_two_kernels_of_a_write_in_place() {
     changed_and_read(500, &x, change, || x.clone());
 }
 
-/// Boxes of random places and sizes, written one after the other and several at a time, against the same on the host.
+/// Boxes of random places and sizes, written one after the other and several at a time, against the
+/// same on the host.
 #[test]
 fn parts_that_are_written_leave_the_rest_as_it_is() {
     const DIMS: [usize; 3] = [7, 5, 6];
     let mut state = 42u64;
     let mut below = |n: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
     for device in picograd::testing::devices() {
         let values: Vec<f32> = (0..210).map(|i| i as f32).collect();
-        let tensors: Vec<Tensor> = (0..2).map(|_| Tensor::from_slice(&values, DIMS).to(device).realize().unwrap()).collect();
+        let tensors: Vec<Tensor> = (0..2)
+            .map(|_| Tensor::from_slice(&values, DIMS).to(device).realize().unwrap())
+            .collect();
         let mut host = [values.clone(), values.clone()];
         for round in 0..30 {
             let mut parts = || {
@@ -354,28 +379,49 @@ fn parts_that_are_written_leave_the_rest_as_it_is() {
             }
             for (t, tensor) in tensors.iter().enumerate() {
                 if round % 4 != 2 {
-                    assert_eq!(tensor.to_vec::<f32>().unwrap(), host[t], "{device}: round {round}, tensor {t}, {each:?}");
+                    assert_eq!(
+                        tensor.to_vec::<f32>().unwrap(),
+                        host[t],
+                        "{device}: round {round}, tensor {t}, {each:?}"
+                    );
                 }
             }
         }
     }
 }
 
-/// Where the memory of the base is taken over, a scatter is its updates alone; otherwise the base is copied first.
+/// Where the memory of the base is taken over, a scatter is its updates alone; otherwise the base
+/// is copied first.
 #[test]
 fn a_scatter_in_place_is_its_updates() {
     let device = DeviceName::new("CPU");
-    let param = |slot, len, dtype| UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
-    let (base, index, value) = (param(0, 20, DType::F32), param(1, 3, DType::I32), param(2, 3, DType::F32));
+    let param = |slot, len, dtype| {
+        UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() })
+    };
+    let (base, index, value) =
+        (param(0, 20, DType::F32), param(1, 3, DType::I32), param(2, 3, DType::F32));
     for combine in Combine::ALL {
         let out = base.scattered(&index, &value, combine, 0);
-        let plan = |reuse| schedule::plan(std::slice::from_ref(&out), std::slice::from_ref(&device), &[reuse], 3, &|_| Room::ANY);
+        let plan = |reuse| {
+            schedule::plan(
+                std::slice::from_ref(&out),
+                std::slice::from_ref(&device),
+                &[reuse],
+                3,
+                &|_| Room::ANY,
+            )
+        };
         let (copied, in_place) = (plan(None), plan(Some(0)));
         assert_eq!((copied.steps.len(), in_place.steps.len()), (2, 1), "{combine:?}");
-        assert_eq!(in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role, Role::Input(0));
-        // A value that is read from the base itself needs the old content while the new one is written.
+        assert_eq!(
+            in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role,
+            Role::Input(0)
+        );
+        // A value that is read from the base itself needs the old content while the new one is
+        // written.
         let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
-        let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| Room::ANY);
+        let apart =
+            schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| Room::ANY);
         assert_eq!(apart.steps.len(), 2, "{combine:?}");
     }
 }
@@ -384,7 +430,11 @@ fn a_scatter_in_place_is_its_updates() {
 fn rows_set_by_index_are_written_in_place() {
     let x = Tensor::zeros([9, 2]).contiguous().realize().unwrap().clone();
     let before = &x + 1.0;
-    x.set(Tensor::new([7, 3, 7, 20]), Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])).unwrap();
+    x.set(
+        Tensor::new([7, 3, 7, 20]),
+        Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]),
+    )
+    .unwrap();
     assert_eq!(v(&x.i(7)), [5.0, 6.0]);
     assert_eq!(v(&before), [1.0; 18]);
     x.set(Tensor::new([0]), 9.0).unwrap();

@@ -1,5 +1,6 @@
-//! What a user, an environment or a machine can get wrong, and what is said about it. Whatever depends on the environment runs in a process
-//! of its own: this test binary again, with other variables.
+//! What a user, an environment or a machine can get wrong, and what is said about it. Whatever
+//! depends on the environment runs in a process of its own: this test binary again, with other
+//! variables.
 
 use picograd::env::Config;
 use picograd::{DType, Device, Result, Tensor};
@@ -47,12 +48,24 @@ fn operations_name_themselves_and_what_they_were_given() {
 #[test]
 fn devices_that_do_not_exist() {
     says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
-    says(Device::get("cpu:fortran").map(|_| ()), &["CPU", "fortran", "LLVM, CLANG", "ARCHs are native"]);
+    says(
+        Device::get("cpu:fortran").map(|_| ()),
+        &["CPU", "fortran", "LLVM, CLANG", "ARCHs are native"],
+    );
     says(Device::get("cpu:llvm:z80").map(|_| ()), &["CPU has no ARCH \"z80\"", "ARCHs are native"]);
-    says(Device::get("cuda:fermi").map(|_| ()), &["no renderer \"fermi\"; it has none", "native and sm_NN"]);
-    says(Device::get("interp::native").map(|_| ()), &["INTERP has no renderer \"native\"", "it has no ARCH"]);
+    says(
+        Device::get("cuda:fermi").map(|_| ()),
+        &["no renderer \"fermi\"; it has none", "native and sm_NN"],
+    );
+    says(
+        Device::get("interp::native").map(|_| ()),
+        &["INTERP has no renderer \"native\"", "it has no ARCH"],
+    );
     says(Device::get("cpu:llvm:clang").map(|_| ()), &["CPU has no ARCH \"clang\""]);
-    says(Device::get("cpu:native:llvm").map(|_| ()), &["\"llvm\" is one part too many", "DEVICE[:RENDERER][:ARCH][:NUMBER]"]);
+    says(
+        Device::get("cpu:native:llvm").map(|_| ()),
+        &["\"llvm\" is one part too many", "DEVICE[:RENDERER][:ARCH][:NUMBER]"],
+    );
     says(Device::get("cpu:1:2").map(|_| ()), &["\"1\""]);
     says(Device::get("cpu:").map(|_| ()), &["CPU has no renderer \"\""]);
     says(Device::get("").map(|_| ()), &["known are"]);
@@ -65,7 +78,9 @@ fn devices_that_do_not_exist() {
 
 #[test]
 fn settings_say_what_they_take() {
-    let read = |name: &'static str, value: &'static str| Config::read(&move |n| (n == name).then(|| value.to_string()));
+    let read = |name: &'static str, value: &'static str| {
+        Config::read(&move |n| (n == name).then(|| value.to_string()))
+    };
     for bad in ["8", "-1", "two", "1e3", "99999999999999999999", "💥"] {
         says(read("DEBUG", bad), &[&format!("DEBUG={bad}"), "0 to 7"]);
     }
@@ -89,21 +104,40 @@ fn more_memory_than_there_is() {
         let small = ramp(&[4]).to(device);
         let huge = small.i(0).reshape([1]).expand([2_500_000_000_000usize]).contiguous();
         says(huge.realize(), &["out of memory", "10000000000000 bytes"]);
-        assert_eq!((&small + 1.0).to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0], "on {device}, after the error");
+        assert_eq!(
+            (&small + 1.0).to_vec::<f32>().unwrap(),
+            [1.0, 2.0, 3.0, 4.0],
+            "on {device}, after the error"
+        );
     }
-    says(Tensor::try_zeros([1i64 << 40, 1 << 40]), &["zeros", "more elements than an index can count"]);
+    says(
+        Tensor::try_zeros([1i64 << 40, 1 << 40]),
+        &["zeros", "more elements than an index can count"],
+    );
 }
 
 /// What a process of its own says, with these variables and none else of picograd's.
 fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "bad_input::in_a_process_of_its_own", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        "bad_input::in_a_process_of_its_own",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
-    command.env("BAD_INPUT_CHILD", "1").env("PICO_CACHE", "off").envs(variables.iter().map(|(k, v)| (k, v)));
+    command
+        .env("BAD_INPUT_CHILD", "1")
+        .env("PICO_CACHE", "off")
+        .envs(variables.iter().map(|(k, v)| (k, v)));
     let out = command.output().unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    let (text, errors) = (
+        String::from_utf8_lossy(&out.stdout).into_owned(),
+        String::from_utf8_lossy(&out.stderr).into_owned(),
+    );
     assert!(out.status.success(), "the process ended with {}:\n{text}{errors}", out.status);
     assert!(!errors.contains("panicked"), "{errors}");
     text
@@ -132,7 +166,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("picograd-bad-input-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("picograd-bad-input-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -144,16 +179,25 @@ impl Drop for Folder {
     }
 }
 
-/// A compiler that refuses everything: its words are shown, and the source is kept where the message says.
+/// A compiler that refuses everything: its words are shown, and the source is kept where the
+/// message says.
 #[test]
 fn a_compiler_that_fails() {
     let folder = Folder::new("cc");
     let cc = folder.0.join("cc");
-    std::fs::write(&cc, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'cardboard cc 1.0' && exit 0\necho 'the glue is wet' >&2\nexit 1\n")
-        .unwrap();
+    std::fs::write(
+        &cc,
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo 'cardboard cc 1.0' && exit 0\necho 'the glue \
+         is wet' >&2\nexit 1\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
     let cache = folder.0.join("cache");
-    let said = child(&[("CC", cc.as_os_str()), ("DEV", text("CPU:CLANG")), ("PICO_CACHE", cache.as_os_str())]);
+    let said = child(&[
+        ("CC", cc.as_os_str()),
+        ("DEV", text("CPU:CLANG")),
+        ("PICO_CACHE", cache.as_os_str()),
+    ]);
     has(&said, &["error: compile", "the glue is wet", "exit code 1", "the source is kept at "]);
     let place = said.split("the source is kept at ").nth(1).and_then(|s| s.lines().next()).unwrap();
     has(&std::fs::read_to_string(place).unwrap(), &["_entry"]);
@@ -169,12 +213,16 @@ fn a_compiler_that_is_not_there() {
     has(&said, &["error: compile: CC=/no/such/compiler", "there is no program", "install"]);
     let said = child(&[("PICO_LLVM", text("/no/such/library")), ("DEV", text("CPU:LLVM"))]);
     has(&said, &["error: device: PICO_LLVM=/no/such/library: ", "install", "DEV=INTERP"]);
-    // What is named is not exchanged for another compiler: a file that is not there, and files that are no library of LLVM.
+    // What is named is not exchanged for another compiler: a file that is not there, and files that
+    // are no library of LLVM.
     let other = folder.0.join("not-a-library");
     std::fs::write(&other, "text").unwrap();
     for library in [text("/no/such/library"), other.as_os_str(), text("libc.so.6")] {
         for device in [None, Some("CPU")] {
-            let said = child(&[("PICO_LLVM", library), ("DEV", text(device.unwrap_or("")))][..if device.is_some() { 2 } else { 1 }]);
+            let said = child(
+                &[("PICO_LLVM", library), ("DEV", text(device.unwrap_or("")))]
+                    [..if device.is_some() { 2 } else { 1 }],
+            );
             has(&said, &["error: device: PICO_LLVM=", "install"]);
         }
     }
@@ -211,7 +259,9 @@ fn variables_that_make_no_sense() {
 fn hostile_values_do_no_harm() {
     let long = "x".repeat(100_000);
     let noise = OsStr::from_bytes(b"\xff\xfe\x80");
-    let works = |name: &str, value: &OsStr| has(&child(&[(name, value), ("DEV", text("INTERP"))][..]), &["on INTERP: [1.0, 3.0, 5.0]"]);
+    let works = |name: &str, value: &OsStr| {
+        has(&child(&[(name, value), ("DEV", text("INTERP"))][..]), &["on INTERP: [1.0, 3.0, 5.0]"])
+    };
     works("PICO_CACHE", text("/dev/null/below"));
     works("PICO_CACHE", text(&long));
     works("NO_COLOR", noise);

@@ -1,4 +1,5 @@
-//! `BEAM=n` from outside: kernels are searched for once, the result is right, and the next process uses what was found without a search.
+//! `BEAM=n` from outside: kernels are searched for once, the result is right, and the next process
+//! uses what was found without a search.
 
 use picograd::{DType, Device, Tensor, exec};
 use std::path::Path;
@@ -10,10 +11,12 @@ fn child() {
     if std::env::var("PICO_TEST_BEAM").is_err() {
         return;
     }
-    let x = Tensor::arange(0.0f32, 24.0 * 32.0, 1.0).reshape([24, 32]).contiguous().realize().unwrap();
+    let x =
+        Tensor::arange(0.0f32, 24.0 * 32.0, 1.0).reshape([24, 32]).contiguous().realize().unwrap();
     let w = Tensor::full([32, 16], 0.5f32).contiguous().realize().unwrap();
     let y = x.matmul(&w).relu().to_vec::<f32>().unwrap();
-    let expected = (0..24 * 16).map(|i| (0..32).map(|k| (i / 16 * 32 + k) as f32 * 0.5).sum::<f32>());
+    let expected =
+        (0..24 * 16).map(|i| (0..32).map(|k| (i / 16 * 32 + k) as f32 * 0.5).sum::<f32>());
     assert!(y.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs()));
     let c = exec::counters();
     println!("made {} kept {} searched {}", c.compiled, c.from_store, c.searched);
@@ -25,11 +28,18 @@ fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3],
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
-    command.args(["--exact", "beam::child", "--nocapture", "--test-threads=1"]).env("PICO_CACHE", folder).env("PICO_TEST_BEAM", "1");
+    command
+        .args(["--exact", "beam::child", "--nocapture", "--test-threads=1"])
+        .env("PICO_CACHE", folder)
+        .env("PICO_TEST_BEAM", "1");
     let out = command.env("DEV", device).envs(settings.iter().copied()).output().unwrap();
-    let (text, err) = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    let (text, err) = (
+        String::from_utf8_lossy(&out.stdout).into_owned(),
+        String::from_utf8_lossy(&out.stderr).into_owned(),
+    );
     assert!(out.status.success(), "{text}{err}");
-    let line = text.lines().find_map(|l| l.split("made ").nth(1)).unwrap_or_else(|| panic!("{text}"));
+    let line =
+        text.lines().find_map(|l| l.split("made ").nth(1)).unwrap_or_else(|| panic!("{text}"));
     let words: Vec<&str> = line.split(' ').collect();
     ([words[0], words[2], words[4]].map(|w| w.parse().unwrap()), err)
 }
@@ -41,11 +51,23 @@ fn a_kernel_is_searched_for_once() {
             eprintln!("{device} is left out: {e}");
             continue;
         }
-        let folder = std::env::temp_dir().join(format!("picograd-beam-{}-{}", device.replace(':', "-"), std::process::id()));
+        let folder = std::env::temp_dir().join(format!(
+            "picograd-beam-{}-{}",
+            device.replace(':', "-"),
+            std::process::id()
+        ));
         let beam = [("BEAM", "2"), ("BEAM_SECONDS", "0.7"), ("DEBUG", "1")];
         let ([made, _, searched], err) = process(device, &folder, &beam);
-        assert!(made >= 2 && searched == made, "{device}: {made} kernels and {searched} searches\n{err}");
-        assert_eq!(err.lines().filter(|l| l.starts_with("beam ") && l.contains("heuristic")).count() as u64, searched, "{err}");
+        assert!(
+            made >= 2 && searched == made,
+            "{device}: {made} kernels and {searched} searches\n{err}"
+        );
+        assert_eq!(
+            err.lines().filter(|l| l.starts_with("beam ") && l.contains("heuristic")).count()
+                as u64,
+            searched,
+            "{err}"
+        );
         let (again, err) = process(device, &folder, &beam);
         assert_eq!(again, [made, made, 0], "{device}: all from the store\n{err}");
         assert!(!err.contains("beam "), "{err}");
@@ -62,16 +84,25 @@ fn a_kernel_is_searched_for_once() {
 #[test]
 fn a_list_is_pinned_by_hand_and_a_bad_one_says_why() {
     use picograd::opt;
-    let x = Tensor::rand([16, 24]).cast(DType::F32).contiguous().realize().unwrap().to("INTERP").realize().unwrap();
+    let x = Tensor::rand([16, 24])
+        .cast(DType::F32)
+        .contiguous()
+        .realize()
+        .unwrap()
+        .to("INTERP")
+        .realize()
+        .unwrap();
     let item = (&x * 3.0).sum(1).schedule().unwrap().pop().unwrap();
     let pinned = item.lower_with(&opt::parse("UPCAST:0:4 UNROLL:1:8").unwrap()).unwrap();
     assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8");
     assert_eq!(pinned.compiled().unwrap().program.name, "r_4_3_4_8");
     pinned.run().unwrap();
     assert!(item.lower_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
-    for (list, says) in
-        [("UPCAST:0:5", "does not divide the axis of 16"), ("THREAD:1:2", "axis of kind Reduce"), ("UNROLL:0:4", "axis 0 is of kind")]
-    {
+    for (list, says) in [
+        ("UPCAST:0:5", "does not divide the axis of 16"),
+        ("THREAD:1:2", "axis of kind Reduce"),
+        ("UNROLL:0:4", "axis 0 is of kind"),
+    ] {
         let e = item.lower_with(&opt::parse(list).unwrap()).err().unwrap().to_string();
         assert!(e.contains(list) && e.contains(says), "{e}");
     }

@@ -33,7 +33,10 @@ fn every_pair_of_dtypes_shares_its_bytes() {
                 // A NaN may change its payload where a float is computed; integers may not.
                 let (got, dtype) = (y.to_bytes().unwrap(), to);
                 let same = |i: usize| {
-                    let (a, b) = (&got[i * dtype.itemsize()..][..dtype.itemsize()], &data[i * dtype.itemsize()..][..dtype.itemsize()]);
+                    let (a, b) = (
+                        &got[i * dtype.itemsize()..][..dtype.itemsize()],
+                        &data[i * dtype.itemsize()..][..dtype.itemsize()],
+                    );
                     a == b || dtype.is_float() && is_nan(a, dtype) && is_nan(b, dtype)
                 };
                 let wrong = (0..got.len() / dtype.itemsize()).find(|&i| !same(i));
@@ -64,7 +67,8 @@ fn misuse_says_what_would_work() {
     let said = |r: picograd::error::Result<Tensor>| r.unwrap_err().to_string();
     assert_eq!(
         said(x.try_bitcast(DType::U16)),
-        "bitcast: u8 to u16 takes 2 elements for each, and the last axis of [2, 3] does not divide by 2"
+        "bitcast: u8 to u16 takes 2 elements for each, and the last axis of [2, 3] does not \
+         divide by 2"
     );
     assert!(said(Tensor::new(1.0f32).try_bitcast(DType::U8)).contains("reshape it to [1]"));
     assert!(said(x.try_bitcast(DType::BOOL)).contains("cast it"));

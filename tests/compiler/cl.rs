@@ -1,4 +1,5 @@
-//! The device `CL` beside its arithmetic, which the tests of results check: places in memory, order, copies and limits.
+//! The device `CL` beside its arithmetic, which the tests of results check: places in memory,
+//! order, copies and limits.
 
 use picograd::exec::{self, ScheduleItem};
 use picograd::opt::Kernel;
@@ -12,7 +13,9 @@ fn ramp(n: i64) -> Tensor {
 
 /// The kernels of a tensor, as the scheduler makes them.
 fn kernels(t: &Tensor) -> Vec<Kernel> {
-    let ast = |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(Kernel::new(ast)) } else { None };
+    let ast = |i: ScheduleItem| {
+        if let ScheduleItem::Kernel { ast, .. } = i { Some(Kernel::new(ast)) } else { None }
+    };
     t.schedule().unwrap().into_iter().filter_map(ast).collect()
 }
 
@@ -27,7 +30,10 @@ fn buffers_begin_anywhere() {
             let part = x.shrink(&[(start, 100)]).realize().unwrap();
             let got = (&part + 1).cast(DType::I32).to_vec::<i32>().unwrap();
             assert_eq!(got, (start as i32 + 1..101).collect::<Vec<_>>(), "{dtype} from {start} on");
-            assert_eq!(part.to("CPU").cast(DType::I32).to_vec::<i32>().unwrap(), (start as i32..100).collect::<Vec<_>>());
+            assert_eq!(
+                part.to("CPU").cast(DType::I32).to_vec::<i32>().unwrap(),
+                (start as i32..100).collect::<Vec<_>>()
+            );
         }
     }
 }
@@ -53,7 +59,10 @@ fn copies_between_devices() {
     }
     let x = ramp(1000).realize().unwrap();
     let back = (x.to("CL") * 3).to("INTERP").realize().unwrap();
-    assert_eq!((back + 1).to("CL").to_vec::<i64>().unwrap(), (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>());
+    assert_eq!(
+        (back + 1).to("CL").to_vec::<i64>().unwrap(),
+        (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -63,8 +72,12 @@ fn what_is_not_there_is_said() {
     }
     let e = Device::get("cl:99").unwrap_err().to_string();
     assert!(e.contains("there is no CL:99: OpenCL has "), "{e}");
-    let e = Tensor::zeros(&[10_000_000_000_000usize][..]).to("CL").contiguous().realize().unwrap_err();
-    assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"), "{e}");
+    let e =
+        Tensor::zeros(&[10_000_000_000_000usize][..]).to("CL").contiguous().realize().unwrap_err();
+    assert!(
+        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"),
+        "{e}"
+    );
     assert_eq!((Tensor::ones([3]).to("CL") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
 }
 
@@ -94,13 +107,23 @@ fn devices_beside_each_other() {
     (&y * &w).sum(..).backward();
     let g = x.grad().unwrap();
     Tensor::realize_many(&[&y.detach(), &g]).unwrap();
-    assert_eq!((y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap()), (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0]));
+    assert_eq!(
+        (y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap()),
+        (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0])
+    );
     // Equal graphs without inputs are one node, wherever they are asked for.
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    let on =
-        |device: &str| unsafe { Tensor::from_uop_unchecked(Tensor::arange(0i64, 5, 1).uop(), Device::get(device).unwrap().name().clone()) };
+    let on = |device: &str| unsafe {
+        Tensor::from_uop_unchecked(
+            Tensor::arange(0i64, 5, 1).uop(),
+            Device::get(device).unwrap().name().clone(),
+        )
+    };
     let (a, b, c) = (on("CL"), on("INTERP"), on("INTERP") * Tensor::new([3i64; 5]).to("INTERP"));
     Tensor::realize_many(&[&a, &b, &c]).unwrap();
     assert_eq!((&a + &a).to_vec::<i64>().unwrap(), [0, 2, 4, 6, 8]);
-    assert_eq!(((&b + &b).to_vec::<i64>().unwrap(), c.to_vec::<i64>().unwrap()), (vec![0, 2, 4, 6, 8], vec![0, 3, 6, 9, 12]));
+    assert_eq!(
+        ((&b + &b).to_vec::<i64>().unwrap(), c.to_vec::<i64>().unwrap()),
+        (vec![0, 2, 4, 6, 8], vec![0, 3, 6, 9, 12])
+    );
 }

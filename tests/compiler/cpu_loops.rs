@@ -1,5 +1,6 @@
-//! What the heuristic for CPUs and the lowering make of loops: conditions that are asked once, inputs that are copied into the order of use, rows and streams that
-//! are computed together. Results are those of the interpreter, whose kernels have other shapes.
+//! What the heuristic for CPUs and the lowering make of loops: conditions that are asked once,
+//! inputs that are copied into the order of use, rows and streams that are computed together.
+//! Results are those of the interpreter, whose kernels have other shapes.
 
 use picograd::exec::{self, ScheduleItem};
 use picograd::ir::Op;
@@ -56,13 +57,17 @@ fn close(a: &Tensor, b: &Tensor) {
     let (a, b) = (a.to_vec::<f32>().expect("values"), b.to_vec::<f32>().expect("values"));
     assert_eq!(a.len(), b.len());
     for (i, (x, y)) in a.iter().zip(&b).enumerate() {
-        assert!((x - y).abs() <= 1e-3 * (1.0 + y.abs()) || (x.is_nan() && y.is_nan()) || x == y, "element {i}: {x} and {y}");
+        assert!(
+            (x - y).abs() <= 1e-3 * (1.0 + y.abs()) || (x.is_nan() && y.is_nan()) || x == y,
+            "element {i}: {x} and {y}"
+        );
     }
 }
 
 #[test]
 fn gradients_of_convolutions_are_those_of_the_interpreter() {
-    // Rows that fit in registers and rows that do not, channels that are lanes and channels that are not, padding.
+    // Rows that fit in registers and rows that do not, channels that are lanes and channels that
+    // are not, padding.
     for (image, channels, kernel, padding) in [
         ([4, 32, 12, 12], 32, 5, 0),
         ([2, 16, 7, 9], 8, 3, 1),
@@ -77,8 +82,13 @@ fn gradients_of_convolutions_are_those_of_the_interpreter() {
 
 #[test]
 fn taps_outside_of_the_image_do_not_count() {
-    // The first tap of every channel is not a number: it reaches all outputs but those that only other taps see.
-    let of = |device| image_gradient(device, [2, 16, 8, 8], 16, 3, 0, &|w| w.iter_mut().step_by(9).for_each(|w| *w = f32::NAN));
+    // The first tap of every channel is not a number: it reaches all outputs but those that only
+    // other taps see.
+    let of = |device| {
+        image_gradient(device, [2, 16, 8, 8], 16, 3, 0, &|w| {
+            w.iter_mut().step_by(9).for_each(|w| *w = f32::NAN)
+        })
+    };
     let (ours, theirs) = (of("cpu"), of("interp"));
     close(&ours, &theirs);
     let values = ours.to_vec::<f32>().expect("values");
@@ -89,15 +99,29 @@ fn taps_outside_of_the_image_do_not_count() {
 fn a_condition_is_asked_once_before_the_loop() {
     let gradient = image_gradient("cpu", [8, 32, 12, 12], 32, 5, 0, &|_| {});
     let mut seen = 0;
-    for (k, program) in kernels(&gradient).into_iter().filter(|(k, _)| k.ast.toposort().iter().any(|u| u.op() == Op::Reduce)) {
+    for (k, program) in kernels(&gradient)
+        .into_iter()
+        .filter(|(k, _)| k.ast.toposort().iter().any(|u| u.op() == Op::Reduce))
+    {
         let ops: Vec<Op> = program.uops.iter().map(|u| u.op()).collect();
         let Some(open) = ops.iter().position(|o| *o == Op::If) else { continue };
         let end = ops.iter().position(|o| *o == Op::EndIf).expect("an end");
-        assert!(ops[open..end].contains(&Op::Range), "a loop stands in the condition of {}", opt::show(&k.opts));
-        let guarded = program.uops[open..end].iter().filter(|u| u.op() == Op::Load && u.src()[0].src().len() > 2).count();
+        assert!(
+            ops[open..end].contains(&Op::Range),
+            "a loop stands in the condition of {}",
+            opt::show(&k.opts)
+        );
+        let guarded = program.uops[open..end]
+            .iter()
+            .filter(|u| u.op() == Op::Load && u.src()[0].src().len() > 2)
+            .count();
         assert_eq!(guarded, 0, "loads ask again in {}", opt::show(&k.opts));
         // The weights' channels are lanes, and lie far apart.
-        assert!(k.opts.iter().any(|o| o.op == OptOp::Stage), "nothing is copied: {}", opt::show(&k.opts));
+        assert!(
+            k.opts.iter().any(|o| o.op == OptOp::Stage),
+            "nothing is copied: {}",
+            opt::show(&k.opts)
+        );
         seen += 1;
     }
     assert_eq!(seen, 1);
@@ -107,7 +131,10 @@ fn a_condition_is_asked_once_before_the_loop() {
 fn sums_of_rows_read_several_streams() {
     let x = numbers(&[64, 512], 0, "cpu");
     let list = kernels(&x.sum(1));
-    assert_eq!(list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(), ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2"]);
+    assert_eq!(
+        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
+        ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2"]
+    );
     close(&x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1));
 }
 

@@ -15,7 +15,10 @@ fn global(extent: usize, id: u32) -> UOp {
 
 /// Where nodes run: every device that is there.
 fn devices() -> Vec<&'static str> {
-    ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:1", "CUDA", "CL"].into_iter().filter(|d| Device::get(d).is_ok()).collect()
+    ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:1", "CUDA", "CL"]
+        .into_iter()
+        .filter(|d| Device::get(d).is_ok())
+        .collect()
 }
 
 /// x·y + 1 over n elements.
@@ -56,7 +59,12 @@ fn nodes_on_every_device() {
                 picograd::ir::Arg::None,
             );
             let zero = UOp::constant(0.0, DType::F32);
-            let load = UOp::new(Op::Load, DType::F32, [index, zero].into_iter().collect::<picograd::ir::Src>(), picograd::ir::Arg::None);
+            let load = UOp::new(
+                Op::Load,
+                DType::F32,
+                [index, zero].into_iter().collect::<picograd::ir::Src>(),
+                picograd::ir::Arg::None,
+            );
             let sum = load.unary(Op::Exp2).fold(Fold::Add, &[k]).cast(DType::I32);
             vec![outputs[0].at(&i).store(sum, &[i])]
         });
@@ -85,7 +93,13 @@ fn several_outputs() {
         assert_eq!(list[1].to_vec::<f32>().unwrap(), [4.0, 3.0, 2.0, 1.0, 0.0]);
         let list = Tensor::custom_kernel(&[&(&x * 2)], &outputs, both()).unwrap();
         let sum = list[0].reshape([5]) + &list[1];
-        let own = |t: &Tensor| t.schedule().unwrap().iter().filter(|i| i.to_string().matches("Store").count() == 2).count();
+        let own = |t: &Tensor| {
+            t.schedule()
+                .unwrap()
+                .iter()
+                .filter(|i| i.to_string().matches("Store").count() == 2)
+                .count()
+        };
         assert_eq!(own(&sum), 1, "{device}");
         assert_eq!(sum.to_vec::<f32>().unwrap(), [9.0, 9.0, 9.0, 9.0, 9.0], "{device}");
     }
@@ -96,14 +110,18 @@ fn in_a_larger_graph() {
     let x = Tensor::arange(0, 12, 1).cast(DType::F32).reshape([3, 4]).realize().unwrap();
     // What comes before and after fuses as it would, and chains of kernels are in order.
     let a = (&x + 1.0).i((1.., ..));
-    let b = Tensor::custom_kernel(&[&a, &a], &[(&[2, 4], DType::F32)], product(8)).unwrap().remove(0);
-    let c = Tensor::custom_kernel(&[&b.t(), &Tensor::ones([8])], &[(&[8], DType::F32)], product(8)).unwrap().remove(0);
+    let b =
+        Tensor::custom_kernel(&[&a, &a], &[(&[2, 4], DType::F32)], product(8)).unwrap().remove(0);
+    let c = Tensor::custom_kernel(&[&b.t(), &Tensor::ones([8])], &[(&[8], DType::F32)], product(8))
+        .unwrap()
+        .remove(0);
     let want: Vec<f32> = [0, 4, 1, 5, 2, 6, 3, 7].map(|i| ((i + 5) as f32).powi(2) + 2.0).to_vec();
     assert_eq!((&c * 1.0).to_vec::<f32>().unwrap(), want);
     assert_eq!(c.sum(..).item::<f32>().unwrap(), want.iter().sum::<f32>());
     // An assignment after does not change what was made before.
     let y = x.contiguous();
-    let lazy = Tensor::custom_kernel(&[&y, &y], &[(&[12], DType::F32)], product(12)).unwrap().remove(0);
+    let lazy =
+        Tensor::custom_kernel(&[&y, &y], &[(&[12], DType::F32)], product(12)).unwrap().remove(0);
     x.assign(0.0).unwrap();
     Tensor::realize_many(&[&x, &lazy]).unwrap();
     assert_eq!((lazy.to_vec::<f32>().unwrap()[3], x.to_vec::<f32>().unwrap()[3]), (10.0, 0.0));
@@ -121,7 +139,9 @@ fn gradients() {
     let values = [0.5f32, -1.5, 2.0, 3.0];
     let loss = |x: &Tensor| {
         let y = x.sin();
-        let z = Tensor::custom_kernel(&[&y, x], &[(&[4], DType::F32)], product_with_grad(4)).unwrap().remove(0);
+        let z = Tensor::custom_kernel(&[&y, x], &[(&[4], DType::F32)], product_with_grad(4))
+            .unwrap()
+            .remove(0);
         (z.square() * Tensor::new([1.0f32, 2.0, 3.0, 4.0])).sum(..)
     };
     let x = Tensor::new(values).as_param();
@@ -134,17 +154,25 @@ fn gradients() {
             loss(&Tensor::new(v)).item::<f32>().unwrap() as f64
         };
         let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
-        assert!((got[i] as f64 - slope).abs() < 2e-2 * slope.abs().max(1.0), "gradient {i} is {} and should be {slope}", got[i]);
+        assert!(
+            (got[i] as f64 - slope).abs() < 2e-2 * slope.abs().max(1.0),
+            "gradient {i} is {} and should be {slope}",
+            got[i]
+        );
     }
     // Of two outputs each brings its part; a gradient is a graph, and has one itself.
     let two = CustomKernel::new(|outputs, inputs| {
         let i = global(2, 0);
         let x = inputs[0].at(&i).load();
-        vec![outputs[0].at(&i).store(&x * &x, std::slice::from_ref(&i)), outputs[1].at(&i).store(&x * 3.0, &[i])]
+        vec![
+            outputs[0].at(&i).store(&x * &x, std::slice::from_ref(&i)),
+            outputs[1].at(&i).store(&x * 3.0, &[i]),
+        ]
     });
     let two = two.grad(|g, x| Ok(vec![&g[0] * &x[0] * 2.0 + &g[1] * 3.0]));
     let x = Tensor::new([5.0f32, 7.0]).as_param();
-    let list = Tensor::custom_kernel(&[&x], &[(&[2], DType::F32), (&[2], DType::F32)], two).unwrap();
+    let list =
+        Tensor::custom_kernel(&[&x], &[(&[2], DType::F32), (&[2], DType::F32)], two).unwrap();
     let dx = (&list[0] + &list[1] * 10.0).sum(..).gradient(&[&x]).remove(0);
     assert_eq!(dx.to_vec::<f32>().unwrap(), [40.0, 44.0]);
     assert_eq!(dx.sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap(), [2.0, 2.0]);
@@ -163,28 +191,41 @@ fn gradients() {
 fn text() {
     let x = |device: &str| Tensor::arange(0, 8, 1).cast(DType::F32).to(device).realize().unwrap();
     if Device::get("CPU:CLANG").is_ok() {
-        let twice = "void twice(float* out, const float* in, long share) { for (int i = 0; i < 4; i++) out[share * 4 + i] = in[share * 4 + i] * 2; }";
+        let twice = "void twice(float* out, const float* in, long share) { for (int i = 0; i < 4; \
+                     i++) out[share * 4 + i] = in[share * 4 + i] * 2; }";
         // SAFETY: two shares of four floats, of eight.
-        let kernel = unsafe { CustomKernel::source("cpu:clang", "twice", twice) }.launch([2, 1, 1], [1; 3]);
+        let kernel =
+            unsafe { CustomKernel::source("cpu:clang", "twice", twice) }.launch([2, 1, 1], [1; 3]);
         let kernel = kernel.grad(|g, _| Ok(vec![&g[0] * 2.0]));
         let p = x("CPU:CLANG").as_param();
-        let y = Tensor::custom_kernel(&[&(&p + 1.0)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
+        let y =
+            Tensor::custom_kernel(&[&(&p + 1.0)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
         for item in y.schedule().unwrap().iter().filter(|i| i.to_string().contains("twice")) {
             assert!(item.tune(Beam { width: 1, seconds: 1.0 }).unwrap().is_none());
             assert!(item.lower_with(&[]).is_ok());
             let e = item.lower_with(&opt::parse("UPCAST:0:4").unwrap()).err().unwrap().to_string();
             assert!(e.contains("given as source"), "{e}");
         }
-        assert_eq!((&y * 1.0).to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]);
+        assert_eq!(
+            (&y * 1.0).to_vec::<f32>().unwrap(),
+            [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]
+        );
         y.sum(..).backward();
         assert_eq!(p.grad().unwrap().to_vec::<f32>().unwrap(), [2.0; 8]);
         // SAFETY: neither is run.
-        let broken =
-            unsafe { [("f", "void f(float* out { }"), ("absent", "")].map(|(entry, text)| CustomKernel::source("CPU:CLANG", entry, text)) };
+        let broken = unsafe {
+            [("f", "void f(float* out { }"), ("absent", "")]
+                .map(|(entry, text)| CustomKernel::source("CPU:CLANG", entry, text))
+        };
         for (kernel, says) in broken.into_iter().zip(["error", "absent"]) {
-            let y = Tensor::custom_kernel(&[&x("CPU:CLANG")], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
+            let y = Tensor::custom_kernel(&[&x("CPU:CLANG")], &[(&[8], DType::F32)], kernel)
+                .unwrap()
+                .remove(0);
             let e = y.to_vec::<f32>().unwrap_err().to_string();
-            assert!(e.starts_with("compile: ") && e.contains(says), "what the compiler says is kept: {e}");
+            assert!(
+                e.starts_with("compile: ") && e.contains(says),
+                "what the compiler says is kept: {e}"
+            );
         }
     }
     if Device::get("CPU:LLVM").is_ok() {
@@ -203,45 +244,67 @@ fn text() {
         assert_eq!(run::<f32>(&[&x("CPU:LLVM")], (&[1], DType::F32), kernel), [5.0]);
         // SAFETY: it is not run.
         let kernel = unsafe { CustomKernel::source("CPU:LLVM", "first", "not a text") };
-        let y = Tensor::custom_kernel(&[&x("CPU:LLVM")], &[(&[1], DType::F32)], kernel).unwrap().remove(0);
+        let y = Tensor::custom_kernel(&[&x("CPU:LLVM")], &[(&[1], DType::F32)], kernel)
+            .unwrap()
+            .remove(0);
         assert!(y.to_vec::<f32>().unwrap_err().to_string().contains("first"));
     }
-    let cuda = "extern \"C\" __global__ void add(float* out, const float* in) { int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = in[i] + 3; }";
-    let cl = "__kernel void add(__global float* out, __global const float* in, ulong o, ulong p) { int i = get_global_id(0); out[o + i] = in[p + i] + 3; }";
-    for (device, text) in [("CUDA", cuda), ("CL", cl)].into_iter().filter(|d| Device::get(d.0).is_ok()) {
+    let cuda = "extern \"C\" __global__ void add(float* out, const float* in) { int i = \
+                blockIdx.x * blockDim.x + threadIdx.x; out[i] = in[i] + 3; }";
+    let cl = "__kernel void add(__global float* out, __global const float* in, ulong o, ulong p) \
+              { int i = get_global_id(0); out[o + i] = in[p + i] + 3; }";
+    for (device, text) in
+        [("CUDA", cuda), ("CL", cl)].into_iter().filter(|d| Device::get(d.0).is_ok())
+    {
         // SAFETY: two workgroups of four threads, for eight floats.
-        let kernel = unsafe { CustomKernel::source(device, "add", text) }.launch([2, 1, 1], [4, 1, 1]);
+        let kernel =
+            unsafe { CustomKernel::source(device, "add", text) }.launch([2, 1, 1], [4, 1, 1]);
         let got = run::<f32>(&[&(x(device) + 1.0)], (&[8], DType::F32), kernel);
         assert_eq!(got, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0], "{device}");
         // SAFETY: it is not run.
         let kernel = unsafe { CustomKernel::source(device, "add", "not a text") };
-        let y = Tensor::custom_kernel(&[&x(device)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
+        let y =
+            Tensor::custom_kernel(&[&x(device)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
         assert!(y.to_vec::<f32>().unwrap_err().to_string().starts_with("compile: "), "{device}");
     }
     // SAFETY: none of these is run.
     let source = |device: &str, entry: &str| unsafe { CustomKernel::source(device, entry, "…") };
     let error = |t: &Tensor, k: CustomKernel| {
-        Tensor::custom_kernel(&[t], &[(&[8], DType::F32)], k).and_then(|y| y[0].to_vec::<f32>()).unwrap_err().to_string()
+        Tensor::custom_kernel(&[t], &[(&[8], DType::F32)], k)
+            .and_then(|y| y[0].to_vec::<f32>())
+            .unwrap_err()
+            .to_string()
     };
-    assert!(error(&x("INTERP"), source("CUDA", "f")).contains("the source is for CUDA, and the tensors are on INTERP"));
+    assert!(
+        error(&x("INTERP"), source("CUDA", "f"))
+            .contains("the source is for CUDA, and the tensors are on INTERP")
+    );
     assert!(error(&x("INTERP"), source("INTERP", "f")).contains("runs no source"));
     assert!(error(&x("INTERP"), source("abacus", "f")).contains("there is no device"));
     assert!(error(&x("INTERP"), source("INTERP", "a b")).contains("no name of a function"));
-    assert!(error(&x("INTERP"), source("INTERP", "f").launch([0, 1, 1], [1; 3])).contains("starts nothing"));
+    assert!(
+        error(&x("INTERP"), source("INTERP", "f").launch([0, 1, 1], [1; 3]))
+            .contains("starts nothing")
+    );
 }
 
-/// LLVM works in this process and takes a module that is not sound for what it is: text is always verified, also where
-/// `SPEC=0` or a release build verifies nothing else.
+/// LLVM works in this process and takes a module that is not sound for what it is: text is always
+/// verified, also where `SPEC=0` or a release build verifies nothing else.
 #[test]
 fn text_for_llvm_is_verified() {
     if Device::get("CPU:LLVM").is_err() {
         return;
     }
-    let text = "define void @f_entry(ptr %a, i64 %i) {\nentry:\n  %c = icmp eq i64 %i, 0\n  br i1 %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
+    let text = "define void @f_entry(ptr %a, i64 %i) {\nentry:\n  %c = icmp eq i64 %i, 0\n  br i1 \
+                %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = \
+                getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
     let x = Tensor::ones([4]).contiguous().to("CPU:LLVM").realize().unwrap();
     // SAFETY: it writes nothing, and is refused.
     let kernel = unsafe { CustomKernel::source("CPU:LLVM", "f", text) };
-    let e = Tensor::custom_kernel(&[&x], &[(&[4], DType::F32)], kernel).unwrap()[0].to_vec::<f32>().unwrap_err().to_string();
+    let e = Tensor::custom_kernel(&[&x], &[(&[4], DType::F32)], kernel).unwrap()[0]
+        .to_vec::<f32>()
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("finds the module broken"), "{e}");
 }
 
@@ -257,48 +320,114 @@ fn refused() {
     // Outside, on either side, in loads and stores.
     assert!(error(&|o, x| one(o, x[0].at(i() + 1i64).load())).contains("leave its buffers"));
     assert!(error(&|o, x| one(o, x[0].at(i() - 1i64).load())).contains("leave its buffers"));
-    assert!(error(&|o, x| vec![o[0].at(i() * 2i64).store(x[0].at(i()).load(), &[i()])]).contains("leave its buffers"));
+    assert!(
+        error(&|o, x| vec![o[0].at(i() * 2i64).store(x[0].at(i()).load(), &[i()])])
+            .contains("leave its buffers")
+    );
     let wide = global(5, 0);
-    assert!(error(&|o, x| vec![o[0].at(&wide).store(x[0].at(0i64).load(), std::slice::from_ref(&wide))]).contains("leave its buffers"));
+    assert!(
+        error(&|o, x| vec![
+            o[0].at(&wide).store(x[0].at(0i64).load(), std::slice::from_ref(&wide))
+        ])
+        .contains("leave its buffers")
+    );
     // Indices that are computed from values.
-    assert!(error(&|o, x| one(o, x[0].at(x[0].at(i()).load().cast(DType::INDEX)).load())).contains("custom_kernel"));
+    assert!(
+        error(&|o, x| one(o, x[0].at(x[0].at(i()).load().cast(DType::INDEX)).load()))
+            .contains("custom_kernel")
+    );
     assert!(error(&|o, _| one(o, UOp::constant(1i64, DType::I32))).contains("input 0 is not read"));
-    assert!(error(&|o, x| one(o, x[0].at(i()).load() + o[0].at(i()).load())).contains("reads an output"));
-    assert!(error(&|_, x| vec![x[0].at(i()).store(x[0].at(i()).load(), &[i()])]).contains("nothing is stored to output 0"));
-    assert!(error(&|o, x| one(o, x[0].at(i()).load().cast(DType::F32))).contains("the dtype of its buffer"));
+    assert!(
+        error(&|o, x| one(o, x[0].at(i()).load() + o[0].at(i()).load()))
+            .contains("reads an output")
+    );
+    assert!(
+        error(&|_, x| vec![x[0].at(i()).store(x[0].at(i()).load(), &[i()])])
+            .contains("nothing is stored to output 0")
+    );
+    assert!(
+        error(&|o, x| one(o, x[0].at(i()).load().cast(DType::F32)))
+            .contains("the dtype of its buffer")
+    );
     assert!(error(&|_, x| vec![x[0].at(i()).load()]).contains("gathers stores"));
-    assert!(error(&|o, x| vec![o[0].at(i()).store(x[0].at(i()).load(), &[])]).contains("is closed"));
+    assert!(
+        error(&|o, x| vec![o[0].at(i()).store(x[0].at(i()).load(), &[])]).contains("is closed")
+    );
     let loops = UOp::range(4, 0, AxisKind::Local);
-    assert!(error(&|o, x| vec![o[0].at(&loops).store(x[0].at(&loops).load(), std::slice::from_ref(&loops))]).contains("kind Global"));
+    assert!(
+        error(&|o, x| vec![
+            o[0].at(&loops).store(x[0].at(&loops).load(), std::slice::from_ref(&loops))
+        ])
+        .contains("kind Global")
+    );
     assert!(error(&|_, _| vec![]).contains("nothing is stored to output 0"));
-    // An input that makes no difference, steps that store to one element, a range for two folds of which one is in the other, and folds over other ranges.
+    // An input that makes no difference, steps that store to one element, a range for two folds of
+    // which one is in the other, and folds over other ranges.
     let nothing = UOp::constant(0i64, DType::I32);
     assert!(error(&|o, x| one(o, x[0].at(i()).load() * &nothing)).contains("input 0 is not read"));
-    assert!(error(&|o, x| vec![o[0].at(0i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
-    assert!(error(&|o, x| vec![o[0].at(i() / 2i64).store(x[0].at(i()).load(), &[i()])]).contains("store to one element"));
+    assert!(
+        error(&|o, x| vec![o[0].at(0i64).store(x[0].at(i()).load(), &[i()])])
+            .contains("store to one element")
+    );
+    assert!(
+        error(&|o, x| vec![o[0].at(i() / 2i64).store(x[0].at(i()).load(), &[i()])])
+            .contains("store to one element")
+    );
     // Two stores to one element, at one step or at two.
     let (at_most, value) = ("two stores may write one element", |x: &[UOp]| x[0].at(i()).load());
-    assert!(error(&|o, x| vec![o[0].at(i()).store(value(x), &[i()]), o[0].at(i()).store(value(x) + 1i64, &[i()])]).contains(at_most));
+    assert!(
+        error(&|o, x| vec![
+            o[0].at(i()).store(value(x), &[i()]),
+            o[0].at(i()).store(value(x) + 1i64, &[i()])
+        ])
+        .contains(at_most)
+    );
     let backward = UOp::int(3) - i();
-    assert!(error(&|o, x| vec![o[0].at(i()).store(value(x), &[i()]), o[0].at(&backward).store(value(x), &[i()])]).contains(at_most));
+    assert!(
+        error(&|o, x| vec![
+            o[0].at(i()).store(value(x), &[i()]),
+            o[0].at(&backward).store(value(x), &[i()])
+        ])
+        .contains(at_most)
+    );
     let fold = |x: &[UOp], kind: AxisKind| {
         let k = UOp::range(4, 1, kind);
         let most = x[0].at(&k).load().fold(Fold::Max, std::slice::from_ref(&k));
         (x[0].at(&k).load() + most).fold(Fold::Add, &[k])
     };
     assert!(error(&|o, x| one(o, fold(x, AxisKind::Reduce))).contains("a number of its own"));
-    assert!(error(&|o, x| one(o, fold(x, AxisKind::Group))).contains("of the kind Reduce where a fold does"));
+    assert!(
+        error(&|o, x| one(o, fold(x, AxisKind::Group)))
+            .contains("of the kind Reduce where a fold does")
+    );
     // Counts, shapes and devices.
-    assert!(Tensor::custom_kernel(&[], &[(&[1], DType::I32)], product(1)).unwrap_err().to_string().contains("given 0 and 1"));
-    assert!(Tensor::custom_kernel(&[&x], &[], product(1)).unwrap_err().to_string().contains("given 1 and 0"));
-    assert!(Tensor::custom_kernel(&[&x], &[(&[0, 4], DType::I32)], product(1)).unwrap_err().to_string().contains("no element"));
+    assert!(
+        Tensor::custom_kernel(&[], &[(&[1], DType::I32)], product(1))
+            .unwrap_err()
+            .to_string()
+            .contains("given 0 and 1")
+    );
+    assert!(
+        Tensor::custom_kernel(&[&x], &[], product(1))
+            .unwrap_err()
+            .to_string()
+            .contains("given 1 and 0")
+    );
+    assert!(
+        Tensor::custom_kernel(&[&x], &[(&[0, 4], DType::I32)], product(1))
+            .unwrap_err()
+            .to_string()
+            .contains("no element")
+    );
     let there = Tensor::new([1, 2]).to("interp").realize().unwrap();
-    let e = Tensor::custom_kernel(&[&x, &there], &[(&[1], DType::I32)], product(1)).unwrap_err().to_string();
+    let e = Tensor::custom_kernel(&[&x, &there], &[(&[1], DType::I32)], product(1))
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("one operand is on CPU and another on INTERP"), "{e}");
 }
 
-/// Several stores to one output are a kernel where each writes elements of its own: side by side, interleaved, or in
-/// columns.
+/// Several stores to one output are a kernel where each writes elements of its own: side by side,
+/// interleaved, or in columns.
 #[test]
 fn stores_to_one_output_are_apart() {
     let x = Tensor::arange(0, 8, 1).realize().unwrap();
@@ -316,14 +445,17 @@ fn stores_to_one_output_are_apart() {
         };
         let beside = run(16, &|o, x| two(o, x, i(), i() + 8i64, &[i()], i())).unwrap();
         assert_eq!(beside, (0..8).chain(10..18).collect::<Vec<_>>(), "{device}");
-        let interleaved = run(16, &|o, x| two(o, x, i() * 2i64, i() * 2i64 + 1i64, &[i()], i())).unwrap();
+        let interleaved =
+            run(16, &|o, x| two(o, x, i() * 2i64, i() * 2i64 + 1i64, &[i()], i())).unwrap();
         assert_eq!(interleaved, (0..8).flat_map(|n| [n, n + 10]).collect::<Vec<_>>(), "{device}");
         let (r, c) = (|| global(2, 0), || global(4, 1));
         let at = || r() * 8i64 + c();
-        let columns = run(16, &|o, x| two(o, x, at(), at() + 4i64, &[r(), c()], r() * 4i64 + c())).unwrap();
+        let columns =
+            run(16, &|o, x| two(o, x, at(), at() + 4i64, &[r(), c()], r() * 4i64 + c())).unwrap();
         assert_eq!(columns, [0, 1, 2, 3, 10, 11, 12, 13, 4, 5, 6, 7, 14, 15, 16, 17], "{device}");
         // Columns that overlap in one element.
-        let wrong = run(16, &|o, x| two(o, x, at(), at() + 3i64, &[r(), c()], r() * 4i64 + c())).unwrap_err();
+        let wrong = run(16, &|o, x| two(o, x, at(), at() + 3i64, &[r(), c()], r() * 4i64 + c()))
+            .unwrap_err();
         assert!(wrong.contains("two stores may write one element"), "{wrong}");
     }
 }
@@ -334,8 +466,17 @@ fn over_several_devices() {
     let x = Tensor::arange(0, 6, 1).cast(DType::F32).realize().unwrap();
     let want = run::<f32>(&[&x, &x], (&[6], DType::F32), product(6));
     let sharded = x.shard(&names, 0).as_param();
-    let y = Tensor::custom_kernel(&[&sharded, &Tensor::ones([6])], &[(&[6], DType::F32)], product_with_grad(6)).unwrap().remove(0);
-    let z = Tensor::custom_kernel(&[&sharded, &sharded], &[(&[6], DType::F32)], product_with_grad(6)).unwrap().remove(0);
+    let y = Tensor::custom_kernel(
+        &[&sharded, &Tensor::ones([6])],
+        &[(&[6], DType::F32)],
+        product_with_grad(6),
+    )
+    .unwrap()
+    .remove(0);
+    let z =
+        Tensor::custom_kernel(&[&sharded, &sharded], &[(&[6], DType::F32)], product_with_grad(6))
+            .unwrap()
+            .remove(0);
     assert_eq!((y * 0.0 + &z).to_vec::<f32>().unwrap(), want);
     z.sum(..).backward();
     assert_eq!(sharded.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);

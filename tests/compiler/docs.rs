@@ -1,4 +1,5 @@
-//! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test --test compiler docs` rewrites the generated parts.
+//! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test
+//! --test compiler docs` rewrites the generated parts.
 
 use picograd::{env, ir};
 
@@ -12,15 +13,21 @@ fn path(file: &str) -> String {
 fn generated(file: &str, by: &str, table: &str) {
     let begin = format!("<!-- begin: made by {by}, do not edit -->\n");
     let doc = std::fs::read_to_string(path(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
-    let (head, rest) = doc.split_once(&begin).unwrap_or_else(|| panic!("{file} has no marker where the table begins"));
-    let (now, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{file} has no marker where the table ends"));
+    let (head, rest) = doc
+        .split_once(&begin)
+        .unwrap_or_else(|| panic!("{file} has no marker where the table begins"));
+    let (now, tail) =
+        rest.split_once(END).unwrap_or_else(|| panic!("{file} has no marker where the table ends"));
     if now == table {
         return;
     }
     if std::env::var("BLESS").is_ok_and(|v| v == "1") {
-        std::fs::write(path(file), format!("{head}{begin}{table}{END}{tail}")).unwrap_or_else(|e| panic!("{file}: {e}"));
+        std::fs::write(path(file), format!("{head}{begin}{table}{END}{tail}"))
+            .unwrap_or_else(|e| panic!("{file}: {e}"));
     } else {
-        panic!("{file} is not what {by}() makes; BLESS=1 cargo test --test compiler docs rewrites it");
+        panic!(
+            "{file} is not what {by}() makes; BLESS=1 cargo test --test compiler docs rewrites it"
+        );
     }
 }
 
@@ -38,13 +45,17 @@ fn the_table_of_variables_is_what_the_code_says() {
 fn the_examples_are_text_ir() {
     let doc = std::fs::read_to_string(path("docs/ir.md")).expect("docs/ir.md");
     let block = |kind: &str| -> &str {
-        let (_, rest) = doc.split_once(&format!("```{kind}\n")).expect("docs/ir.md has the example");
+        let (_, rest) =
+            doc.split_once(&format!("```{kind}\n")).expect("docs/ir.md has the example");
         rest.split_once("```").expect("the example ends").0
     };
     let graph = block("uop");
     assert_eq!(ir::print(&ir::parse(graph).expect("the graph parses")), graph);
     let program = block("uop-program");
-    assert_eq!(ir::print_program(&ir::parse_program(program).expect("the program parses")), program);
+    assert_eq!(
+        ir::print_program(&ir::parse_program(program).expect("the program parses")),
+        program
+    );
 }
 
 /// The colours of docs/debug.md are those of the code.
@@ -52,8 +63,17 @@ fn the_examples_are_text_ir() {
 fn the_colours_are_what_the_code_says() {
     let doc = std::fs::read_to_string(path("docs/debug.md")).expect("docs/debug.md");
     for kind in ir::AxisKind::ALL {
-        let code = picograd::opt::color(kind).trim_start_matches("\x1b[").trim_end_matches('m').to_string();
-        let line = doc.lines().find(|l| l.starts_with(&format!("| `{kind:?}` |"))).unwrap_or_else(|| panic!("no line for {kind:?}"));
-        assert!(line.contains(&format!("| {code} |")), "{kind:?} has colour {code}, not as in {line}");
+        let code = picograd::opt::color(kind)
+            .trim_start_matches("\x1b[")
+            .trim_end_matches('m')
+            .to_string();
+        let line = doc
+            .lines()
+            .find(|l| l.starts_with(&format!("| `{kind:?}` |")))
+            .unwrap_or_else(|| panic!("no line for {kind:?}"));
+        assert!(
+            line.contains(&format!("| {code} |")),
+            "{kind:?} has colour {code}, not as in {line}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A gather costs what it reads: the sum over all places, of which a comparison lets one through, has no loop left.
+//! A gather costs what it reads: the sum over all places, of which a comparison lets one through,
+//! has no loop left.
 
 use crate::common;
 use picograd::exec::ScheduleItem;
@@ -10,9 +11,14 @@ fn rows(table: &Tensor, index: &Tensor) -> Tensor {
     let (n, v, d) = (index.numel(), table.size(0), table.size(1));
     let places = Tensor::arange(0, v as i64, 1).cast(index.dtype()).reshape([1, v, 1]);
     let there = index.reshape([n, 1, 1]).eq(places);
-    let chosen = there.expand([n, v, d]).where_(table.reshape([1, v, d]), Tensor::zeros(()).cast(table.dtype()));
+    let chosen = there
+        .expand([n, v, d])
+        .where_(table.reshape([1, v, d]), Tensor::zeros(()).cast(table.dtype()));
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    unsafe { Tensor::from_uop_unchecked(chosen.uop().reduced(Fold::Add, [1]), table.device().clone()) }.reshape([n, d])
+    unsafe {
+        Tensor::from_uop_unchecked(chosen.uop().reduced(Fold::Add, [1]), table.device().clone())
+    }
+    .reshape([n, d])
 }
 
 fn loops_over(t: &Tensor, extent: i128) -> usize {
@@ -21,20 +27,37 @@ fn loops_over(t: &Tensor, extent: i128) -> usize {
         ScheduleItem::Kernel { ast, .. } => Some(ast),
         ScheduleItem::Copy { .. } => None,
     });
-    asts.flat_map(|a| a.toposort()).filter(|u| u.op() == Op::Range && u.src()[0].vmax() == extent).count()
+    asts.flat_map(|a| a.toposort())
+        .filter(|u| u.op() == Op::Range && u.src()[0].vmax() == extent)
+        .count()
 }
 
 #[test]
 fn a_gather_has_no_loop_over_the_table() {
     for dtype in [DType::F32, DType::F16, DType::I32, DType::BOOL] {
-        let table = Tensor::arange(0, 50021 * 3, 1).reshape([50021, 3]).cast(dtype).contiguous().realize().unwrap();
+        let table = Tensor::arange(0, 50021 * 3, 1)
+            .reshape([50021, 3])
+            .cast(dtype)
+            .contiguous()
+            .realize()
+            .unwrap();
         for index_dtype in [DType::I32, DType::I64, DType::U32] {
             let index = Tensor::new([3i32, 0, 117, 42]).cast(index_dtype).realize().unwrap();
             let got = rows(&table, &index);
             assert_eq!(loops_over(&got, 50021), 0, "{dtype} by {index_dtype}");
-            let want: Vec<i32> = [3, 0, 117, 42].iter().flat_map(|r| (0..3).map(move |c| r * 3 + c)).collect();
-            let want = Tensor::new(want).reshape([4, 3]).cast(dtype).cast(DType::F32).to_vec::<f32>().unwrap();
-            assert_eq!(got.cast(DType::F32).to_vec::<f32>().unwrap(), want, "{dtype} by {index_dtype}");
+            let want: Vec<i32> =
+                [3, 0, 117, 42].iter().flat_map(|r| (0..3).map(move |c| r * 3 + c)).collect();
+            let want = Tensor::new(want)
+                .reshape([4, 3])
+                .cast(dtype)
+                .cast(DType::F32)
+                .to_vec::<f32>()
+                .unwrap();
+            assert_eq!(
+                got.cast(DType::F32).to_vec::<f32>().unwrap(),
+                want,
+                "{dtype} by {index_dtype}"
+            );
         }
     }
 }
@@ -42,8 +65,18 @@ fn a_gather_has_no_loop_over_the_table() {
 #[test]
 fn outside_there_is_nothing() {
     let table = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
-    for (index, want) in [(5i64, [0.0; 2]), (-1, [0.0; 2]), (1 << 40, [0.0; 2]), ((1 << 32) + 1, [0.0; 2]), (1, [3.0, 4.0])] {
-        assert_eq!(rows(&table, &Tensor::new([index])).to_vec::<f32>().unwrap(), want, "at {index}");
+    for (index, want) in [
+        (5i64, [0.0; 2]),
+        (-1, [0.0; 2]),
+        (1 << 40, [0.0; 2]),
+        ((1 << 32) + 1, [0.0; 2]),
+        (1, [3.0, 4.0]),
+    ] {
+        assert_eq!(
+            rows(&table, &Tensor::new([index])).to_vec::<f32>().unwrap(),
+            want,
+            "at {index}"
+        );
     }
     // What is not read does no harm either.
     let table = Tensor::new([[f32::NAN, f32::INFINITY], [3.0, 4.0]]);
@@ -75,17 +108,26 @@ fn places_of_narrow_integers() {
 #[test]
 fn a_sum_under_a_condition_on_itself() {
     for shape in [[3, 4], [5, 7], [8, 16]] {
-        let x = (Tensor::arange(0, (shape[0] * shape[1]) as i64, 1).cast(DType::F32) - 10.0).reshape(shape).realize().unwrap();
+        let x = (Tensor::arange(0, (shape[0] * shape[1]) as i64, 1).cast(DType::F32) - 10.0)
+            .reshape(shape)
+            .realize()
+            .unwrap();
         for device in common::devices() {
             let s = x.to(&device).sum(1);
             let got = s.gt(0.0).where_(&s, 0.0).sum(0).item::<f32>().unwrap();
-            let want: f32 = x.to_vec::<f32>().unwrap().chunks(shape[1]).map(|r| r.iter().sum::<f32>().max(0.0)).sum();
+            let want: f32 = x
+                .to_vec::<f32>()
+                .unwrap()
+                .chunks(shape[1])
+                .map(|r| r.iter().sum::<f32>().max(0.0))
+                .sum();
             assert_eq!(got, want, "{shape:?} on {device}");
         }
     }
 }
 
-/// Backwards through windows there is no division, and no step that is not needed: one reduce over channels and the window.
+/// Backwards through windows there is no division, and no step that is not needed: one reduce over
+/// channels and the window.
 #[test]
 fn the_gradient_of_a_convolution_is_a_plain_loop() {
     use picograd::tensor::Conv;
@@ -102,7 +144,11 @@ fn gradient_is_plain(how: picograd::tensor::Conv) {
     let items = g.schedule().unwrap();
     let Some(ScheduleItem::Kernel { ast, .. }) = items.last() else { panic!("a kernel") };
     let order = ast.toposort();
-    assert!(!order.iter().any(|u| matches!(u.op(), Op::IDiv | Op::Mod)), "{}", items[items.len() - 1]);
+    assert!(
+        !order.iter().any(|u| matches!(u.op(), Op::IDiv | Op::Mod)),
+        "{}",
+        items[items.len() - 1]
+    );
     let reduces: Vec<_> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
     assert_eq!(reduces.len(), 1);
     let steps: i128 = reduces[0].src()[1..].iter().map(|r| r.src()[0].vmax()).product();

@@ -1,4 +1,5 @@
-//! Values that a reduce computes and a later loop needs again: computed once where that is worth it, and with the same bits as without.
+//! Values that a reduce computes and a later loop needs again: computed once where that is worth
+//! it, and with the same bits as without.
 
 use picograd::dtype::Scalar;
 use picograd::exec::{self, ScheduleItem};
@@ -10,8 +11,12 @@ use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
 use picograd::{DType, Device, Tensor};
 
-/// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be seen.
-const WIDE: Target = Target { native: &[(Op::Exp, Scalar::F32), (Op::Exp, Scalar::F64), (Op::Sin, Scalar::F32)], ..Target::llvm(2, 64) };
+/// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be
+/// seen.
+const WIDE: Target = Target {
+    native: &[(Op::Exp, Scalar::F32), (Op::Exp, Scalar::F64), (Op::Sin, Scalar::F32)],
+    ..Target::llvm(2, 64)
+};
 
 fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     let n: usize = shape.iter().product();
@@ -21,7 +26,8 @@ fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
 
 /// The asts of a tensor's kernels.
 fn asts(t: &Tensor) -> Vec<UOp> {
-    let of = |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None };
+    let of =
+        |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None };
     t.schedule().unwrap().into_iter().filter_map(of).collect()
 }
 
@@ -47,13 +53,21 @@ fn heuristic(ast: &UOp) -> Kernel {
 /// How often an op is computed for each of `elements` by the kernels of a tensor.
 #[track_caller]
 fn each(t: &Tensor, op: Op, elements: usize) -> f64 {
-    let programs = asts(t).into_iter().map(|ast| exec::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
+    let programs =
+        asts(t).into_iter().map(|ast| exec::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
     programs.map(|uops| times(&uops, op)).sum::<usize>() as f64 / elements as f64
 }
 
 #[test]
 fn exponentials_of_a_softmax_are_computed_once() {
-    for (shape, axis) in [(&[64usize, 1024][..], 1), (&[7, 1000], 1), (&[5, 77], 1), (&[3, 1001], -1), (&[33, 8, 96], 2), (&[2, 640], 1)] {
+    for (shape, axis) in [
+        (&[64usize, 1024][..], 1),
+        (&[7, 1000], 1),
+        (&[5, 77], 1),
+        (&[3, 1001], -1),
+        (&[33, 8, 96], 2),
+        (&[2, 640], 1),
+    ] {
         let n: usize = shape.iter().product();
         for dtype in [DType::F32, DType::F64, DType::F16] {
             let x = values(shape, dtype, "CPU");
@@ -61,7 +75,11 @@ fn exponentials_of_a_softmax_are_computed_once() {
         }
         let x = values(shape, DType::F32, "CPU");
         let mask = (values(shape, DType::F32, "CPU") * 7.0).gt(3.0).realize().unwrap();
-        assert_eq!(each(&x.masked_fill(&mask, f32::NEG_INFINITY).softmax(axis), Op::Exp, n), 1.0, "{shape:?} with a mask");
+        assert_eq!(
+            each(&x.masked_fill(&mask, f32::NEG_INFINITY).softmax(axis), Op::Exp, n),
+            1.0,
+            "{shape:?} with a mask"
+        );
     }
     // Rows that are written out whole share what they compute without memory.
     assert_eq!(each(&values(&[64, 16], DType::F32, "CPU").softmax(1), Op::Exp, 1024), 1.0);
@@ -81,7 +99,12 @@ fn what_is_cheap_is_computed_again() {
         for ast in asts(&t) {
             let cheap = !ast.toposort().iter().any(|u| u.op() == Op::Exp);
             let k = heuristic(&ast);
-            assert_eq!(k.opts.iter().any(|o| o.op == OptOp::Keep), !cheap, "{}", opt::show(&k.opts));
+            assert_eq!(
+                k.opts.iter().any(|o| o.op == OptOp::Keep),
+                !cheap,
+                "{}",
+                opt::show(&k.opts)
+            );
         }
     }
 }
@@ -111,7 +134,12 @@ fn same(make: impl Fn(&str) -> Tensor) {
                 let mut opts = kept(ast, d.target()).opts;
                 opts.retain(|o| keep || o.op != OptOp::Keep);
                 item.lower_with(&opts).unwrap().run().unwrap();
-                written.extend(buffers.iter().filter(|b| b.role == Role::Output).map(|b| b.buffer.read().unwrap()));
+                written.extend(
+                    buffers
+                        .iter()
+                        .filter(|b| b.role == Role::Output)
+                        .map(|b| b.buffer.read().unwrap()),
+                );
             }
             assert!(!written.is_empty());
             written
@@ -131,7 +159,12 @@ fn same(make: impl Fn(&str) -> Tensor) {
             drop(memory);
             buffers
         };
-        assert!(run(&with) == run(&without), "INTERP: other bits {} {}", opt::show(&with.opts), opt::show(&without.opts));
+        assert!(
+            run(&with) == run(&without),
+            "INTERP: other bits {} {}",
+            opt::show(&with.opts),
+            opt::show(&without.opts)
+        );
     }
 }
 
@@ -151,9 +184,12 @@ fn the_same_bits_for_all_kinds_of_rows() {
     };
     for round in 0..24u64 {
         let rank = 1 + random(3) as usize;
-        let shape: Vec<usize> = (0..rank).map(|_| [1, 2, 3, 7, 16, 33, 48, 64, 100, 128][random(10) as usize]).collect();
+        let shape: Vec<usize> = (0..rank)
+            .map(|_| [1, 2, 3, 7, 16, 33, 48, 64, 100, 128][random(10) as usize])
+            .collect();
         let axis = random(rank as u64) as isize;
-        let dtype = [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16][random(5) as usize];
+        let dtype =
+            [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16][random(5) as usize];
         let make = |d: &str| {
             let x = values(&shape, dtype, d);
             match round % 4 {
@@ -196,7 +232,11 @@ fn the_same_bits_where_rows_are_lanes_or_part_of_another_fold() {
     same(|d| {
         let e = values(&[5, 5], DType::F32, d).exp();
         let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);
-        scaled.shrink(&[(0, 5), (0, 24)]).reshape([5, 4, 6]).shrink(&[(0, 5), (0, 4), (0, 2)]).sum(1)
+        scaled
+            .shrink(&[(0, 5), (0, 24)])
+            .reshape([5, 4, 6])
+            .shrink(&[(0, 5), (0, 4), (0, 2)])
+            .sum(1)
     });
     // Two folds that each compute what the other needs.
     same(|d| {
@@ -210,7 +250,12 @@ fn rows_that_are_cut_in_different_ways() {
     let x = values(&[8, 256], DType::F32, "CPU");
     let ast = asts(&x.softmax(1)).remove(0);
     // Four vectors of the sum at a time and one of the result, and the other way around.
-    for opts in ["", "UPCAST:1:16 UNROLL:2:64", "UPCAST:0:2 UNROLL:2:32 UPCAST:1:64", "UPCAST:1:64 UPCAST:0:8 UNROLL:2:4"] {
+    for opts in [
+        "",
+        "UPCAST:1:16 UNROLL:2:64",
+        "UPCAST:0:2 UNROLL:2:32 UPCAST:1:64",
+        "UPCAST:1:64 UPCAST:0:8 UNROLL:2:4",
+    ] {
         let opts = format!("{opts} KEEP:0:0");
         let k = Kernel::new(ast.clone()).apply_all(&opt::parse(&opts).unwrap(), &WIDE).unwrap();
         assert_eq!(times(&exec::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
@@ -230,7 +275,10 @@ fn rows_that_are_cut_in_different_ways() {
 fn what_cannot_be_kept() {
     let x = values(&[8, 256], DType::F32, "CPU");
     let refused = |t: &Tensor, opts: &str, target: &Target, why: &str| {
-        let e = Kernel::new(asts(t).remove(0)).apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
+        let e = Kernel::new(asts(t).remove(0))
+            .apply_all(&opt::parse(opts).unwrap(), target)
+            .unwrap_err()
+            .to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
     };
     refused(&x.sum(1), "KEEP:0:0", &WIDE, "nothing that is worth it");
@@ -238,5 +286,10 @@ fn what_cannot_be_kept() {
     refused(&x.softmax(1), "KEEP:0:0 KEEP:0:0", &WIDE, "nothing comes after it");
     refused(&x.softmax(1), "KEEP:0:0 UPCAST:1:16", &WIDE, "nothing comes after it");
     refused(&x.softmax(1), "KEEP:0:0", &Target::interp(), "nothing that is worth it");
-    refused(&values(&[32, 8192], DType::F16, "CPU").softmax(1), "UPCAST:0:32 KEEP:0:0", &WIDE, "too small");
+    refused(
+        &values(&[32, 8192], DType::F16, "CPU").softmax(1),
+        "UPCAST:0:32 KEEP:0:0",
+        &WIDE,
+        "too small",
+    );
 }

@@ -7,7 +7,10 @@ use picograd::{DType, Tensor};
 
 fn kernels(tensors: &[&Tensor]) -> usize {
     let items = Tensor::schedule_many(tensors).unwrap();
-    assert!(items.iter().all(|i| matches!(i, ScheduleItem::Kernel { .. })), "only kernels expected");
+    assert!(
+        items.iter().all(|i| matches!(i, ScheduleItem::Kernel { .. })),
+        "only kernels expected"
+    );
     no_dead_store(&items);
     items.len()
 }
@@ -18,12 +21,15 @@ fn no_dead_store(items: &[ScheduleItem]) {
         let ScheduleItem::Kernel { ast, buffers, .. } = item else { continue };
         for b in &buffers[..ast.src().len()] {
             let read = items[i + 1..].iter().any(|later| match later {
-                ScheduleItem::Kernel { ast, buffers, .. } => {
-                    buffers[ast.src().len()..].iter().any(|x| format!("{:?}", x.buffer) == format!("{:?}", b.buffer))
-                }
+                ScheduleItem::Kernel { ast, buffers, .. } => buffers[ast.src().len()..]
+                    .iter()
+                    .any(|x| format!("{:?}", x.buffer) == format!("{:?}", b.buffer)),
                 ScheduleItem::Copy { .. } => false,
             });
-            assert!(read || b.role == picograd::schedule::Role::Output, "kernel {i} writes a buffer that nobody reads: {item}");
+            assert!(
+                read || b.role == picograd::schedule::Role::Output,
+                "kernel {i} writes a buffer that nobody reads: {item}"
+            );
         }
     }
 }
@@ -74,9 +80,14 @@ fn rows_are_one() {
     check("reduce, broadcast, reduce", 1, &[&(&x - x.sum(keepdim(1))).square().sum(1)]);
     check("softmax of few rows", 1, &[&randn(&[8, 8192]).softmax(-1)]);
     check("softmax of one row", 1, &[&randn(&[1, 1000]).softmax(-1)]);
-    // A row of 1 MiB does not stay in a cache while it is walked twice. Nothing runs on this device, so it costs no memory.
+    // A row of 1 MiB does not stay in a cache while it is walked twice. Nothing runs on this
+    // device, so it costs no memory.
     let long = Tensor::zeros([512, 1 << 18]).to("NULL").contiguous().realize().unwrap();
-    check("reduce, broadcast, reduce of long rows", 2, &[&(&long - long.sum(keepdim(1))).square().sum(1)]);
+    check(
+        "reduce, broadcast, reduce of long rows",
+        2,
+        &[&(&long - long.sum(keepdim(1))).square().sum(1)],
+    );
 }
 
 #[test]
@@ -116,7 +127,8 @@ fn nothing_is_computed_for_what_is_there() {
     check("a cast to the same", 0, &[&x.cast(DType::F32)]);
 }
 
-/// Products that a sum adds up are added before they are rounded; what a user writes as a product and a sum of its own is not touched.
+/// Products that a sum adds up are added before they are rounded; what a user writes as a product
+/// and a sum of its own is not touched.
 #[test]
 fn sums_of_products_are_fused() {
     let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
@@ -124,7 +136,15 @@ fn sums_of_products_are_fused() {
     let count = |t: &Tensor, op: Op| -> usize {
         let items = t.schedule().unwrap();
         let of = |i: &ScheduleItem| {
-            i.lower().unwrap().compiled().unwrap().program.uops.iter().filter(|u| u.op() == op && u.dtype().is_float()).count()
+            i.lower()
+                .unwrap()
+                .compiled()
+                .unwrap()
+                .program
+                .uops
+                .iter()
+                .filter(|u| u.op() == op && u.dtype().is_float())
+                .count()
         };
         items.iter().map(of).sum()
     };
@@ -150,15 +170,26 @@ fn long_sums_of_products_are_cut_where_threads_are_many() {
     let (plain, _) = on("CPU");
     check("few threads", 1, &[&plain]);
     let (cut, whole) = (product.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
-    assert!(cut.iter().zip(&whole).all(|(x, y)| (x - y).abs() < 1e-3), "{:?} {:?}", &cut[..4], &whole[..4]);
+    assert!(
+        cut.iter().zip(&whole).all(|(x, y)| (x - y).abs() < 1e-3),
+        "{:?} {:?}",
+        &cut[..4],
+        &whole[..4]
+    );
     assert!(whole.iter().any(|x| x.abs() > 1.0));
     // The pieces of the weights' gradient of a convolution.
     let gradient = |device: &str| {
-        let (x, w) = (randn(&[64, 16, 10, 10]).to(device), randn(&[16, 16, 3, 3]).to(device).as_param());
+        let (x, w) =
+            (randn(&[64, 16, 10, 10]).to(device), randn(&[16, 16, 3, 3]).to(device).as_param());
         x.conv2d(&w, Conv::new()).square().sum(..).gradient(&[&w]).remove(0)
     };
     let (found, expected) = (gradient("INTERP"), gradient("CPU"));
     let (found, expected) = (found.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
     let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-    assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-4 * largest), "{:?} {:?}", &found[..4], &expected[..4]);
+    assert!(
+        found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-4 * largest),
+        "{:?} {:?}",
+        &found[..4],
+        &expected[..4]
+    );
 }

@@ -1,5 +1,5 @@
-//! Dtypes that a device does not compute in, without such a device: a kernel that names one is an error that says so, and no other kernel needs one. The table is in
-//! `docs/devices.md`.
+//! Dtypes that a device does not compute in, without such a device: a kernel that names one is an
+//! error that says so, and no other kernel needs one. The table is in `docs/devices.md`.
 
 use picograd::dtype::DType;
 use picograd::exec::{self, ScheduleItem};
@@ -48,17 +48,29 @@ fn a_dtype_that_is_missing_is_an_error() {
     for (renderer, lacking) in targets() {
         let name = renderer.target().name;
         for dtype in DType::ALL {
-            assert_eq!(renderer.target().lacks(*dtype), lacking.contains(dtype), "{dtype} of {name}");
+            assert_eq!(
+                renderer.target().lacks(*dtype),
+                lacking.contains(dtype),
+                "{dtype} of {name}"
+            );
             // Where it is stored, where it only stands in between, and where it is loaded.
             let stored = x.cast(*dtype).realize().unwrap();
-            for t in [x.cast(*dtype), (x.cast(*dtype) + 1).cast(DType::F32), stored.cast(DType::F32)] {
+            for t in
+                [x.cast(*dtype), (x.cast(*dtype) + 1).cast(DType::F32), stored.cast(DType::F32)]
+            {
                 match texts(&t, &*renderer) {
                     Ok(_) => assert!(!lacking.contains(dtype), "{name} has no {dtype}"),
                     Err(e) => {
                         assert!(lacking.contains(dtype), "{dtype} on {name}: {e}");
                         let less = if dtype.is_float() { "f32" } else { "i32" };
-                        let said = format!("on this device does not compute in {dtype}; cast to {less}, or use another device");
-                        assert!(matches!(e, Error::DType { .. }) && e.to_string().contains(&said), "{e}");
+                        let said = format!(
+                            "on this device does not compute in {dtype}; cast to {less}, or use \
+                             another device"
+                        );
+                        assert!(
+                            matches!(e, Error::DType { .. }) && e.to_string().contains(&said),
+                            "{e}"
+                        );
                     }
                 }
             }
@@ -66,11 +78,16 @@ fn a_dtype_that_is_missing_is_an_error() {
     }
 }
 
-/// Functions, conversions, divisions, indices and random numbers get along with what the target has.
+/// Functions, conversions, divisions, indices and random numbers get along with what the target
+/// has.
 #[test]
 fn nothing_else_needs_one() {
-    let x = Tensor::from_vec((0..60).map(|i| i as f32 / 7.0 - 4.0).collect(), [6, 10]).realize().unwrap();
-    let n = Tensor::from_vec((0..60).map(|i| i * 7919 - 200_000).collect::<Vec<i32>>(), [6, 10]).realize().unwrap();
+    let x = Tensor::from_vec((0..60).map(|i| i as f32 / 7.0 - 4.0).collect(), [6, 10])
+        .realize()
+        .unwrap();
+    let n = Tensor::from_vec((0..60).map(|i| i * 7919 - 200_000).collect::<Vec<i32>>(), [6, 10])
+        .realize()
+        .unwrap();
     let at = Tensor::new([[3i32], [0], [2], [1], [9], [4]]).realize().unwrap();
     let mut list = vec![
         ("exp", x.exp()),
@@ -104,7 +121,8 @@ fn nothing_else_needs_one() {
     }
     for (name, t) in &list {
         for (renderer, _) in targets() {
-            let made = texts(t, &*renderer).unwrap_or_else(|e| panic!("{name} on {}: {e}", renderer.target().name));
+            let made = texts(t, &*renderer)
+                .unwrap_or_else(|e| panic!("{name} on {}: {e}", renderer.target().name));
             assert!(!made.is_empty(), "{name} is computed");
         }
     }

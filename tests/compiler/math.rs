@@ -1,4 +1,5 @@
-//! The float32 functions against float64: their error, their special values, and how many operations they take.
+//! The float32 functions against float64: their error, their special values, and how many
+//! operations they take.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,16 +26,24 @@ fn edges() -> impl Iterator<Item = f32> + Clone {
 
 /// 262,144 inputs: 512 for each sign and exponent, both ends of the binade among them.
 fn inputs() -> impl Iterator<Item = f32> {
-    let fractions = (0..512u32).map(|k| (k * 0x8000 + (k * k).wrapping_mul(0x9e37) % 0x8000) * u32::from(k != 0) + k / 511);
+    let fractions = (0..512u32).map(|k| {
+        (k * 0x8000 + (k * k).wrapping_mul(0x9e37) % 0x8000) * u32::from(k != 0) + k / 511
+    });
     let fractions: Vec<u32> = fractions.map(|f| f.min(0x7f_ffff)).collect();
-    (0..512u32).flat_map(move |top| fractions.clone().into_iter().map(move |f| f32::from_bits(top << 23 | f)))
+    (0..512u32).flat_map(move |top| {
+        fractions.clone().into_iter().map(move |f| f32::from_bits(top << 23 | f))
+    })
 }
 
 #[test]
 fn unary_functions_keep_their_bounds() {
     for f in UNARY {
         let error = |x: f32| ulp_error((f.run)(x), (f.oracle)(x as f64));
-        let (worst, at) = inputs().chain(edges()).map(|x| (error(x), x)).reduce(|a, b| if b.0 > a.0 { b } else { a }).unwrap();
+        let (worst, at) = inputs()
+            .chain(edges())
+            .map(|x| (error(x), x))
+            .reduce(|a, b| if b.0 > a.0 { b } else { a })
+            .unwrap();
         println!("{:8} {worst:.3} of {} ulp at {at:e} (0x{:08x})", f.name, f.ulp, at.to_bits());
         assert!(worst <= f.ulp, "{}({at:e}) = {:e} is off by {worst} ulp", f.name, (f.run)(at));
     }
@@ -44,7 +53,12 @@ fn unary_functions_keep_their_bounds() {
 fn pow_keeps_its_bound_and_its_special_cases() {
     let error = |(x, y): (f32, f32)| ulp_error(pow(x, y), (x as f64).powf(y as f64));
     let special = edges().flat_map(|x| edges().map(move |y| (x, y)));
-    let (worst, at) = Pairs(0).take(1 << 18).chain(special).map(|p| (error(p), p)).reduce(|a, b| if b.0 > a.0 { b } else { a }).unwrap();
+    let (worst, at) = Pairs(0)
+        .take(1 << 18)
+        .chain(special)
+        .map(|p| (error(p), p))
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })
+        .unwrap();
     println!("pow      {worst:.3} of 2 ulp at {at:?}");
     assert!(worst <= 2.0, "pow{at:?} = {:e} is off by {worst} ulp", pow(at.0, at.1));
 }
@@ -75,8 +89,14 @@ fn limits_are_exact() {
         assert_eq!(run(name, x).to_bits(), f32::to_bits(want), "{name}({x})");
     }
     for x in inputs().filter(|x| !x.is_nan()) {
-        assert!(run("erf", x).abs() <= 1.0 && run("tanh", x).abs() <= 1.0, "erf or tanh of {x:e} is above one");
-        assert!((0.0..=1.0).contains(&run("sigmoid", x)), "sigmoid({x:e}) is not between zero and one");
+        assert!(
+            run("erf", x).abs() <= 1.0 && run("tanh", x).abs() <= 1.0,
+            "erf or tanh of {x:e} is above one"
+        );
+        assert!(
+            (0.0..=1.0).contains(&run("sigmoid", x)),
+            "sigmoid({x:e}) is not between zero and one"
+        );
     }
 }
 
@@ -110,12 +130,14 @@ fn functions_take_this_many_operations() {
         ("pow", |x| math::pow(x, &x.leaf("y")), 100, 14),
     ];
     let counts = table.iter().map(|(name, f, ops, casts)| (*name, count(*f), (*ops, *casts)));
-    let (got, want): (Vec<_>, Vec<_>) = counts.map(|(name, got, want)| ((name, got), (name, want))).unzip();
+    let (got, want): (Vec<_>, Vec<_>) =
+        counts.map(|(name, got, want)| ((name, got), (name, want))).unzip();
     println!("{got:?}");
     assert_eq!(got, want);
 }
 
-/// How many distinct operations other than bitcasts the expression of `f` has, and how many bitcasts.
+/// How many distinct operations other than bitcasts the expression of `f` has, and how many
+/// bitcasts.
 fn count(f: fn(&Node) -> Node) -> (usize, usize) {
     let root = Node { id: 0, seen: Rc::default() }.leaf("x");
     let result = f(&root);
@@ -131,7 +153,13 @@ fn count(f: fn(&Node) -> Node) -> (usize, usize) {
         mark(&nodes, &mut live, id);
     }
     let live = |cast: bool| {
-        nodes.iter().zip(&live).filter(|((op, args), live)| **live && !args.is_empty() && op.starts_with("bitcast") == cast).count()
+        nodes
+            .iter()
+            .zip(&live)
+            .filter(|((op, args), live)| {
+                **live && !args.is_empty() && op.starts_with("bitcast") == cast
+            })
+            .count()
     };
     (live(false), live(true))
 }

@@ -2,7 +2,8 @@
 
 use picograd::math::{self, Scalar};
 
-/// A function of one argument: its name, how it computes, what it should be and how many ulp it may miss that by.
+/// A function of one argument: its name, how it computes, what it should be and how many ulp it may
+/// miss that by.
 pub struct Unary {
     /// The name in `picograd::math`.
     pub name: &'static str,
@@ -12,13 +13,20 @@ pub struct Unary {
     pub oracle: fn(f64) -> f64,
     /// The bound.
     pub ulp: f64,
-    /// What the function is multiplied by when x changes its sign: 1 or -1, or 0 where neither holds.
+    /// What the function is multiplied by when x changes its sign: 1 or -1, or 0 where neither
+    /// holds.
     pub mirror: f32,
 }
 
 macro_rules! unary {
     ($name:ident, $oracle:expr, $ulp:expr, $mirror:expr) => {
-        Unary { name: stringify!($name), run: |x| math::$name(&Scalar::F32(x)).as_f32(), oracle: $oracle, ulp: $ulp, mirror: $mirror }
+        Unary {
+            name: stringify!($name),
+            run: |x| math::$name(&Scalar::F32(x)).as_f32(),
+            oracle: $oracle,
+            ulp: $ulp,
+            mirror: $mirror,
+        }
     };
 }
 
@@ -37,12 +45,14 @@ pub const UNARY: &[Unary] = &[
     unary!(rsqrt, |x| 1.0 / x.sqrt(), 1.5, 0.0),
 ];
 
-/// How far `got` is from `want`, in units of the float32 spacing at `want`. Infinite where the class or the sign of a zero is wrong.
+/// How far `got` is from `want`, in units of the float32 spacing at `want`. Infinite where the
+/// class or the sign of a zero is wrong.
 pub fn ulp_error(got: f32, want: f64) -> f64 {
     if want.is_nan() || got.is_nan() {
         return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
     }
-    // What rounds to an infinity or to a zero counts as that, so that the class is checked exactly where there is no doubt.
+    // What rounds to an infinity or to a zero counts as that, so that the class is checked exactly
+    // where there is no doubt.
     if want.is_infinite() || got.is_infinite() {
         if got as f64 == want {
             return 0.0;
@@ -62,14 +72,16 @@ pub fn ulp_error(got: f32, want: f64) -> f64 {
     (got as f64 - want).abs() * f64::from_bits(((23 - exponent + 1023) as u64) << 52)
 }
 
-/// The error function in float64: the series below 3, the continued fraction of the complement above.
+/// The error function in float64: the series below 3, the continued fraction of the complement
+/// above.
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 1e-5 {
         return std::f64::consts::FRAC_2_SQRT_PI * x * (1.0 - x * x / 3.0);
     }
     let y = if a < 3.0 {
-        // 2/sqrt(pi) e^-a^2 sum of 2^n a^(2n+1) / (2n+1)!!: all terms are positive, so that nothing cancels.
+        // 2/sqrt(pi) e^-a^2 sum of 2^n a^(2n+1) / (2n+1)!!: all terms are positive, so that nothing
+        // cancels.
         let (mut term, mut sum, mut n) = (a, a, 1.0);
         while term > sum * 1e-17 {
             term *= 2.0 * a * a / (2.0 * n + 1.0);
@@ -91,8 +103,8 @@ pub fn pow(x: f32, y: f32) -> f32 {
     math::pow(&Scalar::F32(x), &Scalar::F32(y)).as_f32()
 }
 
-/// Pairs for `pow`. A quarter each: any bits at all; a result of any size, from a base of any size; the same from a base close to one;
-/// and whole exponents, half of them with a negative base.
+/// Pairs for `pow`. A quarter each: any bits at all; a result of any size, from a base of any size;
+/// the same from a base close to one; and whole exponents, half of them with a negative base.
 pub struct Pairs(pub u64);
 
 impl Iterator for Pairs {
@@ -112,7 +124,9 @@ impl Iterator for Pairs {
         Some(match a >> 62 {
             0 => (any, f32::from_bits(b as u32)),
             1 => aimed(any.abs()),
-            2 => aimed(f32::from_bits(0x3f80_0000u32.wrapping_add_signed((a as i32) >> (a >> 32 & 31)))),
+            2 => aimed(f32::from_bits(
+                0x3f80_0000u32.wrapping_add_signed((a as i32) >> (a >> 32 & 31)),
+            )),
             _ => {
                 let (x, y) = aimed(any.abs());
                 (x.copysign(any), y.round())

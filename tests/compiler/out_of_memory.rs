@@ -1,10 +1,12 @@
-//! A process whose address space ends at 2 GiB: what does not fit is an error that names the limit, the process goes on, and the next small
-//! operation works.
+//! A process whose address space ends at 2 GiB: what does not fit is an error that names the limit,
+//! the process goes on, and the next small operation works.
 
 use picograd::nn::data::{Array, idx_load_bytes};
 use picograd::nn::state::StateDict;
 use picograd::nn::state::{npy_load, npy_load_bytes, npy_save, npy_to_bytes};
-use picograd::nn::state::{npz_load, npz_load_bytes, npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes};
+use picograd::nn::state::{
+    npz_load, npz_load_bytes, npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes,
+};
 use picograd::{DType, Error, Tensor};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -28,7 +30,9 @@ fn small_op_works() {
 
 fn refused<T>(what: &str, done: Result<T, Error>) {
     match done {
-        Err(e @ Error::OutOfMemory { .. }) => assert!(e.to_string().contains("RLIMIT_AS is 2147483648 bytes"), "{what}: {e}"),
+        Err(e @ Error::OutOfMemory { .. }) => {
+            assert!(e.to_string().contains("RLIMIT_AS is 2147483648 bytes"), "{what}: {e}")
+        }
         Err(e) => panic!("{what}: another error: {e}"),
         Ok(_) => panic!("{what}: there was room"),
     }
@@ -114,7 +118,8 @@ fn in_a_process_with_little_memory() {
     let path = folder.join("huge.npz");
     sparse(&path, b"PK\x03\x04", HUGE);
     refused("npz_load", npz_load(&path));
-    let header = format!("{{\"x\":{{\"dtype\":\"U8\",\"shape\":[{HUGE}],\"data_offsets\":[0,{HUGE}]}}}}");
+    let header =
+        format!("{{\"x\":{{\"dtype\":\"U8\",\"shape\":[{HUGE}],\"data_offsets\":[0,{HUGE}]}}}}");
     let path = folder.join("huge.safetensors");
     sparse(&path, &[&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat(), HUGE);
     let state = safe_load(&path).unwrap();
@@ -140,7 +145,8 @@ fn in_a_process_with_little_memory() {
     println!("all is well");
 }
 
-/// A deflated stream of a head and so many mebibytes of zeros. All mebibytes but the first are the same few bytes, so that it is made in no time.
+/// A deflated stream of a head and so many mebibytes of zeros. All mebibytes but the first are the
+/// same few bytes, so that it is made in no time.
 fn deflated(head: &[u8], mebibytes: usize) -> Vec<u8> {
     let mut deflate = flate2::Compress::new(flate2::Compression::best(), false);
     let zeros = vec![0u8; 1 << 20];
@@ -169,10 +175,12 @@ fn npz_of_zeros(mebibytes: usize) -> Vec<u8> {
     zeros.update(&vec![0; 1 << 20]);
     (0..mebibytes).for_each(|_| crc.combine(&zeros));
     let size = (npy_head(bytes).len() + bytes) as u32;
-    // The local header of a small name: 30 bytes and the name; then the data, the directory and its end.
+    // The local header of a small name: 30 bytes and the name; then the data, the directory and its
+    // end.
     let name = 5;
     let mut out = small[..30 + name].to_vec();
-    let directory_at = u32::from_le_bytes(small[small.len() - 6..small.len() - 2].try_into().unwrap()) as usize;
+    let directory_at =
+        u32::from_le_bytes(small[small.len() - 6..small.len() - 2].try_into().unwrap()) as usize;
     let mut rest = small[directory_at..].to_vec();
     let fields = |at: usize, out: &mut Vec<u8>| {
         out[at..at + 4].copy_from_slice(&crc.sum().to_le_bytes());
@@ -200,11 +208,21 @@ fn what_does_not_fit_is_an_error_that_names_the_limit() {
     {
         let device = "CPU";
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "out_of_memory::in_a_process_with_little_memory", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.args([
+            "--exact",
+            "out_of_memory::in_a_process_with_little_memory",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
         for v in picograd::env::VARIABLES {
             command.env_remove(v.name);
         }
-        command.env("OOM_FOLDER", &folder).env("PICO_CACHE", "off").env("DEV", device).env("MALLOC_ARENA_MAX", "2");
+        command
+            .env("OOM_FOLDER", &folder)
+            .env("PICO_CACHE", "off")
+            .env("DEV", device)
+            .env("MALLOC_ARENA_MAX", "2");
         // SAFETY: what is called between fork and exec is one system call.
         unsafe {
             command.pre_exec(|| {
@@ -214,8 +232,16 @@ fn what_does_not_fit_is_an_error_that_names_the_limit() {
             })
         };
         let out = command.output().unwrap();
-        let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        assert!(out.status.success() && text.contains("all is well"), "{device} ended with {}:\n{text}", out.status);
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        assert!(
+            out.status.success() && text.contains("all is well"),
+            "{device} ended with {}:\n{text}",
+            out.status
+        );
     }
     let _ = std::fs::remove_dir_all(&folder);
 }

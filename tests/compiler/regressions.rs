@@ -1,4 +1,5 @@
-//! Graphs that were compiled wrong once, each as small as it could be made. `tests/random_graphs.rs` found them.
+//! Graphs that were compiled wrong once, each as small as it could be made.
+//! `tests/random_graphs.rs` found them.
 
 use picograd::Tensor;
 use picograd::opt::Opt;
@@ -12,14 +13,21 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     let mut list = setups(1);
     for (device, kernels) in given {
         let opts = |k: &&[&str]| k.iter().map(|o| o.parse::<Opt>().unwrap()).collect();
-        list.push(Setup { device, choose: Choose::Given(kernels.iter().map(opts).collect()), in_place: false, quick: false });
+        list.push(Setup {
+            device,
+            choose: Choose::Given(kernels.iter().map(opts).collect()),
+            in_place: false,
+            quick: false,
+        });
     }
     for setup in &list {
-        check(&case, &expected, setup).unwrap_or_else(|failure| panic!("on {setup}: {failure}\n{text}"));
+        check(&case, &expected, setup)
+            .unwrap_or_else(|failure| panic!("on {setup}: {failure}\n{text}"));
     }
 }
 
-/// A cast between two narrow floats goes by way of f32; simplification must not join the two casts again.
+/// A cast between two narrow floats goes by way of f32; simplification must not join the two casts
+/// again.
 #[test]
 fn cast_between_narrow_floats() {
     let text = "
@@ -55,7 +63,14 @@ fn narrow_sum_in_lanes() {
         %0 = Param f8e5m2 {slot=0 len=24 device=HERE}
         %1 = Reduce f8e5m2 %0 {fold=Add axes=[0]}
         %2 = Sink void %1";
-    agrees(text, &[("CPU", &[&["UNROLL:0:8"]]), ("INTERP", &[&["GROUP:0:8"]]), ("INTERP", &[&["UNROLL:0:3", "GROUPTOP:0:4"]])]);
+    agrees(
+        text,
+        &[
+            ("CPU", &[&["UNROLL:0:8"]]),
+            ("INTERP", &[&["GROUP:0:8"]]),
+            ("INTERP", &[&["UNROLL:0:3", "GROUPTOP:0:4"]]),
+        ],
+    );
 }
 
 /// The maximum of no element is the least value, which for f8e4m3 is no infinity.
@@ -70,7 +85,8 @@ fn maximum_of_nothing() {
     agrees(text, &[]);
 }
 
-/// Steps of a padded axis that lie wholly inside or wholly outside have no guard; those at the edge may share one condition.
+/// Steps of a padded axis that lie wholly inside or wholly outside have no guard; those at the edge
+/// may share one condition.
 #[test]
 fn padded_axis_written_out() {
     let text = "
@@ -78,7 +94,10 @@ fn padded_axis_written_out() {
         %0 = Param u32 {slot=0 len=5 device=HERE}
         %1 = Mul u32 %0, %0
         %2 = Sink void %0, %1";
-    agrees(text, &[("INTERP", &[&["PADTO:0:2", "UPCAST:0:0"]]), ("CPU", &[&["PADTO:0:4", "UPCAST:0:4"]])]);
+    agrees(
+        text,
+        &[("INTERP", &[&["PADTO:0:2", "UPCAST:0:0"]]), ("CPU", &[&["PADTO:0:4", "UPCAST:0:4"]])],
+    );
 }
 
 /// The threads that share a reduce are positions of the launch to the end of the kernel.
@@ -155,7 +174,8 @@ fn argument_without_a_use() {
     agrees(text, &[]);
 }
 
-/// Kernels that read a new value come after the one that writes it over an old value, those that read the old one before.
+/// Kernels that read a new value come after the one that writes it over an old value, those that
+/// read the old one before.
 #[test]
 fn readers_of_what_was_written_in_place() {
     let text = "
@@ -168,11 +188,17 @@ fn readers_of_what_was_written_in_place() {
         %5 = Sink void %2, %3, %4";
     let case = Case::parse(text).unwrap();
     for device in ["INTERP", "CPU", "CPU:CLANG"] {
-        check(&case, &case.expected(), &Setup { device, choose: Choose::Default, in_place: true, quick: false }).unwrap();
+        check(
+            &case,
+            &case.expected(),
+            &Setup { device, choose: Choose::Default, in_place: true, quick: false },
+        )
+        .unwrap();
     }
 }
 
-/// Where threads share the reduce of a kernel that writes over its input, only the one that writes may read what was there.
+/// Where threads share the reduce of a kernel that writes over its input, only the one that writes
+/// may read what was there.
 #[test]
 fn shared_reduce_in_place() {
     let text = "
@@ -221,7 +247,14 @@ fn guard_of_a_split_axis() {
         %4 = Reshape i32 %3 {reshape [10]}
         %5 = Shrink i32 %4 {shrink [(3,7)]}
         %6 = Sink void %5";
-    agrees(text, &[("CPU", &[&["THREAD:0:2"]]), ("INTERP", &[&["LOCAL:0:2"]]), ("INTERP", &[&["THREAD:0:2"]])]);
+    agrees(
+        text,
+        &[
+            ("CPU", &[&["THREAD:0:2"]]),
+            ("INTERP", &[&["LOCAL:0:2"]]),
+            ("INTERP", &[&["THREAD:0:2"]]),
+        ],
+    );
 }
 
 /// A literal that goes to another device, and is used here as well.
@@ -252,7 +285,8 @@ fn ones_on_two_devices() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
 }
 
-/// Integers of the user's that wrap on their way to a place: they are not the compiler's own, which never do.
+/// Integers of the user's that wrap on their way to a place: they are not the compiler's own, which
+/// never do.
 #[test]
 fn places_by_integers_that_wrap() {
     let places = (Tensor::arange(0, 100_000, 1) * 100_003).bitwise_and(511);

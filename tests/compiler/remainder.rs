@@ -23,7 +23,10 @@ fn values(dtype: DType) -> Vec<Const> {
         }
     }
     let sign = 1u64 << (dtype.bits() - 1);
-    bits.iter().enumerate().map(|(i, b)| Const::from_bits(if i % 3 == 1 { b | sign } else { *b }, dtype)).collect()
+    bits.iter()
+        .enumerate()
+        .map(|(i, b)| Const::from_bits(if i % 3 == 1 { b | sign } else { *b }, dtype))
+        .collect()
 }
 
 fn expected(x: f64, y: f64, dtype: DType) -> [f64; 2] {
@@ -32,7 +35,9 @@ fn expected(x: f64, y: f64, dtype: DType) -> [f64; 2] {
     let floor = match rest {
         0.0 => 0f64.copysign(y),
         r if r.is_nan() || (r < 0.0) == (y < 0.0) => r,
-        r => Const::Float(if dtype == DType::F64 { r + y } else { (r as f32 + y as f32) as f64 }).cast(DType::F64, dtype).as_f64(dtype),
+        r => Const::Float(if dtype == DType::F64 { r + y } else { (r as f32 + y as f32) as f64 })
+            .cast(DType::F64, dtype)
+            .as_f64(dtype),
     };
     [floor, rest]
 }
@@ -49,14 +54,22 @@ fn float_remainders_are_exact() {
             let shifts = if device == "INTERP" || dtype == DType::F64 { 23 } else { 101 };
             let n = all.len();
             let x: Vec<Const> = (0..n * shifts).map(|i| all[i % n]).collect();
-            let y: Vec<Const> = (0..n * shifts).map(|i| all[(i % n + (i / n) * (n / shifts) + i / n) % n]).collect();
-            let (tx, ty) = (stored(&x, dtype, &[x.len()], &device), stored(&y, dtype, &[y.len()], &device));
-            for (k, (name, t)) in [("modulo", tx.modulo(&ty)), ("fmod", tx.fmod(&ty))].into_iter().enumerate() {
+            let y: Vec<Const> = (0..n * shifts)
+                .map(|i| all[(i % n + (i / n) * (n / shifts) + i / n) % n])
+                .collect();
+            let (tx, ty) =
+                (stored(&x, dtype, &[x.len()], &device), stored(&y, dtype, &[y.len()], &device));
+            for (k, (name, t)) in
+                [("modulo", tx.modulo(&ty)), ("fmod", tx.fmod(&ty))].into_iter().enumerate()
+            {
                 for (i, got) in common::computed(&t).iter().enumerate() {
                     let (a, b, got) = (x[i].as_f64(dtype), y[i].as_f64(dtype), got.as_f64(dtype));
                     let want = expected(a, b, dtype)[k];
                     let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-                    assert!(same, "{name}({a:e}, {b:e}) in {dtype} on {device} is {got:e}, expected {want:e}");
+                    assert!(
+                        same,
+                        "{name}({a:e}, {b:e}) in {dtype} on {device} is {got:e}, expected {want:e}"
+                    );
                 }
             }
         }

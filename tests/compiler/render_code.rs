@@ -1,5 +1,5 @@
-//! What rendered C and LLVM compute, against the one definition of every op: each op on each dtype at several numbers of lanes, over values with all the edges,
-//! bit by bit.
+//! What rendered C and LLVM compute, against the one definition of every op: each op on each dtype
+//! at several numbers of lanes, over values with all the edges, bit by bit.
 
 use picograd::dtype::{self, Const, DType, Scalar};
 use picograd::ir::{Arg, AxisKind, Op, UOp, eval};
@@ -25,8 +25,37 @@ fn edges(t: DType) -> Vec<Const> {
     if t.is_bool() {
         return vec![Const::Bool(false), Const::Bool(true)];
     }
-    let ints = [0, 1, -1, 2, -2, 3, 7, 100, -128, 127, 128, 255, 256, 32767, -32768, 65535, 65536, i32::MAX as i64, i32::MIN as i64];
-    let wide = [u32::MAX as i64, 1 << 32, i64::MAX, i64::MIN, i64::MAX - 1, (1 << 53) + 1, -(1 << 40) + 12345, 0x4010_0000_0000_0001];
+    let ints = [
+        0,
+        1,
+        -1,
+        2,
+        -2,
+        3,
+        7,
+        100,
+        -128,
+        127,
+        128,
+        255,
+        256,
+        32767,
+        -32768,
+        65535,
+        65536,
+        i32::MAX as i64,
+        i32::MIN as i64,
+    ];
+    let wide = [
+        u32::MAX as i64,
+        1 << 32,
+        i64::MAX,
+        i64::MIN,
+        i64::MAX - 1,
+        (1 << 53) + 1,
+        -(1 << 40) + 12345,
+        0x4010_0000_0000_0001,
+    ];
     if t.is_int() {
         return ints.iter().chain(&wide).map(|v| Const::Int(*v).normalize(t)).collect();
     }
@@ -71,7 +100,8 @@ fn values(t: DType, salt: u64) -> Vec<Const> {
         .collect()
 }
 
-/// Builds a program in the linear form: one loop, loads at the top, then any number of stored values.
+/// Builds a program in the linear form: one loop, loads at the top, then any number of stored
+/// values.
 struct Builder {
     lanes: u16,
     list: Vec<UOp>,
@@ -85,9 +115,21 @@ struct Builder {
 impl Builder {
     fn new(lanes: u16) -> Builder {
         let extent = UOp::constant((N / lanes as usize) as i64, DType::I32);
-        let range = UOp::new(Op::Range, DType::I32, smallvec![extent], Arg::Range { id: 0, kind: AxisKind::Loop });
+        let range = UOp::new(
+            Op::Range,
+            DType::I32,
+            smallvec![extent],
+            Arg::Range { id: 0, kind: AxisKind::Loop },
+        );
         let idx = &range * lanes as i64;
-        Builder { lanes, list: vec![range, idx.clone()], args: Vec::new(), idx, outputs: Vec::new(), leaves: Vec::new() }
+        Builder {
+            lanes,
+            list: vec![range, idx.clone()],
+            args: Vec::new(),
+            idx,
+            outputs: Vec::new(),
+            leaves: Vec::new(),
+        }
     }
     fn arg(&mut self, t: DType, values: Option<Vec<Const>>) -> (usize, UOp) {
         let slot = self.args.len();
@@ -112,7 +154,12 @@ impl Builder {
             }
         }
         let (slot, index) = self.arg(value.dtype().scalar(), None);
-        self.list.push(UOp::new(Op::Store, DType::VOID, smallvec![index, value.clone()], Arg::None));
+        self.list.push(UOp::new(
+            Op::Store,
+            DType::VOID,
+            smallvec![index, value.clone()],
+            Arg::None,
+        ));
         self.outputs.push((slot, value));
     }
     fn finish(&mut self) {
@@ -121,7 +168,8 @@ impl Builder {
     }
 }
 
-/// Every op that a linear program may hold on the dtype, on its own and in the forms that the renderer writes shorter.
+/// Every op that a linear program may hold on the dtype, on its own and in the forms that the
+/// renderer writes shorter.
 fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let lanes = b.lanes;
     let (x, y, z) = (b.load(t, values(t, 0)), b.load(t, values(t, 1)), b.load(t, values(t, 2)));
@@ -129,7 +177,8 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let mut out = vec![condition.select(&x, &y)];
     for to in DType::ALL.iter().filter(|to| **to != t) {
         out.push(x.cast(*to));
-        // A bool's bits other than 0 and 1 do not survive, and neither does a NaN's payload: the rest do.
+        // A bool's bits other than 0 and 1 do not survive, and neither does a NaN's payload: the
+        // rest do.
         if to.bits() == t.bits() {
             out.push(x.bitcast(*to));
         }
@@ -158,15 +207,32 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         out.push(x.binary(op, &x));
         out.push(x.binary(op, &y).binary(op, &z));
     }
-    out.extend([-&x, &x - &y, -&x + &y, -&(&x - &y), &x + -1, x.const_like(2) - &y, -(-&x), -&x - &y]);
+    out.extend([
+        -&x,
+        &x - &y,
+        -&x + &y,
+        -&(&x - &y),
+        &x + -1,
+        x.const_like(2) - &y,
+        -(-&x),
+        -&x - &y,
+    ]);
     if t.is_float() {
-        out.extend([x.binary(Op::Div, &y), x.unary(Op::Sqrt), x.unary(Op::Trunc), x.fma(&y, &z), &x * &y + &z]);
+        out.extend([
+            x.binary(Op::Div, &y),
+            x.unary(Op::Sqrt),
+            x.unary(Op::Trunc),
+            x.fma(&y, &z),
+            &x * &y + &z,
+        ]);
         for v in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 1e-40, 1e-310, 0.1, -1e30] {
             out.push(x.binary(Op::Add, x.const_like(v)));
             out.push(condition.select(x.const_like(v), &y));
         }
         if t == DType::F64 {
-            for op in [Op::Exp, Op::Exp2, Op::Log, Op::Log2, Op::Sin, Op::Cos, Op::Tan, Op::Tanh, Op::Erf] {
+            for op in
+                [Op::Exp, Op::Exp2, Op::Log, Op::Log2, Op::Sin, Op::Cos, Op::Tan, Op::Tanh, Op::Erf]
+            {
                 out.push(x.unary(op));
             }
             out.push(x.binary(Op::Pow, &y));
@@ -180,8 +246,12 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     out.push(x.not());
     // Lowering proves that counts lie inside the width and that divisions cannot trap.
     let bits = t.bits() as i64;
-    let counts = values(t, 4).into_iter().map(|c| Const::Int(c.as_i64().unwrap() & (bits - 1))).collect();
-    let divisors = values(t, 5).into_iter().map(|c| if matches!(c.as_i64(), Some(0 | -1)) { Const::Int(3) } else { c }).collect();
+    let counts =
+        values(t, 4).into_iter().map(|c| Const::Int(c.as_i64().unwrap() & (bits - 1))).collect();
+    let divisors = values(t, 5)
+        .into_iter()
+        .map(|c| if matches!(c.as_i64(), Some(0 | -1)) { Const::Int(3) } else { c })
+        .collect();
     let (count, divisor) = (b.load(t, counts), b.load(t, divisors));
     for op in [Op::Shl, Op::Shr] {
         out.push(x.binary(op, &count));
@@ -200,7 +270,12 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         // Lanes taken apart and put together in another order.
         let picked: Vec<UOp> = (0..lanes).map(|l| x.lane((l * 7 + 1) % lanes)).collect();
         let first = x.lane(0);
-        out.push(UOp::new(Op::Vectorize, t.vec(lanes), picked.into_iter().collect::<picograd::ir::Src>(), Arg::None));
+        out.push(UOp::new(
+            Op::Vectorize,
+            t.vec(lanes),
+            picked.into_iter().collect::<picograd::ir::Src>(),
+            Arg::None,
+        ));
         out.push(first.splat(lanes).binary(Op::Add, &y));
         let reversed = Arg::Lanes((0..lanes).rev().collect());
         out.push(UOp::new(Op::Gep, t.vec(lanes), smallvec![x.binary(Op::Add, &y)], reversed));
@@ -209,10 +284,18 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
 }
 
 /// The value of a node at each lane of one step of the loop.
-fn expect(u: &UOp, leaves: &[(UOp, usize)], inputs: &[Vec<Const>], base: usize, lane: usize) -> Const {
+fn expect(
+    u: &UOp,
+    leaves: &[(UOp, usize)],
+    inputs: &[Vec<Const>],
+    base: usize,
+    lane: usize,
+) -> Const {
     match (u.op(), u.arg()) {
         (Op::Vectorize, _) => return expect(&u.src()[lane], leaves, inputs, base, 0),
-        (Op::Gep, Arg::Lanes(picked)) => return expect(&u.src()[0], leaves, inputs, base, picked[lane] as usize),
+        (Op::Gep, Arg::Lanes(picked)) => {
+            return expect(&u.src()[0], leaves, inputs, base, picked[lane] as usize);
+        }
         (Op::Load, _) => {
             let (_, slot) = leaves.iter().find(|(l, _)| l == u).unwrap();
             return inputs[*slot][base + lane];
@@ -243,15 +326,30 @@ impl Object {
     }
     fn by_cc(programs: &[Rendered], dir: &Path) -> Object {
         let so = dir.join("kernels.so");
-        let mut command = std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_string()));
-        command.args(["-std=c11", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-w", "-shared", "-fPIC"]);
+        let mut command =
+            std::process::Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_string()));
+        command.args([
+            "-std=c11",
+            "-O2",
+            "-march=native",
+            "-ffp-contract=off",
+            "-fno-math-errno",
+            "-fwrapv",
+            "-w",
+            "-shared",
+            "-fPIC",
+        ]);
         for Rendered { name, source, .. } in programs {
             let file = dir.join(format!("{name}.c"));
             std::fs::write(&file, source).unwrap();
             command.arg(file);
         }
         let out = command.arg("-o").arg(&so).arg("-lm").output().unwrap();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>());
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>()
+        );
         let path = CString::new(so.to_str().unwrap()).unwrap();
         // SAFETY: the object was just made from our own source and runs nothing when it is opened.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
@@ -276,7 +374,8 @@ impl Object {
         let pointers: Vec<*mut c_void> = bufs.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
         let entry = self.entry(name);
         assert!(!entry.is_null());
-        // SAFETY: the entry has this type by the renderer's contract, and every buffer holds as many elements as the kernel touches.
+        // SAFETY: the entry has this type by the renderer's contract, and every buffer holds as
+        // many elements as the kernel touches.
         unsafe {
             let entry: extern "C" fn(*const *mut c_void, c_long) = std::mem::transmute(entry);
             entry(pointers.as_ptr(), 0);
@@ -298,7 +397,8 @@ struct TempDir(std::path::PathBuf);
 
 impl TempDir {
     fn new(name: &str) -> TempDir {
-        let path = std::env::temp_dir().join(format!("picograd-render-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("picograd-render-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         TempDir(path)
     }
@@ -372,13 +472,23 @@ fn compare(object: &Object, name: &str, b: &Builder) {
             let bytes = &bufs[*slot][i * t.itemsize()..][..t.itemsize()];
             let got = dtype::read(bytes, t);
             if got != want || (t.is_bool() && bytes[0] > 1) {
-                let args: Vec<Const> = u.src().iter().map(|s| expect(s, &b.leaves, &inputs, base, lane)).collect();
-                wrong.push(format!("data{slot} {u:?} of {:?}: {args:?} gave {got:?}, not {want:?} (element {i})", u.src()));
+                let args: Vec<Const> =
+                    u.src().iter().map(|s| expect(s, &b.leaves, &inputs, base, lane)).collect();
+                wrong.push(format!(
+                    "data{slot} {u:?} of {:?}: {args:?} gave {got:?}, not {want:?} (element {i})",
+                    u.src()
+                ));
                 break;
             }
         }
     }
-    assert!(wrong.is_empty(), "{name}, {lanes} lanes: {} of {} wrong\n{}", wrong.len(), b.outputs.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{name}, {lanes} lanes: {} of {} wrong\n{}",
+        wrong.len(),
+        b.outputs.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The text of rendered kernels, in every language, against `tests/golden/<language>/<case>.txt`. `BLESS=1` rewrites the files.
+//! The text of rendered kernels, in every language, against `tests/golden/<language>/<case>.txt`.
+//! `BLESS=1` rewrites the files.
 
 use picograd::dtype::{Const, DType};
 use picograd::error::Error;
@@ -35,22 +36,34 @@ impl Program {
         self.node(Op::Special, DType::I32, smallvec![], Arg::Special { kind, dim, extent })
     }
     fn range(&mut self, id: u32, extent: i64) -> UOp {
-        self.node(Op::Range, DType::I32, smallvec![UOp::constant(extent, DType::I32)], Arg::Range { id, kind: AxisKind::Loop })
+        self.node(
+            Op::Range,
+            DType::I32,
+            smallvec![UOp::constant(extent, DType::I32)],
+            Arg::Range { id, kind: AxisKind::Loop },
+        )
     }
     fn end(&mut self, range: &UOp) {
         self.node(Op::EndRange, DType::VOID, smallvec![range.clone()], Arg::None);
     }
     fn load(&mut self, buf: &UOp, idx: &UOp, lanes: u16) -> UOp {
-        let index = UOp::new(Op::Index, buf.dtype(), smallvec![buf.clone(), idx.clone()], Arg::None);
+        let index =
+            UOp::new(Op::Index, buf.dtype(), smallvec![buf.clone(), idx.clone()], Arg::None);
         self.node(Op::Load, buf.dtype().vec(lanes), smallvec![index], Arg::None)
     }
     fn gated_load(&mut self, buf: &UOp, idx: &UOp, valid: &UOp, alt: f64) -> UOp {
-        let index = UOp::new(Op::Index, buf.dtype(), smallvec![buf.clone(), idx.clone(), valid.clone()], Arg::None);
+        let index = UOp::new(
+            Op::Index,
+            buf.dtype(),
+            smallvec![buf.clone(), idx.clone(), valid.clone()],
+            Arg::None,
+        );
         let alt = UOp::constant(alt, buf.dtype());
         self.node(Op::Load, buf.dtype(), smallvec![index, alt], Arg::None)
     }
     fn store(&mut self, buf: &UOp, idx: &UOp, value: &UOp) {
-        let index = UOp::new(Op::Index, buf.dtype(), smallvec![buf.clone(), idx.clone()], Arg::None);
+        let index =
+            UOp::new(Op::Index, buf.dtype(), smallvec![buf.clone(), idx.clone()], Arg::None);
         self.node(Op::Store, DType::VOID, smallvec![index, value.clone()], Arg::None);
     }
     fn acc(&mut self, id: u32, init: &UOp) -> UOp {
@@ -88,7 +101,8 @@ fn special(gpu: bool) -> Vec<UOp> {
 /// One element at a time, as in the seed documents.
 fn add_scalar(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
-    let (out, a, b) = (p.arg(DType::F32, 0, 16), p.arg(DType::F32, 1, 16), p.arg(DType::F32, 2, 16));
+    let (out, a, b) =
+        (p.arg(DType::F32, 0, 16), p.arg(DType::F32, 1, 16), p.arg(DType::F32, 2, 16));
     let at = outer(&mut p, gpu, 16);
     let (x, y) = (p.load(&a, &at, 1), p.load(&b, &at, 1));
     p.store(&out, &at, &(x + y));
@@ -109,7 +123,8 @@ fn store_constant(gpu: bool) -> Vec<UOp> {
 /// Four elements at a time, as in the seed documents.
 fn add_float4(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
-    let (out, a, b) = (p.arg(DType::F32, 0, 16), p.arg(DType::F32, 1, 16), p.arg(DType::F32, 2, 16));
+    let (out, a, b) =
+        (p.arg(DType::F32, 0, 16), p.arg(DType::F32, 1, 16), p.arg(DType::F32, 2, 16));
     let at = if gpu { p.special(SpecialKind::Local, 0, 4) } else { outer(&mut p, gpu, 4) };
     let idx = p.add(at << 2);
     let (x, y) = (p.load(&a, &idx, 4), p.load(&b, &idx, 4));
@@ -117,7 +132,8 @@ fn add_float4(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// The same where the elements are not known to be aligned, and in a number of lanes that no language has.
+/// The same where the elements are not known to be aligned, and in a number of lanes that no
+/// language has.
 fn add_unaligned(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 65));
@@ -145,7 +161,8 @@ fn reduce(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Two accumulators where the second reads the first before it changes, and a product that must not move into the loop.
+/// Two accumulators where the second reads the first before it changes, and a product that must not
+/// move into the loop.
 fn two_accumulators(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 2), p.arg(DType::F32, 1, 8));
@@ -192,7 +209,8 @@ fn local_reduce(_: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 8), p.arg(DType::F32, 1, 128));
     let temp = p.local(DType::F32, 16);
-    let (group, local) = (p.special(SpecialKind::Group, 0, 8), p.special(SpecialKind::Local, 0, 16));
+    let (group, local) =
+        (p.special(SpecialKind::Group, 0, 8), p.special(SpecialKind::Local, 0, 16));
     let x = p.load(&a, &(&group * 16 + &local), 1);
     p.store(&temp, &local, &x);
     let barrier = p.node(Op::Barrier, DType::VOID, smallvec![], Arg::None);
@@ -244,7 +262,12 @@ fn casts(gpu: bool) -> Vec<UOp> {
 
 fn vector_select(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
-    let (out, mask, a, b) = (p.arg(DType::F32, 0, 64), p.arg(DType::BOOL, 1, 64), p.arg(DType::F32, 2, 64), p.arg(DType::F32, 3, 64));
+    let (out, mask, a, b) = (
+        p.arg(DType::F32, 0, 64),
+        p.arg(DType::BOOL, 1, 64),
+        p.arg(DType::F32, 2, 64),
+        p.arg(DType::F32, 3, 64),
+    );
     let at = outer(&mut p, gpu, 16);
     let idx = p.add(at * 4);
     let (x, y) = (p.load(&a, &idx, 4), p.load(&b, &idx, 4));
@@ -270,9 +293,12 @@ fn vector_lanes(gpu: bool) -> Vec<UOp> {
 /// What other threads of a warp hold: scalars, vectors, and what is narrower than a register.
 fn shuffle(_: bool) -> Vec<UOp> {
     let mut p = Program::default();
-    let (out, a, b) = (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 64), p.arg(DType::BOOL, 2, 16));
+    let (out, a, b) =
+        (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 64), p.arg(DType::BOOL, 2, 16));
     let at = p.special(SpecialKind::Local, 0, 16);
-    let other = |p: &mut Program, x: &UOp, bits| p.node(Op::Shuffle, x.dtype(), smallvec![x.clone()], Arg::Shuffle(bits));
+    let other = |p: &mut Program, x: &UOp, bits| {
+        p.node(Op::Shuffle, x.dtype(), smallvec![x.clone()], Arg::Shuffle(bits))
+    };
     let idx = p.add(&at * 4);
     let (v, c) = (p.load(&a, &idx, 4), p.load(&b, &at, 1));
     let (w, d) = (other(&mut p, &v, 8), other(&mut p, &c, 1));
@@ -351,7 +377,10 @@ fn check(language: &str, renderer: &dyn Renderer) {
         }
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
         if golden != text {
-            differ.push(format!("{} is not what is rendered now (BLESS=1 rewrites it):\n{text}", path.display()));
+            differ.push(format!(
+                "{} is not what is rendered now (BLESS=1 rewrites it):\n{text}",
+                path.display()
+            ));
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
@@ -382,7 +411,8 @@ fn wgsl_text() {
     check("wgsl", &Wgsl::new());
 }
 
-/// What is rendered is WGSL: the parser and the checks of the library that runs it take every case, also of buffers in pieces and of folded grids.
+/// What is rendered is WGSL: the parser and the checks of the library that runs it take every case,
+/// also of buffers in pieces and of folded grids.
 #[cfg(feature = "webgpu")]
 #[test]
 fn wgsl_is_valid() {
@@ -401,7 +431,8 @@ fn wgsl_is_valid() {
     let long = |gpu: bool| {
         let mut p = Program::default();
         let out = p.arg(DType::U8, 0, 300);
-        let (x, y) = (p.special(SpecialKind::Group, 0, 100_000), p.special(SpecialKind::Group, 1, 3));
+        let (x, y) =
+            (p.special(SpecialKind::Group, 0, 100_000), p.special(SpecialKind::Group, 1, 3));
         assert!(gpu);
         let at = p.add(&x * 3 + &y);
         p.store(&out, &at, &UOp::constant(1i64, DType::U8));
@@ -409,13 +440,17 @@ fn wgsl_is_valid() {
     };
     // WGSL has no shuffles that every adapter has.
     let cases = CASES.iter().copied().filter(|c| c.0 != "shuffle");
-    for (name, build) in cases.chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)]) {
+    for (name, build) in cases.chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)])
+    {
         for renderer in &renderers {
             let text = renderer.render(name, &build(true)).unwrap();
-            let module = wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
+            let module = wgsl::parse_str(&text)
+                .unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
             let capabilities = valid::Capabilities::SHADER_INT64 | valid::Capabilities::FLOAT64;
             let mut validator = valid::Validator::new(valid::ValidationFlags::all(), capabilities);
-            validator.validate(&module).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
+            validator
+                .validate(&module)
+                .unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
         }
     }
 }
@@ -425,8 +460,16 @@ fn wgsl_is_valid() {
 fn unaligned_text_has_no_vectors_in_memory() {
     let program = add_float4(true);
     for (aligned, plain, pointer) in [
-        (Cuda::new("sm_90").render("k", &program), Cuda::new("sm_90").unaligned().render("k", &program), "(float4*)"),
-        (Metal::new().render("k", &program), Metal::new().unaligned().render("k", &program), "(device float4*)"),
+        (
+            Cuda::new("sm_90").render("k", &program),
+            Cuda::new("sm_90").unaligned().render("k", &program),
+            "(float4*)",
+        ),
+        (
+            Metal::new().render("k", &program),
+            Metal::new().unaligned().render("k", &program),
+            "(device float4*)",
+        ),
     ] {
         let (aligned, plain) = (aligned.unwrap(), plain.unwrap());
         assert!(aligned.contains(pointer) && !plain.contains(pointer), "{aligned}\n{plain}");
@@ -439,7 +482,12 @@ fn the_unsupported_is_an_error() {
     let x = UOp::constant(1.5, DType::F32);
     let half = UOp::constant(1.5, DType::F16);
     let double = UOp::constant(1.5, DType::F64);
-    let grid = UOp::new(Op::Special, DType::I32, smallvec![], Arg::Special { kind: SpecialKind::Group, dim: 0, extent: 4 });
+    let grid = UOp::new(
+        Op::Special,
+        DType::I32,
+        smallvec![],
+        Arg::Special { kind: SpecialKind::Group, dim: 0, extent: 4 },
+    );
     let c = Clang::new(Target::c(1, 64));
     let llvm = Llvm::new(Target::llvm(1, 64));
     let nodes = [
@@ -451,7 +499,9 @@ fn the_unsupported_is_an_error() {
         (UOp::new(Op::Store, DType::VOID, smallvec![x.clone(), x.clone()], Arg::None), "Store"),
         (-(&x * &x), "Mul"),
     ];
-    let both = nodes.into_iter().flat_map(|(node, op)| [(&c as &dyn Renderer, node.clone(), op), (&llvm, node, op)]);
+    let both = nodes
+        .into_iter()
+        .flat_map(|(node, op)| [(&c as &dyn Renderer, node.clone(), op), (&llvm, node, op)]);
     let metal = Metal::new();
     let cases = both.chain([(&metal as &dyn Renderer, &double + &double, "Add")]);
     for (renderer, node, op) in cases {

@@ -1,5 +1,6 @@
-//! Routes by which safe code once reached machine code or memory that nobody had proven. Each is an error now. What is an
-//! `unsafe fn` or not public any more is in `docs/safety.md`, as examples that do not compile.
+//! Routes by which safe code once reached machine code or memory that nobody had proven. Each is an
+//! error now. What is an `unsafe fn` or not public any more is in `docs/safety.md`, as examples
+//! that do not compile.
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +30,20 @@ fn item(device: &str, len: usize) -> ScheduleItem {
 /// A node of source text, which would write where it likes.
 fn source(device: &str, args: Vec<UOp>) -> UOp {
     let text = "void evil(float* out, float* in, long share) { out[1 << 30] = 1; }";
-    let source =
-        Source { device: DeviceName::new(device), entry: "evil".into(), text: text.into(), grid: [1; 3], local: [1; 3], outputs: 1 };
-    UOp::new(Op::Source, DType::VOID, args.into_iter().collect::<Src>(), Arg::Source(Arc::new(source)))
+    let source = Source {
+        device: DeviceName::new(device),
+        entry: "evil".into(),
+        text: text.into(),
+        grid: [1; 3],
+        local: [1; 3],
+        outputs: 1,
+    };
+    UOp::new(
+        Op::Source,
+        DType::VOID,
+        args.into_iter().collect::<Src>(),
+        Arg::Source(Arc::new(source)),
+    )
 }
 
 fn refused(item: &ScheduleItem) {
@@ -121,9 +133,11 @@ fn a_copy_with_other_buffers_is_refused() {
     for item in to_cpu.schedule().unwrap() {
         let ScheduleItem::Copy { to, from, proof } = &item else { continue };
         item.lower().unwrap().check().unwrap();
-        let onto_itself = ScheduleItem::Copy { to: from.clone(), from: from.clone(), proof: proof.clone() };
+        let onto_itself =
+            ScheduleItem::Copy { to: from.clone(), from: from.clone(), proof: proof.clone() };
         refused(&onto_itself);
-        let reversed = ScheduleItem::Copy { to: from.clone(), from: to.clone(), proof: proof.clone() };
+        let reversed =
+            ScheduleItem::Copy { to: from.clone(), from: to.clone(), proof: proof.clone() };
         refused(&reversed);
     }
 }
@@ -148,11 +162,26 @@ fn a_test_case_with_a_kernel_of_its_own_is_refused() {
         if Device::get(device).is_err() {
             continue;
         }
-        let arg = UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 4 });
-        let custom = Custom { ast: source(device, vec![arg]), outputs: vec![(DType::F32, [4].into_iter().collect())] };
-        let input = UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len: 4, device: DeviceName::new("HERE") });
-        let kernel = UOp::new(Op::Kernel, DType::VOID, [input.clone()].into_iter().collect::<Src>(), Arg::Kernel(Arc::new(custom)));
-        let output = UOp::new(Op::Output, DType::F32, [kernel].into_iter().collect::<Src>(), Arg::Output(0));
+        let arg =
+            UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 4 });
+        let custom = Custom {
+            ast: source(device, vec![arg]),
+            outputs: vec![(DType::F32, [4].into_iter().collect())],
+        };
+        let input = UOp::new(
+            Op::Param,
+            DType::F32,
+            Src::new(),
+            Arg::Param { slot: 0, len: 4, device: DeviceName::new("HERE") },
+        );
+        let kernel = UOp::new(
+            Op::Kernel,
+            DType::VOID,
+            [input.clone()].into_iter().collect::<Src>(),
+            Arg::Kernel(Arc::new(custom)),
+        );
+        let output =
+            UOp::new(Op::Output, DType::F32, [kernel].into_iter().collect::<Src>(), Arg::Output(0));
         let setup = Setup { device, choose: Choose::Nothing, in_place: false, quick: false };
         let nothing: Vec<Traced> = Vec::new();
         let case = Case { outputs: vec![output], inputs: vec![vec![0; 16]] };
@@ -175,7 +204,8 @@ fn a_byte_of_a_bool_is_one_or_zero() {
         assert_eq!(at.to_vec::<i32>().unwrap(), [0, 1, 1, 1, 1, 1]);
         let table = Tensor::new([10i32, 20]).to(device);
         assert_eq!(table.gather(0, &at).to_vec::<i32>().unwrap(), [10, 20, 20, 20, 20, 20]);
-        let x = Buffer::from_bytes(Device::get(device).unwrap().name(), DType::BOOL, &[9, 0]).unwrap();
+        let x =
+            Buffer::from_bytes(Device::get(device).unwrap().name(), DType::BOOL, &[9, 0]).unwrap();
         assert_eq!(x.read().unwrap(), [1, 0]);
     }
 }
@@ -199,7 +229,9 @@ fn a_kernel_writes_every_bool_of_its_output() {
 #[test]
 fn elements_are_of_the_dtypes_of_tensors() {
     for dtype in [DType::F32.vec(4), DType::BOOL.vec(2), DType::INDEX, DType::VOID] {
-        let e = Tensor::try_from_bytes(&[7; 16], dtype, [16 / dtype.itemsize().max(1)]).unwrap_err().to_string();
+        let e = Tensor::try_from_bytes(&[7; 16], dtype, [16 / dtype.itemsize().max(1)])
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("from_bytes: a tensor has no elements of"), "{e}");
         let x = Tensor::new([1.0f32; 4]);
         let kernel = CustomKernel::new(|_, _| panic!("the dtype is refused before"));
@@ -260,7 +292,8 @@ fn a_size_that_wraps_is_refused() {
     assert!(Tensor::try_zeros(variable("m", 1, 1, 1) - 10).is_err());
 }
 
-/// As a number such a sum is what sums of `i64` are: modulo 2^64. Its bounds say that it may be anything.
+/// As a number such a sum is what sums of `i64` are: modulo 2^64. Its bounds say that it may be
+/// anything.
 #[test]
 fn a_number_that_wraps_is_that_of_64_bits() {
     for sum in wild() {
@@ -270,7 +303,10 @@ fn a_number_that_wraps_is_that_of_64_bits() {
     }
     let a = variable("a", 1, 1000, 7);
     let there_and_back = &a + i64::MAX + 5 - i64::MAX;
-    assert_eq!((there_and_back.value(), there_and_back.min(), there_and_back.max()), (12, i64::MIN, i64::MAX));
+    assert_eq!(
+        (there_and_back.value(), there_and_back.min(), there_and_back.max()),
+        (12, i64::MIN, i64::MAX)
+    );
 }
 
 /// While a lazy argument is computed, the user's code may move another one.
@@ -299,24 +335,36 @@ fn an_argument_that_moved_during_a_replay_is_refused() {
 
 /// An element of a buffer where a mask holds, and 7 elsewhere.
 fn masked(buffer: &UOp, index: UOp, mask: UOp) -> UOp {
-    let place = UOp::new(Op::Index, DType::I32, [buffer.clone(), index, mask].into_iter().collect::<Src>(), Arg::None);
+    let place = UOp::new(
+        Op::Index,
+        DType::I32,
+        [buffer.clone(), index, mask].into_iter().collect::<Src>(),
+        Arg::None,
+    );
     let other = UOp::constant(7i64, DType::I32);
     UOp::new(Op::Load, DType::I32, [place, other].into_iter().collect::<Src>(), Arg::None)
 }
 
-/// A mask that says nothing of an index of data is literal in some lanes when its range is upcast, and is dropped there.
+/// A mask that says nothing of an index of data is literal in some lanes when its range is upcast,
+/// and is dropped there.
 #[test]
 fn a_mask_bounds_the_index_in_every_lane() {
     let far = [1 << 28, -(1 << 28), 1, 1 << 28];
     for name in ["INTERP", "CPU:CLANG", "CPU:LLVM", "CUDA", "CL"] {
         let Ok(device) = Device::get(name) else { continue };
-        let (at, table) = (Tensor::new(far).to(name).realize().unwrap(), Tensor::new([10i32, 20, 30, 40]).to(name).realize().unwrap());
-        let value = |at: &UOp, table: &UOp, r: &UOp| masked(table, at.at(r).load().cast(DType::INDEX), r.differs(0i64));
+        let (at, table) = (
+            Tensor::new(far).to(name).realize().unwrap(),
+            Tensor::new([10i32, 20, 30, 40]).to(name).realize().unwrap(),
+        );
+        let value = |at: &UOp, table: &UOp, r: &UOp| {
+            masked(table, at.at(r).load().cast(DType::INDEX), r.differs(0i64))
+        };
         let kernel = CustomKernel::new(|outputs, inputs| {
             let r = UOp::range(4, 0, AxisKind::Global);
             vec![outputs[0].at(&r).store(value(&inputs[0], &inputs[1], &r), &[r])]
         });
-        let got = Tensor::custom_kernel(&[&at, &table], &[(&[4], DType::I32)], kernel).unwrap().remove(0);
+        let got =
+            Tensor::custom_kernel(&[&at, &table], &[(&[4], DType::I32)], kernel).unwrap().remove(0);
         assert_eq!(got.to_vec::<i32>().unwrap(), [7, 7, 20, 7], "{name}");
         // The same under an unrolled reduction.
         let kernel = CustomKernel::new(|outputs, inputs| {
@@ -324,25 +372,34 @@ fn a_mask_bounds_the_index_in_every_lane() {
             let sum = value(&inputs[0], &inputs[1], &r).fold(Fold::Add, &[r]);
             vec![outputs[0].at(&i).store(sum, &[i])]
         });
-        let got = Tensor::custom_kernel(&[&at, &table], &[(&[2], DType::I32)], kernel).unwrap().remove(0);
+        let got =
+            Tensor::custom_kernel(&[&at, &table], &[(&[2], DType::I32)], kernel).unwrap().remove(0);
         assert_eq!(got.to_vec::<i32>().unwrap(), [41, 41], "{name}");
         // What a search would run has the bounds in its mask too, whatever is applied to it.
-        let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 4 });
+        let buffer =
+            |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 4 });
         let r = UOp::range(4, 0, AxisKind::Global);
         let store = buffer(0).at(&r).store(value(&buffer(1), &buffer(2), &r), &[r]);
-        let compiled = exec::compiled(&UOp::sink([store].into_iter().collect::<Src>()), &device).unwrap();
-        let free = |u: &&UOp| u.op() == Op::Load && u.src()[0].src().len() == 2 && u.src()[0].src()[0].arg() == buffer(2).arg();
+        let compiled =
+            exec::compiled(&UOp::sink([store].into_iter().collect::<Src>()), &device).unwrap();
+        let free = |u: &&UOp| {
+            u.op() == Op::Load
+                && u.src()[0].src().len() == 2
+                && u.src()[0].src()[0].arg() == buffer(2).arg()
+        };
         assert_eq!(compiled.program.uops.iter().find(free), None, "{name} {:?}", compiled.opts);
     }
 }
 
-/// A condition around a reduction is gone where the reduction is unrolled, so that it proves nothing of the loads in it.
+/// A condition around a reduction is gone where the reduction is unrolled, so that it proves
+/// nothing of the loads in it.
 #[test]
 fn a_condition_around_a_load_is_no_mask() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
     let kernel = CustomKernel::new(|outputs, inputs| {
         let (i, r) = (UOp::range(8, 0, AxisKind::Global), UOp::range(4, 1, AxisKind::Reduce));
-        let (value, none) = (inputs[0].at(&i).load() + r.cast(DType::I32), UOp::constant(0i64, DType::I32));
+        let (value, none) =
+            (inputs[0].at(&i).load() + r.cast(DType::I32), UOp::constant(0i64, DType::I32));
         let sum = i.lt(4i64).select(&value, &none).fold(Fold::Add, &[r]);
         vec![outputs[0].at(&i).store(sum, &[i])]
     });
@@ -366,21 +423,36 @@ fn a_masked_load_has_an_alternative() {
 /// Machine division faults where lowering has not proven its operands.
 #[test]
 fn machine_division_is_refused() {
-    let input = |slot| UOp::new(Op::Param, DType::I32, Src::new(), Arg::Param { slot, len: 8, device: DeviceName::new("HERE") });
+    let input = |slot| {
+        UOp::new(
+            Op::Param,
+            DType::I32,
+            Src::new(),
+            Arg::Param { slot, len: 8, device: DeviceName::new("HERE") },
+        )
+    };
     let bytes = |v: i32| [v; 8].iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-    let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
+    let buffer =
+        |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
     for op in [Op::CDiv, Op::CMod] {
         for device in there() {
             for (a, b) in [(1, 0), (i32::MIN, -1)] {
-                let setup = Setup { device, choose: Choose::Default, in_place: false, quick: false };
-                let case = Case { outputs: vec![input(0).binary(op, input(1))], inputs: vec![bytes(a), bytes(b)] };
+                let setup =
+                    Setup { device, choose: Choose::Default, in_place: false, quick: false };
+                let case = Case {
+                    outputs: vec![input(0).binary(op, input(1))],
+                    inputs: vec![bytes(a), bytes(b)],
+                };
                 let e = format!("{}", check(&case, &Vec::<Traced>::new(), &setup).unwrap_err());
                 assert!(e.contains("only in a kernel after lowering"), "{e}");
             }
             let r = UOp::range(8, 0, AxisKind::Global);
             let value = buffer(1).at(&r).load().binary(op, buffer(2).at(&r).load());
             let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
-            let e = exec::compiled(&ast, &Device::get(device).unwrap()).map(drop).unwrap_err().to_string();
+            let e = exec::compiled(&ast, &Device::get(device).unwrap())
+                .map(drop)
+                .unwrap_err()
+                .to_string();
             assert!(e.contains("has no place in a kernel before it is optimised"), "{e}");
         }
     }
@@ -389,7 +461,8 @@ fn machine_division_is_refused() {
 /// An index that a mask checked could be stored to by another thread before it is used.
 #[test]
 fn an_index_is_not_computed_from_what_is_stored() {
-    let buffer = |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
+    let buffer =
+        |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
     let r = UOp::range(8, 0, AxisKind::Global);
     let value = masked(&buffer(1), buffer(0).at(&r).load().cast(DType::INDEX), r.differs(0i64));
     let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
@@ -400,7 +473,8 @@ fn an_index_is_not_computed_from_what_is_stored() {
 /// Compiling a kernel by hand proves it first: a search would run it.
 #[test]
 fn a_kernel_to_compile_is_proven() {
-    let buffer = |slot, len| UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len });
+    let buffer =
+        |slot, len| UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len });
     let copy = |steps: usize| {
         let i = UOp::range(steps as i64, 0, AxisKind::Global);
         let value = buffer(1, 64).at(&i).load();
@@ -426,8 +500,17 @@ fn a_kernel_to_compile_is_proven() {
 fn a_test_case_that_overflows_is_refused() {
     let setup = Setup { device: "INTERP", choose: Choose::Nothing, in_place: false, quick: false };
     let nothing: Vec<Traced> = Vec::new();
-    let input = |len: usize| UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len, device: DeviceName::new("HERE") });
-    for (len, inputs) in [(1 << 62, vec![vec![]]), ((1 << 62) + 1, vec![vec![0; 4]]), (1 << 62, vec![])] {
+    let input = |len: usize| {
+        UOp::new(
+            Op::Param,
+            DType::F32,
+            Src::new(),
+            Arg::Param { slot: 0, len, device: DeviceName::new("HERE") },
+        )
+    };
+    for (len, inputs) in
+        [(1 << 62, vec![vec![]]), ((1 << 62) + 1, vec![vec![0; 4]]), (1 << 62, vec![])]
+    {
         let case = Case { outputs: vec![input(len)], inputs };
         let e = format!("{}", check(&case, &nothing, &setup).unwrap_err());
         assert!(e.contains("has not the bytes"), "{e}");
@@ -438,5 +521,7 @@ fn a_test_case_that_overflows_is_refused() {
 #[test]
 fn building_and_printing_is_safe() {
     let node = source("CPU", vec![UOp::constant(Const::from(1i64), DType::I32)]);
-    assert!(picograd::ir::print(&node).contains("SOURCE") || !picograd::ir::print(&node).is_empty());
+    assert!(
+        picograd::ir::print(&node).contains("SOURCE") || !picograd::ir::print(&node).is_empty()
+    );
 }

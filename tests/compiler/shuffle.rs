@@ -1,5 +1,6 @@
-//! Reduces that the threads of a warp finish by reading each other's registers: what the interpreter makes of them is what the plain evaluator makes, whatever the
-//! fold, the dtype, the size of the group and the threads beside it, and the same is compiled for CUDA.
+//! Reduces that the threads of a warp finish by reading each other's registers: what the
+//! interpreter makes of them is what the plain evaluator makes, whatever the fold, the dtype, the
+//! size of the group and the threads beside it, and the same is compiled for CUDA.
 
 use crate::common;
 use picograd::Tensor;
@@ -28,7 +29,8 @@ fn numbers(shape: &[usize], dtype: DType, value: impl Fn(usize) -> i64) -> Tenso
         true => Const::Float(value(i) as f64),
         false => Const::Int(value(i)),
     };
-    let values: Vec<Const> = (0..shape.iter().product()).map(|i| of(i).normalize(dtype.scalar())).collect();
+    let values: Vec<Const> =
+        (0..shape.iter().product()).map(|i| of(i).normalize(dtype.scalar())).collect();
     common::stored(&values, dtype, shape, "INTERP")
 }
 
@@ -40,17 +42,25 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
     t.schedule().unwrap().iter().filter_map(of).collect()
 }
 
-/// The tensor with these optimisations, compared with what the plain evaluator says of it, and its programs for CUDA.
+/// The tensor with these optimisations, compared with what the plain evaluator says of it, and its
+/// programs for CUDA.
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
     let apply = {
         let (list, opts) = (list.clone(), opts.to_string());
-        move |k: &Kernel, target: &Target| k.apply_all(&list, target).unwrap_or_else(|e| panic!("{opts} on {}: {e}", k.name()))
+        move |k: &Kernel, target: &Target| {
+            k.apply_all(&list, target).unwrap_or_else(|e| panic!("{opts} on {}: {e}", k.name()))
+        }
     };
     let expected = common::evaluated(&[make()]);
     let got = with_choice(Choice::By(Rc::new(apply)), || common::computed(&make()));
     assert_eq!(common::differences(&expected[0], &got), [], "{opts} of {:?}", make());
-    kernels(&make()).iter().map(|k| exec::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda()).unwrap()).collect()
+    kernels(&make())
+        .iter()
+        .map(|k| {
+            exec::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda()).unwrap()
+        })
+        .collect()
 }
 
 fn count(programs: &[Program], op: Op) -> usize {
@@ -68,10 +78,14 @@ fn every_fold_dtype_and_size() {
     let mut programs = Vec::new();
     for dtype in DType::ALL {
         for (name, fold, value) in FOLDS {
-            let value = |i: usize| if dtype.is_bool() { i64::from(!i.is_multiple_of(3)) } else { value(i) };
+            let value =
+                |i: usize| if dtype.is_bool() { i64::from(!i.is_multiple_of(3)) } else { value(i) };
             // The size has nothing to do with the dtype, so two of them get all.
-            let sizes: &[usize] =
-                if [DType::F32, DType::I64].contains(dtype) { &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] } else { &[8, 64] };
+            let sizes: &[usize] = if [DType::F32, DType::I64].contains(dtype) {
+                &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+            } else {
+                &[8, 64]
+            };
             for &size in sizes {
                 // Where a thread has more than one element, and where it has just one.
                 for each in [1, 3] {
@@ -81,7 +95,11 @@ fn every_fold_dtype_and_size() {
                     assert_eq!(bits(&made[0]).len(), steps, "{name} {dtype} {size}");
                     // Up to a warp there is no memory and no barrier, and beyond it one of each.
                     let met = usize::from(size > 32);
-                    assert_eq!([count(&made, Op::DefineLocal), count(&made, Op::Barrier)], [met; 2], "{name} {dtype} {size}");
+                    assert_eq!(
+                        [count(&made, Op::DefineLocal), count(&made, Op::Barrier)],
+                        [met; 2],
+                        "{name} {dtype} {size}"
+                    );
                     programs.extend(made);
                 }
             }
@@ -122,10 +140,16 @@ fn threads_beside_a_group() {
 fn targets_without_shuffles_have_none() {
     let x = numbers(&[4, 64], DType::F32, |i| i as i64 % 5);
     for target in [Target::opencl(), Target::metal(), Target::wgsl()] {
-        let kernel = kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
+        let kernel =
+            kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
         let program = exec::lowered(&kernel, &target).unwrap();
         assert_eq!(bits(&program), [], "{}", target.name);
-        assert_eq!(program.uops.iter().filter(|u| u.op() == Op::Barrier).count(), 2, "{}: a barrier for each round", target.name);
+        assert_eq!(
+            program.uops.iter().filter(|u| u.op() == Op::Barrier).count(),
+            2,
+            "{}: a barrier for each round",
+            target.name
+        );
     }
 }
 
@@ -133,10 +157,16 @@ fn targets_without_shuffles_have_none() {
 fn several_reduces_of_a_row_on_two_targets() {
     // What the heuristics choose for CUDA, interpreted, with the check for races.
     let (here, len) = (DeviceName::new("HERE"), 2 * 1024);
-    let input = UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len, device: here.clone() });
+    let input = UOp::new(
+        Op::Param,
+        DType::F32,
+        Src::new(),
+        Arg::Param { slot: 0, len, device: here.clone() },
+    );
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
     let x = unsafe { Tensor::from_uop_unchecked(input, here) }.reshape([2, 1024]);
-    let values: Vec<Const> = (0..len).map(|i| Const::Float(((i * 7 + i / 13) % 97) as f64 / 8.0 - 6.0)).collect();
+    let values: Vec<Const> =
+        (0..len).map(|i| Const::Float(((i * 7 + i / 13) % 97) as f64 / 8.0 - 6.0)).collect();
     let inputs = vec![common::bytes(&values, DType::F32)];
     for t in [x.softmax(-1), x.layernorm(-1, 1e-5), x.log_softmax(-1)] {
         let case = Case { outputs: vec![t.uop()], inputs: inputs.clone() };

@@ -1,14 +1,14 @@
 //! Accuracy of the special functions as the devices run them, against 60 digits:
-//! `tests/fixtures/make_special.py` makes the numbers. The bounds are those that the methods' documents
-//! state.
+//! `tests/fixtures/make_special.py` makes the numbers. The bounds are those that the methods'
+//! documents state.
 
 use crate::common::devices;
 use picograd::testing::lacks;
 use picograd::{DType, Tensor};
 use std::collections::BTreeMap;
 
-/// The functions, and the most that they may be off: units in the last place of the result, or of 1 if
-/// the result is less and `absolute` says so.
+/// The functions, and the most that they may be off: units in the last place of the result, or of 1
+/// if the result is less and `absolute` says so.
 struct Bound {
     name: &'static str,
     units: f64,
@@ -76,17 +76,27 @@ fn special_functions_keep_their_bounds() {
                 let list = &all[&(bound.name, double)];
                 let inputs: Vec<Tensor> = (0..list[0].args.len())
                     .map(|i| {
-                        let x = Tensor::from_vec(list.iter().map(|p| p.args[i]).collect::<Vec<f64>>(), [list.len()]);
+                        let x = Tensor::from_vec(
+                            list.iter().map(|p| p.args[i]).collect::<Vec<f64>>(),
+                            [list.len()],
+                        );
                         let x = if double {
                             x
                         } else {
-                            Tensor::from_vec(list.iter().map(|p| p.args[i] as f32).collect::<Vec<f32>>(), [list.len()])
+                            Tensor::from_vec(
+                                list.iter().map(|p| p.args[i] as f32).collect::<Vec<f32>>(),
+                                [list.len()],
+                            )
                         };
                         x.to(&device)
                     })
                     .collect();
                 let y = called(bound.name, &inputs);
-                let y: Vec<f64> = if double { y.to_vec().unwrap() } else { y.to_vec::<f32>().unwrap().iter().map(|&v| v as f64).collect() };
+                let y: Vec<f64> = if double {
+                    y.to_vec().unwrap()
+                } else {
+                    y.to_vec::<f32>().unwrap().iter().map(|&v| v as f64).collect()
+                };
                 let off = |p: &Point, y: f64| {
                     let least = if bound.absolute { 1.0 } else { 0.0 };
                     (y - p.expected).abs() / unit(p.expected.abs().max(least), double)
@@ -97,9 +107,17 @@ fn special_functions_keep_their_bounds() {
                     .map(|(p, &y)| (p, if y.is_nan() { f64::INFINITY } else { off(p, y) }))
                     .max_by(|a, b| a.1.total_cmp(&b.1))
                     .expect("some points");
-                println!("| {} | {device} | {} | {worst:.2} | {} |", bound.name, if double { "f64" } else { "f32" }, bound.units);
+                println!(
+                    "| {} | {device} | {} | {worst:.2} | {} |",
+                    bound.name,
+                    if double { "f64" } else { "f32" },
+                    bound.units
+                );
                 if worst > bound.units {
-                    failures.push(format!("{} of {:?} on {device} is off by {worst} units", bound.name, at.args));
+                    failures.push(format!(
+                        "{} of {:?} on {device} is off by {worst} units",
+                        bound.name, at.args
+                    ));
                 }
             }
         }

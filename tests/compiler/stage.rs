@@ -1,4 +1,5 @@
-//! Staged loads: the same bits as without, on the interpreter with races looked for and on the compilers that are there.
+//! Staged loads: the same bits as without, on the interpreter with races looked for and on the
+//! compilers that are there.
 
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
@@ -34,7 +35,8 @@ fn count(uops: &[UOp], op: Op) -> usize {
     uops.iter().filter(|u| u.op() == op).count()
 }
 
-/// The bits with the optimisations and without the staging among them, on each device that is there.
+/// The bits with the optimisations and without the staging among them, on each device that is
+/// there.
 #[track_caller]
 fn same(make: impl Fn(&str) -> Tensor, devices: &[&str], opts: &str) {
     let unstaged: Vec<&str> = opts.split_whitespace().filter(|o| !o.starts_with("STAGE")).collect();
@@ -65,46 +67,70 @@ fn matmul(m: usize, k: usize, n: usize, dtype: DType) -> impl Fn(&str) -> Tensor
 fn tiles_of_both_inputs_of_a_product() {
     let opts = "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2";
     same(matmul(32, 64, 64, DType::F32), &["INTERP"], opts);
-    // One wait before the copies and one after them, two tiles, and nothing but the copies reads the inputs.
+    // One wait before the copies and one after them, two tiles, and nothing but the copies reads
+    // the inputs.
     let uops = program(&matmul(32, 64, 64, DType::F32)("INTERP"), opts, &Target::interp()).unwrap();
     assert_eq!((count(&uops, Op::Barrier), count(&uops, Op::DefineLocal)), (2, 2));
     let inner = uops.iter().rposition(|u| u.op() == Op::Range).unwrap();
     let global = |u: &&UOp| u.op() == Op::Load && u.src()[0].src()[0].op() == Op::DefineGlobal;
     assert_eq!(uops[inner..].iter().filter(global).count(), 0);
     for dtype in [DType::F16, DType::BF16, DType::I32, DType::I8, DType::F64, DType::U64] {
-        same(matmul(32, 64, 64, dtype), &["INTERP"], "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2");
+        same(
+            matmul(32, 64, 64, dtype),
+            &["INTERP"],
+            "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2",
+        );
     }
 }
 
 #[test]
 fn later_optimisations_change_the_tile() {
-    same(matmul(32, 64, 64, DType::F32), &["INTERP"], "SPLIT:2:16 STAGE:2:2 UPCAST:1:4 LOCAL:1:8 STAGE:3:1 LOCAL:0:2 UNROLL:5:4");
+    same(
+        matmul(32, 64, 64, DType::F32),
+        &["INTERP"],
+        "SPLIT:2:16 STAGE:2:2 UPCAST:1:4 LOCAL:1:8 STAGE:3:1 LOCAL:0:2 UNROLL:5:4",
+    );
 }
 
 #[test]
 fn odd_sizes() {
     // 5 threads, 7 columns each, 9 steps: no count divides another.
-    same(matmul(15, 27, 35, DType::F32), &["INTERP"], "UPCAST:1:7 LOCAL:1:5 LOCAL:0:3 SPLIT:3:9 STAGE:3:1 STAGE:3:2");
+    same(
+        matmul(15, 27, 35, DType::F32),
+        &["INTERP"],
+        "UPCAST:1:7 LOCAL:1:5 LOCAL:0:3 SPLIT:3:9 STAGE:3:1 STAGE:3:2",
+    );
     same(matmul(15, 27, 35, DType::F32), &["INTERP"], "LOCAL:1:5 STAGE:1:1 STAGE:1:2");
     same(matmul(15, 27, 35, DType::F32), &CPUS, "UPCAST:1:7 UPCAST:0:3 SWAP:0:1 STAGE:0:2");
     same(matmul(1, 27, 35, DType::F32), &CPUS, "UPCAST:0:5 STAGE:0:1");
     same(
         matmul(13, 17, 19, DType::F32),
         &["INTERP"],
-        "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 STAGE:3:2",
+        "PADTO:1:4 UPCAST:1:4 LOCAL:1:5 PADTO:0:2 LOCAL:0:2 PADTO:3:6 SPLIT:3:6 STAGE:3:1 \
+         STAGE:3:2",
     );
 }
 
 #[test]
 fn panels_on_a_cpu() {
     for dtype in [DType::F32, DType::BF16, DType::I32, DType::F64] {
-        same(matmul(32, 64, 128, dtype), &CPUS, "UPCAST:1:64 UPCAST:0:4 SWAP:0:1 THREAD:0:2 STAGE:0:2");
+        same(
+            matmul(32, 64, 128, dtype),
+            &CPUS,
+            "UPCAST:1:64 UPCAST:0:4 SWAP:0:1 THREAD:0:2 STAGE:0:2",
+        );
     }
     // A panel of what is not contiguous along vectors, and blocks of a sum.
-    let turned = |d: &str| values(&[16, 48], DType::F32, d).matmul(&values(&[64, 48], DType::F32, d).t());
+    let turned =
+        |d: &str| values(&[16, 48], DType::F32, d).matmul(&values(&[64, 48], DType::F32, d).t());
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SWAP:0:1 STAGE:0:2");
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SPLIT:2:16 STAGE:2:2 STAGE:2:1");
-    let uops = program(&matmul(32, 64, 128, DType::F32)("CPU"), "UPCAST:1:64 SWAP:0:1 STAGE:1:2", &Target::c(1, 64)).unwrap();
+    let uops = program(
+        &matmul(32, 64, 128, DType::F32)("CPU"),
+        "UPCAST:1:64 SWAP:0:1 STAGE:1:2",
+        &Target::c(1, 64),
+    )
+    .unwrap();
     assert_eq!(count(&uops, Op::DefineLocal), 1);
 }
 
@@ -145,7 +171,12 @@ fn beside_shared_reduces() {
 #[test]
 fn races_are_looked_for() {
     let t = matmul(16, 32, 32, DType::F32)("INTERP");
-    let uops = program(&t, "UPCAST:1:2 LOCAL:1:8 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2", &Target::interp()).unwrap();
+    let uops = program(
+        &t,
+        "UPCAST:1:2 LOCAL:1:8 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2",
+        &Target::interp(),
+    )
+    .unwrap();
     let run = |uops: &[UOp]| {
         let mut buffers = [vec![0u8; 16 * 32 * 4], vec![1u8; 16 * 32 * 4], vec![1u8; 32 * 32 * 4]];
         let memory: Vec<Memory> = buffers.iter_mut().map(|b| Memory::new(b)).collect();

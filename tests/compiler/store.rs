@@ -1,4 +1,5 @@
-//! The store from outside: a second process compiles nothing that the first one compiled, on every device that has a compiler.
+//! The store from outside: a second process compiles nothing that the first one compiled, on every
+//! device that has a compiler.
 
 use picograd::{Device, Tensor, exec};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("picograd-store-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("picograd-store-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         Folder(path)
     }
@@ -21,7 +23,8 @@ impl Drop for Folder {
     }
 }
 
-/// Several kernels in several plans. The second kind of process has them in other plans, and some on their own.
+/// Several kernels in several plans. The second kind of process has them in other plans, and some
+/// on their own.
 fn work(kind: &str) -> picograd::Result<Vec<f32>> {
     let x = Tensor::arange(0.0f32, 192.0, 1.0).reshape([12, 16]).realize()?;
     let w = Tensor::full([16, 8], 0.25f32).contiguous().realize()?;
@@ -44,7 +47,8 @@ fn child() {
     println!("made {} kept {} sum {sum}", c.compiled, c.from_store);
 }
 
-/// How many kernels a process made ready, how many of them came from the store, and what it computed.
+/// How many kernels a process made ready, how many of them came from the store, and what it
+/// computed.
 fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for v in picograd::env::VARIABLES {
@@ -58,7 +62,8 @@ fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
         .unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
-    let line = text.lines().find_map(|l| l.split("made ").nth(1)).unwrap_or_else(|| panic!("{text}"));
+    let line =
+        text.lines().find_map(|l| l.split("made ").nth(1)).unwrap_or_else(|| panic!("{text}"));
     let words: Vec<&str> = line.split(' ').collect();
     (words[0].parse().unwrap(), words[2].parse().unwrap(), words[4].to_string())
 }
@@ -72,12 +77,25 @@ fn a_second_process_compiles_nothing_again() {
         }
         let folder = Folder::new(&device.replace(':', "-"));
         let (made, kept, sum) = process(device, "together", &folder.0);
-        assert!(made >= 5 && kept == 0, "{device}: {made} kernels, {kept} of them from an empty store");
-        assert_eq!(process(device, "together", &folder.0), (made, made, sum.clone()), "{device}: all from the store");
+        assert!(
+            made >= 5 && kept == 0,
+            "{device}: {made} kernels, {kept} of them from an empty store"
+        );
+        assert_eq!(
+            process(device, "together", &folder.0),
+            (made, made, sum.clone()),
+            "{device}: all from the store"
+        );
         // The same kernels in other plans are the same kernels.
-        assert_eq!(process(device, "apart", &folder.0), (made, made, sum.clone()), "{device}: all from the store, in another order");
+        assert_eq!(
+            process(device, "apart", &folder.0),
+            (made, made, sum.clone()),
+            "{device}: all from the store, in another order"
+        );
         // A store that is broken costs time and nothing else.
-        for file in std::fs::read_dir(&folder.0).unwrap().map(|f| f.unwrap().path()).filter(|f| f.is_file()) {
+        for file in
+            std::fs::read_dir(&folder.0).unwrap().map(|f| f.unwrap().path()).filter(|f| f.is_file())
+        {
             if file.file_name().is_some_and(|n| n != "secret") {
                 let mut bytes = std::fs::read(&file).unwrap();
                 let last = bytes.len() - 1;

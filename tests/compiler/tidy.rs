@@ -1,11 +1,13 @@
-//! The house is in order: imports go one way, every file says what it is, names are unique, and documents point at what is there.
+//! The house is in order: imports go one way, every file says what it is, names are unique, and
+//! documents point at what is there.
 
 use picograd::rewrite::RuleInfo;
 use picograd::{env, lower, tables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The rooms of `src/`, in the order in which data flows. A file may use rooms of earlier lines, and its own.
+/// The rooms of `src/`, in the order in which data flows. A file may use rooms of earlier lines,
+/// and its own.
 const ROOMS: &[&[&str]] = &[
     &["error", "util"],
     &["env"],
@@ -27,8 +29,14 @@ const ROOMS: &[&[&str]] = &[
 ];
 
 /// What the crate's root re-exports, and where it is from.
-const AT_ROOT: &[(&str, &str)] =
-    &[("DType", "dtype"), ("Device", "runtime"), ("Error", "error"), ("Result", "error"), ("Tensor", "tensor"), ("rules", "rewrite")];
+const AT_ROOT: &[(&str, &str)] = &[
+    ("DType", "dtype"),
+    ("Device", "runtime"),
+    ("Error", "error"),
+    ("Result", "error"),
+    ("Tensor", "tensor"),
+    ("rules", "rewrite"),
+];
 
 /// No file is longer. Past 600 lines it is usually two.
 const MOST_LINES: usize = 800;
@@ -47,8 +55,10 @@ fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| endings.iter().any(|x| e == *x)) {
-                let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-                found.push((path.strip_prefix(root()).expect("below the root").to_path_buf(), text));
+                let text = std::fs::read_to_string(&path)
+                    .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                found
+                    .push((path.strip_prefix(root()).expect("below the root").to_path_buf(), text));
             }
         }
     }
@@ -57,7 +67,10 @@ fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
 }
 
 fn sources() -> Vec<(PathBuf, String)> {
-    ["src", "tests", "examples", "derive/src", "xtask/src"].iter().flat_map(|folder| files(folder, &["rs"])).collect()
+    ["src", "tests", "examples", "derive/src", "xtask/src"]
+        .iter()
+        .flat_map(|folder| files(folder, &["rs"]))
+        .collect()
 }
 
 fn level(room: &str) -> Option<usize> {
@@ -67,10 +80,15 @@ fn level(room: &str) -> Option<usize> {
 /// The code of a file, without comments and without the unit tests at its end.
 fn code(text: &str) -> String {
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    text[..end].lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    text[..end]
+        .lines()
+        .map(|l| l.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
-/// The first names of the paths that begin with the prefix: `a` and `b` of `crate::a::x` and of `crate::{a, b::y}`.
+/// The first names of the paths that begin with the prefix: `a` and `b` of `crate::a::x` and of
+/// `crate::{a, b::y}`.
 fn names_after<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut names = Vec::new();
@@ -87,7 +105,9 @@ fn names_after<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
         let mut depth = 0;
         for part in list.split_inclusive(['{', '}', ',']) {
             if depth == 0 {
-                names.extend(part.trim_start().split(|c| !is_name(c)).next().filter(|n| !n.is_empty()));
+                names.extend(
+                    part.trim_start().split(|c| !is_name(c)).next().filter(|n| !n.is_empty()),
+                );
             }
             depth += part.ends_with('{') as i32 - part.ends_with('}') as i32;
             if depth < 0 {
@@ -110,7 +130,10 @@ fn imports_go_one_way() {
         }
         let room = parts[1].trim_end_matches(".rs");
         let Some(own) = level(room) else {
-            wrong.push(format!("{}: the room {room} is not in the list of tests/compiler/tidy.rs", path.display()));
+            wrong.push(format!(
+                "{}: the room {room} is not in the list of tests/compiler/tidy.rs",
+                path.display()
+            ));
             continue;
         };
         let code = code(&text);
@@ -128,8 +151,14 @@ fn imports_go_one_way() {
             match level(used) {
                 _ if used == room => {}
                 Some(l) if l < own => {}
-                Some(_) => wrong.push(format!("{}: {room} uses {used}, which does not come before it", path.display())),
-                None => wrong.push(format!("{}: uses crate::{name}, which tests/compiler/tidy.rs does not know", path.display())),
+                Some(_) => wrong.push(format!(
+                    "{}: {room} uses {used}, which does not come before it",
+                    path.display()
+                )),
+                None => wrong.push(format!(
+                    "{}: uses crate::{name}, which tests/compiler/tidy.rs does not know",
+                    path.display()
+                )),
             }
         }
     }
@@ -139,16 +168,24 @@ fn imports_go_one_way() {
 
 #[test]
 fn paths_are_found_in_code() {
-    let code = "use crate::{error::{Error, Result}, ir, shape::Dims};\nlet x = crate::opt::color(k); mycrate::no; a::crate::no;";
+    let code = "use crate::{error::{Error, Result}, ir, shape::Dims};\nlet x = \
+                crate::opt::color(k); mycrate::no; a::crate::no;";
     assert_eq!(names_after(code, "crate::"), ["error", "ir", "shape", "opt"]);
-    assert_eq!(names_after("use super::super::{lower, super_x};", "super::super::"), ["lower", "super_x"]);
+    assert_eq!(
+        names_after("use super::super::{lower, super_x};", "super::super::"),
+        ["lower", "super_x"]
+    );
 }
 
 #[test]
 fn every_file_says_what_it_is() {
     for (path, text) in sources() {
         let first = text.lines().next().unwrap_or_default();
-        assert!(first.starts_with("//! ") && first.len() > 20, "{}: the first line is to say what the file is: {first:?}", path.display());
+        assert!(
+            first.starts_with("//! ") && first.len() > 20,
+            "{}: the first line is to say what the file is: {first:?}",
+            path.display()
+        );
     }
 }
 
@@ -156,7 +193,11 @@ fn every_file_says_what_it_is() {
 fn no_file_is_too_long() {
     for (path, text) in sources() {
         let lines = text.lines().count();
-        assert!(lines <= MOST_LINES, "{} has {lines} lines; {MOST_LINES} are the most", path.display());
+        assert!(
+            lines <= MOST_LINES,
+            "{} has {lines} lines; {MOST_LINES} are the most",
+            path.display()
+        );
     }
 }
 
@@ -173,9 +214,16 @@ fn nothing_is_left_to_do() {
 fn rule_names_are_unique() {
     let mut seen: BTreeMap<&str, &RuleInfo> = BTreeMap::new();
     for r in tables::all_rules() {
-        assert!(r.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{} is not in snake case", r.name);
+        assert!(
+            r.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+            "{} is not in snake case",
+            r.name
+        );
         if let Some(other) = seen.insert(r.name, r) {
-            panic!("two rules are named {}: {}:{} and {}:{}", r.name, r.file, r.line, other.file, other.line);
+            panic!(
+                "two rules are named {}: {}:{} and {}:{}",
+                r.name, r.file, r.line, other.file, other.line
+            );
         }
     }
 }
@@ -187,7 +235,10 @@ fn rule_tables_are_listed() {
     for (path, text) in files("src", &["rs"]) {
         if code(&text).lines().any(|l| l.starts_with("rules! {")) {
             let name = path.to_str().expect("names are text");
-            assert!(known.iter().any(|f| f.replace('\\', "/").ends_with(name)), "{name} has rules that tables::all_rules does not list");
+            assert!(
+                known.iter().any(|f| f.replace('\\', "/").ends_with(name)),
+                "{name} has rules that tables::all_rules does not list"
+            );
         }
     }
 }
@@ -197,21 +248,26 @@ fn passes_have_one_name() {
     let mut names = vec!["schedule", "optimize"];
     names.extend(lower::PASSES);
     assert_eq!(env::PRINTABLE.as_slice(), names, "PRINT_AFTER takes the names of the pipeline");
-    let doc = env::VARIABLES.iter().find(|v| v.name == "PRINT_AFTER").expect("it is in the table").doc;
+    let doc =
+        env::VARIABLES.iter().find(|v| v.name == "PRINT_AFTER").expect("it is in the table").doc;
     names.iter().for_each(|n| assert!(doc.contains(n), "{n} is not in the line of PRINT_AFTER"));
 }
 
 /// Public functions without an example: they read published files, which are not there.
-const NO_EXAMPLE: &[(&str, &[&str])] =
-    &[("src/nn/data/mnist.rs", &["mnist", "fashion_mnist"]), ("src/nn/data/cifar.rs", &["cifar10", "cifar10_load_bytes"])];
+const NO_EXAMPLE: &[(&str, &[&str])] = &[
+    ("src/nn/data/mnist.rs", &["mnist", "fashion_mnist"]),
+    ("src/nn/data/cifar.rs", &["cifar10", "cifar10_load_bytes"]),
+];
 
-/// What a user calls has an example in its document, which runs as a test. The `try_` twins that `fallible!` makes refer to theirs.
+/// What a user calls has an example in its document, which runs as a test. The `try_` twins that
+/// `fallible!` makes refer to theirs.
 #[test]
 fn public_functions_have_examples() {
     let (mut seen, mut without) = (0, Vec::new());
     for (path, text) in ["src/tensor", "src/nn"].iter().flat_map(|folder| files(folder, &["rs"])) {
         let name = path.to_str().expect("names are text");
-        let spared = NO_EXAMPLE.iter().find(|(file, _)| *file == name).map_or(&[][..], |(_, names)| *names);
+        let spared =
+            NO_EXAMPLE.iter().find(|(file, _)| *file == name).map_or(&[][..], |(_, names)| *names);
         let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
         let (mut doc, mut table) = (false, false);
         for line in text[..end].lines() {
@@ -219,15 +275,20 @@ fn public_functions_have_examples() {
             table = (table || line == "unary! {") && line != "}";
             let line = line.trim();
             let in_table = table && line.ends_with(';') && !line.starts_with("//");
-            let function = line.strip_prefix("pub fn ").filter(|rest| !rest.starts_with('$')).or(in_table.then_some(line));
+            let function = line
+                .strip_prefix("pub fn ")
+                .filter(|rest| !rest.starts_with('$'))
+                .or(in_table.then_some(line));
             if let Some(rest) = function {
-                let function: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let function: String =
+                    rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 seen += 1;
                 if !doc && !spared.contains(&function.as_str()) {
                     without.push(format!("{name}: {function}"));
                 }
             }
-            doc = (doc || line.starts_with("/// ```")) && (line.starts_with("///") || line.starts_with("#["));
+            doc = (doc || line.starts_with("/// ```"))
+                && (line.starts_with("///") || line.starts_with("#["));
         }
     }
     assert!(seen > 500, "the scan of the sources found only {seen} functions");
@@ -236,7 +297,12 @@ fn public_functions_have_examples() {
 
 fn documents() -> Vec<(PathBuf, String)> {
     let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
-    let read = |name: &&str| (PathBuf::from(name), std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}")));
+    let read = |name: &&str| {
+        (
+            PathBuf::from(name),
+            std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}")),
+        )
+    };
     top.iter().map(read).chain(files("docs", &["md"])).collect()
 }
 
@@ -253,7 +319,9 @@ fn documents_point_at_what_is_there() {
             }
         }
         for word in text.split('`').skip(1).step_by(2) {
-            let is_path = ["src/", "tests/", "docs/", "xtask/", "examples/"].iter().any(|f| word.starts_with(f));
+            let is_path = ["src/", "tests/", "docs/", "xtask/", "examples/"]
+                .iter()
+                .any(|f| word.starts_with(f));
             if is_path && !word.contains(['<', '*', ' ', '{']) && !root().join(word).exists() {
                 wrong.push(format!("{}: names {word}, which is not there", path.display()));
             }
@@ -265,10 +333,15 @@ fn documents_point_at_what_is_there() {
 /// Cargo finds no example by itself where all are a package.
 #[test]
 fn examples_are_listed() {
-    let list = std::fs::read_to_string(root().join("examples/Cargo.toml")).expect("examples/Cargo.toml");
+    let list =
+        std::fs::read_to_string(root().join("examples/Cargo.toml")).expect("examples/Cargo.toml");
     for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
-        let name = entry.expect("a readable folder").file_name().into_string().expect("names are text");
-        assert!(!name.ends_with(".rs") || list.contains(&format!("path = \"{name}\"")), "examples/Cargo.toml does not list {name}");
+        let name =
+            entry.expect("a readable folder").file_name().into_string().expect("names are text");
+        assert!(
+            !name.ends_with(".rs") || list.contains(&format!("path = \"{name}\"")),
+            "examples/Cargo.toml does not list {name}"
+        );
     }
 }
 
@@ -277,7 +350,11 @@ fn examples_are_listed() {
 fn the_map_is_complete() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     for entry in std::fs::read_dir(root().join("src")).expect("src") {
-        let name = entry.expect("a readable folder").file_name().into_string().expect("names are text");
-        assert!(map.contains(&format!("`src/{name}`")) || name == "lib.rs", "ARCHITECTURE.md has no line for `src/{name}`");
+        let name =
+            entry.expect("a readable folder").file_name().into_string().expect("names are text");
+        assert!(
+            map.contains(&format!("`src/{name}`")) || name == "lib.rs",
+            "ARCHITECTURE.md has no line for `src/{name}`"
+        );
     }
 }

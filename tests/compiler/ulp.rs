@@ -1,7 +1,9 @@
-//! Accuracy of the functions as the devices run them, through tensors: the greatest distance from float64, in units of the last place.
+//! Accuracy of the functions as the devices run them, through tensors: the greatest distance from
+//! float64, in units of the last place.
 //!
-//! `f32` over the whole range, with each exponent and sign alike; `f16` and `bf16` on every input there is. A wrong class (NaN, infinity) or the wrong sign
-//! of a zero is an infinite distance. No absolute tolerance anywhere: small results count as much as large ones.
+//! `f32` over the whole range, with each exponent and sign alike; `f16` and `bf16` on every input
+//! there is. A wrong class (NaN, infinity) or the wrong sign of a zero is an infinite distance. No
+//! absolute tolerance anywhere: small results count as much as large ones.
 
 use crate::common::{self, devices, stored};
 use crate::oracle::{self, Pairs, ulp_error};
@@ -16,7 +18,12 @@ struct Function {
     ulp: f64,
 }
 
-const fn function(name: &'static str, call: fn(&Tensor) -> Tensor, oracle: fn(f64) -> f64, ulp: f64) -> Function {
+const fn function(
+    name: &'static str,
+    call: fn(&Tensor) -> Tensor,
+    oracle: fn(f64) -> f64,
+    ulp: f64,
+) -> Function {
     Function { name, call, oracle, ulp }
 }
 
@@ -48,7 +55,12 @@ const FUNCTIONS: &[Function] = &[
     function("silu", Tensor::silu, |x| x * sigmoid(x), 4.0),
     function("swish", Tensor::swish, |x| x * sigmoid(x), 4.0),
     function("gelu", Tensor::gelu, |x| x * normal_cdf(x), 4.0),
-    function("gelu_tanh", Tensor::gelu_tanh, |x| x * sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * x * x)), 4.0),
+    function(
+        "gelu_tanh",
+        Tensor::gelu_tanh,
+        |x| x * sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * x * x)),
+        4.0,
+    ),
     function("quick_gelu", Tensor::quick_gelu, |x| x * sigmoid(1.702 * x), 4.0),
     function("mish", Tensor::mish, mish, 4.0),
     function("softplus", |x| x.softplus(1.0), softplus, 4.0),
@@ -57,17 +69,47 @@ const FUNCTIONS: &[Function] = &[
     function("logsigmoid", Tensor::logsigmoid, |x| -softplus(-x), 4.0),
     function("elu", |x| x.elu(1.0), |x| if x > 0.0 { x } else { x.exp_m1() }, 4.0),
     function("elu(0.3)", |x| x.elu(0.3), |x| if x > 0.0 { x } else { 0.3 * x.exp_m1() }, 4.0),
-    function("celu(1.3)", |x| x.celu(1.3), |x| if x > 0.0 { x } else { 1.3 * (x / 1.3).exp_m1() }, 4.0),
-    function("selu", Tensor::selu, |x| SELU * if x > 0.0 { x } else { 1.6732632423543772 * x.exp_m1() }, 4.0),
-    function("leaky_relu(0.01)", |x| x.leaky_relu(0.01), |x| if x > 0.0 { x } else { 0.01 * x }, 1.0),
+    function(
+        "celu(1.3)",
+        |x| x.celu(1.3),
+        |x| if x > 0.0 { x } else { 1.3 * (x / 1.3).exp_m1() },
+        4.0,
+    ),
+    function(
+        "selu",
+        Tensor::selu,
+        |x| SELU * if x > 0.0 { x } else { 1.6732632423543772 * x.exp_m1() },
+        4.0,
+    ),
+    function(
+        "leaky_relu(0.01)",
+        |x| x.leaky_relu(0.01),
+        |x| if x > 0.0 { x } else { 0.01 * x },
+        1.0,
+    ),
     function("relu", Tensor::relu, |x| if x < 0.0 { 0.0 } else { x }, 0.0),
     function("relu6", Tensor::relu6, |x| if x.is_nan() { x } else { x.clamp(0.0, 6.0).abs() }, 0.0),
-    function("hardtanh", Tensor::hardtanh, |x| if x == 0.0 { 0.0 } else { x.clamp(-1.0, 1.0) }, 0.0),
+    function(
+        "hardtanh",
+        Tensor::hardtanh,
+        |x| if x == 0.0 { 0.0 } else { x.clamp(-1.0, 1.0) },
+        0.0,
+    ),
     function("tanhshrink", Tensor::tanhshrink, tanhshrink, 4.0),
     function("softshrink(0.5)", |x| x.softshrink(0.5), |x| shrunk(x, x - 0.5 * x.signum()), 0.5),
     function("hardshrink(0.5)", |x| x.hardshrink(0.5), |x| shrunk(x, x), 0.0),
-    function("threshold(0.5; 2)", |x| x.threshold(0.5, 2.0), |x| if x <= 0.5 { 2.0 } else { x }, 0.0),
-    function("glu", |x| Tensor::stack(&[x.clone(), x.clone()], 0).glu(0).squeeze(0), |x| x * sigmoid(x), 4.0),
+    function(
+        "threshold(0.5; 2)",
+        |x| x.threshold(0.5, 2.0),
+        |x| if x <= 0.5 { 2.0 } else { x },
+        0.0,
+    ),
+    function(
+        "glu",
+        |x| Tensor::stack(&[x.clone(), x.clone()], 0).glu(0).squeeze(0),
+        |x| x * sigmoid(x),
+        4.0,
+    ),
     function("softsign", Tensor::softsign, |x| x / (1.0 + x.abs()), 4.0),
     function("hardsigmoid", Tensor::hardsigmoid, |x| (x + 3.0).clamp(0.0, 6.0).abs() / 6.0, 4.0),
     function("hardswish", Tensor::hardswish, |x| x * ((x + 3.0).clamp(0.0, 6.0).abs() / 6.0), 4.0),
@@ -85,7 +127,11 @@ fn softplus(x: f64) -> f64 {
 
 /// Near zero by its series, where the difference has no digits in float64 either.
 fn tanhshrink(x: f64) -> f64 {
-    if x.abs() < 0.03 { x * x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0))) } else { x - x.tanh() }
+    if x.abs() < 0.03 {
+        x * x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0)))
+    } else {
+        x - x.tanh()
+    }
 }
 
 /// 0 for what is not above one half in size.
@@ -111,23 +157,31 @@ fn stratified(count: usize) -> Vec<f32> {
         if k + 1 == each {
             0x7f_ffff
         } else {
-            k * (0x80_0000 / each) + if k == 0 { 0 } else { (k * k).wrapping_mul(0x9e37) % (0x80_0000 / each) }
+            k * (0x80_0000 / each)
+                + if k == 0 { 0 } else { (k * k).wrapping_mul(0x9e37) % (0x80_0000 / each) }
         }
     };
-    (0..512u32).flat_map(|top| (0..each).map(move |k| f32::from_bits(top << 23 | fraction(k)))).collect()
+    (0..512u32)
+        .flat_map(|top| (0..each).map(move |k| f32::from_bits(top << 23 | fraction(k))))
+        .collect()
 }
 
 fn tensor(values: &[f32], device: &str) -> Tensor {
     Tensor::from_slice(values, [values.len()]).to(device).realize().unwrap()
 }
 
-/// The results for a list that vectors divide. Computed once more one element longer, which is a prime for 2¹⁶ and odd in any case and so runs as scalar
-/// code: both must give the same bits.
+/// The results for a list that vectors divide. Computed once more one element longer, which is a
+/// prime for 2¹⁶ and odd in any case and so runs as scalar code: both must give the same bits.
 fn run(name: &str, device: &str, inputs: &[&[f32]], f: &dyn Fn(&[Tensor]) -> Tensor) -> Vec<f32> {
     let at = |extra: usize| {
         let tensors: Vec<Tensor> = inputs
             .iter()
-            .map(|v| tensor(&v.iter().copied().chain(std::iter::repeat_n(1.0, extra)).collect::<Vec<f32>>(), device))
+            .map(|v| {
+                tensor(
+                    &v.iter().copied().chain(std::iter::repeat_n(1.0, extra)).collect::<Vec<f32>>(),
+                    device,
+                )
+            })
             .collect();
         f(&tensors).to_vec::<f32>().unwrap()
     };
@@ -142,14 +196,28 @@ fn run(name: &str, device: &str, inputs: &[&[f32]], f: &dyn Fn(&[Tensor]) -> Ten
 
 /// The greatest error and where it is.
 fn worst(errors: impl Iterator<Item = f64>) -> (f64, usize) {
-    errors.enumerate().map(|(i, e)| (e, i)).reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("some inputs")
+    errors
+        .enumerate()
+        .map(|(i, e)| (e, i))
+        .reduce(|a, b| if b.0 > a.0 { b } else { a })
+        .expect("some inputs")
 }
 
 /// A line of the table, and whether the bound is kept.
-fn judge(failures: &mut Vec<String>, name: &str, device: &str, dtype: DType, worst: f64, bound: f64, at: &str) {
+fn judge(
+    failures: &mut Vec<String>,
+    name: &str,
+    device: &str,
+    dtype: DType,
+    worst: f64,
+    bound: f64,
+    at: &str,
+) {
     println!("| {name:8} | {device:6} | {dtype:4} | {worst:.3} | {bound} | {at} |");
     if worst > bound {
-        failures.push(format!("{name} in {dtype} on {device} is off by {worst} ulp at {at}, more than {bound}"));
+        failures.push(format!(
+            "{name} in {dtype} on {device} is off by {worst} ulp at {at}, more than {bound}"
+        ));
     }
 }
 
@@ -158,15 +226,22 @@ fn report(failures: &[String]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The bounds of `docs/semantics.md`: for each composite function those in f32 and in narrower floats.
+/// The bounds of `docs/semantics.md`: for each composite function those in f32 and in narrower
+/// floats.
 fn documented() -> Vec<(String, f64, f64)> {
     let text = include_str!("../../docs/semantics.md");
-    let section = text.split("## Composite functions").nth(1).and_then(|rest| rest.split("What adds up").next()).expect("the section");
+    let section = text
+        .split("## Composite functions")
+        .nth(1)
+        .and_then(|rest| rest.split("What adds up").next())
+        .expect("the section");
     let mut rows = Vec::new();
     for line in section.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| function")) {
         let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [names, wide, narrow] = columns[..] else { panic!("a row has three columns: {line}") };
-        rows.extend(names.split(", ").map(|n| (n.to_string(), wide.parse().expect("a bound"), narrow.parse().expect("a bound"))));
+        rows.extend(names.split(", ").map(|n| {
+            (n.to_string(), wide.parse().expect("a bound"), narrow.parse().expect("a bound"))
+        }));
     }
     rows
 }
@@ -181,12 +256,19 @@ fn the_bounds_are_those_of_the_document() {
     let rows = documented();
     assert!(rows.len() >= 30, "{} rows", rows.len());
     for (name, wide, _) in &rows {
-        let f = FUNCTIONS.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} is not measured"));
+        let f = FUNCTIONS
+            .iter()
+            .find(|f| f.name == name)
+            .unwrap_or_else(|| panic!("{name} is not measured"));
         assert_eq!(f.ulp, *wide, "the bound of {name}");
     }
     let first = FUNCTIONS.iter().position(|f| f.name == "log1p").expect("the first composite");
     for f in &FUNCTIONS[first..] {
-        assert!(rows.iter().any(|row| row.0 == f.name), "docs/semantics.md has no bound for {}", f.name);
+        assert!(
+            rows.iter().any(|row| row.0 == f.name),
+            "docs/semantics.md has no bound for {}",
+            f.name
+        );
     }
 }
 
@@ -197,7 +279,8 @@ fn f32_functions() {
         let x = stratified(inputs_on(&device));
         for f in FUNCTIONS {
             let y = run(f.name, &device, &[&x], &|t| (f.call)(&t[0]));
-            let (error, i) = worst(x.iter().zip(&y).map(|(x, y)| ulp_error(*y, (f.oracle)(*x as f64))));
+            let (error, i) =
+                worst(x.iter().zip(&y).map(|(x, y)| ulp_error(*y, (f.oracle)(*x as f64))));
             judge(&mut failures, f.name, &device, DType::F32, error, f.ulp, &format!("{:e}", x[i]));
         }
     }
@@ -210,8 +293,18 @@ fn f32_pow() {
     for device in devices() {
         let (x, y): (Vec<f32>, Vec<f32>) = Pairs(0).take(inputs_on(&device)).unzip();
         let z = run("pow", &device, &[&x, &y], &|t| t[0].pow(&t[1]));
-        let (error, i) = worst(x.iter().zip(&y).zip(&z).map(|((x, y), z)| ulp_error(*z, (*x as f64).powf(*y as f64))));
-        judge(&mut failures, "pow", &device, DType::F32, error, 4.0, &format!("{:e}^{:e}", x[i], y[i]));
+        let (error, i) = worst(
+            x.iter().zip(&y).zip(&z).map(|((x, y), z)| ulp_error(*z, (*x as f64).powf(*y as f64))),
+        );
+        judge(
+            &mut failures,
+            "pow",
+            &device,
+            DType::F32,
+            error,
+            4.0,
+            &format!("{:e}^{:e}", x[i], y[i]),
+        );
     }
     report(&failures);
 }
@@ -221,13 +314,18 @@ fn f32_pow() {
 fn exact_operations() {
     for device in devices() {
         let x = stratified(inputs_on(&device));
-        // Every exponent with every other, more or less: a stride that shares no factor with the length.
+        // Every exponent with every other, more or less: a stride that shares no factor with the
+        // length.
         let y: Vec<f32> = (0..x.len()).map(|i| x[(i * 40503 + 12345) % x.len()]).collect();
         let check = |name: &str, got: Vec<f32>, want: &dyn Fn(f32, f32) -> f32| {
             for (i, got) in got.iter().enumerate() {
                 let want = want(x[i], y[i]);
                 let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-                assert!(same, "{name}({:e}, {:e}) on {device} is {got:e}, expected {want:e}", x[i], y[i]);
+                assert!(
+                    same,
+                    "{name}({:e}, {:e}) on {device} is {got:e}, expected {want:e}",
+                    x[i], y[i]
+                );
             }
         };
         let two: [&[f32]; 2] = [&x, &y];
@@ -236,12 +334,15 @@ fn exact_operations() {
         check("sub", run("sub", &device, &two, &|t| &t[0] - &t[1]), &|x, y| x - y);
         check("mul", run("mul", &device, &two, &|t| &t[0] * &t[1]), &|x, y| x * y);
         // Two roundings: a product and a sum are not put together.
-        check("muladd", run("muladd", &device, &two, &|t| &t[0] * &t[1] + &t[0]), &|x, y| x * y + x);
+        check("muladd", run("muladd", &device, &two, &|t| &t[0] * &t[1] + &t[0]), &|x, y| {
+            x * y + x
+        });
         check("sqrt", run("sqrt", &device, &[&x], &|t| t[0].sqrt()), &|x, _| x.sqrt());
     }
 }
 
-/// How far `got`, a value of a 16-bit float, is from `want`, in units of the spacing at `want`. Past the greatest value the spacing goes on.
+/// How far `got`, a value of a 16-bit float, is from `want`, in units of the spacing at `want`.
+/// Past the greatest value the spacing goes on.
 fn narrow_error(got: f64, want: f64, dtype: DType) -> f64 {
     let (digits, least, most) = if dtype == DType::F16 { (10, -14, 15) } else { (7, -126, 127) };
     if got.is_nan() || want.is_nan() {
@@ -254,14 +355,18 @@ fn narrow_error(got: f64, want: f64, dtype: DType) -> f64 {
         if wrong_zero || exact {
             return if wrong_zero { f64::INFINITY } else { 0.0 };
         }
-    } else if got.is_infinite() || rounded.is_infinite() || (got != 0.0 && (got < 0.0) != (want < 0.0)) {
+    } else if got.is_infinite()
+        || rounded.is_infinite()
+        || (got != 0.0 && (got < 0.0) != (want < 0.0))
+    {
         return f64::INFINITY;
     }
     let exponent = ((want.abs().to_bits() >> 52) as i32 - 1023).clamp(least, most);
     (got - want).abs() / 2f64.powi(exponent - digits)
 }
 
-/// Every value of both 16-bit floats. One rounding at the end hides nearly all of the f32 error: 1 ulp is more than enough.
+/// Every value of both 16-bit floats. One rounding at the end hides nearly all of the f32 error: 1
+/// ulp is more than enough.
 #[test]
 fn narrow_floats_exhaustively() {
     let mut failures = Vec::new();
@@ -271,17 +376,27 @@ fn narrow_floats_exhaustively() {
             let t = stored(&x, dtype, &[x.len()], &device);
             for f in FUNCTIONS {
                 let y = common::computed(&(f.call)(&t));
-                let error = |(x, y): (&Const, &Const)| narrow_error(y.as_f64(dtype), (f.oracle)(x.as_f64(dtype)), dtype);
+                let error = |(x, y): (&Const, &Const)| {
+                    narrow_error(y.as_f64(dtype), (f.oracle)(x.as_f64(dtype)), dtype)
+                };
                 let (error, i) = worst(x.iter().zip(&y).map(error));
-                judge(&mut failures, f.name, &device, dtype, error, narrow_bound(f.name), &format!("{}", x[i]));
+                judge(
+                    &mut failures,
+                    f.name,
+                    &device,
+                    dtype,
+                    error,
+                    narrow_bound(f.name),
+                    &format!("{}", x[i]),
+                );
             }
         }
     }
     report(&failures);
 }
 
-/// The distribution function of the standard normal distribution in float64, precise far below zero too: the series of [`erf`] and the
-/// continued fraction of the complement.
+/// The distribution function of the standard normal distribution in float64, precise far below zero
+/// too: the series of [`erf`] and the continued fraction of the complement.
 fn normal_cdf(x: f64) -> f64 {
     let a = x.abs() * std::f64::consts::FRAC_1_SQRT_2;
     if x.is_nan() || a < 2.0 {
@@ -292,11 +407,17 @@ fn normal_cdf(x: f64) -> f64 {
     if x < 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Functions whose gradient keeps its digits near zero and far out: the derivative, and the bound in ulp of f32.
+/// Functions whose gradient keeps its digits near zero and far out: the derivative, and the bound
+/// in ulp of f32.
 const GRADIENTS: &[Function] = &[
     function("elu", |x| x.elu(1.0), |x| if x > 0.0 { 1.0 } else { x.exp() }, 4.0),
     function("celu(1.3)", |x| x.celu(1.3), |x| if x > 0.0 { 1.0 } else { (x / 1.3).exp() }, 128.0),
-    function("selu", Tensor::selu, |x| SELU * if x > 0.0 { 1.0 } else { 1.6732632423543772 * x.exp() }, 4.0),
+    function(
+        "selu",
+        Tensor::selu,
+        |x| SELU * if x > 0.0 { 1.0 } else { 1.6732632423543772 * x.exp() },
+        4.0,
+    ),
     function("expm1", Tensor::expm1, f64::exp, 4.0),
     function("cosh", Tensor::cosh, f64::sinh, 8.0),
     function("sinh", Tensor::sinh, f64::cosh, 8.0),
@@ -317,13 +438,22 @@ fn f32_gradients() {
         for f in GRADIENTS {
             let t = tensor(&x, &device).as_param();
             let y = (f.call)(&t).sum(..).gradient(&[&t]).remove(0).to_vec::<f32>().unwrap();
-            let normal = |want: f64| (f32::MIN_POSITIVE as f64..=f32::MAX as f64).contains(&want.abs());
+            let normal =
+                |want: f64| (f32::MIN_POSITIVE as f64..=f32::MAX as f64).contains(&want.abs());
             let error = |(x, y): (&f32, &f32)| {
                 let want = (f.oracle)(*x as f64);
                 if normal(want) { ulp_error(*y, want) } else { 0.0 }
             };
             let (error, i) = worst(x.iter().zip(&y).map(error));
-            judge(&mut failures, &format!("{}'", f.name), &device, DType::F32, error, f.ulp, &format!("{:e}", x[i]));
+            judge(
+                &mut failures,
+                &format!("{}'", f.name),
+                &device,
+                DType::F32,
+                error,
+                f.ulp,
+                &format!("{:e}", x[i]),
+            );
         }
     }
     report(&failures);

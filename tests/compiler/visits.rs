@@ -1,4 +1,5 @@
-//! What scheduling costs, counted in visits of nodes: it grows with the graph, and not with the sizes of tensors nor with the number of live ones.
+//! What scheduling costs, counted in visits of nodes: it grows with the graph, and not with the
+//! sizes of tensors nor with the number of live ones.
 
 use picograd::Tensor;
 use picograd::ir::visits;
@@ -35,7 +36,11 @@ const CASES: &[Case] = &[
     ("softmax", |x| x.softmax(-1)),
     ("logsumexp", |x| x.logsumexp(-1)),
     ("matmul", |x| square(x).matmul(&square(x).t())),
-    ("max_pool2d", |x| square(x).reshape([1, 1, x.numel().isqrt(), x.numel().isqrt()]).max_pool2d(3, Pool::new().stride(2))),
+    ("max_pool2d", |x| {
+        square(x)
+            .reshape([1, 1, x.numel().isqrt(), x.numel().isqrt()])
+            .max_pool2d(3, Pool::new().stride(2))
+    }),
     ("cumsum", |x| x.cumsum(0)),
     ("max_rows", |x| square(x).max(keepdim(1))),
     ("flip", |x| x.flip(0)),
@@ -44,7 +49,8 @@ const CASES: &[Case] = &[
     ("pow", |x| x.pow(3.0)),
 ];
 
-/// The cost of an op and of its gradient is that of its graph: ten thousand times the elements may add a level or two to a tree, no more.
+/// The cost of an op and of its gradient is that of its graph: ten thousand times the elements may
+/// add a level or two to a tree, no more.
 #[test]
 fn scheduling_does_not_grow_with_sizes() {
     let mut wrong = Vec::new();
@@ -57,7 +63,8 @@ fn scheduling_does_not_grow_with_sizes() {
             let nodes = gradient.uop().toposort().len() as u64;
             (forward, visited(|| drop(gradient.schedule().unwrap())), nodes)
         };
-        let costs: Vec<(u64, u64, u64)> = [1_000, 10_000, 100_000, 1_000_000, 10_000_000].map(cost).to_vec();
+        let costs: Vec<(u64, u64, u64)> =
+            [1_000, 10_000, 100_000, 1_000_000, 10_000_000].map(cost).to_vec();
         eprintln!("{name}: {costs:?}");
         // Per node of the graph, which a tree makes deeper by the logarithm.
         let each = |c: &(u64, u64, u64)| c.1 as f64 / c.2 as f64;
@@ -78,7 +85,10 @@ fn a_realization_does_not_grow_with_live_tensors() {
         let total = (&y + &z).sum(..);
         Tensor::realize_many(&[&y, &z]).unwrap();
         x.assign(&x + 1.0).unwrap();
-        assert_eq!((x.to_vec::<f32>().unwrap(), total.item::<f32>().unwrap()), (vec![2.0, 3.0, 4.0], 21.0));
+        assert_eq!(
+            (x.to_vec::<f32>().unwrap(), total.item::<f32>().unwrap()),
+            (vec![2.0, 3.0, 4.0], 21.0)
+        );
     };
     step();
     let alone = visited(step);
@@ -89,7 +99,10 @@ fn a_realization_does_not_grow_with_live_tensors() {
     step();
     let beside: Vec<u64> = (0..3).map(|_| visited(step)).collect();
     drop((stored, lazy));
-    assert!(beside.iter().all(|v| *v <= 2 * alone), "{alone} visits alone, {beside:?} beside 40,000 live tensors");
+    assert!(
+        beside.iter().all(|v| *v <= 2 * alone),
+        "{alone} visits alone, {beside:?} beside 40,000 live tensors"
+    );
 }
 
 /// Reading many lazy tensors one by one visits each a constant number of times.
@@ -104,20 +117,33 @@ fn reading_one_by_one_is_linear() {
     assert!(many <= 2 * few, "{few} visits for each of 50, {many} for each of 400");
 }
 
-/// A stack of many tensors visits each a bounded number of times: few of them when it is planned, and fewer when the plan is there.
+/// A stack of many tensors visits each a bounded number of times: few of them when it is planned,
+/// and fewer when the plan is there.
 #[test]
 fn a_stack_is_linear_in_its_tensors() {
     let cost = |n: usize| {
-        let parts: Vec<Tensor> = (0..n).map(|i| Tensor::new([i as f32; 4]).realize().unwrap()).collect();
+        let parts: Vec<Tensor> =
+            (0..n).map(|i| Tensor::new([i as f32; 4]).realize().unwrap()).collect();
         let run = || drop(Tensor::stack(&parts, 0).realize().unwrap());
         (visited(run) as f64 / n as f64, visited(run) as f64 / n as f64)
     };
     let (few, many) = (cost(50), cost(1000));
-    assert!(many.0 <= 2.0 * few.0, "planning visits {} times each of 50 tensors, {} times each of 1000", few.0, many.0);
-    assert!(many.1 <= 8.0 && few.1 <= 8.0, "a run visits {} times each of 50 tensors, {} times each of 1000", few.1, many.1);
+    assert!(
+        many.0 <= 2.0 * few.0,
+        "planning visits {} times each of 50 tensors, {} times each of 1000",
+        few.0,
+        many.0
+    );
+    assert!(
+        many.1 <= 8.0 && few.1 <= 8.0,
+        "a run visits {} times each of 50 tensors, {} times each of 1000",
+        few.1,
+        many.1
+    );
 }
 
-/// A chain of ops is cut into kernels of a bounded size, so what a compiler does grows with the chain.
+/// A chain of ops is cut into kernels of a bounded size, so what a compiler does grows with the
+/// chain.
 #[test]
 fn a_long_chain_is_many_kernels_of_bounded_size() {
     let kernels = |n: usize| {

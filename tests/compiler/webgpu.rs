@@ -1,5 +1,6 @@
-//! The device `WEBGPU` beside its arithmetic, which the tests of results check: places in memory, elements of less than a word, order, copies and limits.
-//! Without the feature `webgpu` it is an error that says so.
+//! The device `WEBGPU` beside its arithmetic, which the tests of results check: places in memory,
+//! elements of less than a word, order, copies and limits. Without the feature `webgpu` it is an
+//! error that says so.
 
 use picograd::testing::there;
 use picograd::{DType, Device, Error, Tensor};
@@ -20,19 +21,31 @@ fn buffers_begin_anywhere() {
     if !there("WEBGPU") {
         return;
     }
-    for dtype in [DType::BOOL, DType::U8, DType::I8, DType::F16, DType::I16, DType::I32, DType::F32] {
-        let x = ramp(100).cast(DType::I32).modulo(if dtype.is_bool() { 2 } else { 100 }).cast(dtype).to("WEBGPU").realize().unwrap();
+    for dtype in [DType::BOOL, DType::U8, DType::I8, DType::F16, DType::I16, DType::I32, DType::F32]
+    {
+        let x = ramp(100)
+            .cast(DType::I32)
+            .modulo(if dtype.is_bool() { 2 } else { 100 })
+            .cast(dtype)
+            .to("WEBGPU")
+            .realize()
+            .unwrap();
         let values = x.cast(DType::I32).to_vec::<i32>().unwrap();
         for start in [1, 2, 3, 17, 64, 99] {
             let part = x.shrink(&[(start, 100)]).realize().unwrap();
             let got = (part.cast(DType::I32) + 1).to_vec::<i32>().unwrap();
-            assert_eq!(got, values[start..].iter().map(|v| v + 1).collect::<Vec<_>>(), "{dtype} from {start} on");
+            assert_eq!(
+                got,
+                values[start..].iter().map(|v| v + 1).collect::<Vec<_>>(),
+                "{dtype} from {start} on"
+            );
             assert_eq!(part.to("CPU").cast(DType::I32).to_vec::<i32>().unwrap(), values[start..]);
         }
     }
 }
 
-/// Threads that write different elements of one word leave each other's alone, in every number of elements that a thread may have.
+/// Threads that write different elements of one word leave each other's alone, in every number of
+/// elements that a thread may have.
 #[test]
 fn elements_of_a_word_are_written_apart() {
     if !there("WEBGPU") {
@@ -42,13 +55,25 @@ fn elements_of_a_word_are_written_apart() {
         let x = ramp(n).to("WEBGPU").realize().unwrap();
         for dtype in [DType::U8, DType::I8, DType::U16, DType::I16] {
             // Written over, so that what was there before would show.
-            let ones = Tensor::full([n as usize], -1i64).cast(dtype).to("WEBGPU").realize().unwrap();
+            let ones =
+                Tensor::full([n as usize], -1i64).cast(dtype).to("WEBGPU").realize().unwrap();
             let y = (&ones + (&x * 37).cast(dtype)).realize().unwrap();
-            let expected = ((ramp(n) * 37).cast(dtype) - 1).to("CPU").cast(DType::I64).to_vec::<i64>().unwrap();
-            assert_eq!(y.to("CPU").cast(DType::I64).to_vec::<i64>().unwrap(), expected, "{n} of {dtype}");
+            let expected = ((ramp(n) * 37).cast(dtype) - 1)
+                .to("CPU")
+                .cast(DType::I64)
+                .to_vec::<i64>()
+                .unwrap();
+            assert_eq!(
+                y.to("CPU").cast(DType::I64).to_vec::<i64>().unwrap(),
+                expected,
+                "{n} of {dtype}"
+            );
         }
         let even = x.modulo(2).eq(0).realize().unwrap();
-        assert_eq!(even.to("CPU").to_vec::<bool>().unwrap(), (0..n).map(|i| i % 2 == 0).collect::<Vec<_>>());
+        assert_eq!(
+            even.to("CPU").to_vec::<bool>().unwrap(),
+            (0..n).map(|i| i % 2 == 0).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -75,12 +100,21 @@ fn copies_between_devices() {
     }
     let x = ramp(1000).realize().unwrap();
     let back = (x.to("WEBGPU") * 3).to("INTERP").realize().unwrap();
-    assert_eq!((back + 1).to("WEBGPU").to_vec::<i64>().unwrap(), (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>());
+    assert_eq!(
+        (back + 1).to("WEBGPU").to_vec::<i64>().unwrap(),
+        (0..1000).map(|i| i * 3 + 1).collect::<Vec<_>>()
+    );
     let bytes = ramp(23).cast(DType::U8).to("WEBGPU").realize().unwrap();
     for (start, end) in [(0, 23), (1, 23), (3, 7), (5, 6), (8, 12), (22, 23)] {
         let part = bytes.shrink(&[(start, end)]).realize().unwrap();
-        assert_eq!(part.to("CPU").to_vec::<u8>().unwrap(), (start as u8..end as u8).collect::<Vec<_>>());
-        assert_eq!(part.contiguous().to("CPU").to("WEBGPU").to_vec::<u8>().unwrap(), (start as u8..end as u8).collect::<Vec<_>>());
+        assert_eq!(
+            part.to("CPU").to_vec::<u8>().unwrap(),
+            (start as u8..end as u8).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            part.contiguous().to("CPU").to("WEBGPU").to_vec::<u8>().unwrap(),
+            (start as u8..end as u8).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -93,7 +127,10 @@ fn long_grids_and_large_buffers() {
     // A prime: no workgroup has more than one of them.
     let n = 70_001i64;
     let x = ramp(n).cast(DType::I32).to("WEBGPU").realize().unwrap();
-    assert_eq!((&x * 3 + 1).to_vec::<i32>().unwrap(), (0..n as i32).map(|i| i * 3 + 1).collect::<Vec<_>>());
+    assert_eq!(
+        (&x * 3 + 1).to_vec::<i32>().unwrap(),
+        (0..n as i32).map(|i| i * 3 + 1).collect::<Vec<_>>()
+    );
     let n = (160usize << 20) / 4 + 3;
     let x = (Tensor::arange(0i64, n as i64, 1).cast(DType::I32).to("WEBGPU")).realize().unwrap();
     let y = (&x + 5).realize().unwrap();
@@ -111,26 +148,41 @@ fn what_is_not_there_is_said() {
     }
     let e = Device::get("webgpu:99").unwrap_err().to_string();
     assert!(e.contains("there is no WEBGPU:99: WebGPU has "), "{e}");
-    let e = Tensor::zeros(&[10_000_000_000_000usize][..]).to("WEBGPU").contiguous().realize().unwrap_err();
-    assert!(matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"), "{e}");
+    let e = Tensor::zeros(&[10_000_000_000_000usize][..])
+        .to("WEBGPU")
+        .contiguous()
+        .realize()
+        .unwrap_err();
+    assert!(
+        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"),
+        "{e}"
+    );
     let e = (Tensor::new([1.0f64]).to("WEBGPU") / 3.0).realize().unwrap_err().to_string();
     assert!(e.contains("does not compute in f64; cast to f32"), "{e}");
     assert_eq!((Tensor::ones([3]).to("WEBGPU") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
 }
 
-/// More buffers than a kernel of the device takes are an error that names the kernel, or are no trouble.
+/// More buffers than a kernel of the device takes are an error that names the kernel, or are no
+/// trouble.
 #[test]
 fn many_buffers() {
     if !there("WEBGPU") {
         return;
     }
-    let inputs: Vec<Tensor> = (0..60).map(|i| Tensor::full([7], i as f32).to("WEBGPU").contiguous().realize().unwrap()).collect();
+    let inputs: Vec<Tensor> = (0..60)
+        .map(|i| Tensor::full([7], i as f32).to("WEBGPU").contiguous().realize().unwrap())
+        .collect();
     let sum = inputs[1..].iter().fold(inputs[0].clone(), |a, b| a + b);
-    assert_eq!(sum.to_vec::<f32>().unwrap(), [1770.0; 7], "the scheduler takes it apart where the adapter takes fewer");
+    assert_eq!(
+        sum.to_vec::<f32>().unwrap(),
+        [1770.0; 7],
+        "the scheduler takes it apart where the adapter takes fewer"
+    );
     assert_eq!((&inputs[3] + 1.0).to_vec::<f32>().unwrap(), [4.0; 7]);
 }
 
-/// Both ways to round once that are not the adapter's own, against the host's, where the results of a product and a sum alone would differ most.
+/// Both ways to round once that are not the adapter's own, against the host's, where the results of
+/// a product and a sum alone would differ most.
 #[cfg(feature = "webgpu")]
 mod fused {
     use picograd::DType;
@@ -144,7 +196,9 @@ mod fused {
     fn wait<F: Future>(future: F) -> F::Output {
         let mut future = std::pin::pin!(future);
         loop {
-            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            if let Poll::Ready(value) =
+                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            {
                 return value;
             }
         }
@@ -152,14 +206,25 @@ mod fused {
 
     /// A kernel with a triple for each workgroup of one thread.
     fn source(fma: Fma, n: usize) -> String {
-        let node = |op: Op, dtype: DType, src: &[UOp], arg: Arg| UOp::new(op, dtype, src.iter().cloned().collect::<Src>(), arg);
-        let args: Vec<UOp> = (0..4).map(|slot| node(Op::DefineGlobal, DType::F32, &[], Arg::Global { slot, len: n })).collect();
-        let at = node(Op::Special, DType::I32, &[], Arg::Special { kind: SpecialKind::Group, dim: 0, extent: n });
+        let node = |op: Op, dtype: DType, src: &[UOp], arg: Arg| {
+            UOp::new(op, dtype, src.iter().cloned().collect::<Src>(), arg)
+        };
+        let args: Vec<UOp> = (0..4)
+            .map(|slot| node(Op::DefineGlobal, DType::F32, &[], Arg::Global { slot, len: n }))
+            .collect();
+        let at = node(
+            Op::Special,
+            DType::I32,
+            &[],
+            Arg::Special { kind: SpecialKind::Group, dim: 0, extent: n },
+        );
         let place = |arg: &UOp| node(Op::Index, DType::F32, &[arg.clone(), at.clone()], Arg::None);
-        let loads: Vec<UOp> = args[1..].iter().map(|a| node(Op::Load, DType::F32, &[place(a)], Arg::None)).collect();
+        let loads: Vec<UOp> =
+            args[1..].iter().map(|a| node(Op::Load, DType::F32, &[place(a)], Arg::None)).collect();
         let value = node(Op::Fma, DType::F32, &loads, Arg::None);
         let store = node(Op::Store, DType::VOID, &[place(&args[0]), value.clone()], Arg::None);
-        let uops: Vec<UOp> = args.into_iter().chain([at]).chain(loads).chain([value, store]).collect();
+        let uops: Vec<UOp> =
+            args.into_iter().chain([at]).chain(loads).chain([value, store]).collect();
         Wgsl::with(Target::wgsl(), 128 << 20, fma).render("triples", &uops).unwrap()
     }
 
@@ -185,15 +250,20 @@ mod fused {
         for x in edges {
             for y in edges {
                 for z in edges {
-                    list.extend([[x, y, z], [x | 1 << 31, y, z], [x, y, z | 1 << 31]].map(|t| t.map(f32::from_bits)));
+                    list.extend(
+                        [[x, y, z], [x | 1 << 31, y, z], [x, y, z | 1 << 31]]
+                            .map(|t| t.map(f32::from_bits)),
+                    );
                 }
             }
         }
-        // The greatest number by one and a bit, less half of its last place: the middle between it and infinity, with something lost.
+        // The greatest number by one and a bit, less half of its last place: the middle between it
+        // and infinity, with something lost.
         list.push([f32::MAX, f32::from_bits(0x3f80_0001), -f32::from_bits(0x7300_0001)]);
         while list.len() < n {
             let [a, b, c] = [word(), word(), word()].map(f32::from_bits);
-            // Numbers near one, few digits, sums that cancel, and results below the least normal number.
+            // Numbers near one, few digits, sums that cancel, and results below the least normal
+            // number.
             let near = |x: f32| f32::from_bits(x.to_bits() & 0x807f_ffff | 0x3f80_0000);
             let few = |x: f32| f32::from_bits(x.to_bits() & 0xfff8_0000);
             let small = near(a) * 2f32.powi(-70);
@@ -203,7 +273,10 @@ mod fused {
                 [near(a), near(b), -near(a) * near(b)],
                 [few(near(a)), few(near(b)), near(c) * 2f32.powi(-30)],
             ]);
-            list.extend([[small, near(b) * 2f32.powi(-60), c * 1e-38], [near(a), near(b), few(near(a)) * 2f32.powi(24)]]);
+            list.extend([
+                [small, near(b) * 2f32.powi(-60), c * 1e-38],
+                [near(a), near(b), few(near(a)) * 2f32.powi(24)],
+            ]);
         }
         list.truncate(n);
         list
@@ -216,18 +289,26 @@ mod fused {
         }
         let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();
         wanted.flags = wgpu::InstanceFlags::empty();
-        let adapter = wait(wgpu::Instance::new(wanted).request_adapter(&Default::default())).unwrap();
+        let adapter =
+            wait(wgpu::Instance::new(wanted).request_adapter(&Default::default())).unwrap();
         let features = adapter.features() & Features::SHADER_F64;
         let wanted = wgpu::DeviceDescriptor { required_features: features, ..Default::default() };
         let (device, queue) = wait(adapter.request_device(&wanted)).unwrap();
         let n = 60_000;
         let triples = triples(n);
         let buffer = |size: usize, usage| {
-            device.create_buffer(&BufferDescriptor { label: None, size: size as u64, usage, mapped_at_creation: false })
+            device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: size as u64,
+                usage,
+                mapped_at_creation: false,
+            })
         };
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-        let memory: Vec<wgpu::Buffer> =
-            (0..4).map(|_| buffer(4 * n, usage)).chain([buffer(32, BufferUsages::UNIFORM | BufferUsages::COPY_DST)]).collect();
+        let memory: Vec<wgpu::Buffer> = (0..4)
+            .map(|_| buffer(4 * n, usage))
+            .chain([buffer(32, BufferUsages::UNIFORM | BufferUsages::COPY_DST)])
+            .collect();
         for (k, memory) in memory[1..4].iter().enumerate() {
             let bytes: Vec<u8> = triples.iter().flat_map(|t| t[k].to_le_bytes()).collect();
             queue.write_buffer(memory, 0, &bytes);
@@ -239,8 +320,10 @@ mod fused {
                 continue;
             }
             let text = source(fma, n);
-            let module =
-                device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(text.into()) });
+            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: None,
+                source: wgpu::ShaderSource::Wgsl(text.into()),
+            });
             let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: None,
                 layout: None,
@@ -252,10 +335,17 @@ mod fused {
             let entries: Vec<wgpu::BindGroupEntry> = memory
                 .iter()
                 .enumerate()
-                .map(|(i, m)| wgpu::BindGroupEntry { binding: i as u32, resource: m.as_entire_binding() })
+                .map(|(i, m)| wgpu::BindGroupEntry {
+                    binding: i as u32,
+                    resource: m.as_entire_binding(),
+                })
                 .collect();
             let layout = pipeline.get_bind_group_layout(0);
-            let group = device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries });
+            let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &layout,
+                entries: &entries,
+            });
             let mut encoder = device.create_command_encoder(&Default::default());
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&pipeline);
@@ -266,8 +356,12 @@ mod fused {
             queue.submit([encoder.finish()]);
             staging.map_async(wgpu::MapMode::Read, .., |_| ());
             device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
-            let got: Vec<f32> =
-                staging.get_mapped_range(..).unwrap().chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
+            let got: Vec<f32> = staging
+                .get_mapped_range(..)
+                .unwrap()
+                .chunks(4)
+                .map(|c| f32::from_le_bytes(c.try_into().unwrap()))
+                .collect();
             staging.unmap();
             for ([a, b, c], got) in triples.iter().zip(got) {
                 let want = a.mul_add(*b, *c);

@@ -13,14 +13,17 @@ fn index_widths(t: &Tensor, device: &str) -> Vec<DType> {
     for item in t.schedule().unwrap() {
         let ScheduleItem::Kernel { ast, .. } = item else { continue };
         let c = exec::compiled(&ast, &device).unwrap();
-        widths.extend(c.program.uops.iter().filter(|u| u.op() == Op::Index).map(|u: &UOp| u.src()[1].dtype()));
+        widths.extend(
+            c.program.uops.iter().filter(|u| u.op() == Op::Index).map(|u: &UOp| u.src()[1].dtype()),
+        );
     }
     widths.sort();
     widths.dedup();
     widths
 }
 
-/// Three billion elements over a buffer of three: the last rows are picked out, so that little is computed.
+/// Three billion elements over a buffer of three: the last rows are picked out, so that little is
+/// computed.
 #[test]
 fn three_billion_elements() {
     let rows = 1_000_000_000usize;
@@ -35,9 +38,15 @@ fn three_billion_elements() {
     // Positions themselves past 32 bits, on every device and with no optimisation.
     for device in common::devices() {
         let device = device.as_str();
-        let at = Tensor::arange(0i64, 3_000_000_000, 1).to(device).shrink(&[(2_999_999_990, 2_999_999_999)]);
+        let at = Tensor::arange(0i64, 3_000_000_000, 1)
+            .to(device)
+            .shrink(&[(2_999_999_990, 2_999_999_999)]);
         let got = exec::with_choice(Choice::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
-        assert_eq!(got, (2_999_999_990..2_999_999_999i64).map(|i| i * 2).collect::<Vec<_>>(), "{device}");
+        assert_eq!(
+            got,
+            (2_999_999_990..2_999_999_999i64).map(|i| i * 2).collect::<Vec<_>>(),
+            "{device}"
+        );
     }
 }
 

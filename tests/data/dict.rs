@@ -19,11 +19,20 @@ fn names_keep_their_order_and_their_place() {
     let mut outer = StateDict::new();
     outer.extend_prefixed("layers.0", &s);
     outer.extend_prefixed("", &s);
-    assert_eq!(outer.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["layers.0.z", "layers.0.a", "layers.0.m", "z", "a", "m"]);
-    assert_eq!(outer.under("layers").iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["0.z", "0.a", "0.m"]);
+    assert_eq!(
+        outer.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(),
+        ["layers.0.z", "layers.0.a", "layers.0.m", "z", "a", "m"]
+    );
+    assert_eq!(
+        outer.under("layers").iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(),
+        ["0.z", "0.a", "0.m"]
+    );
     let e = s.require("q").unwrap_err().to_string();
     assert!(e.contains("\"q\"") && e.contains("z, a, m"), "{e}");
-    assert_eq!(format!("{s:?}").lines().nth(1), Some(format!("a: f32 [2] on {}", Tensor::zeros([1]).device()).as_str()));
+    assert_eq!(
+        format!("{s:?}").lines().nth(1),
+        Some(format!("a: f32 [2] on {}", Tensor::zeros([1]).device()).as_str())
+    );
 }
 
 #[test]
@@ -41,15 +50,17 @@ fn a_strict_load_names_all_that_is_wrong_and_changes_nothing() {
     let e = state.load_into(&to, true).unwrap_err().to_string();
     assert_eq!(
         e,
-        "state: 1 missing: gone; 2 extra: more, even.more; 1 of another shape: shape is [4] and should be [2, 2]; \
-         1 of another dtype: dtype is i32 and should be f32"
+        "state: 1 missing: gone; 2 extra: more, even.more; 1 of another shape: shape is [4] and \
+         should be [2, 2]; 1 of another dtype: dtype is i32 and should be f32"
     );
     assert_eq!(fine.to_vec::<f32>().unwrap(), [1.0, 2.0]);
     // Names may differ and dtypes are cast where that is asked for; another shape never fits.
     let e = state.load_into(&to, false).unwrap_err().to_string();
     assert_eq!(e, "state: 1 of another shape: shape is [4] and should be [2, 2]");
     assert_eq!(fine.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    state.load_into(&targets(&[("fine", &fine), ("dtype", &dtype), ("gone", &gone)]), false).unwrap();
+    state
+        .load_into(&targets(&[("fine", &fine), ("dtype", &dtype), ("gone", &gone)]), false)
+        .unwrap();
     assert_eq!(fine.to_vec::<f32>().unwrap(), [8.0, 9.0]);
     assert_eq!((dtype.to_vec::<f32>().unwrap(), dtype.dtype()), (vec![1.0, 2.0], DType::F32));
     assert_eq!(gone.to_vec::<f32>().unwrap(), [0.0]);

@@ -5,14 +5,23 @@ use picograd::nn::data::{ArrayDataset, Dataset, digits, shapes};
 /// FNV-1a of all bytes.
 fn hash(data: &ArrayDataset) -> u64 {
     let bytes = data.arrays().iter().flat_map(|a| a.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A change of these numbers changes what everybody trains on: it has to be meant.
 #[test]
 fn a_seed_gives_the_same_images_everywhere() {
-    let hashes = [hash(&digits(0, 500)), hash(&digits(1, 500)), hash(&shapes(0, 200)), hash(&shapes(1, 200))];
-    assert_eq!(hashes, [3835511615185844533, 12073504288232042119, 6162960975867873742, 2641992705692548798]);
+    let hashes = [
+        hash(&digits(0, 500)),
+        hash(&digits(1, 500)),
+        hash(&shapes(0, 200)),
+        hash(&shapes(1, 200)),
+    ];
+    assert_eq!(
+        hashes,
+        [3835511615185844533, 12073504288232042119, 6162960975867873742, 2641992705692548798]
+    );
 }
 
 #[test]
@@ -44,14 +53,19 @@ fn every_class_is_drawn_and_inside_the_image() {
     for image in data.arrays()[0].bytes().chunks(784) {
         let ink = image.iter().filter(|p| **p > 120).count();
         assert!((8..400).contains(&ink), "{ink} bright pixels");
-        border += (0..28).map(|i| u64::from(image[i] > 120) + u64::from(image[27 * 28 + i] > 120)).sum::<u64>();
+        border += (0..28)
+            .map(|i| u64::from(image[i] > 120) + u64::from(image[27 * 28 + i] > 120))
+            .sum::<u64>();
     }
     assert!(border < 2000 * 2, "{border} bright pixels at the top and bottom of 2000 images");
 }
 
-/// Softmax regression by plain gradient descent with momentum: the share of `test` that it gets right.
+/// Softmax regression by plain gradient descent with momentum: the share of `test` that it gets
+/// right.
 fn linear(train: &ArrayDataset, test: &ArrayDataset) -> f64 {
-    let features = |d: &ArrayDataset| d.arrays()[0].bytes().iter().map(|b| f32::from(*b) / 255.0).collect::<Vec<f32>>();
+    let features = |d: &ArrayDataset| {
+        d.arrays()[0].bytes().iter().map(|b| f32::from(*b) / 255.0).collect::<Vec<f32>>()
+    };
     let (x, y) = (features(train), train.arrays()[1].bytes());
     let (mut w, mut momentum) = (vec![0f32; 785 * 10], vec![0f32; 785 * 10]);
     let scores = |w: &[f32], image: &[f32]| {

@@ -3,7 +3,9 @@
 use crate::Folder;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use picograd::nn::data::{Dataset, Split, cifar10, cifar10_load_bytes, fashion_mnist, idx_load, idx_load_bytes, mnist};
+use picograd::nn::data::{
+    Dataset, Split, cifar10, cifar10_load_bytes, fashion_mnist, idx_load, idx_load_bytes, mnist,
+};
 use std::io::Write;
 
 /// An IDX file of bytes.
@@ -23,7 +25,9 @@ pub fn gz(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn idx_files_of_every_type_are_read() {
     let folder = Folder::new();
-    for (name, bytes) in [("a", idx(&[2, 3], &[1, 2, 3, 4, 5, 6])), ("a.gz", gz(&idx(&[2, 3], &[1, 2, 3, 4, 5, 6])))] {
+    for (name, bytes) in
+        [("a", idx(&[2, 3], &[1, 2, 3, 4, 5, 6])), ("a.gz", gz(&idx(&[2, 3], &[1, 2, 3, 4, 5, 6])))]
+    {
         std::fs::write(folder.file(name), &bytes).unwrap();
         let a = idx_load(folder.file(name)).unwrap();
         assert_eq!((a.shape(), a.bytes()), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
@@ -35,8 +39,14 @@ fn idx_files_of_every_type_are_read() {
     };
     assert_eq!(of(0x09, &[255, 1]).unwrap().to_vec::<i8>().unwrap(), [-1, 1]);
     assert_eq!(of(0x0b, &[1, 0, 0, 2]).unwrap().to_vec::<i16>().unwrap(), [256, 2]);
-    assert_eq!(of(0x0c, &[0, 0, 0, 1, 255, 255, 255, 255]).unwrap().to_vec::<i32>().unwrap(), [1, -1]);
-    assert_eq!(of(0x0d, &[0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0]).unwrap().to_vec::<f32>().unwrap(), [1.0, -2.0]);
+    assert_eq!(
+        of(0x0c, &[0, 0, 0, 1, 255, 255, 255, 255]).unwrap().to_vec::<i32>().unwrap(),
+        [1, -1]
+    );
+    assert_eq!(
+        of(0x0d, &[0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0]).unwrap().to_vec::<f32>().unwrap(),
+        [1.0, -2.0]
+    );
     let doubles: Vec<u8> = [1.5f64, -3.0].iter().flat_map(|v| v.to_be_bytes()).collect();
     assert_eq!(of(0x0e, &doubles).unwrap().to_vec::<f64>().unwrap(), [1.5, -3.0]);
     assert!(of(0x0a, &[0, 0]).unwrap_err().to_string().contains("0x0a is not known"));
@@ -71,7 +81,12 @@ fn idx_files_that_lie_are_refused() {
 fn mnist_is_read_from_a_folder_and_its_absence_says_what_to_fetch() {
     let folder = Folder::new();
     let e = mnist(Some(&folder.0), Split::Test).unwrap_err().to_string();
-    for part in ["t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", "https://", folder.0.to_str().unwrap()] {
+    for part in [
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+        "https://",
+        folder.0.to_str().unwrap(),
+    ] {
         assert!(e.contains(part), "{e:?} does not name {part}");
     }
     let e = fashion_mnist(Some(&folder.0), Split::Train).unwrap_err().to_string();
@@ -86,7 +101,9 @@ fn mnist_is_read_from_a_folder_and_its_absence_says_what_to_fetch() {
     std::fs::write(folder.file("t10k-labels-idx1-ubyte"), idx(&[10_000], &[200; 10_000])).unwrap();
     assert!(mnist(Some(&folder.0), Split::Test).unwrap_err().to_string().contains("labels 0 to 9"));
     std::fs::write(folder.file("t10k-labels-idx1-ubyte"), idx(&[9], &[1; 9])).unwrap();
-    assert!(mnist(Some(&folder.0), Split::Test).unwrap_err().to_string().contains("<Array u8 [9]>"));
+    assert!(
+        mnist(Some(&folder.0), Split::Test).unwrap_err().to_string().contains("<Array u8 [9]>")
+    );
     // Gzipped ones are held to the published checksum.
     std::fs::remove_file(folder.file("t10k-labels-idx1-ubyte")).unwrap();
     std::fs::write(folder.file("t10k-labels-idx1-ubyte.gz"), vec![7; 4_542]).unwrap();
@@ -107,14 +124,32 @@ fn cifar_is_read_from_a_folder() {
     std::fs::create_dir(folder.file("cifar-10-batches-bin")).unwrap();
     std::fs::write(folder.file("cifar-10-batches-bin/test_batch.bin"), &file).unwrap();
     let data = cifar10(Some(&folder.0), Split::Test).unwrap();
-    assert_eq!((data.arrays()[0].shape(), data.arrays()[1].bytes()[1]), (&[10_000, 3, 32, 32][..], 9));
+    assert_eq!(
+        (data.arrays()[0].shape(), data.arrays()[1].bytes()[1]),
+        (&[10_000, 3, 32, 32][..], 9)
+    );
     assert_eq!(data.get(1).unwrap()[0].bytes()[1024], 77, "the first pixel of green");
     std::fs::write(folder.file("cifar-10-batches-bin/test_batch.bin"), &file[..3073]).unwrap();
-    assert!(cifar10(Some(&folder.0), Split::Test).unwrap_err().to_string().contains("3073 bytes, and should have 30730000"));
+    assert!(
+        cifar10(Some(&folder.0), Split::Test)
+            .unwrap_err()
+            .to_string()
+            .contains("3073 bytes, and should have 30730000")
+    );
     assert_eq!(cifar10_load_bytes(&file[..2 * 3073]).unwrap().len(), 2);
     assert!(cifar10_load_bytes(&file[..3000]).unwrap_err().to_string().contains("whole records"));
     file[0] = 10;
-    assert!(cifar10_load_bytes(&file[..3073]).unwrap_err().to_string().contains("record 0 has the label 10"));
+    assert!(
+        cifar10_load_bytes(&file[..3073])
+            .unwrap_err()
+            .to_string()
+            .contains("record 0 has the label 10")
+    );
     std::fs::write(folder.file("cifar-10-binary.tar.gz"), b"short").unwrap();
-    assert!(cifar10(Some(&folder.0), Split::Train).unwrap_err().to_string().contains("5 bytes, and should have 170052171"));
+    assert!(
+        cifar10(Some(&folder.0), Split::Train)
+            .unwrap_err()
+            .to_string()
+            .contains("5 bytes, and should have 170052171")
+    );
 }

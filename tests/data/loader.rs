@@ -19,7 +19,8 @@ fn epoch(loader: &DataLoader, epoch: u64) -> Vec<Vec<i32>> {
         let batch = batch.unwrap();
         let first = batch[0].to_vec::<i32>().unwrap();
         assert_eq!(batch[1].shape(), [first.len(), 2]);
-        let second: Vec<f32> = first.iter().flat_map(|i| [10.0 * *i as f32, 10.0 * *i as f32 + 1.0]).collect();
+        let second: Vec<f32> =
+            first.iter().flat_map(|i| [10.0 * *i as f32, 10.0 * *i as f32 + 1.0]).collect();
         assert_eq!(batch[1].to_vec::<f32>().unwrap(), second);
         first
     };
@@ -44,7 +45,8 @@ fn batches_come_in_order_whatever_the_workers() {
 
 #[test]
 fn a_shuffle_follows_from_seed_and_epoch() {
-    let loader = |seed, workers| DataLoader::new(numbers(100), 7).unwrap().shuffle(seed).workers(workers);
+    let loader =
+        |seed, workers| DataLoader::new(numbers(100), 7).unwrap().shuffle(seed).workers(workers);
     let flat = |l: &DataLoader, e| epoch(l, e).concat();
     let first = flat(&loader(1, 2), 0);
     assert_eq!(first, flat(&loader(1, 0), 0));
@@ -55,7 +57,11 @@ fn a_shuffle_follows_from_seed_and_epoch() {
     assert_eq!(sorted, (0..100).collect::<Vec<_>>());
     // Two epochs of one loader at a time do not disturb each other.
     let l = loader(3, 2);
-    let both: Vec<_> = l.epoch(0).zip(l.epoch(0)).map(|(a, b)| (a.unwrap()[0].to_bytes(), b.unwrap()[0].to_bytes())).collect();
+    let both: Vec<_> = l
+        .epoch(0)
+        .zip(l.epoch(0))
+        .map(|(a, b)| (a.unwrap()[0].to_bytes(), b.unwrap()[0].to_bytes()))
+        .collect();
     assert!(both.len() == 15 && both.iter().all(|(a, b)| a == b));
 }
 
@@ -85,7 +91,9 @@ impl Dataset for Fragile {
 #[test]
 fn errors_and_panics_of_workers_reach_the_consumer() {
     for workers in [0, 1, 3] {
-        for (panics, why) in [(false, "sample 55 is broken"), (true, "batch 5 panicked: sample 55 is cursed")] {
+        for (panics, why) in
+            [(false, "sample 55 is broken"), (true, "batch 5 panicked: sample 55 is cursed")]
+        {
             let data = Fragile { at: 55, panics, asked: Arc::default() };
             let mut batches = DataLoader::new(data, 10).unwrap().workers(workers).epoch(0);
             for k in 0..5 {
@@ -134,19 +142,37 @@ fn datasets_are_mapped_cut_and_checked() {
     assert_eq!(some.len(), 2);
     assert_eq!(some.batch(&[0, 1]).unwrap()[0].to_vec::<i32>().unwrap(), [10, 0]);
     assert!(some.get(2).is_err() && some.batch(&[0, 2]).is_err());
-    assert!(data.clone().subset(vec![6]).is_err_and(|e| e.to_string().contains("6 is outside a dataset of 6")));
+    assert!(
+        data.clone()
+            .subset(vec![6])
+            .is_err_and(|e| e.to_string().contains("6 is outside a dataset of 6"))
+    );
     assert!(data.get(6).is_err() && data.batch(&[6]).is_err());
     // Samples that do not fit together say so.
     let odd = data.clone().map(|s| {
         let i = s[0].to_vec::<i32>()?[0] as usize;
         Ok(vec![Array::new(&vec![1.0f32; i], &[i])?])
     });
-    assert!(odd.batch(&[1, 2]).unwrap_err().to_string().contains("<Array f32 [2]> does not fit to <Array f32 [1]>"));
+    assert!(
+        odd.batch(&[1, 2])
+            .unwrap_err()
+            .to_string()
+            .contains("<Array f32 [2]> does not fit to <Array f32 [1]>")
+    );
     let uneven = data.map(|s| Ok(if s[0].to_vec::<i32>()?[0] == 0 { s } else { vec![] }));
-    assert!(uneven.batch(&[0, 1]).unwrap_err().to_string().contains("a sample of 0 arrays among samples of 2"));
+    assert!(
+        uneven
+            .batch(&[0, 1])
+            .unwrap_err()
+            .to_string()
+            .contains("a sample of 0 arrays among samples of 2")
+    );
     let (a, b) = (Array::new(&[1u8; 3], &[3]).unwrap(), Array::new(&[1u8; 4], &[4]).unwrap());
     assert!(ArrayDataset::new(vec![a.clone(), b]).is_err() && ArrayDataset::new(vec![]).is_err());
-    assert!(ArrayDataset::new(vec![Array::new(&[1u8], &[]).unwrap()]).is_err(), "a number has no rows");
+    assert!(
+        ArrayDataset::new(vec![Array::new(&[1u8], &[]).unwrap()]).is_err(),
+        "a number has no rows"
+    );
     assert!(Array::new(&[1u8; 3], &[2]).is_err() && a.to_vec::<i8>().is_err() && a.row(3).is_err());
 }
 
@@ -155,10 +181,17 @@ fn tensors_become_a_dataset_and_batches_go_to_a_device() {
     let x = Tensor::arange(0, 6, 1).reshape([3, 2]) * 2;
     let data = ArrayDataset::of_tensors(&[x, Tensor::new([1.0f32, 2.0, 3.0])]).unwrap();
     assert_eq!(data.arrays()[0].to_vec::<i32>().unwrap(), [0, 2, 4, 6, 8, 10]);
-    let batch = DataLoader::new(data.clone(), 2).unwrap().device("interp").epoch(0).next().unwrap().unwrap();
+    let batch = DataLoader::new(data.clone(), 2)
+        .unwrap()
+        .device("interp")
+        .epoch(0)
+        .next()
+        .unwrap()
+        .unwrap();
     assert_eq!(batch[1].device().as_str(), "INTERP");
     assert_eq!((&batch[1] + 1.0).to_vec::<f32>().unwrap(), [2.0, 3.0]);
     assert_eq!(data.tensors().unwrap()[1].dtype(), DType::F32);
-    let e = DataLoader::new(data, 2).unwrap().device("abacus").epoch(0).next().unwrap().unwrap_err();
+    let e =
+        DataLoader::new(data, 2).unwrap().device("abacus").epoch(0).next().unwrap().unwrap_err();
     assert!(e.to_string().contains("abacus"), "{e}");
 }

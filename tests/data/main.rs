@@ -1,4 +1,5 @@
-//! State and data from outside: files that others wrote, files that are broken, saves that are killed, loaders and drawn images.
+//! State and data from outside: files that others wrote, files that are broken, saves that are
+//! killed, loaders and drawn images.
 
 mod dict;
 mod drawn;
@@ -30,7 +31,10 @@ impl Folder {
 
     /// What is in it, by name.
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = std::fs::read_dir(&self.0)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }

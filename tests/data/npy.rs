@@ -2,7 +2,9 @@
 
 use crate::fixture;
 use crate::safetensors::{DTYPES, every_dtype, values};
-use picograd::nn::state::{StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes};
+use picograd::nn::state::{
+    StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes,
+};
 use picograd::{DType, Tensor};
 
 fn floats(t: &Tensor) -> Vec<f64> {
@@ -41,7 +43,10 @@ fn archives_of_numpy_are_read_in_every_order() {
         assert_eq!(state.get("vector").unwrap().to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4]);
     }
     let large = npz_load(fixture("zip64.npz")).unwrap();
-    assert_eq!((large.len(), large.get("vector").unwrap().to_vec::<i32>().unwrap()), (2, vec![0, 1, 2, 3, 4]));
+    assert_eq!(
+        (large.len(), large.get("vector").unwrap().to_vec::<i32>().unwrap()),
+        (2, vec![0, 1, 2, 3, 4])
+    );
     for version in 1..=3 {
         let t = npy_load(fixture(&format!("version{version}.npy"))).unwrap();
         assert_eq!(t.to_vec::<f32>().unwrap(), [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]);
@@ -50,7 +55,11 @@ fn archives_of_numpy_are_read_in_every_order() {
 
 #[test]
 fn what_is_not_numbers_is_refused() {
-    for (file, why) in [("object.npy", "pickled"), ("complex.npy", "\"<c8\" is not supported"), ("record.npy", "several fields")] {
+    for (file, why) in [
+        ("object.npy", "pickled"),
+        ("complex.npy", "\"<c8\" is not supported"),
+        ("record.npy", "several fields"),
+    ] {
         let e = npy_load(fixture(file)).unwrap_err().to_string();
         assert!(e.contains(why) && e.contains(file), "{e}");
     }
@@ -69,7 +78,11 @@ fn what_is_written_is_read() {
     for (name, t) in &numpy {
         let bytes = npy_to_bytes(t).unwrap();
         let back = npy_load_bytes(&bytes).unwrap();
-        assert_eq!((back.dtype(), back.shape(), back.to_bytes().unwrap()), (t.dtype(), t.shape(), t.to_bytes().unwrap()), "{name}");
+        assert_eq!(
+            (back.dtype(), back.shape(), back.to_bytes().unwrap()),
+            (t.dtype(), t.shape(), t.to_bytes().unwrap()),
+            "{name}"
+        );
         assert_eq!((bytes.len() - t.nbytes()) % 64, 0, "the data is aligned");
     }
     for compress in [false, true] {
@@ -77,12 +90,23 @@ fn what_is_written_is_read() {
         let back = npz_load_bytes(&bytes).unwrap();
         assert_eq!(back.len(), numpy.len());
         for (name, t) in &numpy {
-            assert_eq!(back.require(name).unwrap().to_bytes().unwrap(), t.to_bytes().unwrap(), "{name}");
+            assert_eq!(
+                back.require(name).unwrap().to_bytes().unwrap(),
+                t.to_bytes().unwrap(),
+                "{name}"
+            );
         }
-        assert_eq!(bytes, npz_to_bytes(&numpy, compress).unwrap(), "equal contents give equal archives");
+        assert_eq!(
+            bytes,
+            npz_to_bytes(&numpy, compress).unwrap(),
+            "equal contents give equal archives"
+        );
     }
     let views = Tensor::arange(0, 6, 1).reshape([2, 3]).transpose(0, 1);
-    assert_eq!(npy_load_bytes(&npy_to_bytes(&views).unwrap()).unwrap().to_vec::<i32>().unwrap(), [0, 3, 1, 4, 2, 5]);
+    assert_eq!(
+        npy_load_bytes(&npy_to_bytes(&views).unwrap()).unwrap().to_vec::<i32>().unwrap(),
+        [0, 3, 1, 4, 2, 5]
+    );
     assert_eq!(npz_load_bytes(&npz_to_bytes(&StateDict::new(), false).unwrap()).unwrap().len(), 0);
 }
 
@@ -102,7 +126,13 @@ fn headers_in_other_hands_are_read_and_lies_refused() {
     assert_eq!(read(good, &[1, 0, 2, 0]).unwrap().to_vec::<i16>().unwrap(), [1, 2]);
     let other = "{\"shape\":(2L,1),\"fortran_order\":True,\"descr\":\">i2\"}\n";
     assert_eq!(read(other, &[0, 1, 0, 2]).unwrap().to_vec::<i16>().unwrap(), [1, 2]);
-    assert_eq!(read("{'descr': '|b1', 'fortran_order': False, 'shape': ()}", &[7]).unwrap().to_bytes().unwrap(), [1]);
+    assert_eq!(
+        read("{'descr': '|b1', 'fortran_order': False, 'shape': ()}", &[7])
+            .unwrap()
+            .to_bytes()
+            .unwrap(),
+        [1]
+    );
     for (header, why) in [
         (good.replace("(2,)", "(3,)"), "does not take the 4 bytes"),
         (good.replace("(2,)", "(9223372036854775807, 2)"), "more elements"),
@@ -164,7 +194,11 @@ fn archives_that_lie_are_refused() {
         (bytes.len() - 12, &[1, 0], "declares 1 entries, and there are more"),
         (bytes.len() - 12, &[0, 0], "declares 0 entries, and there are more"),
         // The directory begins, as it says, where it ends.
-        (bytes.len() - 12, &[&[0; 6], &(bytes.len() as u32 - 22).to_le_bytes()[..]].concat(), "declares 0 entries"),
+        (
+            bytes.len() - 12,
+            &[&[0; 6], &(bytes.len() as u32 - 22).to_le_bytes()[..]].concat(),
+            "declares 0 entries",
+        ),
         // The data of the first entry: its deflated blocks.
         (35, &[255; 20], "cannot be inflated"),
     ] {

@@ -39,8 +39,18 @@ fn a_log_has_plain_lines_now_and_then() {
     let text = run(Style::Log, Duration::ZERO, 4, 4);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
-    assert!(lines[0].starts_with("train  25% 1/4 ") && lines[0].contains(" eta ") && lines[0].ends_with(" loss 1.0000"), "{text}");
-    assert!(lines[4].starts_with("train 100% 4/4 ") && lines[4].contains(" in ") && lines[4].ends_with(" loss 0.2500"), "{text}");
+    assert!(
+        lines[0].starts_with("train  25% 1/4 ")
+            && lines[0].contains(" eta ")
+            && lines[0].ends_with(" loss 1.0000"),
+        "{text}"
+    );
+    assert!(
+        lines[4].starts_with("train 100% 4/4 ")
+            && lines[4].contains(" in ")
+            && lines[4].ends_with(" loss 0.2500"),
+        "{text}"
+    );
     assert!(!text.contains(['\x1b', '\r']), "no codes of terminals: {text:?}");
     // What is quick has one line.
     assert_eq!(run(Style::Log, Duration::from_secs(60), 1000, 1000).lines().count(), 1);
@@ -58,8 +68,17 @@ fn a_terminal_has_one_line_that_fits() {
     assert!(states[4].contains("50%") && states[4].contains("━─"), "{:?}", states[4]);
     assert!(states[10].contains('━') && !states[10].contains('─'));
     let narrow = run(Style::Line { width: 20, color: false }, Duration::ZERO, 10, 1);
-    assert!(narrow.split('\r').skip(1).all(|s| s.trim_end_matches(['\n', 'K', '[', '\x1b']).chars().count() < 20), "{narrow:?}");
-    assert!(run(Style::Line { width: 80, color: true }, Duration::ZERO, 10, 1).contains("\x1b[36m"));
+    assert!(
+        narrow.split('\r').skip(1).all(|s| s
+            .trim_end_matches(['\n', 'K', '[', '\x1b'])
+            .chars()
+            .count()
+            < 20),
+        "{narrow:?}"
+    );
+    assert!(
+        run(Style::Line { width: 80, color: true }, Duration::ZERO, 10, 1).contains("\x1b[36m")
+    );
     let unknown = run(Style::Line { width: 80, color: false }, Duration::ZERO, 0, 3);
     assert!(unknown.contains("train 3 ") && !unknown.contains('%'), "{unknown:?}");
 }
@@ -67,7 +86,13 @@ fn a_terminal_has_one_line_that_fits() {
 #[test]
 fn a_bar_that_is_dropped_ends_its_line() {
     let text = Text::default();
-    let mut bar = Progress::with("x", 10, Style::Line { width: 80, color: false }, Duration::from_secs(60), Box::new(text.clone()));
+    let mut bar = Progress::with(
+        "x",
+        10,
+        Style::Line { width: 80, color: false },
+        Duration::from_secs(60),
+        Box::new(text.clone()),
+    );
     bar.tick(3);
     drop(bar);
     assert!(text.get().contains(" 30%") && text.get().ends_with('\n'), "{:?}", text.get());

@@ -1,7 +1,10 @@
 //! safetensors: files that Python wrote, every dtype both ways, laziness, and headers that lie.
 
 use crate::{Folder, fixture};
-use picograd::nn::state::{StateDict, npy_save, npz_save, safe_load, safe_load_bytes, safe_load_metadata, safe_save, safe_to_bytes};
+use picograd::nn::state::{
+    StateDict, npy_save, npz_save, safe_load, safe_load_bytes, safe_load_metadata, safe_save,
+    safe_to_bytes,
+};
 use picograd::{DType, Tensor};
 
 pub const DTYPES: [(&str, DType); 15] = [
@@ -44,7 +47,9 @@ fn floats(t: &Tensor) -> Vec<f64> {
 
 /// One tensor of each dtype, an empty one and one of rank 0.
 pub fn every_dtype() -> StateDict {
-    let of = |(name, dtype): (&'static str, DType)| (name, Tensor::from_vec(values(dtype), [2, 3]).cast(dtype));
+    let of = |(name, dtype): (&'static str, DType)| {
+        (name, Tensor::from_vec(values(dtype), [2, 3]).cast(dtype))
+    };
     let mut s: StateDict = DTYPES.into_iter().map(of).collect();
     s.insert("empty", Tensor::zeros([0, 4]));
     s.insert("scalar", Tensor::new(7.5f32));
@@ -82,16 +87,29 @@ fn what_is_saved_is_loaded() {
     assert_eq!(names(&loaded), names(&state), "the order is kept");
     for (name, t) in &state {
         let l = loaded.require(name).unwrap();
-        assert_eq!((l.dtype(), l.shape(), l.to_bytes().unwrap()), (t.dtype(), t.shape(), t.to_bytes().unwrap()), "{name}");
+        assert_eq!(
+            (l.dtype(), l.shape(), l.to_bytes().unwrap()),
+            (t.dtype(), t.shape(), t.to_bytes().unwrap()),
+            "{name}"
+        );
     }
     assert_eq!(safe_load_metadata(&path).unwrap()["note"], "a \"quoted\" line\nand a second, ü");
-    assert_eq!(std::fs::read(&path).unwrap(), safe_to_bytes(&state, &[("note", "a \"quoted\" line\nand a second, ü")]).unwrap());
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        safe_to_bytes(&state, &[("note", "a \"quoted\" line\nand a second, ü")]).unwrap()
+    );
     assert_eq!(folder.names(), ["all.safetensors"], "nothing is left behind");
     // Files for `tests/fixtures/make_state.py check FOLDER`, where somebody wants them.
     if let Ok(out) = std::env::var("KEEP_STATE") {
         let out = std::path::Path::new(&out);
-        safe_save(out.join("all.safetensors"), &state, &[("note", "a \"quoted\" line\nand a second, ü")]).unwrap();
-        let numpy: StateDict = state.iter().filter(|(n, _)| !n.contains("f8") && n != "bf16").cloned().collect();
+        safe_save(
+            out.join("all.safetensors"),
+            &state,
+            &[("note", "a \"quoted\" line\nand a second, ü")],
+        )
+        .unwrap();
+        let numpy: StateDict =
+            state.iter().filter(|(n, _)| !n.contains("f8") && n != "bf16").cloned().collect();
         npz_save(out.join("stored.npz"), &numpy, false).unwrap();
         npz_save(out.join("deflated.npz"), &numpy, true).unwrap();
         npy_save(out.join("f32.npy"), numpy.get("f32").unwrap()).unwrap();
@@ -102,7 +120,8 @@ fn what_is_saved_is_loaded() {
 fn a_tensor_of_a_file_is_read_when_it_is_asked_for() {
     let folder = Folder::new();
     let path = folder.file("big.safetensors");
-    let state = StateDict::from_iter([("a", Tensor::arange(0, 1 << 20, 1)), ("b", Tensor::full([5], 3u8))]);
+    let state =
+        StateDict::from_iter([("a", Tensor::arange(0, 1 << 20, 1)), ("b", Tensor::full([5], 3u8))]);
     safe_save(&path, &state, &[]).unwrap();
     let loaded = safe_load(&path).unwrap();
     let a = loaded.get("a").unwrap();
@@ -114,13 +133,21 @@ fn a_tensor_of_a_file_is_read_when_it_is_asked_for() {
     assert_eq!(rows.to_vec::<i32>().unwrap(), (3 * 1024..5 * 1024).collect::<Vec<i32>>());
     assert_eq!(here.schedule().unwrap().len(), 0, "it is stored now");
     // Computing is refused with the way out.
-    for e in
-        [(a + 1).to_vec::<i32>().map(drop), a.sum(..).realize().map(drop), a.reshape([1024, 1024]).transpose(0, 1).to_bytes().map(drop)]
-    {
+    for e in [
+        (a + 1).to_vec::<i32>().map(drop),
+        a.sum(..).realize().map(drop),
+        a.reshape([1024, 1024]).transpose(0, 1).to_bytes().map(drop),
+    ] {
         let e = e.unwrap_err().to_string();
         assert!(e.contains("DISK") && e.contains(".to(\"CPU\")"), "{e}");
     }
-    assert!(Tensor::zeros([1]).try_to("disk").unwrap_err().to_string().contains("DISK is where tensors of files are"));
+    assert!(
+        Tensor::zeros([1])
+            .try_to("disk")
+            .unwrap_err()
+            .to_string()
+            .contains("DISK is where tensors of files are")
+    );
     assert_eq!((a.to("CPU") + 1).max(..).item::<i32>().unwrap(), 1 << 20);
     // A file that has been cut off is an error and not the end of the process.
     let loaded = safe_load(&path).unwrap();
@@ -150,12 +177,23 @@ fn headers_that_lie_are_refused() {
     let good = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
     assert!(safe_load_bytes(&with_header(good, 8)).is_ok());
     let more = good.replace("\"dtype\"", "\"unknown\":[{\"x\":null}],\"dtype\"");
-    assert!(safe_load_bytes(&with_header(&more, 8)).is_ok(), "fields that nobody knows are left out");
-    assert!(safe_load_bytes(&with_header(&format!("{good}   "), 8)).is_ok(), "padding with spaces is allowed");
+    assert!(
+        safe_load_bytes(&with_header(&more, 8)).is_ok(),
+        "fields that nobody knows are left out"
+    );
+    assert!(
+        safe_load_bytes(&with_header(&format!("{good}   "), 8)).is_ok(),
+        "padding with spaces is allowed"
+    );
     let two = |a: &str, b: &str| {
-        format!(r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":{a}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{b}}}}}"#)
+        format!(
+            r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":{a}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{b}}}}}"#
+        )
     };
-    assert!(safe_load_bytes(&with_header(&two("[4,8]", "[0,4]"), 8)).is_ok(), "the order of names is not that of bytes");
+    assert!(
+        safe_load_bytes(&with_header(&two("[4,8]", "[0,4]"), 8)).is_ok(),
+        "the order of names is not that of bytes"
+    );
     let cases = [
         (with_header(good, 7), "0..8 are not inside the 7 bytes"),
         (with_header(good, 9), "end at byte 8 of 9"),
@@ -163,7 +201,10 @@ fn headers_that_lie_are_refused() {
         (with_header(&two("[0,4]", "[5,9]"), 9), "gap"),
         (with_header(&two("[0,4]", "[4,8]").replace("\"b\"", "\"a\""), 8), "twice"),
         (with_header(&good.replace("[2]", "[3]"), 8), "f32 of shape [3] does not take the 8 bytes"),
-        (with_header(&good.replace("[2]", "[4294967296,4294967296,4294967296]"), 8), "more elements than"),
+        (
+            with_header(&good.replace("[2]", "[4294967296,4294967296,4294967296]"), 8),
+            "more elements than",
+        ),
         (with_header(&good.replace("[2]", "[4611686018427387905,4]"), 8), "more elements than"),
         (with_header(&good.replace("[2]", "[-2]"), 8), "byte 29: a whole number"),
         (with_header(&good.replace("[2]", "[2.0]"), 8), "a whole number"),
@@ -193,9 +234,13 @@ fn headers_that_lie_are_refused() {
         assert!(e.contains(why) && e.contains("bad.safetensors"), "{e:?} does not say {why:?}");
     }
     let deep = format!("{{\"a\":{{\"more\":{}", "[".repeat(100_000));
-    assert!(safe_load_bytes(&with_header(&deep, 0)).unwrap_err().to_string().contains("its header"));
+    assert!(
+        safe_load_bytes(&with_header(&deep, 0)).unwrap_err().to_string().contains("its header")
+    );
     let axes = vec!["1"; 65].join(",");
-    let e = safe_load_bytes(&with_header(&good.replace("[2]", &format!("[{axes}]")), 8)).unwrap_err().to_string();
+    let e = safe_load_bytes(&with_header(&good.replace("[2]", &format!("[{axes}]")), 8))
+        .unwrap_err()
+        .to_string();
     assert!(e.contains("65 axes"), "{e}");
 }
 
@@ -203,7 +248,12 @@ fn headers_that_lie_are_refused() {
 fn what_the_format_cannot_hold_is_refused() {
     let state = StateDict::from_iter([("__metadata__", Tensor::zeros([1]))]);
     assert!(safe_to_bytes(&state, &[]).unwrap_err().to_string().contains("__metadata__"));
-    assert!(safe_to_bytes(&StateDict::new(), &[("a", "1"), ("a", "2")]).unwrap_err().to_string().contains("twice"));
+    assert!(
+        safe_to_bytes(&StateDict::new(), &[("a", "1"), ("a", "2")])
+            .unwrap_err()
+            .to_string()
+            .contains("twice")
+    );
     assert_eq!(safe_load_bytes(&safe_to_bytes(&StateDict::new(), &[]).unwrap()).unwrap().len(), 0);
 }
 
@@ -216,6 +266,9 @@ fn a_bool_of_any_byte_but_zero_is_true() {
     std::fs::write(folder.file("b"), &bytes).unwrap();
     for state in [safe_load_bytes(&bytes).unwrap(), safe_load(folder.file("b")).unwrap()] {
         assert_eq!(state.get("a").unwrap().to_bytes().unwrap(), [1, 0, 1]);
-        assert_eq!(state.get("a").unwrap().to("CPU").cast(DType::I32).sum(..).item::<i32>().unwrap(), 2);
+        assert_eq!(
+            state.get("a").unwrap().to("CPU").cast(DType::I32).sum(..).item::<i32>().unwrap(),
+            2
+        );
     }
 }

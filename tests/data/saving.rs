@@ -9,13 +9,20 @@ use std::time::{Duration, Instant};
 
 /// A state of about 1 MB whose every element is `n`.
 fn state(n: i32) -> StateDict {
-    StateDict::from_iter([("a", Tensor::from_vec(vec![n; 200_000], [200_000])), ("b", Tensor::from_vec(vec![n; 50_000], [50, 1000]))])
+    StateDict::from_iter([
+        ("a", Tensor::from_vec(vec![n; 200_000], [200_000])),
+        ("b", Tensor::from_vec(vec![n; 50_000], [50, 1000])),
+    ])
 }
 
 /// This test binary again, to run one test in another role.
 fn child(test: &str, role: &str, value: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(role, value).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(role, value)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
@@ -32,23 +39,42 @@ fn a_kill_in_the_middle_of_a_save_leaves_a_whole_file() {
     let mut last = 0;
     let mut cut_off = 0;
     for round in 0..20u64 {
-        let mut saver = child("saving::a_kill_in_the_middle_of_a_save_leaves_a_whole_file", "SAVE_UNTIL_KILLED", &path).spawn().unwrap();
+        let mut saver = child(
+            "saving::a_kill_in_the_middle_of_a_save_leaves_a_whole_file",
+            "SAVE_UNTIL_KILLED",
+            &path,
+        )
+        .spawn()
+        .unwrap();
         // First the child has to have begun; then the moment differs from round to round.
         let before = std::fs::metadata(&path).unwrap().modified().unwrap();
         let start = Instant::now();
-        while std::fs::metadata(&path).unwrap().modified().unwrap() == before && start.elapsed() < Duration::from_secs(30) {
+        while std::fs::metadata(&path).unwrap().modified().unwrap() == before
+            && start.elapsed() < Duration::from_secs(30)
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(round * 1733 % 12_000));
         saver.kill().unwrap();
-        assert_eq!(saver.wait().unwrap().signal(), Some(libc::SIGKILL), "the child saved until it was killed");
+        assert_eq!(
+            saver.wait().unwrap().signal(),
+            Some(libc::SIGKILL),
+            "the child saved until it was killed"
+        );
         let loaded = safe_load(&path).unwrap_or_else(|e| panic!("round {round}: {e}"));
         let a = loaded.get("a").unwrap().to_vec::<i32>().unwrap();
         let b = loaded.get("b").unwrap().to_vec::<i32>().unwrap();
         last = a[0];
-        assert!(last > 0 && a.iter().chain(&b).all(|v| *v == last), "round {round}: a mixture of two saves");
+        assert!(
+            last > 0 && a.iter().chain(&b).all(|v| *v == last),
+            "round {round}: a mixture of two saves"
+        );
         cut_off += folder.names().iter().filter(|n| n.ends_with(".tmp")).count();
-        folder.names().iter().filter(|n| n.ends_with(".tmp")).for_each(|n| std::fs::remove_file(folder.file(n)).unwrap());
+        folder
+            .names()
+            .iter()
+            .filter(|n| n.ends_with(".tmp"))
+            .for_each(|n| std::fs::remove_file(folder.file(n)).unwrap());
     }
     assert!(cut_off > 0, "no kill of 20 came in the middle of a save (the last was number {last})");
 }
@@ -58,19 +84,30 @@ fn a_full_disk_is_an_error_and_leaves_the_old_file() {
     if let Some(path) = std::env::var_os("SAVE_WITHOUT_ROOM") {
         let e = safe_save(&path, &state(2), &[]).unwrap_err().to_string();
         let e2 = npy_save(&path, &Tensor::full([1 << 20], 2)).unwrap_err().to_string();
-        std::process::exit(if e.contains("model") && e.contains("arge") && e2 == e { 42 } else { 1 });
+        std::process::exit(if e.contains("model") && e.contains("arge") && e2 == e {
+            42
+        } else {
+            1
+        });
     }
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
     let old = std::fs::read(&path).unwrap();
-    let mut command = child("saving::a_full_disk_is_an_error_and_leaves_the_old_file", "SAVE_WITHOUT_ROOM", &path);
+    let mut command = child(
+        "saving::a_full_disk_is_an_error_and_leaves_the_old_file",
+        "SAVE_WITHOUT_ROOM",
+        &path,
+    );
     command.env("DEV", "INTERP");
     // SAFETY: both calls may be made between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: 300_000, rlim_max: 300_000 });
+            libc::setrlimit(
+                libc::RLIMIT_FSIZE,
+                &libc::rlimit { rlim_cur: 300_000, rlim_max: 300_000 },
+            );
             Ok(())
         });
     }
@@ -92,7 +129,10 @@ fn a_save_onto_a_file_in_use_leaves_its_tensors_alone() {
     assert!(mapped.get("b").unwrap().to_vec::<i32>().unwrap().iter().all(|v| *v == 1));
     let again = safe_load(&path).unwrap();
     assert_eq!(again.get("b").unwrap().to_vec::<i32>().unwrap(), [9, 9, 9]);
-    assert_eq!(again.get("a").unwrap().to_bytes().unwrap(), mapped.get("a").unwrap().to_bytes().unwrap());
+    assert_eq!(
+        again.get("a").unwrap().to_bytes().unwrap(),
+        mapped.get("a").unwrap().to_bytes().unwrap()
+    );
 }
 
 #[test]
@@ -135,15 +175,25 @@ fn the_next_save_removes_what_a_killed_one_left() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     // With a content, so that its process holds the lock.
-    let written = |n: &String| n.ends_with(".tmp") && std::fs::metadata(folder.file(n)).is_ok_and(|m| m.len() > 0);
+    let written = |n: &String| {
+        n.ends_with(".tmp") && std::fs::metadata(folder.file(n)).is_ok_and(|m| m.len() > 0)
+    };
     let left = || folder.names().into_iter().filter(written).collect::<Vec<_>>();
     let whole = || {
         let loaded = safe_load(&path).unwrap();
-        let all = [loaded.get("a"), loaded.get("b")].map(|t| t.unwrap().to_vec::<i32>().unwrap()).concat();
+        let all = [loaded.get("a"), loaded.get("b")]
+            .map(|t| t.unwrap().to_vec::<i32>().unwrap())
+            .concat();
         assert!(all.len() == 250_000 && all.iter().all(|v| *v == all[0]), "a mixture of two saves");
         all[0]
     };
-    let saver = child("saving::the_next_save_removes_what_a_killed_one_left", "SAVE_UNTIL_KILLED_AGAIN", &path).spawn().unwrap();
+    let saver = child(
+        "saving::the_next_save_removes_what_a_killed_one_left",
+        "SAVE_UNTIL_KILLED_AGAIN",
+        &path,
+    )
+    .spawn()
+    .unwrap();
     let mut saver = Killed(saver);
     let pid = saver.0.id() as libc::pid_t;
     let start = Instant::now();
@@ -152,7 +202,8 @@ fn the_next_save_removes_what_a_killed_one_left() {
             std::thread::sleep(Duration::from_micros(100));
         }
         let mut status = 0;
-        // SAFETY: the child is not waited for yet, so the number is its own; the status is written to a local.
+        // SAFETY: the child is not waited for yet, so the number is its own; the status is written
+        // to a local.
         unsafe {
             libc::kill(pid, libc::SIGSTOP);
             libc::waitpid(pid, &mut status, libc::WUNTRACED);
@@ -165,7 +216,8 @@ fn the_next_save_removes_what_a_killed_one_left() {
         unsafe { libc::kill(pid, libc::SIGCONT) };
     }
     let cut_off = left();
-    // A save that is stopped in the middle shows nothing of its content under the name, and keeps its file while its process lives.
+    // A save that is stopped in the middle shows nothing of its content under the name, and keeps
+    // its file while its process lives.
     if path.exists() {
         assert!(whole() > 0);
     }

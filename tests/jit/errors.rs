@@ -12,7 +12,11 @@ fn message<T>(result: picograd::Result<T>) -> String {
 #[test]
 fn a_value_that_is_read_inside() {
     let _alone = alone();
-    for read in [|x: &Tensor| x.item::<f32>().map(drop), |x: &Tensor| x.to_vec::<f32>().map(drop), |x: &Tensor| x.data().map(drop)] {
+    for read in [
+        |x: &Tensor| x.item::<f32>().map(drop),
+        |x: &Tensor| x.to_vec::<f32>().map(drop),
+        |x: &Tensor| x.data().map(drop),
+    ] {
         let mut f = Jit::new(|x: Tensor| {
             read(&(&x * 2.0))?;
             Ok(x + 1.0)
@@ -20,7 +24,8 @@ fn a_value_that_is_read_inside() {
         f.call(tensor(&[1.0])).unwrap();
         let e = message(f.call(tensor(&[1.0])));
         assert!(
-            e.starts_with("jit: the value of a tensor f32 [1] is read inside a captured function") && e.contains("return the tensor"),
+            e.starts_with("jit: the value of a tensor f32 [1] is read inside a captured function")
+                && e.contains("return the tensor"),
             "{e}"
         );
         assert!(!f.is_captured());
@@ -47,12 +52,28 @@ fn arguments_that_are_not_what_they_were() {
     let mut f = captured();
     let here = Device::default_name();
     let was = format!("and the function was captured with f32 [2] on {here}; have a Jit for each");
-    assert_eq!(message(f.call((tensor(&[1.0]), 2))), format!("jit: argument 0 is f32 [1] on {here}, {was}"));
-    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).reshape([1, 2]), 2))), format!("jit: argument 0 is f32 [1, 2] on {here}, {was}"));
-    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).cast(DType::F64), 2))), format!("jit: argument 0 is f64 [2] on {here}, {was}"));
-    assert_eq!(message(f.call((tensor(&[1.0, 2.0]).to("interp"), 2))), format!("jit: argument 0 is f32 [2] on INTERP, {was}"));
+    assert_eq!(
+        message(f.call((tensor(&[1.0]), 2))),
+        format!("jit: argument 0 is f32 [1] on {here}, {was}")
+    );
+    assert_eq!(
+        message(f.call((tensor(&[1.0, 2.0]).reshape([1, 2]), 2))),
+        format!("jit: argument 0 is f32 [1, 2] on {here}, {was}")
+    );
+    assert_eq!(
+        message(f.call((tensor(&[1.0, 2.0]).cast(DType::F64), 2))),
+        format!("jit: argument 0 is f64 [2] on {here}, {was}")
+    );
+    assert_eq!(
+        message(f.call((tensor(&[1.0, 2.0]).to("interp"), 2))),
+        format!("jit: argument 0 is f32 [2] on INTERP, {was}")
+    );
     let e = message(f.call((tensor(&[1.0, 2.0]), 3)));
-    assert_eq!(e, "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or have a Jit for each value");
+    assert_eq!(
+        e,
+        "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or \
+         have a Jit for each value"
+    );
     // After an error it goes on, and after a reset others are taken.
     assert_eq!(floats(&f.call((tensor(&[1.0, 2.0]), 2)).unwrap()), [2.0, 4.0]);
     f.reset();
@@ -62,19 +83,32 @@ fn arguments_that_are_not_what_they_were() {
     let mut many = Jit::new(|x: Vec<Tensor>| Ok(&x[0] + 1.0));
     (0..2).for_each(|_| drop(many.call(vec![tensor(&[1.0])]).unwrap()));
     let e = message(many.call(vec![tensor(&[1.0]), tensor(&[1.0])]));
-    assert_eq!(e, "jit: a list of 2, from argument 0 on, was one of 1 when the function was captured; have a Jit for each");
-    let mut lists =
-        Jit::new(|(x, y): (Vec<Tensor>, Vec<Tensor>)| Ok(x.iter().chain(&y).fold(tensor(&[0.0]), |a, b| a + b) * x.len() as f64));
+    assert_eq!(
+        e,
+        "jit: a list of 2, from argument 0 on, was one of 1 when the function was captured; have \
+         a Jit for each"
+    );
+    let mut lists = Jit::new(|(x, y): (Vec<Tensor>, Vec<Tensor>)| {
+        Ok(x.iter().chain(&y).fold(tensor(&[0.0]), |a, b| a + b) * x.len() as f64)
+    });
     let one = || tensor(&[1.0]);
     (0..3).for_each(|_| drop(lists.call((vec![one()], vec![one(), one()])).unwrap()));
-    assert!(message(lists.call((vec![one(), one()], vec![one()]))).contains("a list of 2, from argument 0 on, was one of 1"));
+    assert!(
+        message(lists.call((vec![one(), one()], vec![one()])))
+            .contains("a list of 2, from argument 0 on, was one of 1")
+    );
     // Parts along another axis are other tensors.
     let devices = ["CPU:0", "CPU:1"];
     let square = tensor(&[1.0, 2.0, 3.0, 4.0]).reshape([2, 2]);
     let mut parts = Jit::new(|x: Tensor| Ok(x * 2.0));
     (0..3).for_each(|_| drop(parts.call(square.shard(&devices, 0)).unwrap()));
     let e = message(parts.call(square.shard(&devices, 1)));
-    assert!(e.contains("along axis 1, and the function was captured with f32 [2, 2] on CPU+CPU:1 along axis 0"), "{e}");
+    assert!(
+        e.contains(
+            "along axis 1, and the function was captured with f32 [2, 2] on CPU+CPU:1 along axis 0"
+        ),
+        "{e}"
+    );
     assert!(message(parts.call(square.shard(&devices, None))).contains("have a Jit for each"));
     let state = square.shard(&devices, 0).realize().unwrap();
     let mut uses = Jit::new(|x: Tensor| Ok(&state * &x));
@@ -85,7 +119,12 @@ fn arguments_that_are_not_what_they_were() {
     let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
     f.call(tensor(&[1.0])).unwrap();
     let e = message(f.call(tensor(&[1.0, 2.0])));
-    assert!(e.contains(&format!("was f32 [1] on {here} at the call before and is f32 [2] on {here} now")), "{e}");
+    assert!(
+        e.contains(&format!(
+            "was f32 [1] on {here} at the call before and is f32 [2] on {here} now"
+        )),
+        "{e}"
+    );
 }
 
 #[test]
@@ -100,7 +139,11 @@ fn numbers_of_the_host_that_change() {
     let mut literal = Jit::new(|x: Tensor| Ok(x * next() as f64));
     literal.call(x.clone()).unwrap();
     let e = message(literal.call(x.clone()));
-    assert!(e.starts_with("jit: the function is not the same at each call: Const of") && e.contains("pass what changes"), "{e}");
+    assert!(
+        e.starts_with("jit: the function is not the same at each call: Const of")
+            && e.contains("pass what changes"),
+        "{e}"
+    );
     let mut part = Jit::new(|x: Tensor| {
         let i = next() % 3;
         Ok(x.shrink(&[(i, i + 1)]) * 2.0)
@@ -110,7 +153,13 @@ fn numbers_of_the_host_that_change() {
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([next() as f32, 0.0, 0.0, 0.0])));
     data.call(x.clone()).unwrap();
     let e = message(data.call(x.clone()));
-    assert!(e.contains("the function makes 4 × f32 of numbers of the host, which are others than at the call before"), "{e}");
+    assert!(
+        e.contains(
+            "the function makes 4 × f32 of numbers of the host, which are others than at the call \
+             before"
+        ),
+        "{e}"
+    );
     let mut result = Jit::new(|_: Tensor| Ok(Tensor::new([next() as f32])));
     result.call(x.clone()).unwrap();
     assert!(message(result.call(x.clone())).contains("1 × f32 of numbers of the host"));
@@ -123,7 +172,10 @@ fn numbers_of_the_host_that_change() {
         optimizer.set_lr(1.0 / next() as f64)
     });
     step.call(x.clone()).unwrap();
-    assert!(message(step.call(x.clone())).contains("numbers of the host, which are others than at the call before"));
+    assert!(
+        message(step.call(x.clone()))
+            .contains("numbers of the host, which are others than at the call before")
+    );
     // What is the same at each call is a constant.
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
     for _ in 0..4 {
@@ -163,7 +215,11 @@ fn gradients_that_are_left_behind_or_come_from_outside() {
         Ok(loss)
     });
     let e = message(left.call(tensor(&[2.0])));
-    assert!(e.contains("leaves a gradient on the parameter f32 [1] on ") && e.contains("optimizer's step inside"), "{e}");
+    assert!(
+        e.contains("leaves a gradient on the parameter f32 [1] on ")
+            && e.contains("optimizer's step inside"),
+        "{e}"
+    );
     w.set_grad(None);
     let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
     (&w * 3.0).sum(..).backward();

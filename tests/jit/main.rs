@@ -1,4 +1,5 @@
-//! Captured functions do what their functions do: values, state, random numbers, errors, memory. Graphs with variables do what graphs with numbers do.
+//! Captured functions do what their functions do: values, state, random numbers, errors, memory.
+//! Graphs with variables do what graphs with numbers do.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +13,8 @@ mod variables;
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};
 
-/// The generator and the counters are one for the process, and a capture looks at every tensor that is alive: one test runs at a time.
+/// The generator and the counters are one for the process, and a capture looks at every tensor that
+/// is alive: one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())

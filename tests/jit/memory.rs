@@ -40,7 +40,10 @@ fn ten_thousand_steps_take_no_more_than_ten() {
     });
     let mut run = |n: usize| {
         for i in 0..n {
-            let x = Tensor::from_vec((0..8).map(|k| ((i + k) as f32).sin()).collect::<Vec<_>>(), [2, 4]);
+            let x = Tensor::from_vec(
+                (0..8).map(|k| ((i + k) as f32).sin()).collect::<Vec<_>>(),
+                [2, 4],
+            );
             let y = Tensor::from_vec(vec![0.5f32; 4], [2, 2]);
             let loss = step.call((x, y)).unwrap();
             assert!(i % 1000 != 0 || loss.item::<f32>().unwrap().is_finite());

@@ -35,10 +35,17 @@ fn state_is_written_in_place_and_who_holds_the_old_value_keeps_it() {
     for _ in 0..6 {
         f.call(one.clone()).unwrap();
     }
-    assert_eq!((floats(&state), f.stats().unwrap().copies), (vec![6.0, 16.0], 0), "nobody else reads it, so nothing is copied");
+    assert_eq!(
+        (floats(&state), f.stats().unwrap().copies),
+        (vec![6.0, 16.0], 0),
+        "nobody else reads it, so nothing is copied"
+    );
     let (copy, lazy, handle) = (state.copy(), &state * 2.0, state.clone());
     f.call(one.clone()).unwrap();
-    assert_eq!((floats(&copy), floats(&lazy), floats(&handle)), (vec![6.0, 16.0], vec![12.0, 32.0], vec![7.0, 17.0]));
+    assert_eq!(
+        (floats(&copy), floats(&lazy), floats(&handle)),
+        (vec![6.0, 16.0], vec![12.0, 32.0], vec![7.0, 17.0])
+    );
     assert_eq!(f.stats().unwrap().copies, 1);
     drop((copy, lazy));
     f.call(one.clone()).unwrap();
@@ -137,7 +144,8 @@ fn random_numbers_go_on_as_without() {
         }
         all
     };
-    let random = |x: Tensor| -> picograd::Result<Tensor> { Ok(&x * Tensor::rand([3]) + Tensor::randn([3])) };
+    let random =
+        |x: Tensor| -> picograd::Result<Tensor> { Ok(&x * Tensor::rand([3]) + Tensor::randn([3])) };
     let want = draws(&mut |x| random(x).unwrap());
     let mut f = Jit::new(random);
     assert_eq!(draws(&mut |x| f.call(x).unwrap()), want);
@@ -163,8 +171,8 @@ fn state_over_several_devices() {
     }
 }
 
-/// A replay keeps other threads from a tensor while it writes the memory of it, so that nobody is left with what is
-/// overwritten.
+/// A replay keeps other threads from a tensor while it writes the memory of it, so that nobody is
+/// left with what is overwritten.
 #[test]
 fn threads_read_a_tensor_that_others_replay_on() {
     let _alone = alone();

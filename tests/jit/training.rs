@@ -11,7 +11,8 @@ const STEPS: usize = 1000;
 /// Trains a net, and returns the losses and all parameters, running statistics among them.
 fn trained(jit: bool, momentum: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
     Tensor::manual_seed(3);
-    let net = seq![Linear::new(8, 16), BatchNorm::new(16), ReLU, Dropout::new(0.2), Linear::new(16, 4)];
+    let net =
+        seq![Linear::new(8, 16), BatchNorm::new(16), ReLU, Dropout::new(0.2), Linear::new(16, 4)];
     let mut optimizer = if momentum {
         Optimizer::new(net.parameters(), SGD::new(0.01).momentum(0.9)).unwrap()
     } else {
@@ -27,8 +28,11 @@ fn trained(jit: bool, momentum: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
     };
     let mut captured = Jit::new(train);
     for step in 0..STEPS {
-        let data = |n: usize, k: usize| -> Vec<f32> { (0..n).map(|i| ((i * k + step * 7) as f32 * 0.37).sin()).collect() };
-        let (x, y) = (Tensor::from_vec(data(6 * 8, 3), [6, 8]), Tensor::from_vec(data(6 * 4, 5), [6, 4]));
+        let data = |n: usize, k: usize| -> Vec<f32> {
+            (0..n).map(|i| ((i * k + step * 7) as f32 * 0.37).sin()).collect()
+        };
+        let (x, y) =
+            (Tensor::from_vec(data(6 * 8, 3), [6, 8]), Tensor::from_vec(data(6 * 4, 5), [6, 4]));
         if step % 100 == 99 {
             // A schedule changes memory, not code.
             optimizer.borrow_mut().set_lr(lr / (1.0 + step as f64 / 100.0)).unwrap();

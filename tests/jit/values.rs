@@ -27,7 +27,8 @@ fn the_third_call_replays_what_the_second_did() {
 fn a_replay_schedules_and_compiles_nothing() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| Ok((&x * 3.0).softmax(-1).contiguous().sum(0)));
-    let xs: Vec<Tensor> = (0..4).map(|i| tensor(&[i as f32, 1.0, 2.0]).reshape([1, 3]).realize().unwrap()).collect();
+    let xs: Vec<Tensor> =
+        (0..4).map(|i| tensor(&[i as f32, 1.0, 2.0]).reshape([1, 3]).realize().unwrap()).collect();
     f.call(xs[0].clone()).unwrap();
     f.call(xs[1].clone()).unwrap();
     reset_counters();
@@ -41,7 +42,8 @@ fn a_replay_schedules_and_compiles_nothing() {
 fn results_are_the_callers_to_keep() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| Ok([&x + 1.0, &x * 2.0]));
-    let kept: Vec<[Tensor; 2]> = (0..6).map(|i| f.call(tensor(&[i as f32, 5.0])).unwrap()).collect();
+    let kept: Vec<[Tensor; 2]> =
+        (0..6).map(|i| f.call(tensor(&[i as f32, 5.0])).unwrap()).collect();
     for (i, [a, b]) in kept.iter().enumerate() {
         let i = i as f32;
         assert_eq!((floats(a), floats(b)), (vec![i + 1.0, 6.0], vec![2.0 * i, 10.0]));
@@ -93,13 +95,27 @@ fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
 #[test]
 fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
     let _alone = alone();
-    let mut f =
-        Jit::new(|x: Tensor| Ok((x.clone(), x.shrink(&[(1, 3)]), Tensor::full([2], 7.0f32), x.reshape([2, 2]), Tensor::zeros([0]))));
+    let mut f = Jit::new(|x: Tensor| {
+        Ok((
+            x.clone(),
+            x.shrink(&[(1, 3)]),
+            Tensor::full([2], 7.0f32),
+            x.reshape([2, 2]),
+            Tensor::zeros([0]),
+        ))
+    });
     for i in 0..5 {
         let x = tensor(&[i as f32, 1.0, 2.0, 3.0]);
         let (same, part, literal, other, none) = f.call(x.clone()).unwrap();
-        assert_eq!((floats(&same), floats(&part)), (vec![i as f32, 1.0, 2.0, 3.0], vec![1.0, 2.0]), "call {i}");
-        assert_eq!((floats(&literal), other.shape(), none.shape()), (vec![7.0, 7.0], vec![2, 2], vec![0]));
+        assert_eq!(
+            (floats(&same), floats(&part)),
+            (vec![i as f32, 1.0, 2.0, 3.0], vec![1.0, 2.0]),
+            "call {i}"
+        );
+        assert_eq!(
+            (floats(&literal), other.shape(), none.shape()),
+            (vec![7.0, 7.0], vec![2, 2], vec![0])
+        );
         // The result is a tensor of its own.
         same.assign(0.0).unwrap();
         assert_eq!(floats(&x), [i as f32, 1.0, 2.0, 3.0]);
@@ -116,7 +132,10 @@ fn values_may_be_computed_on_the_way_and_go_to_another_device() {
     });
     for i in 0..4 {
         let (sum, there) = f.call(tensor(&[i as f32, 2.0])).unwrap();
-        assert_eq!((floats(&sum), floats(&there)), (vec![i as f32 + 4.0], vec![2.0 * i as f32 + 3.0, 7.0]));
+        assert_eq!(
+            (floats(&sum), floats(&there)),
+            (vec![i as f32 + 4.0], vec![2.0 * i as f32 + 3.0, 7.0])
+        );
         assert_eq!(there.device().as_str(), "INTERP");
     }
 }
@@ -133,7 +152,11 @@ fn what_the_function_makes_of_numbers_is_the_same_at_each_call() {
     let mut kept = Vec::new();
     for i in 0..6 {
         let (t, five) = f.call(tensor(&[i as f32, 10.0])).unwrap();
-        assert_eq!((floats(&t), floats(&five)), (vec![1.0 + i as f32, 12.0], vec![5.0]), "call {i}");
+        assert_eq!(
+            (floats(&t), floats(&five)),
+            (vec![1.0 + i as f32, 12.0], vec![5.0]),
+            "call {i}"
+        );
         // What is done with a result does not reach the next.
         five.assign(&five + 1.0).unwrap();
         five.realize().unwrap();
@@ -167,12 +190,24 @@ fn settings_of_the_process() {
         "state::state_over_several_devices",
     ];
     for jit in ["0", "1", "2"] {
-        let out = std::process::Command::new(&program).args(names).arg("--exact").env("JIT", jit).output().unwrap();
+        let out = std::process::Command::new(&program)
+            .args(names)
+            .arg("--exact")
+            .env("JIT", jit)
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.contains("3 passed"), "JIT={jit}: {text}");
     }
-    let out = std::process::Command::new(&program).args([names[0], "--exact"]).env("JIT", "3").output().unwrap();
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stdout).contains("JIT=3: it takes 0, 1 or 2"));
+    let out = std::process::Command::new(&program)
+        .args([names[0], "--exact"])
+        .env("JIT", "3")
+        .output()
+        .unwrap();
+    assert!(
+        !out.status.success()
+            && String::from_utf8_lossy(&out.stdout).contains("JIT=3: it takes 0, 1 or 2")
+    );
 }
 
 #[test]
@@ -211,7 +246,10 @@ fn many_outputs_of_one_kernel_and_parts_over_devices() {
     for i in 0..4 {
         let x = tensor(&[i as f32, 1.0, 2.0, 3.0]).shard(&devices, 0);
         let (double, sum) = f.call(x).unwrap();
-        assert_eq!((floats(&double), floats(&sum)), (vec![2.0 * i as f32, 2.0, 4.0, 6.0], vec![i as f32 + 6.0]));
+        assert_eq!(
+            (floats(&double), floats(&sum)),
+            (vec![2.0 * i as f32, 2.0, 4.0, 6.0], vec![i as f32 + 6.0])
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Axes whose size is a variable: the same numbers as with numbers for sizes, and one set of kernels for all values.
+//! Axes whose size is a variable: the same numbers as with numbers for sizes, and one set of
+//! kernels for all values.
 
 use super::alone;
 use picograd::exec::{self, ScheduleItem};
@@ -42,10 +43,16 @@ fn agree(name: &str, device: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor) -> Ten
         let expected = plain(&numbers);
         assert_eq!(got.len(), expected.len(), "{name} on {device} for {n}");
         for (a, b) in got.iter().zip(&expected) {
-            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{name} on {device} for {n}: {got:?} and {expected:?}");
+            assert!(
+                (a - b).abs() <= 1e-5 * b.abs().max(1.0),
+                "{name} on {device} for {n}: {got:?} and {expected:?}"
+            );
         }
     }
-    assert!(compiled[1..].iter().all(|c| *c == 0), "{name} on {device} was compiled again: {compiled:?}");
+    assert!(
+        compiled[1..].iter().all(|c| *c == 0),
+        "{name} on {device} was compiled again: {compiled:?}"
+    );
 }
 
 fn everywhere(name: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor, &str) -> Tensor) {
@@ -61,8 +68,12 @@ fn elementwise() {
     everywhere("one axis", |cut, d| cut(&data(&[9], d)).exp());
     everywhere("broadcast", |cut, d| cut(&data(&[9, 4], d)) + data(&[4], d) + data(&[1, 4], d));
     everywhere("product of both", |cut, d| cut(&data(&[9], d)).unsqueeze(1) * cut(&data(&[9], d)));
-    everywhere("moved", |cut, d| cut(&data(&[9, 2, 6], d)).permute([2, 0, 1]).reshape([3, 2, -1, 2]).flip([0]).contiguous());
-    everywhere("many axes", |cut, d| cut(&data(&[9, 2, 3, 4, 5], d)).permute([4, 0, 3, 2, 1]) + data(&[5, 1, 4, 3, 2], d));
+    everywhere("moved", |cut, d| {
+        cut(&data(&[9, 2, 6], d)).permute([2, 0, 1]).reshape([3, 2, -1, 2]).flip([0]).contiguous()
+    });
+    everywhere("many axes", |cut, d| {
+        cut(&data(&[9, 2, 3, 4, 5], d)).permute([4, 0, 3, 2, 1]) + data(&[5, 1, 4, 3, 2], d)
+    });
     everywhere("cast", |cut, d| cut(&data(&[9, 2], d)).cast(DType::I32).cast(DType::F32));
 }
 
@@ -92,7 +103,10 @@ fn what_is_made_of_reduces() {
         let sums = cut(&data(&[9, 8], d)).sum(1).contiguous();
         &sums / sums.sum(0)
     });
-    everywhere("mean squared", |cut, d| cut(&data(&[9, 8], d)).mse_loss(&cut(&data(&[9, 8], d).exp()), picograd::tensor::Reduction::Mean));
+    everywhere("mean squared", |cut, d| {
+        cut(&data(&[9, 8], d))
+            .mse_loss(&cut(&data(&[9, 8], d).exp()), picograd::tensor::Reduction::Mean)
+    });
 }
 
 #[test]
@@ -101,7 +115,9 @@ fn products_of_matrices() {
     everywhere("rows", |cut, d| cut(&data(&[9, 16], d)).matmul(&data(&[16, 24], d)));
     everywhere("columns", |cut, d| data(&[8, 16], d).matmul(&cut(&data(&[9, 16], d)).t()));
     everywhere("the sum", |cut, d| cut(&data(&[9, 16], d)).t().matmul(&cut(&data(&[9, 24], d))));
-    everywhere("rows and columns", |cut, d| cut(&data(&[9, 16], d)).matmul(&cut(&data(&[9, 16], d)).t()));
+    everywhere("rows and columns", |cut, d| {
+        cut(&data(&[9, 16], d)).matmul(&cut(&data(&[9, 16], d)).t())
+    });
     everywhere("a batch", |cut, d| cut(&data(&[9, 4, 8], d)).matmul(&data(&[8, 4], d)));
     everywhere("causal attention", |cut, d| {
         let x = cut(&data(&[9, 8], d));
@@ -118,7 +134,8 @@ fn two_variables_and_sums_of_them() {
         let (n, m) = (n.bind(a).unwrap(), m.bind(b).unwrap());
         let before = exec::counters().compiled;
         let part = x.i((m.clone()..&m + &n, ..&n + &m)).exp();
-        let got = [part.sum(0), part.sum(1), part.mean(..).unsqueeze(0)].map(|t| t.to_vec::<f32>().unwrap());
+        let got = [part.sum(0), part.sum(1), part.mean(..).unsqueeze(0)]
+            .map(|t| t.to_vec::<f32>().unwrap());
         let compiled = exec::counters().compiled - before;
         assert!(first.is_none() || compiled == 0, "{compiled} kernels were compiled again");
         first = Some(());
@@ -142,7 +159,10 @@ fn a_realized_part_is_read_on_and_shown() {
         let y = (x.i(..&n) * 2.0).realize().unwrap();
         let rows = n.value() as usize;
         assert_eq!(format!("{y:?}"), format!("<Tensor f32 [rows={rows}, 3] on CPU: Buffer>"));
-        assert_eq!((y.shape(), y.max_shape(), y.numel(), y.size(0)), (vec![rows, 3], vec![6, 3], rows * 3, rows));
+        assert_eq!(
+            (y.shape(), y.max_shape(), y.numel(), y.size(0)),
+            (vec![rows, 3], vec![6, 3], rows * 3, rows)
+        );
         assert_eq!(y.to_rows::<f32>().unwrap().len(), rows);
         assert_eq!(y.to_string().lines().count(), rows);
         let expected = (x.i(..rows) * 2.0 + 1.0).sum(0).to_vec::<f32>().unwrap();
@@ -150,7 +170,10 @@ fn a_realized_part_is_read_on_and_shown() {
         let there = (y.to("INTERP") + 1.0).sum(0);
         assert_eq!(there.to_vec::<f32>().unwrap(), expected);
         y.assign(&y - 1.0).unwrap();
-        assert_eq!(y.sum(..).item::<f32>().unwrap(), (x.i(..rows) * 2.0 - 1.0).sum(..).item::<f32>().unwrap());
+        assert_eq!(
+            y.sum(..).item::<f32>().unwrap(),
+            (x.i(..rows) * 2.0 - 1.0).sum(..).item::<f32>().unwrap()
+        );
     }
 }
 
@@ -163,7 +186,11 @@ fn storage(t: &Tensor) -> u64 {
 fn cache(steps: usize, device: &str) -> (Variable, [Tensor; 2], [Tensor; 3]) {
     let empty = || Tensor::zeros([steps, 2, 4]).to(device).contiguous().realize().unwrap();
     let all = || data(&[steps, 2, 4], device);
-    (Variable::new("pos", 0, steps as i64 - 1).unwrap(), [empty(), empty()], [all(), all().exp().realize().unwrap(), all()])
+    (
+        Variable::new("pos", 0, steps as i64 - 1).unwrap(),
+        [empty(), empty()],
+        [all(), all().exp().realize().unwrap(), all()],
+    )
 }
 
 #[test]
@@ -181,12 +208,23 @@ fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
             values.set(&at, &v).unwrap();
             Tensor::realize_many(&[&keys, &values]).unwrap();
             let heads = |t: &Tensor| t.i(..&at + 1).permute([1, 0, 2]);
-            let out = q.unsqueeze(1).scaled_dot_product_attention(&heads(&keys), &heads(&values), Attention::new());
+            let out = q.unsqueeze(1).scaled_dot_product_attention(
+                &heads(&keys),
+                &heads(&values),
+                Attention::new(),
+            );
             let got = out.to_vec::<f32>().unwrap();
             let compiled = exec::counters().compiled - before;
-            assert!(step == 0 || compiled == 0, "{device}: step {step} compiled {compiled} kernels");
+            assert!(
+                step == 0 || compiled == 0,
+                "{device}: step {step} compiled {compiled} kernels"
+            );
             let numbers = |t: &Tensor| t.i(..step + 1).permute([1, 0, 2]);
-            let expected = all_q.i(step).unsqueeze(1).scaled_dot_product_attention(&numbers(&all_k), &numbers(&all_v), Attention::new());
+            let expected = all_q.i(step).unsqueeze(1).scaled_dot_product_attention(
+                &numbers(&all_k),
+                &numbers(&all_v),
+                Attention::new(),
+            );
             for (a, b) in got.iter().zip(plain(&expected)) {
                 assert!((a - b).abs() < 1e-5, "{device}: step {step}: {a} and {b}");
             }
@@ -206,30 +244,51 @@ fn a_captured_step_takes_variables() {
             keys.set(&at, &k)?;
             values.set(&at, &v)?;
             let heads = |t: &Tensor| t.i(..&at + 1).permute([1, 0, 2]);
-            let seen = q.unsqueeze(1).scaled_dot_product_attention(&heads(&keys), &heads(&values), Attention::new());
+            let seen = q.unsqueeze(1).scaled_dot_product_attention(
+                &heads(&keys),
+                &heads(&values),
+                Attention::new(),
+            );
             Ok((seen, keys.i(..&at + 1) * 2.0))
         });
         for i in 0..STEPS {
             let row = |t: &Tensor| t.i(i).contiguous().realize().unwrap();
             let before = exec::counters();
-            let (seen, so_far) = step.call((row(&all_q), row(&all_k), row(&all_v), pos.bind(i as i64).unwrap())).unwrap();
+            let (seen, so_far) = step
+                .call((row(&all_q), row(&all_k), row(&all_v), pos.bind(i as i64).unwrap()))
+                .unwrap();
             let after = exec::counters();
             assert!(i < 2 || after.compiled == before.compiled, "{device}: step {i} compiles");
             let numbers = |t: &Tensor| t.i(..i + 1).permute([1, 0, 2]);
-            let expected = all_q.i(i).unsqueeze(1).scaled_dot_product_attention(&numbers(&all_k), &numbers(&all_v), Attention::new());
+            let expected = all_q.i(i).unsqueeze(1).scaled_dot_product_attention(
+                &numbers(&all_k),
+                &numbers(&all_v),
+                Attention::new(),
+            );
             for (a, b) in seen.to_vec::<f32>().unwrap().iter().zip(plain(&expected)) {
                 assert!((a - b).abs() < 1e-5, "{device}: step {i}: {a} and {b}");
             }
             // A result has the size of its own call.
-            assert_eq!((so_far.shape(), so_far.max_shape()), (vec![i + 1, 2, 4], vec![STEPS, 2, 4]));
-            assert_eq!(so_far.to_vec::<f32>().unwrap(), plain(&(all_k.i(..i + 1) * 2.0)), "{device}: step {i}");
+            assert_eq!(
+                (so_far.shape(), so_far.max_shape()),
+                (vec![i + 1, 2, 4], vec![STEPS, 2, 4])
+            );
+            assert_eq!(
+                so_far.to_vec::<f32>().unwrap(),
+                plain(&(all_k.i(..i + 1) * 2.0)),
+                "{device}: step {i}"
+            );
         }
         assert!(step.is_captured());
         assert_eq!(keys.to_vec::<f32>().unwrap(), all_k.to_vec::<f32>().unwrap());
         let other = Variable::new("other", 0, 3).unwrap().bind(1).unwrap();
         let row = || all_q.i(0).contiguous().realize().unwrap();
         let e = step.call((row(), row(), row(), other)).err().unwrap().to_string();
-        assert_eq!(e, "jit: argument 3 is other[0..3], and the function was captured with pos[0..11]; have a Jit for each");
+        assert_eq!(
+            e,
+            "jit: argument 3 is other[0..3], and the function was captured with pos[0..11]; have \
+             a Jit for each"
+        );
     }
 }
 
@@ -249,7 +308,11 @@ fn captured_functions_take_tensors_with_axes_of_variables() {
         assert_eq!(more.to_vec::<f32>().unwrap(), plain(&(want + 1.0)));
     }
     let e = mean.call(x.i(..4).contiguous()).err().unwrap().to_string();
-    assert_eq!(e, "jit: argument 0 is f32 [4, 3] on CPU, and the function was captured with f32 [n[1..10], 3] on CPU; have a Jit for each");
+    assert_eq!(
+        e,
+        "jit: argument 0 is f32 [4, 3] on CPU, and the function was captured with f32 [n[1..10], \
+         3] on CPU; have a Jit for each"
+    );
     // A variable that is no argument is a number of the host.
     let turn = std::cell::Cell::new(1);
     let mut hidden = Jit::new(|y: Tensor| {
@@ -258,7 +321,13 @@ fn captured_functions_take_tensors_with_axes_of_variables() {
     });
     hidden.call(Tensor::ones([3]).to("CPU")).unwrap();
     let e = hidden.call(Tensor::ones([3]).to("CPU")).err().unwrap().to_string();
-    assert!(e.contains("the variable n was 2 at the call before and is 3 now; pass it to the function as an argument"), "{e}");
+    assert!(
+        e.contains(
+            "the variable n was 2 at the call before and is 3 now; pass it to the function as an \
+             argument"
+        ),
+        "{e}"
+    );
 }
 
 #[test]
@@ -282,7 +351,12 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
         });
         by.call((x.clone(), n.bind(4).unwrap())).unwrap();
         let e = by.call((x.clone(), n.bind(4).unwrap())).err().unwrap().to_string();
-        assert!(e.contains("the value of a variable, or a size that it is, is read inside the function"), "read {i}: {e}");
+        assert!(
+            e.contains(
+                "the value of a variable, or a size that it is, is read inside the function"
+            ),
+            "read {i}: {e}"
+        );
     }
     // What does not read it goes on with any value, and layers do not.
     let net = picograd::nn::Linear::new(6, 2);
@@ -294,7 +368,10 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     for (i, v) in [4, 4, 4, 5, 6, 4, 8, 1].into_iter().enumerate() {
         let got = sum.call((x.clone(), n.bind(v).unwrap())).unwrap().to_vec::<f32>().unwrap();
         let expected = net.forward(&x.i(..v)).mean(0).to_vec::<f32>().unwrap();
-        assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "call {i}: {got:?} {expected:?}");
+        assert!(
+            got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5),
+            "call {i}: {got:?} {expected:?}"
+        );
     }
     // A wrong argument is refused before anything is done.
     let wrong = Variable::new("n", 1, 7).unwrap().bind(2).unwrap();
@@ -345,10 +422,17 @@ fn a_write_to_a_part_touches_nothing_else() {
             write(&c).unwrap();
             let (bytes, kernels) = (exec::counters().bytes, exec::counters().kernels);
             c.realize().unwrap();
-            assert_eq!((storage(&c), exec::counters().kernels - kernels), (memory, 1), "{device}: write {i} is in place");
+            assert_eq!(
+                (storage(&c), exec::counters().kernels - kernels),
+                (memory, 1),
+                "{device}: write {i} is in place"
+            );
             // What is read is the row, or a number; what is written counts once.
             let moved = (exec::counters().bytes - bytes) / 4.0;
-            assert!(moved <= (written + 24 + 1) as f64, "{device}: write {i} moves {moved} elements to write {written}");
+            assert!(
+                moved <= (written + 24 + 1) as f64,
+                "{device}: write {i} moves {moved} elements to write {written}"
+            );
             let expected = {
                 let mut all = before.clone();
                 for (j, v) in all.iter_mut().enumerate() {
@@ -386,23 +470,46 @@ fn variables_are_sizes_in_shapes() {
         assert_eq!(Tensor::full((2, &b + 1), 7).to_vec::<i32>().unwrap(), vec![7; 2 * (rows + 1)]);
         let line = Tensor::new([[5.0f32], [6.0]]).expand((2, &b));
         assert_eq!(line.to_rows::<f32>().unwrap(), [vec![5.0; rows], vec![6.0; rows]]);
-        assert_eq!(Tensor::new([1.0f32, 2.0]).expand((&b, -1)).sum(0).to_vec::<f32>().unwrap(), [v as f32, 2.0 * v as f32]);
+        assert_eq!(
+            Tensor::new([1.0f32, 2.0]).expand((&b, -1)).sum(0).to_vec::<f32>().unwrap(),
+            [v as f32, 2.0 * v as f32]
+        );
         let x = data(&[MAX as usize, 3], "CPU");
         let part = x.shrink_to((&b, 2));
-        assert_eq!((part.shape(), part.to_vec::<f32>().unwrap()), (vec![rows, 2], plain(&x.i((..v, ..2)))));
+        assert_eq!(
+            (part.shape(), part.to_vec::<f32>().unwrap()),
+            (vec![rows, 2], plain(&x.i((..v, ..2))))
+        );
         compiled.push(exec::counters().compiled - before);
         // Numbers that are drawn, and what has no kernel of its own.
-        let drawn =
-            [Tensor::rand((&b, 2)), Tensor::randn((2, &b)), Tensor::uniform(&b, 1.0, 2.0), Tensor::zeros((&b, 2)), Tensor::empty((&b,))];
+        let drawn = [
+            Tensor::rand((&b, 2)),
+            Tensor::randn((2, &b)),
+            Tensor::uniform(&b, 1.0, 2.0),
+            Tensor::zeros((&b, 2)),
+            Tensor::empty((&b,)),
+        ];
         assert_eq!(drawn.map(|t| t.numel()), [2 * rows, 2 * rows, rows, 2 * rows, rows]);
-        assert!(Tensor::randint((&b, 2), 3, 5).to_vec::<i32>().unwrap().iter().all(|x| (3..5).contains(x)));
+        assert!(
+            Tensor::randint((&b, 2), 3, 5)
+                .to_vec::<i32>()
+                .unwrap()
+                .iter()
+                .all(|x| (3..5).contains(x))
+        );
         assert_eq!(Tensor::random_bits(b).numel(), rows);
     }
-    assert!(compiled[1..].iter().all(|c| *c == 0), "one set of kernels serves all values: {compiled:?}");
+    assert!(
+        compiled[1..].iter().all(|c| *c == 0),
+        "one set of kernels serves all values: {compiled:?}"
+    );
     let (five, x) = (n.bind(5).unwrap(), data(&[9, 6], "CPU"));
     refused(x.try_reshape((&five, 2, 3)), &["reshape: axis 0 would have the size n=5, and has 9"]);
     refused(x.i(..&five).try_reshape((&five + 1, 2, 3)), &["reshape"]);
-    refused(x.i(..&five).try_reshape((n.bind(4).unwrap(), 6)), &["axis 0 would have the size n=4, and has n=5"]);
+    refused(
+        x.i(..&five).try_reshape((n.bind(4).unwrap(), 6)),
+        &["axis 0 would have the size n=4, and has n=5"],
+    );
     refused(x.try_expand((&five, 6)), &["expand: axis 0 would have the size n=5, and has 9"]);
     refused(x.try_shrink_to((&five * 2, 6)), &["0..18 is not within axis 0 of [9, 6]"]);
     refused(Tensor::try_zeros((&five - 1, 2)), &["zeros", "has an element"]);
@@ -426,20 +533,34 @@ fn what_is_made_like_another_is_as_long() {
         assert_eq!(dropped.shape(), [rows, 6]);
         assert!(dropped.to_vec::<f32>().unwrap().iter().all(|d| *d == 0.0 || *d == 2.0));
         let numbers = x.i(..v);
-        assert_eq!(p.pad_with(&[(0, 0), (1, 2)], 3.0).to_vec::<f32>().unwrap(), plain(&numbers.pad_with(&[(0, 0), (1, 2)], 3.0)));
+        assert_eq!(
+            p.pad_with(&[(0, 0), (1, 2)], 3.0).to_vec::<f32>().unwrap(),
+            plain(&numbers.pad_with(&[(0, 0), (1, 2)], 3.0))
+        );
         assert_eq!(p.triu(1).to_vec::<f32>().unwrap(), plain(&numbers.triu(1)));
-        assert_eq!(p.cumsum(1).to_vec::<f32>().unwrap(), numbers.cumsum(1).to_vec::<f32>().unwrap());
+        assert_eq!(
+            p.cumsum(1).to_vec::<f32>().unwrap(),
+            numbers.cumsum(1).to_vec::<f32>().unwrap()
+        );
         let line = x.i((.., 0)).contiguous().i(..n.bind(v).unwrap());
-        assert_eq!(line.argmax(..).item::<i32>().unwrap(), x.i((..v, 0)).argmax(..).item::<i32>().unwrap());
+        assert_eq!(
+            line.argmax(..).item::<i32>().unwrap(),
+            x.i((..v, 0)).argmax(..).item::<i32>().unwrap()
+        );
         // Layers take it as a batch, or as a length.
-        let (embedding, attention) = (picograd::nn::Embedding::new(8, 4), picograd::nn::MultiHeadAttention::new(6, 2));
+        let (embedding, attention) =
+            (picograd::nn::Embedding::new(8, 4), picograd::nn::MultiHeadAttention::new(6, 2));
         let places = Tensor::arange(0, 8, 1).i(..n.bind(v).unwrap());
         assert_eq!(
             embedding.forward(&places).to_vec::<f32>().unwrap(),
             embedding.forward(&Tensor::arange(0, v, 1)).to_vec::<f32>().unwrap()
         );
-        let [a, b] = [p.unsqueeze(0), numbers.unsqueeze(0)].map(|x| attention.attend(&x, &x, &x, None).to_vec::<f32>().unwrap());
-        assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5), "{a:?} {b:?}");
+        let [a, b] = [p.unsqueeze(0), numbers.unsqueeze(0)]
+            .map(|x| attention.attend(&x, &x, &x, None).to_vec::<f32>().unwrap());
+        assert!(
+            a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5),
+            "{a:?} {b:?}"
+        );
     }
     // A variable that can be one number only is a number.
     let one = Variable::new("one", 1, 1).unwrap().bind(1).unwrap();
@@ -477,7 +598,11 @@ fn a_cache_that_somebody_holds_is_copied_before_a_replay_writes_a_part() {
             assert!((sum - expected.iter().sum::<f32>()).abs() < 1e-4, "{device}: step {i}");
             assert_eq!(cache.to_vec::<f32>().unwrap(), expected, "{device}: step {i}");
             if let Some((old, values)) = old {
-                assert_eq!(old.to_vec::<f32>().unwrap(), values, "{device}: what was held at step {i}");
+                assert_eq!(
+                    old.to_vec::<f32>().unwrap(),
+                    values,
+                    "{device}: what was held at step {i}"
+                );
             }
         }
         assert!(step.stats().unwrap().copies > 0);
@@ -491,7 +616,11 @@ fn several_rows_are_written_where_a_variable_says() {
         let x = data(&[8, 4], "CPU");
         let mut expected = x.to_vec::<f32>().unwrap();
         let start = Variable::new("start", 0, 5).unwrap().bind(at).unwrap();
-        x.set((start.clone()..&start + 3, 1..3), Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]])).unwrap();
+        x.set(
+            (start.clone()..&start + 3, 1..3),
+            Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+        )
+        .unwrap();
         for i in 0..3 {
             for j in 0..2 {
                 expected[(at as usize + i) * 4 + 1 + j] = (i * 2 + j + 1) as f32;
@@ -505,8 +634,14 @@ fn several_rows_are_written_where_a_variable_says() {
 fn every_optimisation_leaves_the_values_as_they_are() {
     let _alone = alone();
     let target = Device::get("INTERP").unwrap().target().clone();
-    let graphs: [fn(&Tensor) -> Tensor; 6] =
-        [|x| x.sum(0), |x| x.sum(1), |x| x.softmax(0), |x| x + 1.0, |x| x.matmul(&x.t()), |x| x.t().matmul(x)];
+    let graphs: [fn(&Tensor) -> Tensor; 6] = [
+        |x| x.sum(0),
+        |x| x.sum(1),
+        |x| x.softmax(0),
+        |x| x + 1.0,
+        |x| x.matmul(&x.t()),
+        |x| x.t().matmul(x),
+    ];
     let stored = data(&[9, 16], "INTERP");
     for graph in graphs {
         let fresh = || graph(&stored.i(..bound(5)));
@@ -515,8 +650,12 @@ fn every_optimisation_leaves_the_values_as_they_are() {
         let Some(ScheduleItem::Kernel { ast, .. }) = items.last() else { panic!("a kernel") };
         let next = opt::actions(&Kernel::new(ast.clone()), &target);
         let padded = |k: &&Kernel| k.opts[0].op == opt::OptOp::PadTo;
-        let longer: Vec<Kernel> = next.iter().filter(padded).flat_map(|k| opt::actions(k, &target)).collect();
-        assert!(next.iter().any(|k| padded(&k)) && !longer.is_empty(), "an axis of a variable can be padded, and then cut");
+        let longer: Vec<Kernel> =
+            next.iter().filter(padded).flat_map(|k| opt::actions(k, &target)).collect();
+        assert!(
+            next.iter().any(|k| padded(&k)) && !longer.is_empty(),
+            "an axis of a variable can be padded, and then cut"
+        );
         for k in next.iter().chain(&longer).step_by(3) {
             let (opts, used) = (k.opts.clone(), Rc::new(std::cell::Cell::new(0)));
             let count = used.clone();
@@ -528,10 +667,16 @@ fn every_optimisation_leaves_the_values_as_they_are() {
                 // That of another kernel of the graph.
                 Err(_) => k.clone(),
             };
-            let got = exec::with_choice(exec::Choice::By(Rc::new(chooser)), || fresh().to_vec::<f32>().unwrap());
+            let got = exec::with_choice(exec::Choice::By(Rc::new(chooser)), || {
+                fresh().to_vec::<f32>().unwrap()
+            });
             assert!(used.get() > 0, "{} was applied to no kernel", opt::show(&k.opts));
             for (a, b) in got.iter().zip(&expected) {
-                assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{}: {got:?} and {expected:?}", opt::show(&k.opts));
+                assert!(
+                    (a - b).abs() <= 1e-5 * b.abs().max(1.0),
+                    "{}: {got:?} and {expected:?}",
+                    opt::show(&k.opts)
+                );
             }
         }
     }
@@ -544,29 +689,50 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
     let x = Tensor::zeros([1024, 64]).contiguous().to("NULL").realize().unwrap();
     let program = |t: &Tensor, target: &Target| {
         let items = t.schedule().unwrap();
-        let Some(ScheduleItem::Kernel { ast, buffers, .. }) = items.last() else { panic!("a kernel") };
+        let Some(ScheduleItem::Kernel { ast, buffers, .. }) = items.last() else {
+            panic!("a kernel")
+        };
         let program = exec::lowered(&heuristic(&Kernel::new(ast.clone()), target), target).unwrap();
         assert_eq!((buffers.len(), program.variables.names.len()), (program.args.len(), 1));
         program
     };
-    let launch = |p: &Program| p.variables.launch(&p.launch, &|name| (name == "n").then_some(37)).grid;
+    let launch =
+        |p: &Program| p.variables.launch(&p.launch, &|name| (name == "n").then_some(37)).grid;
     // A row for each workgroup.
     let rows = program(&(x.i(..&n) + 1.0), &Target::cuda());
-    assert_eq!((launch(&rows), rows.launch.grid.contains(&1024)), ([37, 1, 1], true), "{:?}", rows.launch);
+    assert_eq!(
+        (launch(&rows), rows.launch.grid.contains(&1024)),
+        ([37, 1, 1], true),
+        "{:?}",
+        rows.launch
+    );
     // The sum of a column ends at the value, which the kernel reads from its last argument.
     let x = Tensor::zeros([1024, 1 << 15]).contiguous().to("NULL").realize().unwrap();
     let ends_at_the_value = |text: &str| {
         let loops: Vec<&str> = text.lines().filter(|l| l.contains("for (")).collect();
-        assert!(text.contains("data2") && !loops.is_empty() && !loops.iter().any(|l| l.contains("1024")), "{text}");
+        assert!(
+            text.contains("data2")
+                && !loops.is_empty()
+                && !loops.iter().any(|l| l.contains("1024")),
+            "{text}"
+        );
     };
     let columns = program(&x.i(..&n).sum(0), &Target::cuda());
     ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap());
     // Where there are few of them, threads share each.
     let few = program(&x.i((.., ..64)).i(..&n).sum(0), &Target::cuda());
     assert!(few.launch.local.iter().product::<usize>() >= 256, "{:?}", few.launch);
-    ends_at_the_value(&Wgsl::default().render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops).unwrap());
+    ends_at_the_value(
+        &Wgsl::default()
+            .render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops)
+            .unwrap(),
+    );
     // One axis alone is as long as it can be, and guarded, so that threads can share it.
-    let line = program(&(x.reshape([32 << 20]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap()) + 1.0), &Target::cuda());
+    let line = program(
+        &(x.reshape([32 << 20]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap())
+            + 1.0),
+        &Target::cuda(),
+    );
     assert_eq!((line.launch.local[0], line.variables.grid.len()), (256, 0), "{:?}", line.launch);
     super::common::compile_for_cuda(&[rows, columns, few, line]);
 }
@@ -580,7 +746,8 @@ fn refused(result: picograd::Result<Tensor>, parts: &[&str]) {
 #[test]
 fn what_cannot_be_is_an_error_that_says_why() {
     let _alone = alone();
-    let new = |name: &str, min: i64, max: i64| Variable::new(name, min, max).map(|_| Tensor::from(0));
+    let new =
+        |name: &str, min: i64, max: i64| Variable::new(name, min, max).map(|_| Tensor::from(0));
     refused(new("2n", 1, 2), &["\"2n\"", "begins with no digit"]);
     refused(new("", 1, 2), &["no name"]);
     refused(new("n", 3, 2), &["n cannot be within 3..=2"]);
@@ -594,32 +761,50 @@ fn what_cannot_be_is_an_error_that_says_why() {
     let part = x.i(..&five);
     refused(x.try_i((.., ..&five)), &["i: axis 1 of [8, 6]", "n=5, which is within 1..=8", "0..6"]);
     refused(x.try_i(..&five - 1), &["has an element"]);
-    refused(x.try_i(&five..), &["from n=5 on is of another length for each value", "say where it ends"]);
+    refused(
+        x.try_i(&five..),
+        &["from n=5 on is of another length for each value", "say where it ends"],
+    );
     refused(x.try_i((&five, &five, &five)), &["3 axes picked of [8, 6]"]);
     refused(part.try_i(..&five), &["has the size n=5 already"]);
     refused(part.try_add(&x), &["add: shapes [n=5, 6] and [8, 6]", "n=5 and 8"]);
     refused(part.try_add(x.i(..n.bind(4).unwrap())), &["sizes n=5 and n=4"]);
     refused(part.try_add(x.i(..&five + 0).i((.., ..3))), &["do not broadcast"]);
-    refused(part.try_reshape([-1]), &["reshape: axis 0, whose size is n=5, cannot be merged or split"]);
+    refused(
+        part.try_reshape([-1]),
+        &["reshape: axis 0, whose size is n=5, cannot be merged or split"],
+    );
     refused(part.try_reshape([5, 2, 3]), &["max_shape() has: [8, 6]"]);
     refused(part.try_flip([0]), &["reversed"]);
     refused(part.try_i(0), &["cut"]);
     refused(part.try_pad(&[(1, 0), (0, 0)]), &["padded"]);
     refused(part.try_cumsum(0), &["cumsum: axis 0", "needs a number"]);
-    refused(part.reshape([1, 1, 8, 6]).try_avg_pool2d([8, 6], picograd::tensor::Pool::new()), &["avg_pool2d: axis 2", "needs a number"]);
+    refused(
+        part.reshape([1, 1, 8, 6]).try_avg_pool2d([8, 6], picograd::tensor::Pool::new()),
+        &["avg_pool2d: axis 2", "needs a number"],
+    );
     refused(part.try_hash(), &["hash: axis 0"]);
     refused(picograd::nn::BatchNorm::new(6).try_forward(&part), &["BatchNorm in training: axis 0"]);
     refused(x.copy().replace(&part).map(|_| x.clone()), &["f32 [8, 6] by f32 [n=5, 6]"]);
-    refused(part.try_shard(&["CPU:0", "CPU:1"], 1), &["shard: axis 0 of [n=5, 6] has the size n=5"]);
+    refused(
+        part.try_shard(&["CPU:0", "CPU:1"], 1),
+        &["shard: axis 0 of [n=5, 6] has the size n=5"],
+    );
     refused(x.shard(&["CPU:0", "CPU:1"], 0).try_i(..&five), &["not cut where variables say"]);
-    refused(Tensor::callify(&[&part], |x| Ok(vec![x[0].clone()])).map(|_| x.clone()), &["callify", "n=5"]);
+    refused(
+        Tensor::callify(&[&part], |x| Ok(vec![x[0].clone()])).map(|_| x.clone()),
+        &["callify", "n=5"],
+    );
     let (q, k) = (part.t(), part.t());
     refused(q.try_scaled_dot_product_attention(&k, &k, Attention::new()), &["needs a number"]);
     refused(x.copy().set(..&five, 0).map(|_| x.clone()), &["the length n=5 is not written"]);
 
     // Two values, or two variables, of one name in what is computed together.
     let both = |a: &Tensor, b: &Tensor| Tensor::realize_many(&[a, b]).map(|_| x.clone());
-    refused(both(&part.sum(0), &x.i(..n.bind(4).unwrap()).sum(0)), &["realize: n is 5 and 4", "two names"]);
+    refused(
+        both(&part.sum(0), &x.i(..n.bind(4).unwrap()).sum(0)),
+        &["realize: n is 5 and 4", "two names"],
+    );
     let other = Variable::new("n", 1, 6).unwrap().bind(5).unwrap();
     refused(both(&part.sum(0), &x.i(..other).sum(0)), &["n is within 1..=8 and within 1..=6"]);
 
@@ -629,14 +814,18 @@ fn what_cannot_be_is_an_error_that_says_why() {
     let g = (&w * x.i(at.clone()..&at + 3)).sum(..).gradient(&[&w]).remove(0);
     assert_eq!(g.to_vec::<f32>().unwrap(), x.i(2..5).to_vec::<f32>().unwrap());
     let w = x.copy().as_param();
-    refused(w.i(..&five).sum(..).try_gradient(&[&w]).map(|g| g[0].clone()), &["gradients do not go through what variables cut"]);
+    refused(
+        w.i(..&five).sum(..).try_gradient(&[&w]).map(|g| g[0].clone()),
+        &["gradients do not go through what variables cut"],
+    );
 }
 
 /// A graph of operations on tensors of `[n, 6]`, and a fold of it, by a seed.
 fn random_graph(seed: u64, cut: &dyn Fn(&Tensor) -> Tensor) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     let mut t = cut(&data(&[9, 6], "CPU"));
@@ -681,7 +870,10 @@ fn random_graphs() {
             let expected = random_graph(seed, &|x| x.i(..n));
             assert_eq!(got.1, expected.shape(), "seed {seed} for {n}");
             for (a, b) in got.0.iter().zip(plain(&expected)) {
-                assert!((a - b).abs() <= 2e-4 * b.abs().max(1.0), "seed {seed} for {n}: {a} and {b}");
+                assert!(
+                    (a - b).abs() <= 2e-4 * b.abs().max(1.0),
+                    "seed {seed} for {n}: {a} and {b}"
+                );
             }
         }
     }

@@ -1,5 +1,7 @@
-//! Layers, optimizers and schedules with sizes, dtypes and numbers that make no sense. Whatever returns a `Result` gives `Ok` or `Err`, never a panic. A layer that
-//! cannot be made is left out: a constructor without a `Result` may refuse its sizes. `PICO_FUZZ_CALLS` says how many calls each gets, `PICO_FUZZ_SEED` where they begin.
+//! Layers, optimizers and schedules with sizes, dtypes and numbers that make no sense. Whatever
+//! returns a `Result` gives `Ok` or `Err`, never a panic. A layer that cannot be made is left out:
+//! a constructor without a `Result` may refuse its sizes. `PICO_FUZZ_CALLS` says how many calls
+//! each gets, `PICO_FUZZ_SEED` where they begin.
 
 use picograd::nn::optim::*;
 use picograd::nn::{self, Layer, Module};
@@ -9,8 +11,22 @@ use picograd::{DType, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sizes beyond the memory of every machine: weights are made, and what fits would be filled.
-const HUGE: [usize; 6] = [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
-const FLOATS: [f64; 12] = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, 1e300, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+const HUGE: [usize; 6] =
+    [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
+const FLOATS: [f64; 12] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-300,
+    1e300,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
 
 /// Draws arguments.
 struct Draw(Rng);
@@ -18,10 +34,18 @@ struct Draw(Rng);
 impl Draw {
     /// A size, mostly one that fits.
     fn n(&mut self) -> usize {
-        if self.0.once_in(12) { self.0.pick(&HUGE) } else { self.0.pick(&[0, 1, 1, 2, 2, 2, 3, 4, 4, 6]) }
+        if self.0.once_in(12) {
+            self.0.pick(&HUGE)
+        } else {
+            self.0.pick(&[0, 1, 1, 2, 2, 2, 3, 4, 4, 6])
+        }
     }
     fn axis(&mut self) -> isize {
-        if self.0.once_in(8) { self.0.pick(&[isize::MIN, isize::MAX, 7, -9]) } else { self.0.below(6) as isize - 3 }
+        if self.0.once_in(8) {
+            self.0.pick(&[isize::MIN, isize::MAX, 7, -9])
+        } else {
+            self.0.below(6) as isize - 3
+        }
     }
     fn f(&mut self) -> f64 {
         self.0.pick(&FLOATS)
@@ -33,10 +57,20 @@ impl Draw {
         (0..1 + self.0.below(3)).map(|_| self.n()).collect()
     }
     fn dtype(&mut self) -> DType {
-        let rare = [DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::BOOL, DType::I8];
+        let rare = [
+            DType::F64,
+            DType::F16,
+            DType::BF16,
+            DType::I32,
+            DType::I64,
+            DType::U8,
+            DType::BOOL,
+            DType::I8,
+        ];
         if self.0.once_in(3) { self.0.pick(&rare) } else { DType::F32 }
     }
-    /// An input: of small sizes, or as large as can be counted, of any rank, with numbers that are not finite.
+    /// An input: of small sizes, or as large as can be counted, of any rank, with numbers that are
+    /// not finite.
     fn x(&mut self) -> Tensor {
         let shape: Vec<usize> = match self.0.below(10) {
             0 => self.0.pick(&[
@@ -55,7 +89,13 @@ impl Draw {
     fn index(&mut self) -> Tensor {
         let shape: Vec<usize> = (0..self.0.below(4)).map(|_| self.0.below(4)).collect();
         let value = self.0.pick(&[0i64, 1, 2, -1, 100, i64::MIN, i64::MAX]);
-        Tensor::full(shape, value).cast(self.0.pick(&[DType::I64, DType::I32, DType::U8, DType::F32, DType::BOOL]))
+        Tensor::full(shape, value).cast(self.0.pick(&[
+            DType::I64,
+            DType::I32,
+            DType::U8,
+            DType::F32,
+            DType::BOOL,
+        ]))
     }
 }
 
@@ -270,24 +310,38 @@ fn calls() -> Vec<(&'static str, Call)> {
             compute(&layer.try_forward(&index)?)
         }),
         ("LSTMCell", |d| {
-            let Ok(cell) = catch_unwind(AssertUnwindSafe(|| nn::LSTMCell::new(d.n(), d.n()).bias(d.coin()))) else { return Ok(()) };
+            let Ok(cell) =
+                catch_unwind(AssertUnwindSafe(|| nn::LSTMCell::new(d.n(), d.n()).bias(d.coin())))
+            else {
+                return Ok(());
+            };
             let (x, h, c) = (d.x(), d.x(), d.x());
             compute(&cell.try_forward(&x, d.coin().then_some((&h, &c)))?.0)
         }),
         ("LSTM", |d| {
-            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| nn::LSTM::new(d.n(), d.n()).num_layers(1 + d.0.below(2)))) else {
+            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| {
+                nn::LSTM::new(d.n(), d.n()).num_layers(1 + d.0.below(2))
+            })) else {
                 return Ok(());
             };
             let (x, h, c) = (d.x(), d.x(), d.x());
             compute(&layer.try_run(&x, d.coin().then_some((&h, &c)))?.0)
         }),
         ("MultiHeadAttention.attend", |d| {
-            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| nn::MultiHeadAttention::new(d.n(), d.n()))) else { return Ok(()) };
+            let Ok(layer) =
+                catch_unwind(AssertUnwindSafe(|| nn::MultiHeadAttention::new(d.n(), d.n())))
+            else {
+                return Ok(());
+            };
             let (q, k, v, mask) = (d.x(), d.x(), d.x(), d.x());
             compute(&layer.try_attend(&q, &k, &v, d.coin().then_some(&mask))?)
         }),
         ("TransformerBlock.masked", |d| {
-            let Ok(layer) = catch_unwind(AssertUnwindSafe(|| nn::TransformerBlock::new(d.n(), d.n(), d.n()))) else { return Ok(()) };
+            let Ok(layer) =
+                catch_unwind(AssertUnwindSafe(|| nn::TransformerBlock::new(d.n(), d.n(), d.n())))
+            else {
+                return Ok(());
+            };
             let (x, mask) = (d.x(), d.x());
             compute(&layer.try_forward_masked(&x, d.coin().then_some(&mask))?)
         }),
@@ -298,7 +352,10 @@ fn calls() -> Vec<(&'static str, Call)> {
         }),
         ("LBFGS", |d| {
             let p = Tensor::full([2], d.0.pick(&[1.0, 0.0, f64::NAN])).cast(DType::F32).as_param();
-            let mut optimizer = LBFGS::new([p.clone()])?.lr(d.f()).max_iter(d.0.below(3)).history_size(d.0.below(3));
+            let mut optimizer = LBFGS::new([p.clone()])?
+                .lr(d.f())
+                .max_iter(d.0.below(3))
+                .history_size(d.0.below(3));
             if d.coin() {
                 optimizer = optimizer.strong_wolfe();
             }
@@ -309,8 +366,12 @@ fn calls() -> Vec<(&'static str, Call)> {
             let p = Tensor::ones([2]).as_param();
             let mut optimizer = Optimizer::new([p.clone()], SGD::new(0.1))?;
             let steps = d.n() as u64;
-            let mut scaler =
-                GradScaler::new().init_scale(d.f()).growth_factor(d.f()).backoff_factor(d.f()).growth_interval(steps).enabled(d.coin());
+            let mut scaler = GradScaler::new()
+                .init_scale(d.f())
+                .growth_factor(d.f())
+                .backoff_factor(d.f())
+                .growth_interval(steps)
+                .enabled(d.coin());
             scaler.scale(&p.square().sum(..))?.try_backward()?;
             if d.coin() {
                 scaler.unscale_(&optimizer)?;
@@ -344,7 +405,9 @@ fn calls() -> Vec<(&'static str, Call)> {
                 s.map_or(Ok(()), |s| scheduled(d, s))
             }
             _ => {
-                let s = catch_unwind(AssertUnwindSafe(|| OneCycle::new(d.n()).rise(d.f()).start_div(d.f()).end_div(d.f())));
+                let s = catch_unwind(AssertUnwindSafe(|| {
+                    OneCycle::new(d.n()).rise(d.f()).start_div(d.f()).end_div(d.f())
+                }));
                 s.map_or(Ok(()), |s| scheduled(d, s))
             }
         }),
@@ -352,7 +415,12 @@ fn calls() -> Vec<(&'static str, Call)> {
             let p = Tensor::ones([2]).as_param();
             let mut optimizer = Optimizer::new([p], SGD::new(0.1))?;
             let made = catch_unwind(AssertUnwindSafe(|| {
-                Plateau::new().factor(d.f()).patience(d.n()).threshold(d.f()).cooldown(d.n()).min_lr(d.f())
+                Plateau::new()
+                    .factor(d.f())
+                    .patience(d.n())
+                    .threshold(d.f())
+                    .cooldown(d.n())
+                    .min_lr(d.f())
             }));
             let Ok(mut plateau) = made else { return Ok(()) };
             plateau.step(&mut optimizer, d.f())?;
@@ -365,12 +433,22 @@ fn calls() -> Vec<(&'static str, Call)> {
             layer.load_state_dict(&state, d.coin())
         }),
     ];
-    functions.into_iter().chain(layers).chain(convs).chain(pools).chain(cells).chain(optimizers).chain(others).collect()
+    functions
+        .into_iter()
+        .chain(layers)
+        .chain(convs)
+        .chain(pools)
+        .chain(cells)
+        .chain(optimizers)
+        .chain(others)
+        .collect()
 }
 
 #[test]
 fn no_layer_or_optimizer_panics() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    };
     let (times, seed) = (number("PICO_FUZZ_CALLS", 60), number("PICO_FUZZ_SEED", 14));
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
@@ -378,13 +456,16 @@ fn no_layer_or_optimizer_panics() {
     let (mut good, mut bad, mut wrong) = (0, 0, Vec::new());
     for (i, (name, call)) in calls.iter().enumerate() {
         for n in 0..times {
-            let mut draw = Draw(Rng::new(seed.wrapping_mul(0x9E37_79B9) ^ (i as u64 * 1_000_003 + n)));
+            let mut draw =
+                Draw(Rng::new(seed.wrapping_mul(0x9E37_79B9) ^ (i as u64 * 1_000_003 + n)));
             match catch_unwind(AssertUnwindSafe(|| call(&mut draw))) {
                 Ok(Ok(())) => good += 1,
                 Ok(Err(_)) => bad += 1,
                 Err(panic) => {
                     let text = panic.downcast_ref::<String>().cloned();
-                    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+                    let text = text
+                        .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+                        .unwrap_or_default();
                     wrong.push(format!("{name}, call {n}: {text}"));
                     // One failure of each is enough to see.
                     break;

@@ -1,4 +1,5 @@
-//! Every layer against PyTorch: outputs, gradients of inputs and parameters, buffers, and state dicts that load as they are.
+//! Every layer against PyTorch: outputs, gradients of inputs and parameters, buffers, and state
+//! dicts that load as they are.
 
 use super::{check, fixture};
 use picograd::Tensor;
@@ -6,7 +7,8 @@ use picograd::nn::state::StateDict;
 use picograd::nn::*;
 use std::sync::LazyLock;
 
-static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/layers.safetensors")));
+static ALL: LazyLock<StateDict> =
+    LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/layers.safetensors")));
 
 #[track_caller]
 fn layer(name: &str, layer: impl Layer) {
@@ -26,7 +28,10 @@ fn convolutions() {
     layer("conv2d", Conv2d::new(2, 3, [3, 2]).stride([1, 2]).padding([1, 0]));
     layer("conv2d_groups", Conv2d::new(4, 6, 3).groups(2).bias(false));
     layer("conv_transpose1d", ConvTranspose1d::new(2, 3, 3).stride(2).padding(1).output_padding(1));
-    layer("conv_transpose2d", ConvTranspose2d::new(4, 6, 3).groups(2).stride(2).padding(1).dilation([1, 2]));
+    layer(
+        "conv_transpose2d",
+        ConvTranspose2d::new(4, 6, 3).groups(2).stride(2).padding(1).dilation([1, 2]),
+    );
 }
 
 #[test]
@@ -59,7 +64,9 @@ fn attention() {
     layer("attention", MultiHeadAttention::new(8, 2));
     layer("attention_causal", MultiHeadAttention::new(8, 4).bias(false).causal());
     let cross = MultiHeadAttention::new(8, 2);
-    check(&ALL, "attention_cross", &cross, |x| vec![cross.attend(&x[0], &x[1], &x[2], Some(&x[3]))]);
+    check(&ALL, "attention_cross", &cross, |x| {
+        vec![cross.attend(&x[0], &x[1], &x[2], Some(&x[3]))]
+    });
     layer("block_pre", TransformerBlock::new(8, 2, 12));
     layer("block_post", TransformerBlock::new(8, 2, 12).post_norm().activation(Tensor::relu));
 }
@@ -71,7 +78,9 @@ fn fewer_heads_of_keys_are_heads_that_are_repeated() {
     // Each head of keys, two rows, stands for two heads of the other.
     let rows = |from: usize, to: usize| few.in_proj_weight.shrink(&[(from, to), (0, 8)]);
     let twice = |t: Tensor| t.reshape([2, 1, 2, 8]).expand([2, 2, 2, 8]).reshape([8, 8]);
-    many.in_proj_weight.assign(Tensor::cat(&[rows(0, 8), twice(rows(8, 12)), twice(rows(12, 16))], 0)).unwrap();
+    many.in_proj_weight
+        .assign(Tensor::cat(&[rows(0, 8), twice(rows(8, 12)), twice(rows(12, 16))], 0))
+        .unwrap();
     many.out_proj.weight.assign(few.out_proj.weight.detach()).unwrap();
     let x = Tensor::randn([2, 5, 8]);
     super::close("grouped heads", &few.forward(&x), &many.forward(&x), 1e-5);
@@ -111,7 +120,9 @@ fn cells() {
     let cell = GRUCell::new(3, 4);
     check(&ALL, "gru_cell", &cell, |x| vec![cell.forward(&x[0], Some(&x[1]))]);
     let cell = LSTMCell::new(3, 4);
-    check(&ALL, "lstm_cell", &cell, |x| <[Tensor; 2]>::from(cell.forward(&x[0], Some((&x[1], &x[2])))).to_vec());
+    check(&ALL, "lstm_cell", &cell, |x| {
+        <[Tensor; 2]>::from(cell.forward(&x[0], Some((&x[1], &x[2])))).to_vec()
+    });
 }
 
 #[test]
@@ -150,24 +161,58 @@ fn activations() {
 
 #[test]
 fn inputs_that_do_not_fit_are_errors_that_name_the_layer() {
-    let e = |layer: &dyn Layer, shape: &[usize]| layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string();
+    let e = |layer: &dyn Layer, shape: &[usize]| {
+        layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string()
+    };
     assert_eq!(e(&Linear::new(3, 4), &[]), "Linear: takes […, 3], and was given []");
-    assert_eq!(e(&Conv1d::new(2, 3, 3), &[3, 9]), "Conv1d: takes [batch, 2, length], and was given [3, 9]");
-    assert_eq!(e(&BatchNorm::new(3), &[4, 2]), "BatchNorm: takes [batch, 3, …], and was given [4, 2]");
-    assert_eq!(e(&BatchNorm::new(3), &[1, 3]), "BatchNorm: takes two elements or more per channel in training, and was given [1, 3]");
+    assert_eq!(
+        e(&Conv1d::new(2, 3, 3), &[3, 9]),
+        "Conv1d: takes [batch, 2, length], and was given [3, 9]"
+    );
+    assert_eq!(
+        e(&BatchNorm::new(3), &[4, 2]),
+        "BatchNorm: takes [batch, 3, …], and was given [4, 2]"
+    );
+    assert_eq!(
+        e(&BatchNorm::new(3), &[1, 3]),
+        "BatchNorm: takes two elements or more per channel in training, and was given [1, 3]"
+    );
     assert_eq!(e(&LayerNorm::new([3, 5]), &[5]), "LayerNorm: takes […, 3, 5], and was given [5]");
     assert_eq!(e(&GroupNorm::new(2, 4), &[4]), "GroupNorm: takes [batch, 4, …], and was given [4]");
-    assert_eq!(e(&InstanceNorm::new(4), &[1, 4]), "InstanceNorm: takes [batch, 4, length, …], and was given [1, 4]");
-    assert_eq!(e(&LayerNorm2d::new(4), &[1, 4, 2]), "LayerNorm2d: takes [batch, 4, height, width], and was given [1, 4, 2]");
+    assert_eq!(
+        e(&InstanceNorm::new(4), &[1, 4]),
+        "InstanceNorm: takes [batch, 4, length, …], and was given [1, 4]"
+    );
+    assert_eq!(
+        e(&LayerNorm2d::new(4), &[1, 4, 2]),
+        "LayerNorm2d: takes [batch, 4, height, width], and was given [1, 4, 2]"
+    );
     assert_eq!(e(&RMSNorm::new(4), &[]), "RMSNorm: takes […, 4], and was given []");
-    assert_eq!(e(&MultiHeadAttention::new(4, 2), &[2, 4]), "MultiHeadAttention: takes [batch, length, 4], and was given [2, 4]");
-    assert_eq!(e(&GRU::new(3, 4).batch_first(), &[2, 3]), "GRU: takes [batch, length, 3], and was given [2, 3]");
-    assert_eq!(e(&LSTM::new(3, 4), &[0, 2, 3]), "LSTM: a sequence of no steps, [0, 2, 3], has no last state");
-    assert_eq!(e(&MaxPool2d::new(2), &[4]), "MaxPool2d: takes […, channels, height, width], and was given [4]");
+    assert_eq!(
+        e(&MultiHeadAttention::new(4, 2), &[2, 4]),
+        "MultiHeadAttention: takes [batch, length, 4], and was given [2, 4]"
+    );
+    assert_eq!(
+        e(&GRU::new(3, 4).batch_first(), &[2, 3]),
+        "GRU: takes [batch, length, 3], and was given [2, 3]"
+    );
+    assert_eq!(
+        e(&LSTM::new(3, 4), &[0, 2, 3]),
+        "LSTM: a sequence of no steps, [0, 2, 3], has no last state"
+    );
+    assert_eq!(
+        e(&MaxPool2d::new(2), &[4]),
+        "MaxPool2d: takes […, channels, height, width], and was given [4]"
+    );
     assert_eq!(e(&Embedding::new(4, 2), &[4]), "Embedding: takes integers, and was given f32");
-    assert_eq!(e(&Flatten::new(), &[4]), "Flatten: takes a batch axis and others, and was given [4]");
+    assert_eq!(
+        e(&Flatten::new(), &[4]),
+        "Flatten: takes a batch axis and others, and was given [4]"
+    );
     assert_eq!(e(&PReLU::new(3), &[2, 4]), "PReLU: takes [batch, 3, …], and was given [2, 4]");
-    let wrong = GRUCell::new(3, 4).try_forward(&Tensor::zeros([2, 3]), Some(&Tensor::zeros([3, 4]))).unwrap_err();
+    let wrong = GRUCell::new(3, 4)
+        .try_forward(&Tensor::zeros([2, 3]), Some(&Tensor::zeros([3, 4])))
+        .unwrap_err();
     assert_eq!(wrong.to_string(), "GRUCell: takes a state of [2, 4], and was given [3, 4]");
 }
 
@@ -175,7 +220,10 @@ fn inputs_that_do_not_fit_are_errors_that_name_the_layer() {
 fn empty_batches_pass() {
     assert!(Linear::new(3, 4).forward(&Tensor::zeros([0, 3])).to_vec::<f32>().unwrap().is_empty());
     assert_eq!(Conv2d::new(1, 2, 3).forward(&Tensor::zeros([0, 1, 4, 4])).shape(), [0, 2, 2, 2]);
-    assert_eq!(Embedding::new(3, 2).forward(&Tensor::zeros([0]).cast(picograd::DType::I32)).shape(), [0, 2]);
+    assert_eq!(
+        Embedding::new(3, 2).forward(&Tensor::zeros([0]).cast(picograd::DType::I32)).shape(),
+        [0, 2]
+    );
 }
 
 #[test]
@@ -183,7 +231,11 @@ fn orthogonal_weights_are() {
     for shape in [[6, 3, 1], [2, 3, 2], [4, 2, 2]] {
         let w = init::orthogonal(shape, 2.0).realize().unwrap();
         let m = w.reshape([shape[0], shape[1] * shape[2]]);
-        let (product, n) = if m.size(0) <= m.size(1) { (m.matmul(&m.t()), m.size(0)) } else { (m.t().matmul(&m), m.size(1)) };
+        let (product, n) = if m.size(0) <= m.size(1) {
+            (m.matmul(&m.t()), m.size(0))
+        } else {
+            (m.t().matmul(&m), m.size(1))
+        };
         super::close("the product with the transpose", &product, &(Tensor::eye(n, n) * 4.0), 1e-5);
     }
 }

@@ -7,7 +7,8 @@ use picograd::tensor::Interpolate;
 use picograd::{Jit, Tensor};
 use std::sync::LazyLock;
 
-static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/layers_more.safetensors")));
+static ALL: LazyLock<StateDict> =
+    LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/layers_more.safetensors")));
 
 #[track_caller]
 fn layer(name: &str, layer: impl Layer) {
@@ -18,9 +19,13 @@ fn layer(name: &str, layer: impl Layer) {
 fn convolutions_of_volumes() {
     layer("conv3d", Conv3d::new(2, 3, [3, 2, 1]).stride([1, 2, 1]).padding([1, 0, 0]));
     layer("conv3d_groups", Conv3d::new(4, 2, 2).groups(2).dilation([1, 1, 2]).bias(false));
-    layer("conv_transpose3d", ConvTranspose3d::new(2, 4, 2).groups(2).stride([2, 1, 2]).output_padding([1, 0, 0]));
+    layer(
+        "conv_transpose3d",
+        ConvTranspose3d::new(2, 4, 2).groups(2).stride([2, 1, 2]).output_padding([1, 0, 0]),
+    );
     layer("conv_transpose3d_pad", ConvTranspose3d::new(2, 2, 3).padding(1).dilation([2, 1, 1]));
-    let wrong = Conv3d::new(2, 3, 2).try_forward(&Tensor::zeros([1, 2, 4, 4])).unwrap_err().to_string();
+    let wrong =
+        Conv3d::new(2, 3, 2).try_forward(&Tensor::zeros([1, 2, 4, 4])).unwrap_err().to_string();
     assert_eq!(wrong, "Conv3d: takes [batch, 2, depth, height, width], and was given [1, 2, 4, 4]");
 }
 
@@ -31,12 +36,22 @@ fn upsampling() {
     layer("upsample_linear", Upsample::scale(3.0).mode(Interpolate::Linear));
     layer("upsample_bilinear", Upsample::size([5, 7]).mode(Interpolate::Linear).align_corners());
     layer("upsample_trilinear", Upsample::scale([2.0, 1.0, 2.0]).mode(Interpolate::Linear));
-    layer("upsample_recompute", Upsample::scale(1.7).recompute_scale_factor().mode(Interpolate::Linear));
-    let e = |layer: Upsample, shape: &[usize]| layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string();
+    layer(
+        "upsample_recompute",
+        Upsample::scale(1.7).recompute_scale_factor().mode(Interpolate::Linear),
+    );
+    let e = |layer: Upsample, shape: &[usize]| {
+        layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string()
+    };
     assert!(e(Upsample::scale(2.0), &[2, 3]).contains("takes [batch, channels, …]"));
-    assert!(e(Upsample::size([2, 3]), &[1, 1, 4]).contains("2 sizes or factors for 1 spatial axes"));
+    assert!(
+        e(Upsample::size([2, 3]), &[1, 1, 4]).contains("2 sizes or factors for 1 spatial axes")
+    );
     for factor in [f64::NAN, -1.0, 0.0, 1e30] {
-        assert!(e(Upsample::scale(factor), &[1, 1, 4]).starts_with("Upsample: a factor of"), "{factor}");
+        assert!(
+            e(Upsample::scale(factor), &[1, 1, 4]).starts_with("Upsample: a factor of"),
+            "{factor}"
+        );
     }
     assert!(e(Upsample::scale(1.3), &[1, 1, 4]).contains("recompute_scale_factor()"));
 }
@@ -74,7 +89,9 @@ fn the_power_method_goes_on_in_a_captured_function() {
         let linear = Linear::new(2, 2).bias(false);
         linear.weight.assign(weight.copy()).unwrap();
         let norm = SpectralNorm::new(linear);
-        norm.named_buffers().iter().for_each(|(_, t)| t.assign(Tensor::new([0.6f32, 0.8])).unwrap());
+        norm.named_buffers()
+            .iter()
+            .for_each(|(_, t)| t.assign(Tensor::new([0.6f32, 0.8])).unwrap());
         norm
     });
     let x = Tensor::new([[1.0f32, -1.0]]);
@@ -83,7 +100,13 @@ fn the_power_method_goes_on_in_a_captured_function() {
         let (a, b) = (layers[0].forward(&x), captured.call(x.clone()).unwrap());
         close("one call", &b, &a, 1e-6);
     }
-    let buffers = |i: usize| layers[i].named_buffers().iter().map(|(_, t)| t.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+    let buffers = |i: usize| {
+        layers[i]
+            .named_buffers()
+            .iter()
+            .map(|(_, t)| t.to_vec::<f32>().unwrap())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(buffers(0), buffers(1));
 }
 
@@ -97,7 +120,10 @@ fn options_of_means_and_single_samples() {
     assert!(AvgPool1d::new(2).divisor_override(0).try_forward(&x).is_err());
     let x = Tensor::arange(0f32, 50.0, 1.0).reshape([2, 5, 5]);
     let (conv, back) = (Conv2d::new(2, 3, 3), ConvTranspose2d::new(2, 3, 3));
-    for (one, many) in [(conv.forward(&x), conv.forward(&x.unsqueeze(0))), (back.forward(&x), back.forward(&x.unsqueeze(0)))] {
+    for (one, many) in [
+        (conv.forward(&x), conv.forward(&x.unsqueeze(0))),
+        (back.forward(&x), back.forward(&x.unsqueeze(0))),
+    ] {
         assert_eq!(one.to_vec::<f32>().unwrap(), many.squeeze(0).to_vec::<f32>().unwrap());
     }
 }

@@ -2,7 +2,9 @@
 
 use super::fill;
 use picograd::nn::optim::{Adam, AdamW, Optimizer, SGD};
-use picograd::nn::{BatchNorm, Conv2d, Embedding, Flatten, LSTM, Layer, Linear, Module, ReLU, TransformerBlock};
+use picograd::nn::{
+    BatchNorm, Conv2d, Embedding, Flatten, LSTM, Layer, Linear, Module, ReLU, TransformerBlock,
+};
 use picograd::tensor::{Pool, Reduction, Scatter};
 use picograd::{Tensor, no_grad, seq};
 
@@ -25,10 +27,18 @@ fn a_small_network_learns_xor() {
 #[test]
 fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
     // Rows and columns of a 4 by 4 image.
-    let image = |i: usize| (0..16).map(move |p| (if i < 4 { p / 4 == i } else { p % 4 == i - 4 }) as u8 as f32);
+    let image = |i: usize| {
+        (0..16).map(move |p| (if i < 4 { p / 4 == i } else { p % 4 == i - 4 }) as u8 as f32)
+    };
     let x = Tensor::from_vec((0..8).flat_map(image).collect::<Vec<f32>>(), [8, 1, 4, 4]);
     let y = Tensor::new([0, 0, 0, 0, 1, 1, 1, 1]);
-    let net = seq![Conv2d::new(1, 4, 3).padding(1), BatchNorm::new(4), ReLU, Flatten::new(), Linear::new(64, 2)];
+    let net = seq![
+        Conv2d::new(1, 4, 3).padding(1),
+        BatchNorm::new(4),
+        ReLU,
+        Flatten::new(),
+        Linear::new(64, 2)
+    ];
     fill(&net, 2);
     let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1).momentum(0.9)).unwrap();
     for _ in 0..20 {
@@ -40,7 +50,8 @@ fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
     assert_eq!(right, 8);
 }
 
-/// What is compared with its own maximum has to be computed once: sums of floats that are added up in two orders differ.
+/// What is compared with its own maximum has to be computed once: sums of floats that are added up
+/// in two orders differ.
 #[test]
 fn the_gradient_of_a_maximum_over_sums_is_not_lost() {
     let conv = Conv2d::new(3, 4, 3).padding(1);
@@ -91,6 +102,7 @@ fn sequences_are_learned_by_recurrence_and_by_attention() {
         }
         last
     }
-    let (lstm, block) = (learn(LSTM::new(8, 8).batch_first()), learn(TransformerBlock::new(8, 2, 16).causal()));
+    let (lstm, block) =
+        (learn(LSTM::new(8, 8).batch_first()), learn(TransformerBlock::new(8, 2, 16).causal()));
     assert!(lstm < 0.3 && block < 0.3, "losses {lstm} and {block}");
 }

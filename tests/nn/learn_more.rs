@@ -1,4 +1,5 @@
-//! Small trainings that come to their end: every optimizer, sequences without alignment, narrow floats.
+//! Small trainings that come to their end: every optimizer, sequences without alignment, narrow
+//! floats.
 
 use super::fill;
 use picograd::nn::optim::*;
@@ -38,18 +39,27 @@ fn every_rule_learns() {
 #[test]
 fn sequences_are_learned_without_alignment() {
     // Two patterns of three classes in each sequence of six frames.
-    let x = (Tensor::arange(0f32, 6.0 * 4.0 * 5.0, 1.0).reshape([6, 4, 5]) * 1.7).sin().realize().unwrap();
-    let (target, frames, labels) = (Tensor::new([[1, 2], [2, 1], [1, 1], [2, 0]]), Tensor::new([6, 6, 6, 6]), Tensor::new([2, 2, 2, 1]));
+    let x = (Tensor::arange(0f32, 6.0 * 4.0 * 5.0, 1.0).reshape([6, 4, 5]) * 1.7)
+        .sin()
+        .realize()
+        .unwrap();
+    let (target, frames, labels) = (
+        Tensor::new([[1, 2], [2, 1], [1, 1], [2, 0]]),
+        Tensor::new([6, 6, 6, 6]),
+        Tensor::new([2, 2, 2, 1]),
+    );
     let net: Sequential = seq![Linear::new(5, 16), Tensor::tanh, Linear::new(16, 3)];
     fill(&net, 7);
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.05)).unwrap();
     let mut step = Jit::new(|x: Tensor| {
-        let loss = net.forward(&x).log_softmax(-1).ctc_loss(&target, &frames, &labels, Reduction::Mean);
+        let loss =
+            net.forward(&x).log_softmax(-1).ctc_loss(&target, &frames, &labels, Reduction::Mean);
         loss.backward();
         optimizer.step()?;
         Ok(loss)
     });
-    let losses: Vec<f32> = (0..80).map(|_| step.call(x.clone()).unwrap().item::<f32>().unwrap()).collect();
+    let losses: Vec<f32> =
+        (0..80).map(|_| step.call(x.clone()).unwrap().item::<f32>().unwrap()).collect();
     assert!(losses[79] < losses[0] / 3.0, "from {} to {}", losses[0], losses[79]);
 }
 
@@ -59,7 +69,10 @@ fn narrow_floats_learn() {
     fill(&net, 13);
     let mut optimizer = Optimizer::new(net.parameters(), AdamW::new(0.03)).unwrap();
     let mut scaler = GradScaler::new().growth_interval(20);
-    let (x, y) = (Tensor::new([[0.0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), Tensor::new([0, 1, 1, 0]));
+    let (x, y) = (
+        Tensor::new([[0.0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]),
+        Tensor::new([0, 1, 1, 0]),
+    );
     let mut step = Jit::new(|(x, y): (Tensor, Tensor)| {
         let loss = autocast(DType::F16, || net.forward(&x).cross_entropy(&y, Reduction::Mean));
         scaler.scale(&loss)?.backward();
@@ -67,6 +80,8 @@ fn narrow_floats_learn() {
         scaler.update()?;
         Ok(loss)
     });
-    let losses: Vec<f32> = (0..100).map(|_| step.call((x.clone(), y.clone())).unwrap().item::<f32>().unwrap()).collect();
+    let losses: Vec<f32> = (0..100)
+        .map(|_| step.call((x.clone(), y.clone())).unwrap().item::<f32>().unwrap())
+        .collect();
     assert!(losses[99] < 0.05, "from {} to {}", losses[0], losses[99]);
 }

@@ -1,4 +1,5 @@
-//! Networks: layers, losses, optimizers and schedules against what PyTorch gives, modules and their state, and a network that learns.
+//! Networks: layers, losses, optimizers and schedules against what PyTorch gives, modules and their
+//! state, and a network that learns.
 
 mod fuzz;
 mod layers;
@@ -20,7 +21,9 @@ use picograd::nn::state::{StateDict, safe_load_bytes};
 
 /// The tensors of a fixture whose names begin with a prefix, without it.
 fn under(all: &StateDict, prefix: &str) -> StateDict {
-    all.iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone()))).collect()
+    all.iter()
+        .filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone())))
+        .collect()
 }
 
 /// Elements within a relative and absolute tolerance.
@@ -34,17 +37,28 @@ fn close(what: &str, got: &Tensor, expected: &Tensor, tolerance: f64) {
     }
 }
 
-/// Runs a case of a fixture forward and backward: loads the parameters, gives the inputs to a function, and compares outputs, gradients and buffers.
+/// Runs a case of a fixture forward and backward: loads the parameters, gives the inputs to a
+/// function, and compares outputs, gradients and buffers.
 #[track_caller]
-fn check(all: &StateDict, name: &str, module: &dyn Module, forward: impl Fn(&[Tensor]) -> Vec<Tensor>) {
+fn check(
+    all: &StateDict,
+    name: &str,
+    module: &dyn Module,
+    forward: impl Fn(&[Tensor]) -> Vec<Tensor>,
+) {
     const TOLERANCE: f64 = 2e-5;
     let case = under(all, &format!("{name}/"));
     assert!(!case.is_empty(), "the fixture has no case {name}");
     module.load_state_dict(&under(&case, "param."), true).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let inputs: Vec<Tensor> =
-        (0..).map_while(|i| case.get(&format!("in.{i}"))).map(|t| if t.is_floating_point() { t.as_param() } else { t.clone() }).collect();
+    let inputs: Vec<Tensor> = (0..)
+        .map_while(|i| case.get(&format!("in.{i}")))
+        .map(|t| if t.is_floating_point() { t.as_param() } else { t.clone() })
+        .collect();
     let outputs = forward(&inputs);
-    assert!(case.get(&format!("out.{}", outputs.len())).is_none(), "{name}: there are more outputs");
+    assert!(
+        case.get(&format!("out.{}", outputs.len())).is_none(),
+        "{name}: there are more outputs"
+    );
     let weighted = |(i, y): (usize, &Tensor)| {
         let weight = case.require(&format!("weight.{i}")).unwrap();
         assert_eq!(y.shape(), weight.shape(), "the shape of {name} out.{i}");
@@ -55,9 +69,18 @@ fn check(all: &StateDict, name: &str, module: &dyn Module, forward: impl Fn(&[Te
         total.backward();
     }
     let grad = |t: &Tensor| t.grad().unwrap_or_else(|| t.zeros_like());
-    let mut pairs: Vec<(String, Tensor)> = outputs.iter().enumerate().map(|(i, y)| (format!("out.{i}"), y.detach())).collect();
-    pairs.extend(inputs.iter().enumerate().filter(|(_, t)| t.is_param()).map(|(i, t)| (format!("grad_in.{i}"), grad(t))));
-    pairs.extend(module.named_parameters().into_iter().map(|(n, t)| (format!("grad.{n}"), grad(&t))));
+    let mut pairs: Vec<(String, Tensor)> =
+        outputs.iter().enumerate().map(|(i, y)| (format!("out.{i}"), y.detach())).collect();
+    pairs.extend(
+        inputs
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| t.is_param())
+            .map(|(i, t)| (format!("grad_in.{i}"), grad(t))),
+    );
+    pairs.extend(
+        module.named_parameters().into_iter().map(|(n, t)| (format!("grad.{n}"), grad(&t))),
+    );
     pairs.extend(module.named_buffers().into_iter().map(|(n, t)| (format!("after.{n}"), t)));
     Tensor::realize_many(&pairs.iter().map(|(_, t)| t).collect::<Vec<_>>()).unwrap();
     for (key, got) in &pairs {
@@ -69,7 +92,8 @@ fn check(all: &StateDict, name: &str, module: &dyn Module, forward: impl Fn(&[Te
     }
 }
 
-/// Gives a module weights that depend on nothing else: the generator is one for all tests, which run side by side.
+/// Gives a module weights that depend on nothing else: the generator is one for all tests, which
+/// run side by side.
 fn fill(module: &dyn Module, mut seed: u32) {
     let mut next = || {
         seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);

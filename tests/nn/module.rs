@@ -1,4 +1,5 @@
-//! The derive, parameters and buffers by name, state dicts, and the switch between training and evaluation.
+//! The derive, parameters and buffers by name, state dicts, and the switch between training and
+//! evaluation.
 
 use picograd::nn::state::StateDict;
 use picograd::nn::{BatchNorm, Dropout, Embedding, Layer, Linear, Mode, Module, Sequential};
@@ -149,14 +150,30 @@ fn a_shared_parameter_is_trained_once_and_saved_twice() {
 }
 
 fn net() -> Sequential {
-    seq![Linear::new(3, 4), BatchNorm::new(4), Tensor::relu, Dropout::new(0.5), |x: &Tensor| x * 2.0, Linear::new(4, 2).bias(false)]
+    seq![
+        Linear::new(3, 4),
+        BatchNorm::new(4),
+        Tensor::relu,
+        Dropout::new(0.5),
+        |x: &Tensor| x * 2.0,
+        Linear::new(4, 2).bias(false)
+    ]
 }
 
 #[test]
 fn a_chain_is_named_by_places() {
     let net = net();
     assert_eq!((net.len(), net.is_empty()), (6, false));
-    let expected = ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked", "5.weight"];
+    let expected = [
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+        "5.weight",
+    ];
     assert_eq!(net.state_dict().iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), expected);
     assert_eq!(net.num_parameters(), 12 + 4 + 8 + 8);
 }
@@ -191,7 +208,8 @@ fn a_state_dict_is_a_snapshot() {
 fn a_state_that_does_not_fit_names_all_that_is_wrong() {
     let layer = Linear::new(3, 2);
     let before = layer.weight.to_vec::<f32>().unwrap();
-    let state = StateDict::from_iter([("weight", Tensor::zeros([2, 4])), ("offset", Tensor::zeros([2]))]);
+    let state =
+        StateDict::from_iter([("weight", Tensor::zeros([2, 4])), ("offset", Tensor::zeros([2]))]);
     let e = layer.load_state_dict(&state, true).unwrap_err().to_string();
     for part in ["1 missing: bias", "1 extra: offset", "weight is [2, 4] and should be [2, 3]"] {
         assert!(e.contains(part), "{e:?} does not say {part:?}");
@@ -215,7 +233,10 @@ fn training_and_evaluation_differ_where_they_should() {
     assert_eq!(state.require("1.num_batches_tracked").unwrap().item::<i64>().unwrap(), 0);
     net.train();
     assert_ne!(net.forward(&x).to_vec::<f32>().unwrap(), y);
-    assert_eq!(net.state_dict().require("1.num_batches_tracked").unwrap().item::<i64>().unwrap(), 1);
+    assert_eq!(
+        net.state_dict().require("1.num_batches_tracked").unwrap().item::<i64>().unwrap(),
+        1
+    );
 }
 
 #[test]
@@ -229,8 +250,14 @@ fn a_layer_of_ones_own_stands_in_a_chain() {
             self.inner.try_forward(x)?.try_add(x)
         }
     }
-    let net = seq![Residual { inner: Linear::new(2, 2) }, Residual { inner: seq![Linear::new(2, 2), Tensor::tanh] }];
-    assert_eq!(names(net.named_parameters()), ["0.inner.weight", "0.inner.bias", "1.inner.0.weight", "1.inner.0.bias"]);
+    let net = seq![
+        Residual { inner: Linear::new(2, 2) },
+        Residual { inner: seq![Linear::new(2, 2), Tensor::tanh] }
+    ];
+    assert_eq!(
+        names(net.named_parameters()),
+        ["0.inner.weight", "0.inner.bias", "1.inner.0.weight", "1.inner.0.bias"]
+    );
     let chain: Sequential = (0..3).map(|_| Linear::new(2, 2).bias(false)).collect();
     assert_eq!(names(chain.named_parameters()), ["0.weight", "1.weight", "2.weight"]);
     assert_eq!(net.forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
@@ -244,7 +271,8 @@ fn fresh_weights_are_computed_once() {
     for grad in [true, false] {
         let layer = Linear::new(8, 4);
         let x = Tensor::new(vec![1.0f32; 16]).reshape([2, 8]);
-        let forward = || if grad { layer.forward(&x) } else { picograd::no_grad(|| layer.forward(&x)) };
+        let forward =
+            || if grad { layer.forward(&x) } else { picograd::no_grad(|| layer.forward(&x)) };
         let first = forward().to_vec::<f32>().unwrap();
         assert!(layer.weight.schedule().unwrap().is_empty(), "the weight is stored");
         assert!(layer.weight.is_param() && layer.weight.requires_grad());

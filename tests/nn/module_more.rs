@@ -30,7 +30,8 @@ fn floats_are_cast_and_integers_are_not() {
     }
     assert!(weight.is_param() && weight.requires_grad());
     assert_eq!(weight.grad().unwrap().dtype(), DType::BF16);
-    let rounded = Tensor::from_vec(before, [4, 3]).cast(DType::BF16).float().to_vec::<f32>().unwrap();
+    let rounded =
+        Tensor::from_vec(before, [4, 3]).cast(DType::BF16).float().to_vec::<f32>().unwrap();
     assert_eq!(weight.float().to_vec::<f32>().unwrap(), rounded);
     let y = net.forward(&data().0.bfloat16());
     assert_eq!(y.dtype(), DType::BF16);
@@ -110,7 +111,13 @@ fn a_module_prints_as_a_tree() {
     }
     let block = Block {
         norm: LayerNorm::new(4),
-        inner: seq![Conv3d::new(1, 2, 3), Tensor::relu, |x: &Tensor| x * 2.0, ReLU, Dropout::new(0.5)],
+        inner: seq![
+            Conv3d::new(1, 2, 3),
+            Tensor::relu,
+            |x: &Tensor| x * 2.0,
+            ReLU,
+            Dropout::new(0.5)
+        ],
         heads: vec![Linear::new(4, 1).bias(false)],
         scale: 1.0,
         table: Tensor::zeros([2, 3]),
@@ -137,8 +144,9 @@ Block<Sequential>(table: [2, 3] buffer
     assert_eq!((&block as &dyn Module).to_string(), expected);
     let norm = SpectralNorm::new(Linear::new(2, 3).bias(false));
     let boxed: Box<dyn Layer> = Box::new(norm);
-    let line = "SpectralNorm<Linear>(parametrizations.weight.original: [3, 2], parametrizations.weight.0._u: [3] buffer, \
-                parametrizations.weight.0._v: [2] buffer) 6 parameters";
+    let line = "SpectralNorm<Linear>(parametrizations.weight.original: [3, 2], \
+                parametrizations.weight.0._u: [3] buffer, parametrizations.weight.0._v: [2] \
+                buffer) 6 parameters";
     assert_eq!(boxed.to_string(), line);
     // A parameter in two places counts once.
     let table = Embedding::new(5, 3);
@@ -170,7 +178,8 @@ fn averages_follow_the_parameters() {
         };
         for i in 0..5 {
             call((x.clone(), y.clone())).unwrap();
-            let now: Vec<Vec<f32>> = net.parameters().iter().map(|p| p.to_vec::<f32>().unwrap()).collect();
+            let now: Vec<Vec<f32>> =
+                net.parameters().iter().map(|p| p.to_vec::<f32>().unwrap()).collect();
             expected = if i == 0 {
                 now
             } else {
@@ -189,13 +198,24 @@ fn averages_follow_the_parameters() {
         let before: Vec<Vec<u8>> = net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect();
         let inside = ema.with(|| net.parameters()[0].to_vec::<f32>().unwrap()).unwrap();
         close("inside", &Tensor::new(inside), &Tensor::new(expected[0].clone()), 1e-6);
-        assert_eq!(before, net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect::<Vec<_>>());
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ema.with(|| panic!("inside"))));
+        assert_eq!(
+            before,
+            net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect::<Vec<_>>()
+        );
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            ema.with(|| panic!("inside"))
+        }));
         assert!(caught.is_err());
-        assert_eq!(before, net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect::<Vec<_>>());
+        assert_eq!(
+            before,
+            net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect::<Vec<_>>()
+        );
         let other = Ema::new(&self::net(), 0.8).unwrap();
         other.load_state_dict(&state).unwrap();
-        assert_eq!(other.state_dict().require("module.0.weight").unwrap().to_bytes(), state.require("module.0.weight").unwrap().to_bytes());
+        assert_eq!(
+            other.state_dict().require("module.0.weight").unwrap().to_bytes(),
+            state.require("module.0.weight").unwrap().to_bytes()
+        );
     };
     run(false);
     run(true);
@@ -215,7 +235,9 @@ fn small_batches_make_one_large_step() {
         large.forward(&x).mse_loss(&y, Reduction::Mean).backward();
         first.step().unwrap();
         for i in 0..4 {
-            let loss = small.forward(&x.i(2 * i..2 * i + 2)).mse_loss(&y.i(2 * i..2 * i + 2), Reduction::Mean);
+            let loss = small
+                .forward(&x.i(2 * i..2 * i + 2))
+                .mse_loss(&y.i(2 * i..2 * i + 2), Reduction::Mean);
             let last = accumulate.backward(&loss, &second).unwrap();
             assert_eq!((last, accumulate.is_pending()), (i == 3, i != 3));
             if last {

@@ -8,7 +8,8 @@ use picograd::tensor::Reduction;
 use picograd::{DType, Tensor, seq};
 use std::sync::LazyLock;
 
-static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim.safetensors")));
+static ALL: LazyLock<StateDict> =
+    LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim.safetensors")));
 
 const NAMES: [&str; 3] = ["w", "b", "k"];
 
@@ -48,7 +49,12 @@ fn uneven(case: &str, rule: impl Rule + 'static, dtype: DType, tolerance: f64) {
     let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
     uneven_steps(0..20, &params, &mut optimizer);
     for (n, p) in NAMES.iter().zip(&params) {
-        close(&format!("{case}: {n}"), p, ALL.require(&format!("{case}/20/{n}")).unwrap(), tolerance);
+        close(
+            &format!("{case}: {n}"),
+            p,
+            ALL.require(&format!("{case}/20/{n}")).unwrap(),
+            tolerance,
+        );
     }
 }
 
@@ -75,8 +81,17 @@ fn uneven_updates_are_saved_and_resumed() {
     let whole = start();
     let mut optimizer = Optimizer::new(whole.clone(), Adam::new(0.05)).unwrap();
     uneven_steps(0..14, &whole, &mut optimizer);
-    let names: Vec<String> = optimizer.state_dict().iter().map(|(n, _)| n.clone()).filter(|n| n.starts_with("groups")).collect();
-    assert_eq!(names.len(), 2 + 3 * 2, "a rate, counts, and two numbers for each of three counts: {names:?}");
+    let names: Vec<String> = optimizer
+        .state_dict()
+        .iter()
+        .map(|(n, _)| n.clone())
+        .filter(|n| n.starts_with("groups"))
+        .collect();
+    assert_eq!(
+        names.len(),
+        2 + 3 * 2,
+        "a rate, counts, and two numbers for each of three counts: {names:?}"
+    );
 
     let first = start();
     let mut optimizer = Optimizer::new(first.clone(), Adam::new(0.05)).unwrap();
@@ -92,10 +107,16 @@ fn uneven_updates_are_saved_and_resumed() {
     // An even state goes into an uneven optimizer, and back.
     let mut even = Optimizer::new(start(), Adam::new(0.05)).unwrap();
     let state = even.state_dict();
-    assert!(state.get("groups.0.updates").is_none() && state.get("groups.0.exp_avg_part").is_some());
+    assert!(
+        state.get("groups.0.updates").is_none() && state.get("groups.0.exp_avg_part").is_some()
+    );
     resumed.load_state_dict(&state).unwrap();
     even.load_state_dict(&fixture(&file)).unwrap();
-    let wrong = Optimizer::new([start().remove(0)], Adam::new(0.05)).unwrap().load_state_dict(&fixture(&file)).unwrap_err().to_string();
+    let wrong = Optimizer::new([start().remove(0)], Adam::new(0.05))
+        .unwrap()
+        .load_state_dict(&fixture(&file))
+        .unwrap_err()
+        .to_string();
     assert!(wrong.contains("groups.0.updates"), "{wrong}");
 }
 
@@ -132,7 +153,9 @@ fn sgd() {
 fn groups_have_their_own_settings() {
     let params = start();
     let mut optimizer = Optimizer::new(params[..1].to_vec(), SGD::new(0.1).momentum(0.5)).unwrap();
-    optimizer.add_group(params[1..].to_vec(), SGD::new(0.01).momentum(0.5).weight_decay(0.2)).unwrap();
+    optimizer
+        .add_group(params[1..].to_vec(), SGD::new(0.01).momentum(0.5).weight_decay(0.2))
+        .unwrap();
     twenty_steps("sgd_groups", &NAMES, &params, &mut optimizer);
 }
 
@@ -156,14 +179,21 @@ fn lars_and_lamb() {
 #[test]
 fn muon() {
     let names = ["w", "k"];
-    for (case, rule) in [("muon", Muon::new(0.05)), ("muon_plain", Muon::new(0.05).momentum(0.9).weight_decay(0.0).nesterov(false))] {
+    for (case, rule) in [
+        ("muon", Muon::new(0.05)),
+        ("muon_plain", Muon::new(0.05).momentum(0.9).weight_decay(0.0).nesterov(false)),
+    ] {
         let all = start();
         let params = [all[0].clone(), all[2].clone()];
         let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
         twenty_steps(case, &names, &params, &mut optimizer);
     }
     let wrong = Optimizer::new(start(), Muon::new(0.1)).err().unwrap().to_string();
-    assert_eq!(wrong, "Muon: takes parameters of two axes or more, and was given [3]; put it in a group with another rule");
+    assert_eq!(
+        wrong,
+        "Muon: takes parameters of two axes or more, and was given [3]; put it in a group with \
+         another rule"
+    );
 }
 
 #[test]
@@ -171,9 +201,17 @@ fn tensors_that_cannot_be_optimized_are_errors() {
     let p = Tensor::new([1.0f32]).as_param();
     let e = |r: picograd::Result<Optimizer>| r.err().unwrap().to_string();
     let plain = e(Optimizer::new([Tensor::zeros([2])], SGD::new(0.1)));
-    assert!(plain.ends_with("tensor 0 of shape [2] is no parameter; make it one with as_param()"), "{plain}");
+    assert!(
+        plain.ends_with("tensor 0 of shape [2] is no parameter; make it one with as_param()"),
+        "{plain}"
+    );
     let twice = e(Optimizer::new([p.clone(), p.clone()], SGD::new(0.1)));
-    assert!(twice.ends_with("tensor 1 of shape [1] is there twice; a parameter belongs to one group, once"), "{twice}");
+    assert!(
+        twice.ends_with(
+            "tensor 1 of shape [1] is there twice; a parameter belongs to one group, once"
+        ),
+        "{twice}"
+    );
     let mut optimizer = Optimizer::new([p.clone()], SGD::new(0.1)).unwrap();
     assert!(optimizer.add_group([p], SGD::new(0.1)).is_err());
     assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
@@ -182,7 +220,8 @@ fn tensors_that_cannot_be_optimized_are_errors() {
 #[test]
 fn parameters_without_a_gradient_stay() {
     let (a, b) = (Tensor::new([1.0f32]).as_param(), Tensor::new([1.0f32]).as_param());
-    let mut optimizer = Optimizer::new([a.clone(), b.clone()], SGD::new(0.5).momentum(0.9)).unwrap();
+    let mut optimizer =
+        Optimizer::new([a.clone(), b.clone()], SGD::new(0.5).momentum(0.9)).unwrap();
     (&a * 2.0).sum(..).backward();
     optimizer.step().unwrap();
     assert_eq!((a.item::<f32>().unwrap(), b.item::<f32>().unwrap()), (0.0, 1.0));
@@ -198,7 +237,10 @@ fn narrow_parameters_have_wide_state() {
     (&p * 2.0).sum(..).backward();
     optimizer.step().unwrap();
     assert_eq!(p.cast(picograd::DType::F32).to_vec::<f32>().unwrap(), [0.5, 1.5]);
-    assert_eq!(optimizer.state_dict().require("state.0.exp_avg").unwrap().dtype(), picograd::DType::F32);
+    assert_eq!(
+        optimizer.state_dict().require("state.0.exp_avg").unwrap().dtype(),
+        picograd::DType::F32
+    );
 }
 
 #[test]
@@ -212,8 +254,16 @@ fn a_group_is_on_one_device() {
     assert_eq!(p.to_vec::<f32>().unwrap(), [0.75, 1.75]);
     assert_eq!(p.device().as_str(), "INTERP");
     if p.device() != Tensor::new([1.0f32]).device() {
-        let mixed = Optimizer::new([Tensor::new([1.0f32]).as_param(), there(2.0)], SGD::new(0.1)).err().unwrap().to_string();
-        assert!(mixed.ends_with("is on INTERP and the first of its group on CPU; give each device a group"), "{mixed}");
+        let mixed = Optimizer::new([Tensor::new([1.0f32]).as_param(), there(2.0)], SGD::new(0.1))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            mixed.ends_with(
+                "is on INTERP and the first of its group on CPU; give each device a group"
+            ),
+            "{mixed}"
+        );
     }
 }
 
@@ -224,7 +274,12 @@ fn clipping() {
         NAMES.iter().zip(&params).for_each(|(n, p)| p.set_grad(Some(grad(n, step))));
         clip(&params);
         for (n, p) in NAMES.iter().zip(&params) {
-            close(&format!("{name}: {n}"), &p.grad().unwrap(), ALL.require(&format!("{name}/{n}")).unwrap(), 1e-6);
+            close(
+                &format!("{name}: {n}"),
+                &p.grad().unwrap(),
+                ALL.require(&format!("{name}/{n}")).unwrap(),
+                1e-6,
+            );
         }
     };
     let norm = |name: &'static str, max: f64| {
@@ -260,7 +315,10 @@ fn schedules() {
     schedule("cosine", Cosine::new(20).min_lr(0.05));
     schedule("ramp", Ramp::new(0.2, 0.8, 12));
     schedule("one_cycle", OneCycle::new(31));
-    schedule("one_cycle_linear", OneCycle::new(31).rise(0.5).linear().start_div(10.0).end_div(50.0));
+    schedule(
+        "one_cycle_linear",
+        OneCycle::new(31).rise(0.5).linear().start_div(10.0).end_div(50.0),
+    );
     schedule("warm_cosine", Ramp::new(0.1, 1.0, 5).then(5, Cosine::new(25)));
     schedule("exponential", |step: usize| 0.9f64.powi(step as i32));
 }
@@ -269,9 +327,14 @@ fn schedules() {
 fn plateaus() {
     let metrics: Vec<f64> = ALL.require("schedule/metrics").unwrap().to_vec().unwrap();
     let up = Plateau::new().higher_is_better().factor(0.5).patience(3).absolute_threshold(0.1);
-    for (name, mut plateau) in [("plateau", Plateau::new().factor(0.5).patience(2).cooldown(1).min_lr(0.05)), ("plateau_up", up)] {
-        let expected: Vec<f64> = ALL.require(&format!("schedule/{name}")).unwrap().to_vec().unwrap();
-        let mut optimizer = Optimizer::new([Tensor::new([0.0f32]).as_param()], SGD::new(0.5)).unwrap();
+    for (name, mut plateau) in [
+        ("plateau", Plateau::new().factor(0.5).patience(2).cooldown(1).min_lr(0.05)),
+        ("plateau_up", up),
+    ] {
+        let expected: Vec<f64> =
+            ALL.require(&format!("schedule/{name}")).unwrap().to_vec().unwrap();
+        let mut optimizer =
+            Optimizer::new([Tensor::new([0.0f32]).as_param()], SGD::new(0.5)).unwrap();
         for (step, (figure, y)) in metrics.iter().zip(expected).enumerate() {
             assert_eq!(optimizer.lr(), y, "{name} at step {step}");
             plateau.step(&mut optimizer, *figure).unwrap();
@@ -337,10 +400,20 @@ fn a_state_that_does_not_fit_changes_nothing() {
     let mut training = Training::new(1);
     training.steps(1);
     let state = training.optimizer.state_dict();
-    let other: StateDict =
-        state.iter().filter(|(n, _)| n != "state.1.exp_avg").cloned().chain([("more".into(), Tensor::zeros([1]))]).collect();
+    let other: StateDict = state
+        .iter()
+        .filter(|(n, _)| n != "state.1.exp_avg")
+        .cloned()
+        .chain([("more".into(), Tensor::zeros([1]))])
+        .collect();
     let wrong = training.optimizer.load_state_dict(&other).unwrap_err().to_string();
-    assert!(wrong.contains("1 missing: state.1.exp_avg") && wrong.contains("1 extra: more"), "{wrong}");
+    assert!(
+        wrong.contains("1 missing: state.1.exp_avg") && wrong.contains("1 extra: more"),
+        "{wrong}"
+    );
     let lr = training.optimizer.lr();
-    assert_eq!(lr, Training::new(1).optimizer.lr() * (1.0 + (std::f64::consts::PI / 10.0).cos()) / 2.0);
+    assert_eq!(
+        lr,
+        Training::new(1).optimizer.lr() * (1.0 + (std::f64::consts::PI / 10.0).cos()) / 2.0
+    );
 }

@@ -6,19 +6,28 @@ use picograd::nn::state::StateDict;
 use picograd::{DType, Jit, Tensor};
 use std::sync::LazyLock;
 
-static ALL: LazyLock<StateDict> = LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim_more.safetensors")));
+static ALL: LazyLock<StateDict> =
+    LazyLock::new(|| fixture(include_bytes!("../fixtures/nn/optim_more.safetensors")));
 
 const NAMES: [&str; 2] = ["w", "b"];
 
 fn start(dtype: DType) -> Vec<Tensor> {
-    NAMES.iter().map(|n| ALL.require(&format!("start/{n}")).unwrap().cast(dtype).as_param()).collect()
+    NAMES
+        .iter()
+        .map(|n| ALL.require(&format!("start/{n}")).unwrap().cast(dtype).as_param())
+        .collect()
 }
 
 fn grad(name: &str, step: usize) -> Tensor {
     ALL.require(&format!("grads/{name}")).unwrap().i(step)
 }
 
-fn steps(range: std::ops::Range<usize>, params: &[Tensor], optimizer: &mut Optimizer, uneven: bool) {
+fn steps(
+    range: std::ops::Range<usize>,
+    params: &[Tensor],
+    optimizer: &mut Optimizer,
+    uneven: bool,
+) {
     for step in range {
         for (n, p) in NAMES.iter().zip(params) {
             if !(uneven && *n == "b" && [0, 4, 5].contains(&step)) {
@@ -68,7 +77,10 @@ fn resumes<R: Rule + 'static>(make: impl Fn() -> R) {
 #[test]
 fn rmsprop() {
     rule("rmsprop", RMSprop::new(0.01));
-    rule("rmsprop_momentum", RMSprop::new(0.01).alpha(0.9).eps(1e-4).momentum(0.8).weight_decay(0.1));
+    rule(
+        "rmsprop_momentum",
+        RMSprop::new(0.01).alpha(0.9).eps(1e-4).momentum(0.8).weight_decay(0.1),
+    );
     rule("rmsprop_centered", RMSprop::new(0.01).alpha(0.9).centered());
     rule("rmsprop_both", RMSprop::new(0.01).alpha(0.9).centered().momentum(0.5).maximize());
 }
@@ -76,7 +88,15 @@ fn rmsprop() {
 #[test]
 fn adagrad_and_adadelta() {
     rule("adagrad", Adagrad::new(0.1));
-    rule("adagrad_all", Adagrad::new(0.1).lr_decay(0.1).weight_decay(0.1).initial_accumulator_value(0.3).eps(1e-3).maximize());
+    rule(
+        "adagrad_all",
+        Adagrad::new(0.1)
+            .lr_decay(0.1)
+            .weight_decay(0.1)
+            .initial_accumulator_value(0.3)
+            .eps(1e-3)
+            .maximize(),
+    );
     rule("adadelta", Adadelta::new(1.0));
     rule("adadelta_all", Adadelta::new(0.5).rho(0.8).eps(1e-3).weight_decay(0.1).maximize());
 }
@@ -84,7 +104,15 @@ fn adagrad_and_adadelta() {
 #[test]
 fn nadam_radam_and_adamax() {
     rule("nadam", NAdam::new(0.02));
-    rule("nadam_all", NAdam::new(0.02).betas(0.8, 0.95).eps(1e-4).weight_decay(0.1).momentum_decay(0.1).maximize());
+    rule(
+        "nadam_all",
+        NAdam::new(0.02)
+            .betas(0.8, 0.95)
+            .eps(1e-4)
+            .weight_decay(0.1)
+            .momentum_decay(0.1)
+            .maximize(),
+    );
     rule("nadam_decoupled", NAdam::new(0.02).weight_decay(0.1).decoupled_weight_decay());
     rule("radam", RAdam::new(0.02));
     rule("radam_all", RAdam::new(0.02).betas(0.8, 0.9).eps(1e-4).weight_decay(0.1).maximize());
@@ -99,7 +127,8 @@ fn steps_go_up_where_they_are_asked_to() {
     rule("adam_maximize", Adam::new(0.05).weight_decay(0.1).maximize());
     rule("adamw_maximize", AdamW::new(0.05).maximize());
     for rule in [0, 1, 2] {
-        let (up, down) = (Tensor::new([[1.0f32, 2.0]]).as_param(), Tensor::new([[1.0f32, 2.0]]).as_param());
+        let (up, down) =
+            (Tensor::new([[1.0f32, 2.0]]).as_param(), Tensor::new([[1.0f32, 2.0]]).as_param());
         let make = |p: &Tensor, up: bool| {
             let params = [p.clone()];
             match (rule, up) {
@@ -199,8 +228,16 @@ fn lbfgs(case: &str, make: impl Fn(LBFGS) -> LBFGS) {
         let losses: Vec<f64> = ALL.require(&format!("{case}/losses")).unwrap().to_vec().unwrap();
         for (i, expected) in losses.iter().enumerate() {
             let loss = optimizer.step(|| Ok(rosenbrock(&x) * sign)).unwrap() * sign;
-            assert!((loss - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{case}: loss {loss} before step {i}, expected {expected}");
-            close(&format!("{case} after step {}", i + 1), &x, ALL.require(&format!("{case}/{}", i + 1)).unwrap(), 1e-7);
+            assert!(
+                (loss - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                "{case}: loss {loss} before step {i}, expected {expected}"
+            );
+            close(
+                &format!("{case} after step {}", i + 1),
+                &x,
+                ALL.require(&format!("{case}/{}", i + 1)).unwrap(),
+                1e-7,
+            );
         }
         assert!(x.grad().is_none());
     }
@@ -222,7 +259,8 @@ fn quasi_newton_resumes() {
         let mut optimizer = make();
         for i in 0..5 {
             if stop && i == 2 {
-                let file = picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
+                let file =
+                    picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
                 optimizer = make();
                 optimizer.load_state_dict(&fixture(&file)).unwrap();
             }
@@ -249,7 +287,10 @@ fn quasi_newton_on_narrow_floats_and_in_captured_functions() {
         let loss = optimizer.step(|| (&x * &y).square().sum(..).try_add(0.0))?;
         Ok(y + loss)
     });
-    let wrong = (0..3).find_map(|_| jit.call(Tensor::new([1.0f32, 2.0])).err()).expect("an error").to_string();
+    let wrong = (0..3)
+        .find_map(|_| jit.call(Tensor::new([1.0f32, 2.0])).err())
+        .expect("an error")
+        .to_string();
     assert!(wrong.starts_with("jit"), "{wrong}");
 }
 
@@ -262,7 +303,8 @@ fn a_line_search_keeps_to_the_number_of_evaluations() {
     ];
     for (most, expected, calls) in cases {
         let x = Tensor::new([-1.5f64, 2.0, 0.5]).as_param();
-        let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe().max_iter(20).max_eval(most);
+        let mut optimizer =
+            LBFGS::new([x.clone()]).unwrap().strong_wolfe().max_iter(20).max_eval(most);
         let mut count = 0;
         for _ in 0..2 {
             let closure = || {

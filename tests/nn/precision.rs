@@ -18,7 +18,10 @@ const NARROW: &[Case] = &[
     ("dot", |x| x.dot(&x.t())),
     ("linear", |x| x.linear(x, Some(&x.i((.., 0)).float()))),
     ("einsum", |x| Tensor::einsum("ij,kj->ik", &[x, x])),
-    ("conv", |x| x.unsqueeze(0).conv2d(&x.unsqueeze(0).i((0..1, 0..3, 0..2)), Conv::new().bias(&Tensor::ones([1])))),
+    ("conv", |x| {
+        x.unsqueeze(0)
+            .conv2d(&x.unsqueeze(0).i((0..1, 0..3, 0..2)), Conv::new().bias(&Tensor::ones([1])))
+    }),
     ("conv_transpose", |x| x.unsqueeze(0).conv_transpose2d(&x.unsqueeze(1), Conv::new())),
     ("prelu", |x| PReLU::new(1).forward(x)),
     ("rnn", |x| RNN::new(4, 2).forward(&x.unsqueeze(0))),
@@ -79,14 +82,18 @@ const WIDE: &[Case] = &[
     ("bce_logits", |x| x.binary_crossentropy_logits(x, Reduction::Mean)),
     ("kl_div", |x| x.kl_div(x, false, Reduction::Mean)),
     ("cosine_similarity", |x| x.cosine_similarity(x, -1, 1e-8)),
-    ("cosine_embedding_loss", |x| x.cosine_embedding_loss(x, &Tensor::new([1, 1, -1]), 0.0, Reduction::Mean)),
+    ("cosine_embedding_loss", |x| {
+        x.cosine_embedding_loss(x, &Tensor::new([1, 1, -1]), 0.0, Reduction::Mean)
+    }),
     ("hinge_embedding_loss", |x| x.hinge_embedding_loss(x, 1.0, Reduction::Mean)),
     ("margin_ranking_loss", |x| x.margin_ranking_loss(x, x, 1.0, Reduction::Mean)),
     ("multi_margin_loss", |x| x.multi_margin_loss(&Tensor::new([0, 1, 2]), Reduction::Mean)),
     ("poisson_nll_loss", |x| x.poisson_nll_loss(x, Reduction::Mean)),
     ("soft_margin_loss", |x| x.soft_margin_loss(x, Reduction::Mean)),
     ("triplet_margin_loss", |x| x.triplet_margin_loss(x, x, Reduction::Mean)),
-    ("ctc_loss", |x| x.ctc_loss(&Tensor::new([1]), &Tensor::new(3), &Tensor::new(1), Reduction::Mean)),
+    ("ctc_loss", |x| {
+        x.ctc_loss(&Tensor::new([1]), &Tensor::new(3), &Tensor::new(1), Reduction::Mean)
+    }),
 ];
 const KEPT: &[Case] = &[
     ("relu", |x| x.relu()),
@@ -111,7 +118,9 @@ const KEPT: &[Case] = &[
     ("std", |x| x.std(0, 1)),
     ("BatchNorm", |x| BatchNorm::new(4).forward(x)),
     ("InstanceNorm", |x| InstanceNorm::new(3).forward(&x.unsqueeze(0))),
-    ("InstanceNorm with parameters", |x| InstanceNorm::new(3).affine(true).forward(&x.unsqueeze(0))),
+    ("InstanceNorm with parameters", |x| {
+        InstanceNorm::new(3).affine(true).forward(&x.unsqueeze(0))
+    }),
     ("max_pool2d", |x| x.reshape([1, 1, 3, 4]).max_pool2d(2, Pool::new())),
     ("avg_pool2d", |x| x.reshape([1, 1, 3, 4]).avg_pool2d(2, Pool::new())),
     ("cat", |x| Tensor::cat(&[x.clone(), x.clone()], 0)),
@@ -124,7 +133,8 @@ fn operations_get_the_dtypes_of_the_lists() {
             for (name, f) in list {
                 for dtype in [DType::F32, narrow, DType::F64] {
                     let got = autocast(narrow, || f(&x(dtype))).dtype();
-                    let expected = if dtype == DType::F64 { DType::F64 } else { expected.unwrap_or(dtype) };
+                    let expected =
+                        if dtype == DType::F64 { DType::F64 } else { expected.unwrap_or(dtype) };
                     assert_eq!(got, expected, "{name} of {dtype} under autocast to {narrow}");
                 }
             }
@@ -161,7 +171,9 @@ fn scopes_nest_and_end() {
         assert_eq!(i.matmul(&i).dtype(), DType::I32);
         assert_eq!(std::thread::scope(|s| s.spawn(of).join().unwrap()), DType::F32);
     });
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| autocast(DType::F16, || panic!("inside"))));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        autocast(DType::F16, || panic!("inside"))
+    }));
     assert!(caught.is_err());
     assert_eq!(of(), DType::F32);
     // An operation that fails leaves the scope as it was.
@@ -170,7 +182,9 @@ fn scopes_nest_and_end() {
         assert_eq!(of(), DType::BF16);
     });
     assert!(std::panic::catch_unwind(|| autocast(DType::F32, || ())).is_err());
-    let wrong = autocast(DType::BF16, || a.try_binary_crossentropy(&a, Reduction::Mean)).unwrap_err().to_string();
+    let wrong = autocast(DType::BF16, || a.try_binary_crossentropy(&a, Reduction::Mean))
+        .unwrap_err()
+        .to_string();
     assert!(wrong.contains("binary_crossentropy is not safe under autocast to bf16"), "{wrong}");
 }
 
@@ -231,7 +245,8 @@ fn captured_functions_are_cast_too() {
         let mut losses = Vec::new();
         {
             let mut step = |(x, y): (Tensor, Tensor)| {
-                let loss = autocast(DType::BF16, || net.forward(&x).cross_entropy(&y, Reduction::Mean));
+                let loss =
+                    autocast(DType::BF16, || net.forward(&x).cross_entropy(&y, Reduction::Mean));
                 scaler.scale(&loss)?.backward();
                 scaler.step(&mut optimizer)?;
                 scaler.update()?;
@@ -239,10 +254,14 @@ fn captured_functions_are_cast_too() {
             };
             if captured {
                 let mut jit = Jit::new(&mut step);
-                (0..8).for_each(|_| losses.push(jit.call((x.clone(), y.clone())).unwrap().item::<f32>().unwrap()));
+                (0..8).for_each(|_| {
+                    losses.push(jit.call((x.clone(), y.clone())).unwrap().item::<f32>().unwrap())
+                });
                 assert!(jit.is_captured());
             } else {
-                (0..8).for_each(|_| losses.push(step((x.clone(), y.clone())).unwrap().item::<f32>().unwrap()));
+                (0..8).for_each(|_| {
+                    losses.push(step((x.clone(), y.clone())).unwrap().item::<f32>().unwrap())
+                });
             }
         }
         assert!(losses[7] < losses[0], "{losses:?}");
@@ -257,7 +276,11 @@ fn captured_functions_are_cast_too() {
 fn steps_with_infinite_gradients_are_skipped() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let mut optimizer = Optimizer::new([w.clone()], Adam::new(0.1)).unwrap();
-    let mut scaler = GradScaler::new().init_scale(16.0).growth_interval(2).growth_factor(4.0).backoff_factor(0.25);
+    let mut scaler = GradScaler::new()
+        .init_scale(16.0)
+        .growth_interval(2)
+        .growth_factor(4.0)
+        .backoff_factor(0.25);
     let factors = [1.0f32, f32::INFINITY, 1.0, f32::NAN, 1.0, 1.0, 1.0];
     let scales = [16.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0];
     // The same finite gradients without the others.
@@ -276,10 +299,18 @@ fn steps_with_infinite_gradients_are_skipped() {
         } else {
             assert_eq!(w.to_bytes().unwrap(), before.0);
             for (name, t) in optimizer.state_dict().iter() {
-                assert_eq!(t.to_bytes().unwrap(), before.1.require(name).unwrap().to_bytes().unwrap(), "{name}");
+                assert_eq!(
+                    t.to_bytes().unwrap(),
+                    before.1.require(name).unwrap().to_bytes().unwrap(),
+                    "{name}"
+                );
             }
         }
-        assert_eq!(w.to_bytes().unwrap(), expected.to_bytes().unwrap(), "after a factor of {factor}");
+        assert_eq!(
+            w.to_bytes().unwrap(),
+            expected.to_bytes().unwrap(),
+            "after a factor of {factor}"
+        );
     }
     let saved = scaler.state_dict();
     assert_eq!(saved.require("scale").unwrap().item::<f32>().unwrap(), 4.0);

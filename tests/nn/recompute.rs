@@ -7,8 +7,16 @@ use picograd::tensor::Reduction;
 use picograd::{Jit, Result, Tensor, checkpoint, no_grad, seq};
 
 fn blocks(count: usize, size: usize) -> Vec<Sequential> {
-    let block =
-        || seq![Linear::new(size, size), Tensor::tanh, Linear::new(size, size), Tensor::sigmoid, Linear::new(size, size), Tensor::tanh];
+    let block = || {
+        seq![
+            Linear::new(size, size),
+            Tensor::tanh,
+            Linear::new(size, size),
+            Tensor::sigmoid,
+            Linear::new(size, size),
+            Tensor::tanh
+        ]
+    };
     let blocks: Vec<Sequential> = (0..count).map(|_| block()).collect();
     blocks.iter().enumerate().for_each(|(i, b)| fill(b, i as u32 + 1));
     blocks
@@ -22,7 +30,10 @@ fn forward(blocks: &[Sequential], x: &Tensor, again: bool) -> Result<Tensor> {
 }
 
 fn input(rows: usize, size: usize) -> Tensor {
-    (Tensor::arange(0f32, (rows * size) as f32, 1.0).reshape([rows, size]) * 0.7).sin().realize().unwrap()
+    (Tensor::arange(0f32, (rows * size) as f32, 1.0).reshape([rows, size]) * 0.7)
+        .sin()
+        .realize()
+        .unwrap()
 }
 
 #[test]
@@ -71,13 +82,18 @@ fn random_numbers_inside_are_drawn_once() {
     let y = checkpoint(&[&x], |x| Ok(x[0].square() * Tensor::rand([64]))).unwrap();
     let value = y.copy();
     y.sum(..).backward();
-    let (value, grad) = (value.to_vec::<f32>().unwrap(), x.grad().unwrap().to_vec::<f32>().unwrap());
+    let (value, grad) =
+        (value.to_vec::<f32>().unwrap(), x.grad().unwrap().to_vec::<f32>().unwrap());
     assert!(value.iter().zip(&grad).all(|(v, g)| *g == 2.0 * v), "{value:?} and {grad:?}");
 }
 
 #[test]
 fn inputs_of_all_kinds() {
-    let (x, w, i) = (Tensor::new([1.0f32, 2.0, 3.0]).as_param(), Tensor::new([2.0f32]).as_param(), Tensor::new([2, 0]));
+    let (x, w, i) = (
+        Tensor::new([1.0f32, 2.0, 3.0]).as_param(),
+        Tensor::new([2.0f32]).as_param(),
+        Tensor::new([2, 0]),
+    );
     let f = |x: &[Tensor]| Ok((x[0].index_select(0, &x[2]) * &x[1] * &w).exp());
     let other = Tensor::new([0.5f32, 0.25]);
     checkpoint(&[&x, &other, &i], f).unwrap().sum(..).backward();
@@ -90,7 +106,10 @@ fn inputs_of_all_kinds() {
     // Nested, and of something that takes no gradient.
     let nested = checkpoint(&[&x], |x| checkpoint(&[&x[0]], |x| Ok(x[0].square() * &w)));
     let g = nested.unwrap().sum(..).gradient(&[&x, &w]);
-    assert_eq!((g[0].to_vec::<f32>().unwrap(), g[1].item::<f32>().unwrap()), (vec![4.0, 8.0, 12.0], 14.0));
+    assert_eq!(
+        (g[0].to_vec::<f32>().unwrap(), g[1].item::<f32>().unwrap()),
+        (vec![4.0, 8.0, 12.0], 14.0)
+    );
     let plain = checkpoint(&[&other], |x| Ok(&x[0] * 2.0)).unwrap();
     assert!(!plain.requires_grad());
     assert_eq!(plain.to_vec::<f32>().unwrap(), [1.0, 0.5]);

@@ -2,7 +2,9 @@
 
 use crate::cases::How::{Cast, Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};
-use picograd::tensor::{Conv, GridMode, GridPadding, GridSample, Interpolate, MatrixNorm, Quantile, keepdim};
+use picograd::tensor::{
+    Conv, GridMode, GridPadding, GridSample, Interpolate, MatrixNorm, Quantile, keepdim,
+};
 use picograd::{DType, Tensor};
 
 const INF: f64 = f64::INFINITY;

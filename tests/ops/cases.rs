@@ -9,11 +9,14 @@ pub enum How {
     Exact,
     /// As [`How::Exact`], and the result has a dtype of its own.
     Cast,
-    /// Within two units of the last place of the result: rounded once from a wider float, or right to the last place; in the 8-bit floats too.
+    /// Within two units of the last place of the result: rounded once from a wider float, or right
+    /// to the last place; in the 8-bit floats too.
     Once,
-    /// In floats of 32 bits and more as [`How::Steps`]; narrower ones, which are computed in `f32`, as [`How::Once`].
+    /// In floats of 32 bits and more as [`How::Steps`]; narrower ones, which are computed in `f32`,
+    /// as [`How::Once`].
     Wide(f64),
-    /// So many units of the last place of 1, or of the result if that is greater. Eight bits are too few for a chain of roundings.
+    /// So many units of the last place of 1, or of the result if that is greater. Eight bits are
+    /// too few for a chain of roundings.
     Steps(f64),
 }
 

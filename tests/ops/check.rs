@@ -1,4 +1,5 @@
-//! Runs a group of cases on every device in every dtype, and compares with what PyTorch gave. Everything of one dtype is computed together.
+//! Runs a group of cases on every device in every dtype, and compares with what PyTorch gave.
+//! Everything of one dtype is computed together.
 
 use crate::cases::{Case, How};
 use crate::common::{computed, devices};
@@ -38,7 +39,11 @@ pub fn runs(case: &Case, block: &Block) -> Vec<(DType, bool)> {
     if block.kind == Kind::Fixed {
         all.push((DType::F32, false));
     }
-    all.retain(|&(d, _)| block.inputs.iter().all(|(fixed, a)| fixed.is_some() || !d.is_float() || a.data.iter().all(|&x| holds(d, x))));
+    all.retain(|&(d, _)| {
+        block.inputs.iter().all(|(fixed, a)| {
+            fixed.is_some() || !d.is_float() || a.data.iter().all(|&x| holds(d, x))
+        })
+    });
     all
 }
 
@@ -52,7 +57,11 @@ fn stored(data: impl Iterator<Item = f64>, dtype: DType, shape: &[usize], device
     let mut bytes = Vec::new();
     for x in data {
         let mut one = [0u8; 8];
-        let c = if dtype.is_float() { Const::Float(x).cast(DType::F64, dtype) } else { Const::Int(x as i64).cast(DType::I64, dtype) };
+        let c = if dtype.is_float() {
+            Const::Float(x).cast(DType::F64, dtype)
+        } else {
+            Const::Int(x as i64).cast(DType::I64, dtype)
+        };
         write(c, dtype, &mut one[..dtype.itemsize()]);
         bytes.extend_from_slice(&one[..dtype.itemsize()]);
     }
@@ -81,10 +90,17 @@ pub fn input(array: &Array, dtype: DType, layout: Layout, device: &str) -> Tenso
     stored(data, dtype, &back, device).flip(..).permute(order)
 }
 
-/// The sum of all float outputs, each element times its weight; `None` if there is none with a gradient.
+/// The sum of all float outputs, each element times its weight; `None` if there is none with a
+/// gradient.
 pub fn total(outputs: &[Tensor]) -> Option<Tensor> {
-    let weighted = |y: &Tensor| (y * stored((0..y.numel()).map(weight), y.dtype(), &y.shape(), y.device().as_str())).sum(..);
-    outputs.iter().filter(|y| y.is_floating_point() && y.requires_grad()).map(weighted).reduce(|a, b| a + b)
+    let weighted = |y: &Tensor| {
+        (y * stored((0..y.numel()).map(weight), y.dtype(), &y.shape(), y.device().as_str())).sum(..)
+    };
+    outputs
+        .iter()
+        .filter(|y| y.is_floating_point() && y.requires_grad())
+        .map(weighted)
+        .reduce(|a, b| a + b)
 }
 
 /// A tensor to be computed, and what it should be.
@@ -131,7 +147,9 @@ fn near(how: How, dtype: DType, expected: f64, got: Const) -> bool {
     match how {
         How::Exact | How::Cast => false,
         How::Once => off <= 2.0 * epsilon(dtype) * expected.abs(),
-        How::Wide(n) if dtype.bits() < 32 => off <= epsilon(dtype) * expected.abs() + least(dtype) + n * epsilon(DType::F32),
+        How::Wide(n) if dtype.bits() < 32 => {
+            off <= epsilon(dtype) * expected.abs() + least(dtype) + n * epsilon(DType::F32)
+        }
         How::Wide(n) | How::Steps(n) => off <= n * epsilon(dtype) * expected.abs().max(1.0),
     }
 }
@@ -181,9 +199,19 @@ fn prepare<'a>(
         let mut all = Vec::new();
         for (i, (y, (mark, expected))) in outputs.iter().zip(&block.outputs).enumerate() {
             if y.shape() != expected.shape || !fits(case.how, dtype, *mark, y.dtype()) {
-                return Err(format!("{what}: output {i} is {} {:?}, expected {mark} {:?}", y.dtype(), y.shape(), expected.shape));
+                return Err(format!(
+                    "{what}: output {i} is {} {:?}, expected {mark} {:?}",
+                    y.dtype(),
+                    y.shape(),
+                    expected.shape
+                ));
             }
-            all.push(Pending { what: format!("{what}, output {i}"), how: case.how, expected, got: y.detach() });
+            all.push(Pending {
+                what: format!("{what}, output {i}"),
+                how: case.how,
+                expected,
+                got: y.detach(),
+            });
         }
         if backward && let Some(total) = total(&outputs) {
             total.try_backward().map_err(|e| format!("{what}: {e}"))?;
@@ -193,7 +221,12 @@ fn prepare<'a>(
             assert_eq!(params.len(), block.grads.len(), "{what}: the number of gradients");
             for (i, (p, expected)) in params.into_iter().zip(&block.grads).enumerate() {
                 let got = p.grad().unwrap_or_else(|| p.zeros_like());
-                all.push(Pending { what: format!("{what}, gradient {i}"), how: backward_of(case.how), expected, got });
+                all.push(Pending {
+                    what: format!("{what}, gradient {i}"),
+                    how: backward_of(case.how),
+                    expected,
+                    got,
+                });
             }
         }
         Ok(all)
@@ -201,7 +234,10 @@ fn prepare<'a>(
     match catch_unwind(AssertUnwindSafe(build)) {
         Ok(result) => result,
         Err(e) => {
-            let said = e.downcast_ref::<String>().cloned().or_else(|| e.downcast_ref::<&str>().map(|s| s.to_string()));
+            let said = e
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| e.downcast_ref::<&str>().map(|s| s.to_string()));
             Err(format!("{what}: {}", said.unwrap_or_default()))
         }
     }
@@ -217,13 +253,24 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
         for p in part {
             let dtype = p.got.dtype();
             if p.got.shape() != p.expected.shape {
-                wrong.push(format!("{} has shape {:?}, expected {:?}", p.what, p.got.shape(), p.expected.shape));
+                wrong.push(format!(
+                    "{} has shape {:?}, expected {:?}",
+                    p.what,
+                    p.got.shape(),
+                    p.expected.shape
+                ));
                 continue;
             }
             let got = computed(&p.got);
-            if let Some(i) = (0..got.len()).find(|&i| !near(p.how, dtype, p.expected.data[i], got[i])) {
+            if let Some(i) =
+                (0..got.len()).find(|&i| !near(p.how, dtype, p.expected.data[i], got[i]))
+            {
                 let units = match dtype.is_float() {
-                    true => (got[i].as_f64(dtype) - p.expected.data[i]).abs() / epsilon(dtype) / p.expected.data[i].abs().max(1.0),
+                    true => {
+                        (got[i].as_f64(dtype) - p.expected.data[i]).abs()
+                            / epsilon(dtype)
+                            / p.expected.data[i].abs().max(1.0)
+                    }
                     false => f64::INFINITY,
                 };
                 wrong.push(format!(
@@ -243,20 +290,26 @@ fn runs_everything(device: &str) -> bool {
 /// What a case is run as: dtype, layout, with gradients or not.
 type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
 
-/// What is run on a device. The interpreter and LLVM, which have no other process to wait for, run all of it. Other devices run everything forward in `f32`, and the first shape
-/// of each case also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to compile run the first shape in these three.
+/// What is run on a device. The interpreter and LLVM, which have no other process to wait for, run
+/// all of it. Other devices run everything forward in `f32`, and the first shape of each case also
+/// backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to
+/// compile run the first shape in these three.
 fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job> = Vec::new();
     for case in cases {
         let mine: Vec<&Block> = all.iter().filter(|b| b.name == case.name).collect();
         assert!(!mine.is_empty(), "the fixture has no {}", case.name);
         for block in &mine {
-            let first = mine.iter().find(|b| b.kind == block.kind).is_some_and(|b| std::ptr::eq(*b, *block));
+            let first = mine
+                .iter()
+                .find(|b| b.kind == block.kind)
+                .is_some_and(|b| std::ptr::eq(*b, *block));
             let dtypes = runs(case, block);
             assert!(!dtypes.is_empty(), "{} runs in no dtype", block.label());
             for (dtype, backward) in dtypes {
                 let common = matches!(dtype, DType::F32 | DType::I32 | DType::BOOL);
-                let long = block.kind != Kind::Fixed && block.inputs.iter().any(|(_, a)| a.data.len() > 1);
+                let long =
+                    block.kind != Kind::Fixed && block.inputs.iter().any(|(_, a)| a.data.len() > 1);
                 if runs_everything(device) {
                     jobs.push((dtype, Layout::Plain, backward, case, block));
                     if common && long {
@@ -290,11 +343,15 @@ pub fn check(cases: &[Case], every_dtype: bool) {
         for &dtype in DType::ALL {
             for layout in [Layout::Plain, Layout::Turned] {
                 let mut pending = Vec::new();
-                for &(_, _, backward, case, block) in jobs.iter().filter(|j| j.0 == dtype && j.1 == layout) {
+                for &(_, _, backward, case, block) in
+                    jobs.iter().filter(|j| j.0 == dtype && j.1 == layout)
+                {
                     match prepare(case, block, dtype, backward, layout, &device) {
                         Ok(list) => {
                             let before = pending.len() + list.len();
-                            pending.extend(list.into_iter().filter(|p| !lacks(&device, p.got.uop().toposort().iter().map(|u| u.dtype()))));
+                            pending.extend(list.into_iter().filter(|p| {
+                                !lacks(&device, p.got.uop().toposort().iter().map(|u| u.dtype()))
+                            }));
                             left_out += before - pending.len();
                         }
                         Err(e) => wrong.push(e),
@@ -304,18 +361,23 @@ pub fn check(cases: &[Case], every_dtype: bool) {
             }
         }
         if left_out > 0 {
-            eprintln!("{left_out} results left out on {device}, which does not compute in a dtype of theirs");
+            eprintln!(
+                "{left_out} results left out on {device}, which does not compute in a dtype of \
+                 theirs"
+            );
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The tensors of a group that a device with a compiler runs, not computed. They are on the interpreter, because some can only be made from values.
+/// The tensors of a group that a device with a compiler runs, not computed. They are on the
+/// interpreter, because some can only be made from values.
 pub fn tensors(cases: &[Case], every_dtype: bool) -> Vec<Tensor> {
     let all = blocks();
     let mut tensors = Vec::new();
     for (dtype, layout, backward, case, block) in jobs(cases, &all, every_dtype, "CUDA") {
-        let pending = prepare(case, block, dtype, backward, layout, "INTERP").unwrap_or_else(|e| panic!("{e}"));
+        let pending = prepare(case, block, dtype, backward, layout, "INTERP")
+            .unwrap_or_else(|e| panic!("{e}"));
         tensors.extend(pending.into_iter().map(|p| p.got).filter(|t| t.numel() > 0));
     }
     tensors

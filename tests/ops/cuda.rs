@@ -30,7 +30,13 @@ fn every_kernel_compiles_for_cuda() {
                 if let ScheduleItem::Kernel { ast, .. } = item
                     && seen.insert(ast.clone())
                 {
-                    programs.push(exec::lowered(&heuristic(&Kernel::new(ast), &Target::cuda()), &Target::cuda()).unwrap());
+                    programs.push(
+                        exec::lowered(
+                            &heuristic(&Kernel::new(ast), &Target::cuda()),
+                            &Target::cuda(),
+                        )
+                        .unwrap(),
+                    );
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! Gradients of the first and second order against central differences, in f64, for every case with a gradient. Values come from the plain evaluator of the
-//! graph, which reads the moved inputs in place of the stored ones: a graph is built once and computed many times, without a compiler.
+//! Gradients of the first and second order against central differences, in f64, for every case with
+//! a gradient. Values come from the plain evaluator of the graph, which reads the moved inputs in
+//! place of the stored ones: a graph is built once and computed many times, without a compiler.
 
 use crate::cases::{Case, GROUPS};
 use crate::check::{Layout, input, total};
@@ -13,7 +14,8 @@ const STEP: f64 = 1e-5;
 
 /// Away from where others stand: corners and ties are no place for a difference.
 fn aside(a: &Array) -> Array {
-    let data = a.data.iter().enumerate().map(|(i, x)| x + 0.0123 * (1 + i * 5 % 7) as f64).collect();
+    let data =
+        a.data.iter().enumerate().map(|(i, x)| x + 0.0123 * (1 + i * 5 % 7) as f64).collect();
     Array { shape: a.shape.clone(), data }
 }
 
@@ -32,7 +34,10 @@ fn values(roots: &[UOp], moved: &[(StorageRef, Vec<f64>)]) -> Vec<Vec<f64>> {
         Some((_, data)) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
         None => Buffer::of(s).read().expect("storage can be read"),
     };
-    evaluate(roots, &read).into_iter().map(|v| v.data.iter().map(|c| c.as_f64(v.dtype)).collect()).collect()
+    evaluate(roots, &read)
+        .into_iter()
+        .map(|v| v.data.iter().map(|c| c.as_f64(v.dtype)).collect())
+        .collect()
 }
 
 /// The gradient by each, zeros where there is none.
@@ -52,7 +57,12 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
     let mut inputs = Vec::new();
     for (fixed, a) in &block.inputs {
         let a = if fixed.is_none() { aside(a) } else { a.clone() };
-        let t = input(&a, fixed.unwrap_or(DType::F64), Layout::Plain, Tensor::zeros(()).device().as_str());
+        let t = input(
+            &a,
+            fixed.unwrap_or(DType::F64),
+            Layout::Plain,
+            Tensor::zeros(()).device().as_str(),
+        );
         if fixed.is_none() {
             moved.push((storage(&t), a.data));
             params.push(t.as_param());

@@ -1,4 +1,5 @@
-//! The file of cases that tests/fixtures/make_ops.py writes: inputs, and what PyTorch makes of them.
+//! The file of cases that tests/fixtures/make_ops.py writes: inputs, and what PyTorch makes of
+//! them.
 
 use picograd::DType;
 
@@ -50,7 +51,8 @@ pub struct Block {
 impl Block {
     /// What a message calls it.
     pub fn label(&self) -> String {
-        let shapes: Vec<String> = self.inputs.iter().map(|(_, a)| format!("{:?}", a.shape)).collect();
+        let shapes: Vec<String> =
+            self.inputs.iter().map(|(_, a)| format!("{:?}", a.shape)).collect();
         format!("{} of {:?} {}", self.name, self.kind, shapes.join(" "))
     }
 }
@@ -59,7 +61,8 @@ impl Block {
 fn array(text: &str) -> (String, Array) {
     let (mark, rest) = text.split_once('[').expect("a shape");
     let (shape, numbers) = rest.split_once(']').expect("the end of a shape");
-    let shape: Vec<usize> = shape.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().expect("a size")).collect();
+    let shape: Vec<usize> =
+        shape.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().expect("a size")).collect();
     let data: Vec<f64> = numbers.split_whitespace().map(|x| x.parse().expect("a number")).collect();
     assert_eq!(data.len(), shape.iter().product::<usize>(), "{text}");
     (mark.to_string(), Array { shape, data })
@@ -79,14 +82,22 @@ pub fn blocks() -> Vec<Block> {
                 "n" => Kind::Fixed,
                 other => panic!("{other} is no kind"),
             };
-            all.push(Block { name: word.into(), kind, inputs: vec![], outputs: vec![], grads: vec![], rough: false });
+            all.push(Block {
+                name: word.into(),
+                kind,
+                inputs: vec![],
+                outputs: vec![],
+                grads: vec![],
+                rough: false,
+            });
             continue;
         }
         let block = all.last_mut().expect("a name before its numbers");
         match word {
             "in" => {
                 let (mark, array) = array(rest);
-                let dtype = (mark != "v").then(|| *DType::ALL.iter().find(|d| d.name() == mark).expect("a dtype"));
+                let dtype = (mark != "v")
+                    .then(|| *DType::ALL.iter().find(|d| d.name() == mark).expect("a dtype"));
                 block.inputs.push((dtype, array));
             }
             "out" => {

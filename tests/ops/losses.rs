@@ -2,7 +2,10 @@
 
 use crate::cases::How::Wide;
 use crate::cases::{Case, cases};
-use picograd::tensor::{BinaryCrossEntropy, CrossEntropy, GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin};
+use picograd::tensor::{
+    BinaryCrossEntropy, CrossEntropy, GaussianNll, MultiMargin, PoissonNll, Reduction,
+    TripletMargin,
+};
 
 pub const CASES: &[Case] = cases! {
     Wide(8.0), "mse_loss.mean", |x| x[0].mse_loss(&x[1], Reduction::Mean);

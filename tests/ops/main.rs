@@ -1,5 +1,5 @@
-//! Every public operation against PyTorch: forward and gradient, in every dtype, on every device; and each gradient against difference quotients.
-//! `tests/fixtures/make_ops.py` makes the numbers.
+//! Every public operation against PyTorch: forward and gradient, in every dtype, on every device;
+//! and each gradient against difference quotients. `tests/fixtures/make_ops.py` makes the numbers.
 
 mod api;
 mod cases;

@@ -1,4 +1,5 @@
-//! Which operations are tested in which dtypes: the page docs/ops.md, and the promise that no public method is left out.
+//! Which operations are tested in which dtypes: the page docs/ops.md, and the promise that no
+//! public method is left out.
 
 use crate::cases::{Case, GROUPS};
 use crate::check::runs;
@@ -10,15 +11,26 @@ use std::collections::{BTreeMap, BTreeSet};
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "says something of the tensor and computes nothing",
-        "device shape max_shape dtype ndim numel max_numel size element_size nbytes is_floating_point uop schedule schedule_many",
+        "device shape max_shape dtype ndim numel max_numel size element_size nbytes \
+         is_floating_point uop schedule schedule_many",
     ),
-    ("every case here goes through it", "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param"),
-    ("gradients as such: tests/autograd", "gradient gradient_with gradient_allow_unused set_grad call"),
     (
-        "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of the methods",
+        "every case here goes through it",
+        "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param",
+    ),
+    (
+        "gradients as such: tests/autograd",
+        "gradient gradient_with gradient_allow_unused set_grad call",
+    ),
+    (
+        "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of \
+         the methods",
         "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",
     ),
-    ("a change in place: tests/compiler/assign.rs, and the examples of the methods", "assign replace to_ empty empty_like invalids"),
+    (
+        "a change in place: tests/compiler/assign.rs, and the examples of the methods",
+        "assign replace to_ empty empty_like invalids",
+    ),
     ("several devices: tests/shard", "shard shard_ shard_like devices shard_axis"),
     ("kernels of the user's: tests/compiler/custom_kernel.rs", "custom_kernel"),
     ("a graph with arguments: tests/tensor/callify.rs", "callify"),
@@ -26,19 +38,27 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
     ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
-        "random numbers: known answers in tests/tensor/random.rs, their distribution there and in tests/tensor/api.rs",
-        "manual_seed random_bits threefry randperm multinomial rand randn randint uniform normal scaled_uniform glorot_uniform kaiming_uniform \
-         kaiming_normal dropout rand_like randn_like bernoulli poisson rng_state set_rng_state",
+        "random numbers: known answers in tests/tensor/random.rs, their distribution there and in \
+         tests/tensor/api.rs",
+        "manual_seed random_bits threefry randperm multinomial rand randn randint uniform normal \
+         scaled_uniform glorot_uniform kaiming_uniform kaiming_normal dropout rand_like \
+         randn_like bernoulli poisson rng_state set_rng_state",
     ),
 ];
 
-/// The names of all public methods of `Tensor`, from the sources: `pub fn` at the depth of an `impl Tensor`, or in a macro there.
+/// The names of all public methods of `Tensor`, from the sources: `pub fn` at the depth of an `impl
+/// Tensor`, or in a macro there.
 fn public() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut left = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))];
+    let mut left =
+        vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))];
     while let Some(path) = left.pop() {
         if path.is_dir() {
-            left.extend(std::fs::read_dir(path).expect("the sources").map(|entry| entry.expect("a file").path()));
+            left.extend(
+                std::fs::read_dir(path)
+                    .expect("the sources")
+                    .map(|entry| entry.expect("a file").path()),
+            );
             continue;
         }
         let text = std::fs::read_to_string(&path).expect("a source");
@@ -60,7 +80,8 @@ fn public() -> BTreeSet<String> {
                 names.insert(name.to_string());
             }
             if inside && let Some(rest) = line.strip_prefix("pub fn ") {
-                let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let name: String =
+                    rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
                 if !name.is_empty() && !name.starts_with("try_") {
                     names.insert(name);
                 }
@@ -73,23 +94,37 @@ fn public() -> BTreeSet<String> {
 #[test]
 fn every_public_method_is_tested_or_says_where() {
     let tested: BTreeSet<&str> = GROUPS.iter().copied().flatten().map(Case::op).collect();
-    let elsewhere: BTreeSet<&str> = ELSEWHERE.iter().flat_map(|(_, names)| names.split_whitespace()).collect();
+    let elsewhere: BTreeSet<&str> =
+        ELSEWHERE.iter().flat_map(|(_, names)| names.split_whitespace()).collect();
     let both: Vec<&&str> = tested.intersection(&elsewhere).collect();
     assert!(both.is_empty(), "{both:?} have cases, and stand in the list of those that have none");
     let names = public();
     assert!(names.len() > 200, "the scan of the sources found only {} methods", names.len());
-    let missing: Vec<&String> = names.iter().filter(|n| !tested.contains(n.as_str()) && !elsewhere.contains(n.as_str())).collect();
-    assert!(missing.is_empty(), "{missing:?} have no case in tests/ops, and are not in its list of methods that are tested elsewhere");
-    let gone: Vec<&&str> = tested.iter().chain(&elsewhere).filter(|n| !names.contains(**n)).collect();
+    let missing: Vec<&String> = names
+        .iter()
+        .filter(|n| !tested.contains(n.as_str()) && !elsewhere.contains(n.as_str()))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} have no case in tests/ops, and are not in its list of methods that are \
+         tested elsewhere"
+    );
+    let gone: Vec<&&str> =
+        tested.iter().chain(&elsewhere).filter(|n| !names.contains(**n)).collect();
     assert!(gone.is_empty(), "{gone:?} are no public methods");
 }
 
 #[test]
 fn every_block_of_the_fixture_has_a_case() {
     let known: BTreeSet<&str> = GROUPS.iter().copied().flatten().map(|c| c.name).collect();
-    let unknown: BTreeSet<String> = blocks().into_iter().map(|b| b.name).filter(|n| !known.contains(n.as_str())).collect();
+    let unknown: BTreeSet<String> =
+        blocks().into_iter().map(|b| b.name).filter(|n| !known.contains(n.as_str())).collect();
     assert!(unknown.is_empty(), "{unknown:?} stand in the fixture alone");
-    assert_eq!(known.len(), GROUPS.iter().map(|g| g.len()).sum::<usize>(), "a name stands in the tables twice");
+    assert_eq!(
+        known.len(),
+        GROUPS.iter().map(|g| g.len()).sum::<usize>(),
+        "a name stands in the tables twice"
+    );
 }
 
 /// The table of docs/ops.md: for each operation how it was tested in each dtype.
@@ -112,7 +147,10 @@ fn table() -> String {
     text += "\n|---|---|";
     DType::ALL.iter().for_each(|_| text += ":-:|");
     for (op, row) in &rows {
-        text += &format!("\n| `{op}` | {} |", if sloped.contains(op) { "PyTorch, slopes" } else { "PyTorch" });
+        text += &format!(
+            "\n| `{op}` | {} |",
+            if sloped.contains(op) { "PyTorch, slopes" } else { "PyTorch" }
+        );
         for d in DType::ALL {
             text += match row.get(d) {
                 None => "  |",
@@ -137,13 +175,15 @@ fn the_page_of_operations_is_what_is_tested() {
     let made = table();
     println!("{made}");
     let page = std::fs::read_to_string(FILE).unwrap_or_else(|e| panic!("{FILE}: {e}"));
-    let (head, rest) = page.split_once(BEGIN).expect("docs/ops.md has a marker where the table begins");
+    let (head, rest) =
+        page.split_once(BEGIN).expect("docs/ops.md has a marker where the table begins");
     let (now, tail) = rest.split_once(END).expect("docs/ops.md has a marker where the table ends");
     if now == made {
         return;
     }
     if std::env::var("BLESS").is_ok_and(|v| v == "1") {
-        std::fs::write(FILE, format!("{head}{BEGIN}{made}{END}{tail}")).unwrap_or_else(|e| panic!("{FILE}: {e}"));
+        std::fs::write(FILE, format!("{head}{BEGIN}{made}{END}{tail}"))
+            .unwrap_or_else(|e| panic!("{FILE}: {e}"));
     } else {
         panic!("docs/ops.md is not what is tested; BLESS=1 cargo test --test ops rewrites it");
     }

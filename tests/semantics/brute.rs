@@ -1,4 +1,5 @@
-//! Every op on every pair of edge values, and every cast of every edge value, on every device, against `ir::eval::alu`.
+//! Every op on every pair of edge values, and every cast of every edge value, on every device,
+//! against `ir::eval::alu`.
 
 use super::common::{computed, devices, differences, stored};
 use picograd::dtype::Const;
@@ -56,7 +57,8 @@ fn all(dtypes: impl Fn(DType) -> bool) -> Vec<DType> {
 
 /// Those that a device has.
 fn all_on(device: &str, dtypes: impl Fn(DType) -> bool) -> Vec<DType> {
-    let (kept, left_out): (Vec<DType>, Vec<DType>) = all(dtypes).into_iter().partition(|d| !lacks(device, [*d]));
+    let (kept, left_out): (Vec<DType>, Vec<DType>) =
+        all(dtypes).into_iter().partition(|d| !lacks(device, [*d]));
     if !left_out.is_empty() {
         eprintln!("left out on {device}, which does not compute in them: {left_out:?}");
     }
@@ -66,10 +68,34 @@ fn all_on(device: &str, dtypes: impl Fn(DType) -> bool) -> Vec<DType> {
 /// Around zero, around the width, around the ends.
 fn integers(dtype: DType) -> Vec<Const> {
     let bits = dtype.bits() as i128;
-    let (least, greatest) = if dtype.is_unsigned() { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) };
-    let near = [0i128, 1, 2, 3, 5, 7, 10, bits - 1, bits, bits + 1, greatest, greatest - 1, greatest / 2, greatest / 2 + 1, greatest / 3];
-    let mut values: Vec<i128> =
-        near.iter().flat_map(|v| [*v, -*v]).chain([least, least + 1]).filter(|v| (least..=greatest).contains(v)).collect();
+    let (least, greatest) = if dtype.is_unsigned() {
+        (0, (1 << bits) - 1)
+    } else {
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    };
+    let near = [
+        0i128,
+        1,
+        2,
+        3,
+        5,
+        7,
+        10,
+        bits - 1,
+        bits,
+        bits + 1,
+        greatest,
+        greatest - 1,
+        greatest / 2,
+        greatest / 2 + 1,
+        greatest / 3,
+    ];
+    let mut values: Vec<i128> = near
+        .iter()
+        .flat_map(|v| [*v, -*v])
+        .chain([least, least + 1])
+        .filter(|v| (least..=greatest).contains(v))
+        .collect();
     values.sort_unstable();
     values.dedup();
     values.into_iter().map(|v| Const::Int(v as i64).normalize(dtype)).collect()
@@ -78,17 +104,42 @@ fn integers(dtype: DType) -> Vec<Const> {
 /// Codes at the ends of each class, some in between, and the special values.
 fn floats(dtype: DType) -> Vec<Const> {
     let bits = dtype.bits();
-    let mantissa = [(DType::F64, 52), (DType::F32, 23), (DType::F16, 10), (DType::BF16, 7), (DType::F8E4M3, 3), (DType::F8E5M2, 2)];
+    let mantissa = [
+        (DType::F64, 52),
+        (DType::F32, 23),
+        (DType::F16, 10),
+        (DType::BF16, 7),
+        (DType::F8E4M3, 3),
+        (DType::F8E5M2, 2),
+    ];
     let mantissa = mantissa.iter().find(|(d, _)| *d == dtype).expect("a float").1;
     let one = Const::Float(1.0).to_bits(dtype);
     let top = (1u64 << (bits - 1)) - 1;
     let least_normal = 1u64 << mantissa;
     let infinity = Const::Float(f64::INFINITY).to_bits(dtype);
-    let codes =
-        [0, 1, 2, 3, least_normal - 1, least_normal, least_normal + 1, one - 1, one, one + 1, one + least_normal, one + least_normal / 2];
+    let codes = [
+        0,
+        1,
+        2,
+        3,
+        least_normal - 1,
+        least_normal,
+        least_normal + 1,
+        one - 1,
+        one,
+        one + 1,
+        one + least_normal,
+        one + least_normal / 2,
+    ];
     let more = [infinity, infinity - 1, infinity - 2, top / 3, top / 2, top / 5, top - 1];
     let both = |c: &u64| [*c, *c | 1 << (bits - 1)];
-    codes.iter().chain(&more).flat_map(both).map(|c| Const::from_bits(c, dtype)).chain([Const::Float(f64::NAN)]).collect()
+    codes
+        .iter()
+        .chain(&more)
+        .flat_map(both)
+        .map(|c| Const::from_bits(c, dtype))
+        .chain([Const::Float(f64::NAN)])
+        .collect()
 }
 
 fn edges(dtype: DType) -> Vec<Const> {
@@ -99,10 +150,12 @@ fn edges(dtype: DType) -> Vec<Const> {
     }
 }
 
-/// Computes ops on lists of operands on a device, together, and compares. The lists are also cut to lengths that end in scalar code.
+/// Computes ops on lists of operands on a device, together, and compares. The lists are also cut to
+/// lengths that end in scalar code.
 fn check_pairs(dtype: DType, ops: &[(Op, Binary)], device: &str) {
     let values = edges(dtype);
-    let pairs: Vec<(Const, Const)> = values.iter().flat_map(|x| values.iter().map(move |y| (*x, *y))).collect();
+    let pairs: Vec<(Const, Const)> =
+        values.iter().flat_map(|x| values.iter().map(move |y| (*x, *y))).collect();
     let whole = pairs.len().next_multiple_of(64);
     for len in [whole, whole + 3] {
         let (x, y): (Vec<Const>, Vec<Const>) = pairs.iter().copied().cycle().take(len).unzip();
@@ -110,10 +163,17 @@ fn check_pairs(dtype: DType, ops: &[(Op, Binary)], device: &str) {
         let results: Vec<Tensor> = ops.iter().map(|(_, f)| f(&a, &b)).collect();
         Tensor::realize_many(&results.iter().collect::<Vec<_>>()).unwrap();
         for ((op, _), t) in ops.iter().zip(&results) {
-            let expected: Vec<Const> = x.iter().zip(&y).map(|(x, y)| eval::alu(*op, t.dtype(), dtype, &[*x, *y])).collect();
+            let expected: Vec<Const> = x
+                .iter()
+                .zip(&y)
+                .map(|(x, y)| eval::alu(*op, t.dtype(), dtype, &[*x, *y]))
+                .collect();
             // Powers of floats are not exact; those of integers are.
             if let Some((i, e, g)) = differences(&expected, &computed(t)).first() {
-                panic!("{device}, {len} elements: {op:?} of {dtype} {} and {} is {g}, expected {e}", x[*i], y[*i]);
+                panic!(
+                    "{device}, {len} elements: {op:?} of {dtype} {} and {} is {g}, expected {e}",
+                    x[*i], y[*i]
+                );
             }
         }
     }
@@ -144,7 +204,8 @@ fn all_pairs_of_floats() {
     }
 }
 
-/// Values at which some cast changes its answer: ties and their neighbours in each float dtype, and the ends of each integer dtype.
+/// Values at which some cast changes its answer: ties and their neighbours in each float dtype, and
+/// the ends of each integer dtype.
 fn cast_edges(dtype: DType) -> Vec<Const> {
     // Every code, where there are few.
     if dtype.bits() == 8 && !dtype.is_bool() || dtype.bits() == 16 && dtype.is_float() {
@@ -169,7 +230,9 @@ fn cast_edges(dtype: DType) -> Vec<Const> {
         let mut around = |v: f64| {
             for v in [v, -v] {
                 let code = Const::Float(v).cast(DType::F64, dtype).to_bits(dtype);
-                out.extend([code.wrapping_sub(1), code, code + 1].map(|c| Const::from_bits(c, dtype)));
+                out.extend(
+                    [code.wrapping_sub(1), code, code + 1].map(|c| Const::from_bits(c, dtype)),
+                );
             }
         };
         for to in all(|d| d.is_float()) {
@@ -210,9 +273,14 @@ fn all_casts() {
                 let results: Vec<Tensor> = to.iter().map(|d| t.cast(*d)).collect();
                 Tensor::realize_many(&results.iter().collect::<Vec<_>>()).unwrap();
                 for (to, r) in to.iter().zip(&results) {
-                    let expected: Vec<Const> = x.iter().map(|c| eval::alu(Op::Cast, *to, from, &[*c])).collect();
+                    let expected: Vec<Const> =
+                        x.iter().map(|c| eval::alu(Op::Cast, *to, from, &[*c])).collect();
                     if let Some((i, e, g)) = differences(&expected, &computed(r)).first() {
-                        panic!("{device}, {len} elements: cast of {from} {} to {to} is {g}, expected {e}", x[*i]);
+                        panic!(
+                            "{device}, {len} elements: cast of {from} {} to {to} is {g}, expected \
+                             {e}",
+                            x[*i]
+                        );
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! `docs/semantics.md`, row by row, on every device and by the graph evaluator; then brute force over edge values. Bit for bit, but for NaNs.
+//! `docs/semantics.md`, row by row, on every device and by the graph evaluator; then brute force
+//! over edge values. Bit for bit, but for NaNs.
 
 mod brute;
 #[path = "../common/mod.rs"]
@@ -59,7 +60,8 @@ fn table_rows() -> Vec<Row> {
 
 /// The rows that a device has the dtypes for.
 fn rows_on(device: &str) -> Vec<Row> {
-    let (kept, left_out): (Vec<Row>, Vec<Row>) = table_rows().into_iter().partition(|r| !lacks(device, r.dtypes()));
+    let (kept, left_out): (Vec<Row>, Vec<Row>) =
+        table_rows().into_iter().partition(|r| !lacks(device, r.dtypes()));
     if !left_out.is_empty() {
         eprintln!(
             "{} of {} rows left out on {device}, which does not compute in a dtype of theirs",
@@ -92,7 +94,8 @@ fn the_table_is_of_the_promised_size() {
     }
 }
 
-/// From memory: rows of the same method and dtypes in one tensor, of a length that vectors divide, and of one that nothing divides.
+/// From memory: rows of the same method and dtypes in one tensor, of a length that vectors divide,
+/// and of one that nothing divides.
 #[test]
 fn elements_from_memory() {
     for device in devices() {
@@ -105,9 +108,11 @@ fn elements_from_memory() {
             let mut checks = Checks::default();
             for (signature, rows) in &groups {
                 let (dtype, _) = rows[0].result.clone().unwrap();
-                let results: Vec<Const> = rows.iter().flat_map(|r| r.result.clone().unwrap().1).collect();
+                let results: Vec<Const> =
+                    rows.iter().flat_map(|r| r.result.clone().unwrap().1).collect();
                 assert!(results.len() <= 64, "{signature} has more cells than fit");
-                let elements: Vec<Vec<Arg>> = rows.iter().flat_map(|r| (0..r.len()).map(|i| r.element(i))).collect();
+                let elements: Vec<Vec<Arg>> =
+                    rows.iter().flat_map(|r| (0..r.len()).map(|i| r.element(i))).collect();
                 let given = (0..elements[0].len()).map(|k| {
                     Given::new(&elements[0][k], |dtype, _| {
                         let values: Vec<Const> = elements.iter().map(|e| one(&e[k])).collect();
@@ -130,7 +135,8 @@ fn one(arg: &Arg) -> Const {
     }
 }
 
-/// With literals in the place of all tensors or of some: what rules make of them must be what devices compute.
+/// With literals in the place of all tensors or of some: what rules make of them must be what
+/// devices compute.
 #[test]
 fn elements_from_literals() {
     for device in devices() {
@@ -159,7 +165,13 @@ fn elements_from_literals() {
             }
         }
         let ways = ["literals", "a literal on the right", "a literal on the left"];
-        report(checks.into_iter().zip(ways).flat_map(|(c, way)| c.run(&format!("{device}, {way}"))).collect());
+        report(
+            checks
+                .into_iter()
+                .zip(ways)
+                .flat_map(|(c, way)| c.run(&format!("{device}, {way}")))
+                .collect(),
+        );
     }
 }
 
@@ -167,15 +179,16 @@ fn elements_from_literals() {
 fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     let place = Tensor::arange(0, values.len() as i32, 1).to(device);
     // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
-    let first = unsafe { Tensor::from_uop_unchecked(literal(values[0], dtype, device).uop(), place.device().clone()) };
-    values
-        .iter()
-        .enumerate()
-        .skip(1)
-        .fold(first.expand([values.len()]), |list, (i, v)| place.eq(i as i32).where_(literal(*v, dtype, device), list))
+    let first = unsafe {
+        Tensor::from_uop_unchecked(literal(values[0], dtype, device).uop(), place.device().clone())
+    };
+    values.iter().enumerate().skip(1).fold(first.expand([values.len()]), |list, (i, v)| {
+        place.eq(i as i32).where_(literal(*v, dtype, device), list)
+    })
 }
 
-/// Folds over a list: alone, as columns side by side, without memory, and long where repeating the list changes nothing.
+/// Folds over a list: alone, as columns side by side, without memory, and long where repeating the
+/// list changes nothing.
 #[test]
 fn folds() {
     for device in devices() {
@@ -183,21 +196,44 @@ fn folds() {
         let mut checks = Checks::default();
         for r in rows.iter().filter(|r| r.is_fold()) {
             let Some((dtype, result)) = &r.result else { continue };
-            let [Arg::Values { dtype: from, values, .. }] = &r.args[..] else { panic!("{}: a fold takes one list", r.text) };
+            let [Arg::Values { dtype: from, values, .. }] = &r.args[..] else {
+                panic!("{}: a fold takes one list", r.text)
+            };
             let fold = |t: Tensor| call(&r.name, vec![Given::Operand(t.into())]).unwrap();
             let n = values.len();
-            checks.add(r.text.clone(), fold(stored(values, *from, &[n], &device)), *dtype, result.clone());
+            checks.add(
+                r.text.clone(),
+                fold(stored(values, *from, &[n], &device)),
+                *dtype,
+                result.clone(),
+            );
             let columns: Vec<Const> = values.iter().flat_map(|v| [*v; 16]).collect();
-            checks.add(format!("{} in columns", r.text), fold(stored(&columns, *from, &[n, 16], &device)), *dtype, vec![result[0]; 16]);
+            checks.add(
+                format!("{} in columns", r.text),
+                fold(stored(&columns, *from, &[n, 16], &device)),
+                *dtype,
+                vec![result[0]; 16],
+            );
             if n == 0 {
                 continue;
             }
-            checks.add(format!("{} of literals", r.text), fold(listed(values, *from, &device)), *dtype, result.clone());
+            checks.add(
+                format!("{} of literals", r.text),
+                fold(listed(values, *from, &device)),
+                *dtype,
+                result.clone(),
+            );
             if ["max", "min", "any", "all", "argmax", "argmin"].contains(&r.name.as_str()) {
                 for len in [64, 67] {
                     // The last element is that of the list, whatever the length is.
-                    let long: Vec<Const> = cycled(values, len - n).into_iter().chain(values.iter().copied()).collect();
-                    checks.add(format!("{} repeated", r.text), fold(stored(&long, *from, &[len], &device)), *dtype, result.clone());
+                    let long: Vec<Const> =
+                        cycled(values, len - n).into_iter().chain(values.iter().copied()).collect();
+                    checks.add(
+                        format!("{} repeated", r.text),
+                        fold(stored(&long, *from, &[len], &device)),
+                        *dtype,
+                        result.clone(),
+                    );
                 }
             }
         }
@@ -213,15 +249,31 @@ fn orders() {
         let mut checks = Checks::default();
         for r in rows.iter().filter(|r| r.is_order()) {
             let Some((dtype, result)) = &r.result else { continue };
-            let [Arg::Values { dtype: from, values, .. }, Arg::Bare(down)] = &r.args[..] else { panic!("{}: a list and a bool", r.text) };
-            let sorted = |t: Tensor| call(&r.name, vec![Given::Operand(t.into()), Given::Operand(down.is_true().into())]).unwrap();
+            let [Arg::Values { dtype: from, values, .. }, Arg::Bare(down)] = &r.args[..] else {
+                panic!("{}: a list and a bool", r.text)
+            };
+            let sorted = |t: Tensor| {
+                call(&r.name, vec![Given::Operand(t.into()), Given::Operand(down.is_true().into())])
+                    .unwrap()
+            };
             let n = values.len();
-            checks.add(r.text.clone(), sorted(stored(values, *from, &[n], &device)), *dtype, result.clone());
-            let columns = |list: &[Const]| list.iter().flat_map(|v| [*v; 3]).collect::<Vec<Const>>();
+            checks.add(
+                r.text.clone(),
+                sorted(stored(values, *from, &[n], &device)),
+                *dtype,
+                result.clone(),
+            );
+            let columns =
+                |list: &[Const]| list.iter().flat_map(|v| [*v; 3]).collect::<Vec<Const>>();
             let side_by_side = sorted(stored(&columns(values), *from, &[n, 3], &device));
             checks.add(format!("{} in columns", r.text), side_by_side, *dtype, columns(result));
             if n > 0 {
-                checks.add(format!("{} of literals", r.text), sorted(listed(values, *from, &device)), *dtype, result.clone());
+                checks.add(
+                    format!("{} of literals", r.text),
+                    sorted(listed(values, *from, &device)),
+                    *dtype,
+                    result.clone(),
+                );
             }
         }
         report(checks.run(&device));
@@ -231,8 +283,12 @@ fn orders() {
 #[test]
 fn misuse_is_an_error() {
     let rows = table_rows();
-    for (device, r) in devices().iter().flat_map(|d| rows.iter().filter(|r| r.result.is_none()).map(move |r| (d, r))) {
-        let tensor = |dtype: DType, values: &[Const]| stored(values, dtype, &[values.len()], device);
+    for (device, r) in devices()
+        .iter()
+        .flat_map(|d| rows.iter().filter(|r| r.result.is_none()).map(move |r| (d, r)))
+    {
+        let tensor =
+            |dtype: DType, values: &[Const]| stored(values, dtype, &[values.len()], device);
         let given = r.args.iter().map(|a| Given::new(a, tensor)).collect();
         match call(&r.name, given) {
             Ok(t) => panic!("{} gave {t:?}", r.text),

@@ -54,7 +54,8 @@ impl Row {
         };
         self.args.iter().filter_map(of).chain(self.result.iter().map(|(dtype, _)| *dtype))
     }
-    /// What rows that can be computed in one go have in common: the method, and all of the arguments that is not values.
+    /// What rows that can be computed in one go have in common: the method, and all of the
+    /// arguments that is not values.
     pub fn signature(&self) -> String {
         let of = |a: &Arg| match a {
             Arg::Values { dtype, .. } => dtype.to_string(),
@@ -73,9 +74,11 @@ impl Row {
     /// The arguments of the i-th element, each with one value.
     pub fn element(&self, i: usize) -> Vec<Arg> {
         let of = |a: &Arg| match a {
-            Arg::Values { dtype, values, list } => {
-                Arg::Values { dtype: *dtype, values: vec![values[if values.len() == 1 { 0 } else { i }]], list: *list }
-            }
+            Arg::Values { dtype, values, list } => Arg::Values {
+                dtype: *dtype,
+                values: vec![values[if values.len() == 1 { 0 } else { i }]],
+                list: *list,
+            },
             other => other.clone(),
         };
         self.args.iter().map(of).collect()
@@ -86,7 +89,8 @@ impl Row {
 pub fn rows(document: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for line in document.lines().filter(|l| l.starts_with("| `")) {
-        let columns: Vec<&str> = line.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`')).collect();
+        let columns: Vec<&str> =
+            line.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`')).collect();
         let [call, result, _why] = columns[..] else { panic!("a row has three columns: {line}") };
         rows.push(row(call, result).unwrap_or_else(|| panic!("cannot read the row {line}")));
     }
@@ -95,7 +99,8 @@ pub fn rows(document: &str) -> Vec<Row> {
 
 fn row(call: &str, result: &str) -> Option<Row> {
     let (name, rest) = call.split_once('(')?;
-    let args = split(rest.strip_suffix(')')?).into_iter().map(argument).collect::<Option<Vec<Arg>>>()?;
+    let args =
+        split(rest.strip_suffix(')')?).into_iter().map(argument).collect::<Option<Vec<Arg>>>()?;
     let result = match result {
         "error" => None,
         _ => match argument(result)? {
@@ -143,7 +148,11 @@ fn argument(text: &str) -> Option<Arg> {
 fn bare(text: &str) -> Option<Const> {
     match text {
         "true" | "false" => Some(Const::Bool(text == "true")),
-        _ => text.parse::<i64>().map(Const::Int).ok().or_else(|| text.parse::<f64>().map(Const::Float).ok()),
+        _ => text
+            .parse::<i64>()
+            .map(Const::Int)
+            .ok()
+            .or_else(|| text.parse::<f64>().map(Const::Float).ok()),
     }
 }
 
@@ -154,12 +163,17 @@ fn value(text: &str, dtype: DType) -> Option<Const> {
     }
     if dtype.is_float() {
         // By way of f64 an f32 could be rounded twice.
-        let x = if dtype == DType::F32 { text.parse::<f32>().ok()? as f64 } else { text.parse::<f64>().ok()? };
+        let x = if dtype == DType::F32 {
+            text.parse::<f32>().ok()? as f64
+        } else {
+            text.parse::<f64>().ok()?
+        };
         return Some(Const::Float(x).cast(DType::F64, dtype));
     }
     let wide: i128 = text.parse().ok()?;
     let held = Const::Int(wide as i64).normalize(dtype);
-    let back = held.as_i64().map(|v| if dtype == DType::U64 { v as u64 as i128 } else { v as i128 });
+    let back =
+        held.as_i64().map(|v| if dtype == DType::U64 { v as u64 as i128 } else { v as i128 });
     (back == Some(wide)).then_some(held)
 }
 
@@ -202,7 +216,8 @@ pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
     }
     let Operand::Tensor(x) = operands.remove(0) else { panic!("{name} is called on a tensor") };
     let mut operands = operands.into_iter();
-    let mut next = || operands.next().unwrap_or_else(|| panic!("{name} was given too few arguments"));
+    let mut next =
+        || operands.next().unwrap_or_else(|| panic!("{name} was given too few arguments"));
     let tensor = |o: Operand| match o {
         Operand::Tensor(t) => t,
         Operand::Scalar(..) => panic!("{name} takes a tensor"),

@@ -13,7 +13,8 @@ fn layouts() {
     let x = Tensor::arange(0, 10, 1).shard(&four, 0);
     assert_eq!((x.shape(), x.dtype(), x.shard_axis()), (vec![10], DType::I32, Some(0)));
     assert_eq!(x.device().as_str(), "CPU+CPU:1+CPU:2+CPU:3");
-    let sizes = |t: &Tensor| t.realize().unwrap().uop().src().iter().map(|p| p.numel()).collect::<Vec<_>>();
+    let sizes =
+        |t: &Tensor| t.realize().unwrap().uop().src().iter().map(|p| p.numel()).collect::<Vec<_>>();
     assert_eq!(sizes(&x), [3, 3, 2, 2]);
     assert_eq!(sizes(&Tensor::arange(0, 3, 1).shard(&four, 0)), [1, 1, 1, 0]);
     assert_eq!(sizes(&Tensor::arange(0, 3, 1).shard(&four, None)), [3, 3, 3, 3]);
@@ -27,8 +28,18 @@ fn layouts() {
     assert_eq!((&empty + 1.0).to_vec::<f32>().unwrap(), []);
     assert_eq!(empty.sum(0).to_vec::<f32>().unwrap(), [0.0; 3]);
     // A sum with zeros would lose the sign, and a mask of them turn infinities to NaN.
-    let odd = Tensor::new([-0.0f32, f32::INFINITY, f32::NAN, -0.0]).shard(&four, 0).to("CPU").to_vec::<f32>().unwrap();
-    assert!(odd[0].is_sign_negative() && odd[1].is_infinite() && odd[2].is_nan() && odd[3].is_sign_negative(), "{odd:?}");
+    let odd = Tensor::new([-0.0f32, f32::INFINITY, f32::NAN, -0.0])
+        .shard(&four, 0)
+        .to("CPU")
+        .to_vec::<f32>()
+        .unwrap();
+    assert!(
+        odd[0].is_sign_negative()
+            && odd[1].is_infinite()
+            && odd[2].is_nan()
+            && odd[3].is_sign_negative(),
+        "{odd:?}"
+    );
 }
 
 #[test]
@@ -48,7 +59,10 @@ fn parts_are_on_their_devices() {
 fn sums_are_the_same_bits_everywhere() {
     let read = |t: &Tensor| -> Vec<Vec<u8>> {
         let parts = t.realize().unwrap().uop().src().to_vec();
-        parts.iter().map(|p| Buffer::of(p.src()[0].arg().storage().unwrap()).read().unwrap()).collect()
+        parts
+            .iter()
+            .map(|p| Buffer::of(p.src()[0].arg().storage().unwrap()).read().unwrap())
+            .collect()
     };
     let x = tensor(&[1000, 3], 1);
     let first = read(&x.shard(&devices(4), 0).sum(0));
@@ -67,7 +81,10 @@ fn moves() {
     let sharded = x.shard(&devices(4), 0);
     // From one axis to the other, to fewer devices, to none, and back together.
     assert_eq!(sharded.shard(&devices(4), 1).to_vec::<f32>().unwrap(), want);
-    assert_eq!(sharded.shard(&devices(3), None).shard(&devices(2), 1).to_vec::<f32>().unwrap(), want);
+    assert_eq!(
+        sharded.shard(&devices(3), None).shard(&devices(2), 1).to_vec::<f32>().unwrap(),
+        want
+    );
     assert_eq!(sharded.shard(&["INTERP:1", "INTERP:2", "CPU:3"], 1).to_vec::<f32>().unwrap(), want);
     assert_eq!(sharded.to("CPU:2").device().as_str(), "CPU:2");
     assert_eq!(sharded.to("CPU:2").to_vec::<f32>().unwrap(), want);
@@ -79,7 +96,16 @@ fn moves() {
     // Cut where the other is cut, not where it would be cut by itself.
     let odd = sharded.shrink(&[(1, 6), (0, 4)]).realize().unwrap();
     let beside = tensor(&[5, 4], 4).shard_like(&odd);
-    assert_eq!((&odd + &beside).schedule().unwrap().iter().filter(|i| i.to_string().starts_with("copy")).count(), 4, "the parts of one");
+    assert_eq!(
+        (&odd + &beside)
+            .schedule()
+            .unwrap()
+            .iter()
+            .filter(|i| i.to_string().starts_with("copy"))
+            .count(),
+        4,
+        "the parts of one"
+    );
 }
 
 #[test]
@@ -114,14 +140,21 @@ fn gradients_come_home() {
     let p = Tensor::ones([5]).as_param();
     (p.shard(&devices(4), 0) * 3.0).sum(..).backward();
     let g = p.grad().unwrap();
-    assert_eq!((g.device().as_str(), (g + tensor(&[5], 1) * 0.0).to_vec::<f32>().unwrap()), ("CPU", vec![3.0; 5]));
+    assert_eq!(
+        (g.device().as_str(), (g + tensor(&[5], 1) * 0.0).to_vec::<f32>().unwrap()),
+        ("CPU", vec![3.0; 5])
+    );
 }
 
 #[test]
 fn refused() {
     let x = Tensor::zeros([4, 2]);
-    let text = |axis: Option<isize>, devices: &[&str]| x.try_shard(devices, axis).unwrap_err().to_string();
-    assert_eq!(text(Some(2), &["CPU:0", "CPU:1"]), "shard: axis 2 is outside [4, 2], whose axes are -2..=1");
+    let text =
+        |axis: Option<isize>, devices: &[&str]| x.try_shard(devices, axis).unwrap_err().to_string();
+    assert_eq!(
+        text(Some(2), &["CPU:0", "CPU:1"]),
+        "shard: axis 2 is outside [4, 2], whose axes are -2..=1"
+    );
     assert_eq!(text(Some(0), &[]), "device: shard: takes one device or more, and was given none");
     assert_eq!(
         text(None, &["CPU:1", "cpu", "CPU:0"]),
@@ -130,10 +163,21 @@ fn refused() {
     assert!(text(None, &["CPU", "ABACUS"]).starts_with("device: there is no device \"ABACUS\""));
     let (a, b) = (tensor(&[4], 1).shard(&devices(2), 0), tensor(&[4], 1).shard(&devices(3), 0));
     let e = a.try_add(&b).unwrap_err().to_string();
-    assert_eq!(e, "device: add: one operand is on CPU+CPU:1 and another on CPU+CPU:1+CPU:2; move one with .to(…) or .shard(…)");
+    assert_eq!(
+        e,
+        "device: add: one operand is on CPU+CPU:1 and another on CPU+CPU:1+CPU:2; move one with \
+         .to(…) or .shard(…)"
+    );
     let e = a.try_add(tensor(&[4], 1)).unwrap_err().to_string();
-    assert_eq!(e, "device: add: one operand is on CPU+CPU:1 and another on CPU; move one with .to(…) or .shard(…)");
-    assert!(Tensor::zeros(()).shard(&devices(2), None).try_shard_like(&a).is_err(), "no axis to cut");
+    assert_eq!(
+        e,
+        "device: add: one operand is on CPU+CPU:1 and another on CPU; move one with .to(…) or \
+         .shard(…)"
+    );
+    assert!(
+        Tensor::zeros(()).shard(&devices(2), None).try_shard_like(&a).is_err(),
+        "no axis to cut"
+    );
 }
 
 #[test]
@@ -146,12 +190,20 @@ fn steps() {
     let x = tensor(&[8, 6], 1).shard(&devices(4), 0).realize().unwrap();
     let w = tensor(&[6], 2).shard(&devices(4), None).realize().unwrap();
     assert_eq!(count(&((&x * &w + 1.0).relu() * 2.0).tanh()), (4, 0), "elementwise");
-    assert_eq!(count(&x.t().reshape([6, 4, 2]).permute([1, 0, 2]).contiguous()), (4, 0), "movement that keeps the axis whole");
+    assert_eq!(
+        count(&x.t().reshape([6, 4, 2]).permute([1, 0, 2]).contiguous()),
+        (4, 0),
+        "movement that keeps the axis whole"
+    );
     assert_eq!(count(&x.sum(1)), (4, 0), "a fold along the other axis");
     assert_eq!(count(&x.softmax(1)), (4, 0));
     // Each folds its part, gives it to the others and adds up.
     assert_eq!(count(&x.sum(0)), (8, 12));
-    assert_eq!(count(&x.matmul(&tensor(&[6, 5], 3).shard(&devices(4), None).realize().unwrap())), (4, 0), "rows");
+    assert_eq!(
+        count(&x.matmul(&tensor(&[6, 5], 3).shard(&devices(4), None).realize().unwrap())),
+        (4, 0),
+        "rows"
+    );
     assert_eq!(count(&x.to("CPU")), (1, 3));
     // What reads no storage belongs to nobody.
     assert_eq!(count(&(&x + Tensor::arange(0, 6, 1))), (4, 0));
@@ -184,7 +236,11 @@ fn a_deep_graph() {
 #[test]
 fn what_reads_no_storage_is_made_on_each_device() {
     // Products of constants are worth storing; each device has its own.
-    let ones = || Tensor::ones([6, 6]).matmul(&Tensor::ones([6, 6])).matmul(&Tensor::arange(0, 36, 1).reshape([6, 6]).cast(DType::F32));
+    let ones = || {
+        Tensor::ones([6, 6])
+            .matmul(&Tensor::ones([6, 6]))
+            .matmul(&Tensor::arange(0, 36, 1).reshape([6, 6]).cast(DType::F32))
+    };
     let want = ones().to_vec::<f32>().unwrap();
     assert_eq!(ones().shard(&devices(3), 1).to_vec::<f32>().unwrap(), want);
     let x = Tensor::full([6, 6], 2.0f32).shard(&devices(3), 0).realize().unwrap();
@@ -200,10 +256,13 @@ fn what_reads_no_storage_is_made_on_each_device() {
 
 #[test]
 fn devices_of_several_kinds() {
-    let kinds =
-        ["CPU:CLANG", "CPU:LLVM", "INTERP", "CUDA", "CL"].into_iter().filter(|d| picograd::Device::get(d).is_ok()).collect::<Vec<_>>();
+    let kinds = ["CPU:CLANG", "CPU:LLVM", "INTERP", "CUDA", "CL"]
+        .into_iter()
+        .filter(|d| picograd::Device::get(d).is_ok())
+        .collect::<Vec<_>>();
     let (x, w) = (tensor(&[11, 6], 1), tensor(&[6, 5], 2));
-    let f = |x: &Tensor, w: &Tensor| (x.matmul(w).relu().softmax(0) * 2.0).sum(0) + w.square().sum(0);
+    let f =
+        |x: &Tensor, w: &Tensor| (x.matmul(w).relu().softmax(0) * 2.0).sum(0) + w.square().sum(0);
     let want = f(&x, &w).to_vec::<f32>().unwrap();
     let p = w.shard(&kinds, None).as_param();
     let y = f(&x.shard(&kinds, 0), &p);
@@ -215,7 +274,8 @@ fn devices_of_several_kinds() {
     super::assert_close("the gradient", &got, &want, 1e-6);
 }
 
-/// What is saved of a network over several devices is its values, and they load into one on one device and the other way round.
+/// What is saved of a network over several devices is its values, and they load into one on one
+/// device and the other way round.
 #[test]
 fn state() {
     use picograd::nn::{Linear, Module};
@@ -228,14 +288,19 @@ fn state() {
     assert_eq!((b.weight.to_vec::<f32>().unwrap(), b.weight.device().as_str()), (want, "CPU"));
     b.weight.assign(b.weight.detach() * 2.0).unwrap();
     a.load_state_dict(&b.state_dict(), true).unwrap();
-    assert_eq!((a.weight.to_vec::<f32>().unwrap(), a.weight.shard_axis()), (b.weight.to_vec::<f32>().unwrap(), Some(1)));
+    assert_eq!(
+        (a.weight.to_vec::<f32>().unwrap(), a.weight.shard_axis()),
+        (b.weight.to_vec::<f32>().unwrap(), Some(1))
+    );
 }
 
-/// Rows read by indices in pieces are in pieces themselves, and reads, writes and gradients are those of one device.
+/// Rows read by indices in pieces are in pieces themselves, and reads, writes and gradients are
+/// those of one device.
 #[test]
 fn reads_and_writes_at_indices() {
     let two = devices(2);
-    let (table, list, rows) = (tensor(&[7, 4], 1), Tensor::new([3, -1, 3, 9, 0]), tensor(&[5, 4], 2));
+    let (table, list, rows) =
+        (tensor(&[7, 4], 1), Tensor::new([3, -1, 3, 9, 0]), tensor(&[5, 4], 2));
     let index = list.reshape([5, 1]).expand([5, 4]);
     let read = table.shard(&two, None).index_select(0, &list.shard(&two, 0));
     assert_eq!(read.shard_axis(), Some(0));
@@ -248,11 +313,21 @@ fn reads_and_writes_at_indices() {
         for how in [Scatter::Sum, Scatter::Prod, Scatter::Amax] {
             let one = table.scatter_reduce(0, &index, &rows, how, true);
             let many = parts(&table).scatter_reduce(0, &parts(&index), parts(&rows), how, true);
-            assert_eq!(many.to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap(), "{axis:?} {how:?}");
+            assert_eq!(
+                many.to_vec::<f32>().unwrap(),
+                one.to_vec::<f32>().unwrap(),
+                "{axis:?} {how:?}"
+            );
         }
         let w = table.as_param();
-        let grad = |t: Tensor| (&t * &t).sum(..).to("CPU").gradient(&[&w]).remove(0).to_vec::<f32>().unwrap();
+        let grad = |t: Tensor| {
+            (&t * &t).sum(..).to("CPU").gradient(&[&w]).remove(0).to_vec::<f32>().unwrap()
+        };
         let tokens = list.shard(&two, axis.filter(|a| *a == 0));
-        assert_eq!(grad(w.shard(&two, None).index_select(0, &tokens)), grad(w.index_select(0, &list)), "{axis:?}");
+        assert_eq!(
+            grad(w.shard(&two, None).index_select(0, &tokens)),
+            grad(w.index_select(0, &list)),
+            "{axis:?}"
+        );
     }
 }

@@ -40,6 +40,9 @@ fn assert_close(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     assert_eq!(got.len(), want.len(), "{what}: the number of elements");
     let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!((g - w).abs() <= tolerance * scale || (g.is_nan() && w.is_nan()), "{what}: element {i} is {g} and should be {w}");
+        assert!(
+            (g - w).abs() <= tolerance * scale || (g.is_nan() && w.is_nan()),
+            "{what}: element {i} is {g} and should be {w}"
+        );
     }
 }

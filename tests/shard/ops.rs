@@ -13,9 +13,14 @@ fn splits(rank: usize) -> Vec<Option<isize>> {
 }
 
 /// The value, and the gradients by the inputs of the sum of its elements with different weights.
-fn run(f: &dyn Fn(&[Tensor]) -> Tensor, params: &[Tensor], inputs: &[Tensor]) -> (Vec<f32>, Vec<Vec<f32>>) {
+fn run(
+    f: &dyn Fn(&[Tensor]) -> Tensor,
+    params: &[Tensor],
+    inputs: &[Tensor],
+) -> (Vec<f32>, Vec<Vec<f32>>) {
     let y = f(inputs);
-    let weights = Tensor::arange(0, y.numel() as i64, 1).cast(DType::F32).reshape(y.shape()) * 0.01 + 0.5;
+    let weights =
+        Tensor::arange(0, y.numel() as i64, 1).cast(DType::F32).reshape(y.shape()) * 0.01 + 0.5;
     let value = y.detach().to_vec::<f32>().unwrap();
     let grads = (y * weights).sum(..).gradient(&params.iter().collect::<Vec<_>>());
     (value, grads.iter().map(|g| g.to_vec::<f32>().unwrap()).collect())
@@ -23,12 +28,16 @@ fn run(f: &dyn Fn(&[Tensor]) -> Tensor, params: &[Tensor], inputs: &[Tensor]) ->
 
 /// The same on one device and over several, for every combination of splits.
 fn check(name: &str, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Tensor) {
-    let base: Vec<Tensor> = shapes.iter().enumerate().map(|(i, s)| tensor(s, i as u64 + 7)).collect();
+    let base: Vec<Tensor> =
+        shapes.iter().enumerate().map(|(i, s)| tensor(s, i as u64 + 7)).collect();
     let params: Vec<Tensor> = base.iter().map(|t| t.as_param()).collect();
     let (value, grads) = run(&f, &params, &params);
     let mut choices: Vec<Vec<Option<isize>>> = vec![vec![]];
     for s in shapes {
-        choices = choices.iter().flat_map(|c| splits(s.len()).into_iter().map(|x| [c.clone(), vec![x]].concat())).collect();
+        choices = choices
+            .iter()
+            .flat_map(|c| splits(s.len()).into_iter().map(|x| [c.clone(), vec![x]].concat()))
+            .collect();
     }
     for (k, choice) in choices.iter().enumerate() {
         let names = devices(if k % 2 == 0 { 4 } else { 3 });
@@ -36,10 +45,15 @@ fn check(name: &str, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Tensor) {
         // A parameter that is spread later, or one that is over several devices itself.
         let (params, inputs): (Vec<Tensor>, Vec<Tensor>) = if k % 3 == 0 {
             let params: Vec<Tensor> = base.iter().map(|t| t.as_param()).collect();
-            let inputs = params.iter().zip(choice).map(|(p, axis)| p.shard(&names, *axis)).collect();
+            let inputs =
+                params.iter().zip(choice).map(|(p, axis)| p.shard(&names, *axis)).collect();
             (params, inputs)
         } else {
-            let params: Vec<Tensor> = base.iter().zip(choice).map(|(t, axis)| t.shard(&names, *axis).as_param()).collect();
+            let params: Vec<Tensor> = base
+                .iter()
+                .zip(choice)
+                .map(|(t, axis)| t.shard(&names, *axis).as_param())
+                .collect();
             (params.clone(), params)
         };
         let (got, got_grads) = run(&f, &params, &inputs);
@@ -56,7 +70,9 @@ fn elementwise() {
     check("where", &[&[6, 5], &[6, 5]], |x| x[0].lt(0.1).where_(&x[0], &x[1] * 3.0));
     check("broadcast", &[&[6, 5], &[5]], |x| (&x[0] * &x[1]).tanh());
     check("broadcast of a column", &[&[6, 5], &[6, 1]], |x| (&x[0] - &x[1]).exp());
-    check("cast", &[&[10]], |x| x[0].cast(DType::F64).cast(DType::F32) + x[0].cast(DType::I32).cast(DType::F32));
+    check("cast", &[&[10]], |x| {
+        x[0].cast(DType::F64).cast(DType::F32) + x[0].cast(DType::I32).cast(DType::F32)
+    });
     check("a number", &[&[], &[7]], |x| &x[0] * &x[1]);
     check("contiguous", &[&[4, 3]], |x| (x[0].t().contiguous() * 2.0).t());
 }
@@ -100,7 +116,9 @@ fn products() {
 
 #[test]
 fn convolution() {
-    check("conv2d", &[&[4, 3, 5, 5], &[6, 3, 3, 3]], |x| x[0].conv2d(&x[1], Conv::new().padding(1)));
+    check("conv2d", &[&[4, 3, 5, 5], &[6, 3, 3, 3]], |x| {
+        x[0].conv2d(&x[1], Conv::new().padding(1))
+    });
     check("max_pool2d", &[&[4, 2, 6, 6]], |x| x[0].max_pool2d(2, Pool::new()));
 }
 
@@ -108,12 +126,20 @@ fn convolution() {
 fn losses_and_indices() {
     let classes = Tensor::new([0, 2, 1, 2, 0, 1]).realize().unwrap();
     check("cross entropy", &[&[6, 3]], |x| {
-        let target = if x[0].device().is_several() { classes.shard(&x[0].devices(), 0) } else { classes.clone() };
+        let target = if x[0].device().is_several() {
+            classes.shard(&x[0].devices(), 0)
+        } else {
+            classes.clone()
+        };
         x[0].cross_entropy(&target, CrossEntropy::new()).reshape([1])
     });
     let rows = Tensor::new([4, 0, 4, 2]).realize().unwrap();
     check("index_select", &[&[6, 3]], |x| {
-        let rows = if x[0].device().is_several() { rows.shard(&x[0].devices(), None) } else { rows.clone() };
+        let rows = if x[0].device().is_several() {
+            rows.shard(&x[0].devices(), None)
+        } else {
+            rows.clone()
+        };
         x[0].index_select(0, &rows) * 2.0
     });
     check("masked", &[&[6, 3]], |x| x[0].tril(0) * 2.0);

@@ -1,4 +1,5 @@
-//! Random graphs of which some leaves are over several devices, against the evaluator, which knows nothing of devices.
+//! Random graphs of which some leaves are over several devices, against the evaluator, which knows
+//! nothing of devices.
 
 use super::devices;
 use picograd::reference::evaluate;
@@ -21,7 +22,8 @@ impl Rng {
 fn leaf(rng: &mut Rng, shape: &[usize], names: &[String]) -> Tensor {
     let values: Vec<i32> = (0..shape.iter().product()).map(|_| rng.below(9) as i32 - 4).collect();
     let axis = rng.below(shape.len() + 1);
-    let x = Tensor::from_slice(&values, shape).shard(names, (axis < shape.len()).then_some(axis as isize));
+    let x = Tensor::from_slice(&values, shape)
+        .shard(names, (axis < shape.len()).then_some(axis as isize));
     if rng.below(2) == 0 { x.realize().unwrap() } else { x }
 }
 
@@ -55,11 +57,17 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
             9 => {
                 // The same elements in another shape: one axis, or factors of it.
                 let n: usize = shape.iter().product();
-                let factor = (1..=n).filter(|f| n.is_multiple_of(*f)).nth(rng.below(3)).unwrap_or(1);
-                if rng.below(2) == 0 { x.reshape([factor, n / factor]) } else { x.reshape([n / factor, 1, factor]) }
+                let factor =
+                    (1..=n).filter(|f| n.is_multiple_of(*f)).nth(rng.below(3)).unwrap_or(1);
+                if rng.below(2) == 0 {
+                    x.reshape([factor, n / factor])
+                } else {
+                    x.reshape([n / factor, 1, factor])
+                }
             }
             10 => {
-                let sizes: Vec<usize> = shape.iter().map(|&n| if n == 1 { 1 + rng.below(4) } else { n }).collect();
+                let sizes: Vec<usize> =
+                    shape.iter().map(|&n| if n == 1 { 1 + rng.below(4) } else { n }).collect();
                 x.expand(sizes)
             }
             11 => {
@@ -84,7 +92,13 @@ fn graphs() {
         let read = |s: &picograd::ir::StorageRef| Buffer::of(s).read().unwrap();
         let want = evaluate(&[x.uop()], &read).remove(0).to_vec::<i32>();
         kinds[x.shard_axis().is_some() as usize] += 1;
-        assert_eq!(x.to_vec::<i32>().unwrap(), want, "seed {seed}: {:?} over {}", x.shape(), names.len());
+        assert_eq!(
+            x.to_vec::<i32>().unwrap(),
+            want,
+            "seed {seed}: {:?} over {}",
+            x.shape(),
+            names.len()
+        );
     }
     assert!(kinds.iter().all(|n| *n > 50), "results whole and in parts: {kinds:?}");
 }

@@ -6,7 +6,8 @@ use picograd::nn::{Conv2d, Flatten, Layer, Linear, Module, ReLU, Sequential};
 use picograd::tensor::{CrossEntropy, Reduction};
 use picograd::{Tensor, seq};
 
-/// Gradients are sums over the batch; each device sums its part first. After twenty steps that is what parameters may differ by, relative to the greatest.
+/// Gradients are sums over the batch; each device sums its part first. After twenty steps that is
+/// what parameters may differ by, relative to the greatest.
 const TOLERANCE: f32 = 1e-5;
 
 fn net() -> Sequential {
@@ -19,7 +20,8 @@ fn convolutions() -> Sequential {
     seq![Conv2d::new(1, 4, 3), ReLU, Flatten::new(), Linear::new(4 * 4 * 4, 3)]
 }
 
-/// The losses and the parameters after some steps. With devices the parameters are on all of them, and the batch is split.
+/// The losses and the parameters after some steps. With devices the parameters are on all of them,
+/// and the batch is split.
 fn train(
     net: &Sequential,
     shape: &[usize],
@@ -27,7 +29,8 @@ fn train(
     over: &[String],
     steps: u64,
 ) -> (Vec<f32>, Vec<Vec<f32>>) {
-    let spread = |t: Tensor, axis: Option<isize>| if over.is_empty() { t } else { t.shard(over, axis) };
+    let spread =
+        |t: Tensor, axis: Option<isize>| if over.is_empty() { t } else { t.shard(over, axis) };
     if !over.is_empty() {
         net.parameters().iter().for_each(|p| p.shard_(over, None).unwrap());
     }
@@ -45,7 +48,12 @@ fn train(
     (losses, net.parameters().iter().map(|p| p.to_vec().unwrap()).collect())
 }
 
-fn same(what: &str, net: impl Fn() -> Sequential, shape: &[usize], optimizer: &dyn Fn(Vec<Tensor>) -> Optimizer) {
+fn same(
+    what: &str,
+    net: impl Fn() -> Sequential,
+    shape: &[usize],
+    optimizer: &dyn Fn(Vec<Tensor>) -> Optimizer,
+) {
     // Parameters are drawn when a net is made; what is computed after needs no generator.
     let fresh = || {
         let _alone = super::seeded();
@@ -73,18 +81,21 @@ fn data_parallel() {
     same("Adam on convolutions", convolutions, &[8, 1, 6, 6], &adam);
 }
 
-/// The first layer in parts along its outputs, the second along its inputs: each device has a part of the units between them.
+/// The first layer in parts along its outputs, the second along its inputs: each device has a part
+/// of the units between them.
 #[test]
 fn tensor_parallel() {
     let run = |over: &[String]| {
         let w1 = tensor(&[8, 13], 1);
         let w2 = tensor(&[13, 4], 2);
-        let spread = |t: Tensor, axis: Option<isize>| if over.is_empty() { t } else { t.shard(over, axis) };
+        let spread =
+            |t: Tensor, axis: Option<isize>| if over.is_empty() { t } else { t.shard(over, axis) };
         let (w1, w2) = (spread(w1, Some(1)).as_param(), spread(w2, Some(0)).as_param());
         let mut optimizer = Optimizer::new([w1.clone(), w2.clone()], Adam::new(0.01)).unwrap();
         let mut losses = Vec::new();
         for step in 0..20 {
-            let (x, y) = (spread(tensor(&[5, 8], step), None), spread(tensor(&[5, 4], step + 100), None));
+            let (x, y) =
+                (spread(tensor(&[5, 8], step), None), spread(tensor(&[5, 4], step + 100), None));
             let loss = x.matmul(&w1).tanh().matmul(&w2).mse_loss(&y, Reduction::Mean);
             loss.backward();
             if !over.is_empty() {
@@ -95,7 +106,11 @@ fn tensor_parallel() {
             losses.push(loss.item::<f32>().unwrap());
         }
         if !over.is_empty() {
-            assert_eq!((w1.shard_axis(), w2.shard_axis()), (Some(1), Some(0)), "parameters stay in parts");
+            assert_eq!(
+                (w1.shard_axis(), w2.shard_axis()),
+                (Some(1), Some(0)),
+                "parameters stay in parts"
+            );
         }
         (losses, [w1, w2].map(|w| w.to_vec::<f32>().unwrap()))
     };

@@ -9,7 +9,10 @@ pub type Leaves = FxHashMap<UOp, Const>;
 
 /// The nodes of some expressions whose values a test chooses.
 pub fn leaves(roots: &[UOp]) -> Vec<UOp> {
-    toposort(roots).into_iter().filter(|u| matches!(u.op(), Op::Param | Op::Var | Op::Range)).collect()
+    toposort(roots)
+        .into_iter()
+        .filter(|u| matches!(u.op(), Op::Param | Op::Var | Op::Range))
+        .collect()
 }
 
 /// The value of each node, operands first.
@@ -57,7 +60,9 @@ pub fn choose(rng: &mut Rng, leaf: &UOp) -> Const {
         let v = match rng.below(4) {
             0 => lo,
             1 => hi,
-            _ => lo.wrapping_add((rng.next() as u128 % (hi as i128 - lo as i128 + 1) as u128) as i64),
+            _ => {
+                lo.wrapping_add((rng.next() as u128 % (hi as i128 - lo as i128 + 1) as u128) as i64)
+            }
         };
         return Const::Int(v);
     }
@@ -65,7 +70,8 @@ pub fn choose(rng: &mut Rng, leaf: &UOp) -> Const {
         return Const::Bool(rng.one_in(2));
     }
     if d.is_float() {
-        let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-40, 0.3, 65504.0];
+        let special =
+            [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-40, 0.3, 65504.0];
         return match rng.below(3) {
             0 => Const::from_bits(rng.next(), d),
             _ => Const::Float(rng.pick(&special)).normalize(d),
@@ -81,7 +87,8 @@ pub fn choose(rng: &mut Rng, leaf: &UOp) -> Const {
     }
 }
 
-/// Assignments of the leaves: all of them where there are at most `limit`, otherwise `limit` drawn at random.
+/// Assignments of the leaves: all of them where there are at most `limit`, otherwise `limit` drawn
+/// at random.
 pub fn assignments(rng: &mut Rng, leaves: &[UOp], limit: usize) -> Vec<Leaves> {
     let sizes: Vec<i128> = leaves
         .iter()
@@ -92,7 +99,9 @@ pub fn assignments(rng: &mut Rng, leaves: &[UOp], limit: usize) -> Vec<Leaves> {
         .collect();
     let total = sizes.iter().fold(1i128, |a, b| a.saturating_mul(*b));
     if total > limit as i128 {
-        return (0..limit).map(|_| leaves.iter().map(|u| (u.clone(), choose(rng, u))).collect()).collect();
+        return (0..limit)
+            .map(|_| leaves.iter().map(|u| (u.clone(), choose(rng, u))).collect())
+            .collect();
     }
     (0..total)
         .map(|mut n| {
@@ -106,10 +115,23 @@ pub fn assignments(rng: &mut Rng, leaves: &[UOp], limit: usize) -> Vec<Leaves> {
         .collect()
 }
 
-/// `after` has the value of `before` wherever `valid` holds, and bounds hold in both. Returns how many assignments counted.
+/// `after` has the value of `before` wherever `valid` holds, and bounds hold in both. Returns how
+/// many assignments counted.
 #[track_caller]
-pub fn same_value(rng: &mut Rng, before: &UOp, after: &UOp, valid: Option<&UOp>, limit: usize) -> usize {
-    assert_eq!(before.dtype(), after.dtype(), "the dtype changed:\n{}\n{}", print(before), print(after));
+pub fn same_value(
+    rng: &mut Rng,
+    before: &UOp,
+    after: &UOp,
+    valid: Option<&UOp>,
+    limit: usize,
+) -> usize {
+    assert_eq!(
+        before.dtype(),
+        after.dtype(),
+        "the dtype changed:\n{}\n{}",
+        print(before),
+        print(after)
+    );
     let roots: Vec<UOp> = [Some(before), valid].into_iter().flatten().cloned().collect();
     let leaves = leaves(&roots);
     let (old, new) = (toposort(&roots), after.toposort());
@@ -126,7 +148,13 @@ pub fn same_value(rng: &mut Rng, before: &UOp, after: &UOp, valid: Option<&UOp>,
             format!("at {at:#?}\n{}=>\n{}", print(before), print(after))
         };
         let y = values(&new, &at);
-        assert!(x[&before.id()] == y[&after.id()], "{} became {} {}", x[&before.id()], y[&after.id()], say());
+        assert!(
+            x[&before.id()] == y[&after.id()],
+            "{} became {} {}",
+            x[&before.id()],
+            y[&after.id()],
+            say()
+        );
         if valid.is_none() {
             bounds_hold(&new, &y);
         }

@@ -52,23 +52,50 @@ fn nested_divisions_by_small_literals() {
 /// Every 8-bit value of the operand, every op with one literal or two.
 #[test]
 fn bytes_with_literals() {
-    let ops = [Op::Add, Op::Mul, Op::IDiv, Op::Mod, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr, Op::Lt, Op::Eq, Op::Ne];
+    let ops = [
+        Op::Add,
+        Op::Mul,
+        Op::IDiv,
+        Op::Mod,
+        Op::Max,
+        Op::Min,
+        Op::And,
+        Op::Or,
+        Op::Xor,
+        Op::Shl,
+        Op::Shr,
+        Op::Lt,
+        Op::Eq,
+        Op::Ne,
+    ];
     for d in [DType::I8, DType::U8] {
         let x = anything(d, 0);
-        let literals: Vec<UOp> = [0, 1, 2, 3, 7, 8, 9, 100, 127, 128, 254, 255].map(|v| UOp::constant(v as i64, d)).into();
+        let literals: Vec<UOp> = [0, 1, 2, 3, 7, 8, 9, 100, 127, 128, 254, 255]
+            .map(|v| UOp::constant(v as i64, d))
+            .into();
         for op in ops {
             let (mut before, mut after) = (Vec::new(), Vec::new());
             for a in &literals {
                 let once = x.binary(op, a);
                 before.extend([a.binary(op, &x), once.clone()]);
-                before.extend(literals.iter().filter(|_| once.dtype() == d).map(|b| once.binary(op, b)));
+                before.extend(
+                    literals.iter().filter(|_| once.dtype() == d).map(|b| once.binary(op, b)),
+                );
             }
             after.extend(before.iter().map(simplify));
             let order = toposort(before.iter().chain(&after));
             for v in 0..256 {
-                let values = values(&order, &FxHashMap::from_iter([(x.clone(), Const::Int(v).normalize(d))]));
+                let values = values(
+                    &order,
+                    &FxHashMap::from_iter([(x.clone(), Const::Int(v).normalize(d))]),
+                );
                 for (b, a) in before.iter().zip(&after) {
-                    assert!(values[&b.id()] == values[&a.id()], "x = {v}\n{}=>\n{}", print(b), print(a));
+                    assert!(
+                        values[&b.id()] == values[&a.id()],
+                        "x = {v}\n{}=>\n{}",
+                        print(b),
+                        print(a)
+                    );
                 }
             }
         }
@@ -91,8 +118,13 @@ fn conversions_by_way_of_every_dtype() {
             for &to in &all {
                 let cast = x.cast(by).cast(to);
                 pairs.push((cast.clone(), simplify(&cast)));
-                // What bits a float has when it holds a NaN is left open, so bits start and end as integers.
-                if from.bits() == by.bits() && by.bits() == to.bits() && !from.is_float() && !to.is_float() {
+                // What bits a float has when it holds a NaN is left open, so bits start and end as
+                // integers.
+                if from.bits() == by.bits()
+                    && by.bits() == to.bits()
+                    && !from.is_float()
+                    && !to.is_float()
+                {
                     let bits = x.bitcast(by).bitcast(to);
                     pairs.push((bits.clone(), simplify(&bits)));
                 }
@@ -102,7 +134,12 @@ fn conversions_by_way_of_every_dtype() {
         for v in values_of_x {
             let values = values(&order, &FxHashMap::from_iter([(x.clone(), v)]));
             for (b, a) in &pairs {
-                assert!(values[&b.id()] == values[&a.id()], "x = {v}\n{}=>\n{}", print(b), print(a));
+                assert!(
+                    values[&b.id()] == values[&a.id()],
+                    "x = {v}\n{}=>\n{}",
+                    print(b),
+                    print(a)
+                );
             }
         }
     }

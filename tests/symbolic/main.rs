@@ -1,4 +1,5 @@
-//! Simplification keeps every value. Expressions are random; values are compared at every assignment of small domains and at edges of large ones.
+//! Simplification keeps every value. Expressions are random; values are compared at every
+//! assignment of small domains and at edges of large ones.
 
 mod check;
 mod exhaustive;
@@ -11,7 +12,8 @@ use picograd::rewrite::{Rules, traced};
 use picograd::symbolic::{Linear, simplify, simplify_under, tables};
 use random::{Gen, Rng, range, seeds, var};
 
-/// Simplifies, and checks all that must hold of the result. Returns how many assignments were compared.
+/// Simplifies, and checks all that must hold of the result. Returns how many assignments were
+/// compared.
 #[track_caller]
 fn check(rng: &mut Rng, u: &UOp, limit: usize) -> usize {
     let s = simplify(u);
@@ -19,7 +21,11 @@ fn check(rng: &mut Rng, u: &UOp, limit: usize) -> usize {
     // A set of its own knows nothing of what was simplified before, and looks at every node.
     thread_local! { static FORGETFUL: Rules<()> = Rules::new(&tables()); }
     let again = FORGETFUL.with(|rules| rules.fixpoint(&s, &mut ()));
-    assert!(simplify(&s) == s && FORGETFUL.with(|rules| rules.fixpoint(u, &mut ())) == s, "two ways to simplify\n{}", print(u));
+    assert!(
+        simplify(&s) == s && FORGETFUL.with(|rules| rules.fixpoint(u, &mut ())) == s,
+        "two ways to simplify\n{}",
+        print(u)
+    );
     assert!(again == s, "simplified again\n{}=>\n{}=>\n{}", print(u), print(&s), print(&again));
     counted
 }
@@ -35,7 +41,10 @@ fn expressions(fixed: &[u64], dtypes: &[DType], count: usize, depth: usize, limi
             let u = g.expr(d, depth);
             counted += check(rng, &u, limit);
         }
-        assert!(counted > count * 4, "seed {seed}: only {counted} values were compared for {count} expressions");
+        assert!(
+            counted > count * 4,
+            "seed {seed}: only {counted} values were compared for {count} expressions"
+        );
     }
 }
 
@@ -48,7 +57,8 @@ fn index_expressions_keep_their_value() {
 #[test]
 fn wrapping_integers_keep_their_value() {
     for d in [DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64] {
-        let all = [d, DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::INDEX];
+        let all =
+            [d, DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::INDEX];
         expressions(&[4], &[d], 1000, 4, 24);
         expressions(&[5], &all, 1000, 4, 24);
     }
@@ -58,7 +68,13 @@ fn wrapping_integers_keep_their_value() {
 fn floats_keep_every_bit() {
     for d in [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64] {
         expressions(&[6], &[d], 800, 4, 24);
-        expressions(&[7], &[d, DType::F16, DType::F32, DType::F64, DType::I8, DType::U8, DType::I32, DType::I64], 1200, 4, 24);
+        expressions(
+            &[7],
+            &[d, DType::F16, DType::F32, DType::F64, DType::I8, DType::U8, DType::I32, DType::I64],
+            1200,
+            4,
+            24,
+        );
     }
 }
 
@@ -75,7 +91,8 @@ fn an_index_under_a_mask_is_right_where_the_mask_holds() {
         let mut counted = 0;
         for _ in 0..3000 {
             let mut g = Gen::new(rng, &[DType::INDEX]);
-            let (index, x, y) = (g.expr(DType::INDEX, 3), g.expr(DType::INDEX, 2), g.expr(DType::INDEX, 2));
+            let (index, x, y) =
+                (g.expr(DType::INDEX, 3), g.expr(DType::INDEX, 2), g.expr(DType::INDEX, 2));
             let (a, b) = (g.literal(DType::INDEX), g.literal(DType::INDEX));
             let (low, high) = if a.vmin() < b.vmin() { (a, b) } else { (b, a) };
             let valid = simplify(&x.ge(&low).and(x.lt(&high)).and(y.lt(g.literal(DType::INDEX))));
@@ -110,7 +127,8 @@ fn a_linear_form_keeps_the_value() {
     }
 }
 
-/// The walk that compares values computes them itself; it agrees with the evaluator that everyone else uses.
+/// The walk that compares values computes them itself; it agrees with the evaluator that everyone
+/// else uses.
 #[test]
 fn the_evaluator_agrees() {
     let rng = &mut Rng(13);
@@ -127,13 +145,18 @@ fn the_evaluator_agrees() {
 #[test]
 fn a_simple_graph_comes_back_as_it_is() {
     let rng = &mut Rng(14);
-    let roots: Vec<UOp> = (0..500).map(|_| simplify(&Gen::new(rng, &[DType::INDEX, DType::F32]).expr(DType::INDEX, 4))).collect();
+    let roots: Vec<UOp> = (0..500)
+        .map(|_| simplify(&Gen::new(rng, &[DType::INDEX, DType::F32]).expr(DType::INDEX, 4)))
+        .collect();
     let rules = Rules::new(&tables());
-    let (after, steps) = traced(|| (rules.fixpoint_all(&roots, &mut ()), rules.once(&UOp::sink(roots.clone()), &mut ())));
+    let (after, steps) = traced(|| {
+        (rules.fixpoint_all(&roots, &mut ()), rules.once(&UOp::sink(roots.clone()), &mut ()))
+    });
     assert!(after.0 == roots && after.1 == UOp::sink(roots) && steps.is_empty(), "{steps:#?}");
 }
 
-/// Divisions and remainders nested ten thousand deep, on the stack of a test thread. Work for each level is the same.
+/// Divisions and remainders nested ten thousand deep, on the stack of a test thread. Work for each
+/// level is the same.
 #[test]
 fn deep_expressions_end() {
     let mut x = var("x", DType::INDEX, -100, 100);

@@ -25,9 +25,12 @@ impl Rng {
     }
 }
 
-/// Seeds that never change, and one that is new in each run; it is printed so that a failure can be repeated.
+/// Seeds that never change, and one that is new in each run; it is printed so that a failure can be
+/// repeated.
 pub fn seeds(fixed: &[u64]) -> Vec<u64> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock past 1970");
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("a clock past 1970");
     let fresh = Rng(now.as_nanos() as u64).next();
     println!("fresh seed: {fresh}");
     fixed.iter().copied().chain([fresh]).collect()
@@ -44,7 +47,12 @@ pub struct Gen<'a> {
 
 /// A leaf whose value may be anything of its dtype.
 pub fn anything(dtype: DType, slot: usize) -> UOp {
-    UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len: 1, device: DeviceName::new("CPU") })
+    UOp::new(
+        Op::Param,
+        dtype,
+        Src::new(),
+        Arg::Param { slot, len: 1, device: DeviceName::new("CPU") },
+    )
 }
 
 /// A variable with bounds.
@@ -76,7 +84,10 @@ impl<'a> Gen<'a> {
             } else {
                 pool.extend((0..2).map(|i| anything(d, i)));
                 if d.is_int() {
-                    let limit = d.max_value().as_i64().map_or(100, |m| if m < 0 { 100 } else { m.min(100) });
+                    let limit = d
+                        .max_value()
+                        .as_i64()
+                        .map_or(100, |m| if m < 0 { 100 } else { m.min(100) });
                     let min = if d.is_unsigned() { 0 } else { -(rng.below(20) as i64) };
                     pool.push(var("w", d, min, rng.below(limit as usize) as i64));
                 }
@@ -91,19 +102,62 @@ impl<'a> Gen<'a> {
             return UOp::truth(self.rng.one_in(2));
         }
         if d.is_float() {
-            let v =
-                self.rng.pick(&[0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, 0.1, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-6, 300.0]);
+            let v = self.rng.pick(&[
+                0.0,
+                -0.0,
+                1.0,
+                -1.0,
+                0.5,
+                2.0,
+                3.0,
+                -2.5,
+                0.1,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::NAN,
+                1e-6,
+                300.0,
+            ]);
             return UOp::constant(v, d);
         }
         if d == DType::INDEX {
             let small = self.rng.below(21) as i64 - 10;
-            let v = self.rng.pick(&[0, 1, 2, 2, 3, 4, 4, 6, 8, 12, 16, 28, -1, -1, small, small, 784, 1 << 20, i64::MAX, i64::MIN]);
+            let v = self.rng.pick(&[
+                0,
+                1,
+                2,
+                2,
+                3,
+                4,
+                4,
+                6,
+                8,
+                12,
+                16,
+                28,
+                -1,
+                -1,
+                small,
+                small,
+                784,
+                1 << 20,
+                i64::MAX,
+                i64::MIN,
+            ]);
             return UOp::int(v);
         }
         let bits = self.rng.next() >> self.rng.below(64);
         let limits = [d.min_value(), d.max_value(), Const::from_bits(bits, d)];
-        let v =
-            self.rng.pick(&[Const::Int(0), Const::Int(1), Const::Int(2), Const::Int(-1), Const::Int(3), limits[0], limits[1], limits[2]]);
+        let v = self.rng.pick(&[
+            Const::Int(0),
+            Const::Int(1),
+            Const::Int(2),
+            Const::Int(-1),
+            Const::Int(3),
+            limits[0],
+            limits[1],
+            limits[2],
+        ]);
         UOp::constant(v.normalize(d), d)
     }
 
@@ -179,7 +233,20 @@ impl<'a> Gen<'a> {
 
     fn integer(&mut self, d: DType, depth: usize) -> UOp {
         let (x, y) = self.pair(d, depth);
-        let ops = [Op::Add, Op::Add, Op::Mul, Op::IDiv, Op::Mod, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr];
+        let ops = [
+            Op::Add,
+            Op::Add,
+            Op::Mul,
+            Op::IDiv,
+            Op::Mod,
+            Op::Max,
+            Op::Min,
+            Op::And,
+            Op::Or,
+            Op::Xor,
+            Op::Shl,
+            Op::Shr,
+        ];
         match self.rng.below(8) {
             0 => {
                 let small = UOp::constant(self.rng.below(d.bits() as usize + 2) as i64, d);
@@ -190,7 +257,12 @@ impl<'a> Gen<'a> {
                 x.binary(self.rng.pick(&[Op::CDiv, Op::CMod]), &positive)
             }
             2 => {
-                let same: Vec<DType> = self.dtypes.iter().copied().filter(|e| e.bits() == d.bits() && e.is_int()).collect();
+                let same: Vec<DType> = self
+                    .dtypes
+                    .iter()
+                    .copied()
+                    .filter(|e| e.bits() == d.bits() && e.is_int())
+                    .collect();
                 let from = self.rng.pick(&same);
                 self.expr(from, depth).bitcast(d)
             }
@@ -206,7 +278,9 @@ impl<'a> Gen<'a> {
                 let z = self.expr(d, depth);
                 UOp::new(Op::Fma, d, [x, y, z].to_src(), Arg::None)
             }
-            _ => x.binary(self.rng.pick(&[Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min]), &y),
+            _ => {
+                x.binary(self.rng.pick(&[Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min]), &y)
+            }
         }
     }
 }

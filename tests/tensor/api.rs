@@ -1,5 +1,5 @@
-//! Order statistics, histograms, searches and indexed writes at sizes that a fixture does not have, what
-//! is random, and the messages of misuse.
+//! Order statistics, histograms, searches and indexed writes at sizes that a fixture does not have,
+//! what is random, and the messages of misuse.
 
 use super::{check, close};
 use picograd::error::Result;
@@ -29,7 +29,8 @@ fn unique_of_many_is_what_a_map_says() {
     assert_eq!(list, expected.keys().copied().collect::<Vec<_>>());
     assert_eq!(counts.to_vec::<i32>().unwrap(), expected.values().copied().collect::<Vec<_>>());
     assert_eq!(inverse.shape(), [20, 50]);
-    let back: Vec<i32> = inverse.to_vec::<i32>().unwrap().iter().map(|&i| list[i as usize]).collect();
+    let back: Vec<i32> =
+        inverse.to_vec::<i32>().unwrap().iter().map(|&i| list[i as usize]).collect();
     assert_eq!(back, data);
 }
 
@@ -55,7 +56,12 @@ fn searches_of_many_are_binary_searches() {
         let asked = mixed(64, 44);
         let (s, v) = (Tensor::from_vec(sorted.clone(), [n]), Tensor::from_vec(asked.clone(), [64]));
         let expected = |right: bool| -> Vec<i32> {
-            asked.iter().map(|&a| sorted.iter().filter(|&&x| if right { x <= a } else { x < a }).count() as i32).collect()
+            asked
+                .iter()
+                .map(|&a| {
+                    sorted.iter().filter(|&&x| if right { x <= a } else { x < a }).count() as i32
+                })
+                .collect()
         };
         check(&s.searchsorted(&v, false, None), &[64], &expected(false));
         check(&s.searchsorted(&v, true, None), &[64], &expected(true));
@@ -67,13 +73,18 @@ fn searches_of_many_are_binary_searches() {
 #[test]
 fn a_sorter_puts_a_sequence_in_order() {
     for n in [1, 2, 7, 100, 257] {
-        let (rows, values) = (Tensor::from_vec(mixed(2 * n, 40), [2, n]), Tensor::from_vec(mixed(66, 44), [2, 33]));
+        let (rows, values) =
+            (Tensor::from_vec(mixed(2 * n, 40), [2, n]), Tensor::from_vec(mixed(66, 44), [2, 33]));
         let (sorted, sorter) = rows.sort(-1, false);
         for right in [false, true] {
             let expected = sorted.searchsorted(&values, right, None).to_vec::<i32>().unwrap();
             check(&rows.searchsorted(&values, right, Some(&sorter)), &[2, 33], &expected);
             // Any dtype of integers, and from the end.
-            check(&rows.searchsorted(&values, right, Some(&(sorter.long() - n as i64))), &[2, 33], &expected);
+            check(
+                &rows.searchsorted(&values, right, Some(&(sorter.long() - n as i64))),
+                &[2, 33],
+                &expected,
+            );
         }
     }
     let (x, values) = (Tensor::new([3.0f32, f32::NAN, 1.0]), Tensor::new([2.0f32, f32::NAN]));
@@ -85,7 +96,11 @@ fn a_sorter_has_indices_of_the_sequence() {
     let (x, v) = (Tensor::new([3.0f32, 5.0, 1.0]), Tensor::new([0.5f32]));
     for bad in [[2, 0, 3], [-4, 0, 1]] {
         let error = x.try_searchsorted(&v, false, Some(&Tensor::new(bad))).unwrap_err().to_string();
-        assert!(error.starts_with("searchsorted: the sorter has the index") && error.contains("3 elements"), "{error}");
+        assert!(
+            error.starts_with("searchsorted: the sorter has the index")
+                && error.contains("3 elements"),
+            "{error}"
+        );
     }
     // Computed indices are not looked at: one outside reads 0, which is below 0.5.
     let computed = Tensor::new([7, 7, 7]) + 0;
@@ -119,8 +134,16 @@ fn order_statistics_of_many_are_those_of_sorted_lists() {
     let index: Vec<i32> = index.to_vec().unwrap();
     assert!((0..3).all(|i| rows[i][index[i] as usize] == sorted[i][166]));
     check(&x.kthvalue(10, 1).0, &[3], &sorted.iter().map(|r| r[9]).collect::<Vec<_>>());
-    check(&x.quantile(0.25, 1, Quantile::Linear), &[3], &sorted.iter().map(|r| r[83]).collect::<Vec<_>>());
-    let mode = |r: &[f32]| *r.iter().max_by_key(|&&v| (r.iter().filter(|&&w| w == v).count(), -(v * 8.0) as i32)).unwrap();
+    check(
+        &x.quantile(0.25, 1, Quantile::Linear),
+        &[3],
+        &sorted.iter().map(|r| r[83]).collect::<Vec<_>>(),
+    );
+    let mode = |r: &[f32]| {
+        *r.iter()
+            .max_by_key(|&&v| (r.iter().filter(|&&w| w == v).count(), -(v * 8.0) as i32))
+            .unwrap()
+    };
     check(&x.mode(1).0, &[3], &sorted.iter().map(|r| mode(r)).collect::<Vec<_>>());
 }
 
@@ -133,7 +156,9 @@ fn the_gradient_of_an_extreme_goes_to_its_index() {
     let slope = (values * Tensor::new([2.0f32, 5.0])).sum(..).gradient(&[&x]);
     check(&slope[0], &[2, 3], &[0.0f32, 2.0, 0.0, 5.0, 0.0, 0.0]);
     // Also of what is computed by a sum, whatever was realized before.
-    let y = Tensor::from_vec((0..48).map(|i| (i * 37 % 19) as f32 / 7.0).collect::<Vec<f32>>(), [6, 8]).as_param();
+    let y =
+        Tensor::from_vec((0..48).map(|i| (i * 37 % 19) as f32 / 7.0).collect::<Vec<f32>>(), [6, 8])
+            .as_param();
     let product = y.matmul(&y.t());
     let (top, _) = product.max_with_index(1);
     let before = top.sum(..).gradient(&[&y]).remove(0).to_vec::<f32>().unwrap();
@@ -157,7 +182,11 @@ fn indexed_writes_of_many_add_up() {
     let (rows, cols) = (Tensor::new([0, 5, 0]), Tensor::new([0, 0, -9]));
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, true), &[2, 2], &[7, 0, 0, 0]);
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, false), &[2, 2], &[7, 0, 0, 0]);
-    check(&Tensor::new([1, 2]).masked_scatter(&Tensor::new([true, true]), &Tensor::new([9])), &[2], &[9, 0]);
+    check(
+        &Tensor::new([1, 2]).masked_scatter(&Tensor::new([true, true]), &Tensor::new([9])),
+        &[2],
+        &[9, 0],
+    );
 }
 
 #[test]
@@ -165,8 +194,13 @@ fn histograms_count_every_element_once() {
     let data: Vec<f32> = mixed(2000, 1000).iter().map(|&v| v as f32 / 100.0).collect();
     let x = Tensor::from_vec(data.clone(), [2000]);
     let counts: Vec<f32> = x.histc(8, 0.0, 8.0).to_vec().unwrap();
-    let expected: Vec<f32> =
-        (0..8).map(|i| data.iter().filter(|&&v| v >= i as f32 && (v < i as f32 + 1.0 || i == 7 && v == 8.0)).count() as f32).collect();
+    let expected: Vec<f32> = (0..8)
+        .map(|i| {
+            data.iter()
+                .filter(|&&v| v >= i as f32 && (v < i as f32 + 1.0 || i == 7 && v == 8.0))
+                .count() as f32
+        })
+        .collect();
     assert_eq!(counts, expected);
     assert_eq!(x.histc(10, 0.0, 0.0).sum(..).item::<f32>().unwrap(), 2000.0);
 }
@@ -206,7 +240,10 @@ fn random_counts_follow_their_law() {
         for k in 0..30 {
             let seen = x.iter().filter(|&&v| v == k as f32).count() as f64;
             let expected = p * N as f64;
-            assert!((seen - expected).abs() <= 6.0 * expected.sqrt() + 3.0, "{k} at {rate}: {seen}, expected {expected}");
+            assert!(
+                (seen - expected).abs() <= 6.0 * expected.sqrt() + 3.0,
+                "{k} at {rate}: {seen}, expected {expected}"
+            );
             p *= rate / (k + 1) as f64;
         }
     }
@@ -307,8 +344,20 @@ fn misuse_is_an_error_that_names_the_method() {
         ("unfold2d", said(Tensor::zeros([1, 1, 2, 2]).try_unfold2d(3, Conv::new()))),
         ("fold2d", said(Tensor::zeros([1, 4, 3]).try_fold2d([3, 3], 2, Conv::new()))),
         ("fold2d", said(Tensor::zeros([1, 4, 4]).try_fold2d((), 2, Conv::new()))),
-        ("grid_sample", said(Tensor::zeros([1, 1, 2, 2]).try_grid_sample(&Tensor::zeros([1, 1, 1, 3]), GridSample::new()))),
-        ("grid_sample", said(Tensor::zeros([1, 1, 0, 2]).try_grid_sample(&Tensor::zeros([1, 1, 1, 2]), GridSample::new()))),
+        (
+            "grid_sample",
+            said(
+                Tensor::zeros([1, 1, 2, 2])
+                    .try_grid_sample(&Tensor::zeros([1, 1, 1, 3]), GridSample::new()),
+            ),
+        ),
+        (
+            "grid_sample",
+            said(
+                Tensor::zeros([1, 1, 0, 2])
+                    .try_grid_sample(&Tensor::zeros([1, 1, 1, 2]), GridSample::new()),
+            ),
+        ),
         ("interpolate", said(x.try_interpolate(0, Interpolate::Cubic, false))),
     ];
     for (name, message) in all {
@@ -328,21 +377,31 @@ fn huge_arguments_are_no_panics() {
     let _ = x.try_narrow(0, isize::MAX, usize::MAX);
     let _ = x.try_norm(f64::MAX, 0);
     let _ = Tensor::zeros([1, 1, 2, 2]).try_pixel_unshuffle(usize::MAX);
-    let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(usize::MAX >> 1, Conv::new().padding(usize::MAX >> 2));
+    let _ = Tensor::zeros([1, 1, 2, 2])
+        .try_unfold2d(usize::MAX >> 1, Conv::new().padding(usize::MAX >> 2));
     let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(2, Conv::new().dilation(usize::MAX >> 1));
     let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(3, Conv::new().dilation(usize::MAX));
     let _ = Tensor::zeros([1, 1, 2, 2]).try_unfold2d(2, Conv::new().padding(usize::MAX));
     let _ = Tensor::zeros([1, 4, 1]).try_fold2d([2, 2], 2, Conv::new().padding(usize::MAX));
     let _ = Tensor::zeros([1, 4, 1]).try_fold2d([usize::MAX >> 1, 1], 2, Conv::new());
     let _ = Tensor::zeros([1, 4, 1]).try_fold2d([2, 2], 2, Conv::new().stride(usize::MAX >> 1));
-    let _ = Tensor::zeros([1, 1, 2, 2]).try_interpolate([1usize << 40, 1 << 20], Interpolate::Cubic, false);
-    let _ = Tensor::zeros([1, 1, 2, 2]).try_interpolate(1usize << 40, Interpolate::LinearAntialias, false);
+    let _ = Tensor::zeros([1, 1, 2, 2]).try_interpolate(
+        [1usize << 40, 1 << 20],
+        Interpolate::Cubic,
+        false,
+    );
+    let _ = Tensor::zeros([1, 1, 2, 2]).try_interpolate(
+        1usize << 40,
+        Interpolate::LinearAntialias,
+        false,
+    );
     let wide = Tensor::zeros([1]).expand([1usize << 31]);
     let _ = wide.try_kron(&wide);
     let _ = wide.try_outer(&wide);
 }
 
-/// Sequences as `sort` leaves them: NaN is the greatest, and what is searched for as NaN goes to the end.
+/// Sequences as `sort` leaves them: NaN is the greatest, and what is searched for as NaN goes to
+/// the end.
 #[test]
 fn sorted_sequences_may_end_in_nan() {
     let nan = f32::NAN;
@@ -360,7 +419,11 @@ fn sorted_sequences_may_end_in_nan() {
     // `isin` searches a sorted list.
     let list: Vec<f32> = (0..20).map(|i| i as f32).chain([nan; 20]).collect();
     let list = Tensor::from_slice(&list, [40]);
-    check(&Tensor::new([0.0f32, 3.0, 19.0, 20.0, nan]).isin(&list), &[5], &[true, true, true, false, false]);
+    check(
+        &Tensor::new([0.0f32, 3.0, 19.0, 20.0, nan]).isin(&list),
+        &[5],
+        &[true, true, true, false, false],
+    );
 }
 
 #[test]
@@ -369,7 +432,12 @@ fn weights_are_counted_in_wide_floats() {
     let counted = x.bincount(Some(&Tensor::new([100i8, 100])), 0);
     assert_eq!(counted.dtype(), DType::F64);
     check(&counted, &[1], &[200.0f64]);
-    for (dtype, sum) in [(DType::F32, DType::F32), (DType::BOOL, DType::F64), (DType::F16, DType::F64), (DType::I64, DType::F64)] {
+    for (dtype, sum) in [
+        (DType::F32, DType::F32),
+        (DType::BOOL, DType::F64),
+        (DType::F16, DType::F64),
+        (DType::I64, DType::F64),
+    ] {
         assert_eq!(x.bincount(Some(&Tensor::ones([2]).cast(dtype)), 0).dtype(), sum, "{dtype}");
     }
 }
@@ -397,7 +465,10 @@ fn no_difference_is_the_tensor_itself() {
 fn classes_of_one_hot_are_checked_where_they_are_at_hand() {
     for bad in [3, -1] {
         let e = said(Tensor::new([0, bad]).try_one_hot(3));
-        assert_eq!(e, format!("one_hot: the target at 1 is {bad}, and there are 3 classes: 0 to 2"));
+        assert_eq!(
+            e,
+            format!("one_hot: the target at 1 is {bad}, and there are 3 classes: 0 to 2")
+        );
         // Not computed yet, and so not looked at.
         check(&(Tensor::new([0, bad]) + 0).one_hot(3), &[2, 3], &[1, 0, 0, 0, 0, 0]);
     }
@@ -429,7 +500,12 @@ fn a_scalar_has_one_axis_to_name() {
             check(&y, &[], &[0]);
         }
     }
-    for e in [said(x.try_sum(1)), said(x.try_sort(-2, false)), said(x.try_cumsum(1)), said(x.try_softmax(1))] {
+    for e in [
+        said(x.try_sum(1)),
+        said(x.try_sort(-2, false)),
+        said(x.try_cumsum(1)),
+        said(x.try_softmax(1)),
+    ] {
         assert!(e.contains("of a tensor of shape [], which has none"), "{e}");
     }
 }
@@ -452,7 +528,11 @@ fn points_that_are_nan() {
     let x = Tensor::arange(0f32, 12.0, 1.0).reshape([1, 1, 3, 4]);
     let point = Tensor::new([[[[f32::NAN, 0.0]]]]);
     for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
-        let at = |mode| x.grid_sample(&point, GridSample::new().mode(mode).padding(padding)).item::<f32>().unwrap();
+        let at = |mode| {
+            x.grid_sample(&point, GridSample::new().mode(mode).padding(padding))
+                .item::<f32>()
+                .unwrap()
+        };
         assert!(at(GridMode::Cubic).is_nan());
         if padding == GridPadding::Zeros {
             assert!(at(GridMode::Linear).is_nan() && at(GridMode::Nearest) == 0.0);
@@ -460,7 +540,8 @@ fn points_that_are_nan() {
             assert_eq!((at(GridMode::Linear), at(GridMode::Nearest)), (4.0, 4.0));
         }
     }
-    let solid = Tensor::zeros([1, 1, 2, 2, 2]).try_grid_sample(&Tensor::zeros([1, 1, 1, 1, 3]), GridSample::new().mode(GridMode::Cubic));
+    let solid = Tensor::zeros([1, 1, 2, 2, 2])
+        .try_grid_sample(&Tensor::zeros([1, 1, 1, 1, 3]), GridSample::new().mode(GridMode::Cubic));
     assert!(said(solid).contains("two spatial axes"));
 }
 
@@ -477,10 +558,16 @@ fn samples_without_a_batch() {
     same(x.conv_transpose2d(&w, Conv::new()), batch.conv_transpose2d(&w, Conv::new()));
     let columns = batch.unfold2d([2, 2], Conv::new());
     same(x.unfold2d([2, 2], Conv::new()), columns.clone());
-    same(columns.squeeze(0).fold2d([4, 4], [2, 2], Conv::new()), columns.fold2d([4, 4], [2, 2], Conv::new()));
+    same(
+        columns.squeeze(0).fold2d([4, 4], [2, 2], Conv::new()),
+        columns.fold2d([4, 4], [2, 2], Conv::new()),
+    );
     // Along one axis a batch may be there or not.
     let line = Tensor::arange(0f32, 8.0, 1.0).reshape([1, 8]);
-    same(line.conv2d(&Tensor::ones([1, 1, 3]), Conv::new()), line.unsqueeze(0).conv2d(&Tensor::ones([1, 1, 3]), Conv::new()));
+    same(
+        line.conv2d(&Tensor::ones([1, 1, 3]), Conv::new()),
+        line.unsqueeze(0).conv2d(&Tensor::ones([1, 1, 3]), Conv::new()),
+    );
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn what_has_no_data_goes_where_the_other_is() {
     assert_eq!((Tensor::ones([2]) + &x).device().as_str(), "NULL");
     assert_eq!((&x + Tensor::ones([2])).device().as_str(), "NULL");
     let wrong = x.try_add(Tensor::new([1.0f32, 2.0])).unwrap_err().to_string();
-    assert_eq!(wrong, "device: add: one operand is on NULL and another on CPU; move one with .to(…) or .shard(…)");
+    assert_eq!(
+        wrong,
+        "device: add: one operand is on NULL and another on CPU; move one with .to(…) or .shard(…)"
+    );
 }
 
 #[test]

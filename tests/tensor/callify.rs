@@ -34,9 +34,11 @@ fn the_graph_is_built_once_and_serves_other_tensors() {
 #[test]
 fn nothing_can_be_read_while_the_function_is_written_down() {
     let x = Tensor::ones([2]);
-    for read in
-        [|x: &Tensor| x.to_vec::<f32>().map(drop), |x: &Tensor| (x + 1.0).realize().map(drop), |x: &Tensor| x.sum(..).schedule().map(drop)]
-    {
+    for read in [
+        |x: &Tensor| x.to_vec::<f32>().map(drop),
+        |x: &Tensor| (x + 1.0).realize().map(drop),
+        |x: &Tensor| x.sum(..).schedule().map(drop),
+    ] {
         let e = Tensor::callify(&[&x], |x| read(&x[0]).map(|()| vec![])).unwrap_err();
         assert!(e.to_string().contains("has no value while its function is written down"), "{e}");
     }
@@ -49,7 +51,8 @@ fn nothing_can_be_read_while_the_function_is_written_down() {
     .unwrap();
     assert!(kept.unwrap().realize().is_err());
     // Other values can be.
-    let f = Tensor::callify(&[&x], |x| Ok(vec![&x[0] * Tensor::new([3.0f32]).item::<f32>()?])).unwrap();
+    let f =
+        Tensor::callify(&[&x], |x| Ok(vec![&x[0] * Tensor::new([3.0f32]).item::<f32>()?])).unwrap();
     check(&f.call(&[&x]).unwrap()[0], &[2], &[3.0f32, 3.0]);
 }
 
@@ -57,13 +60,30 @@ fn nothing_can_be_read_while_the_function_is_written_down() {
 fn arguments_that_do_not_fit_are_errors_that_name_them() {
     let x = Tensor::ones([2, 2]);
     let f = Tensor::callify(&[&x, &x], |x| Ok(vec![&x[0] + &x[1]])).unwrap();
-    let refused = |args: &[&Tensor], expected: &str| assert_eq!(f.call(args).unwrap_err().to_string(), expected);
+    let refused = |args: &[&Tensor], expected: &str| {
+        assert_eq!(f.call(args).unwrap_err().to_string(), expected)
+    };
     refused(&[&x], "function: 1 arguments, and it was made for 2");
-    refused(&[&x, &x.reshape([4])], "function: argument 1 has shape [4], and the function was made for [2, 2]");
-    refused(&[&x.cast(DType::I32), &x], "function: argument 0 is of i32, and the function was made for f32");
-    refused(&[&x, &x.to("INTERP")], &format!("device: function: argument 1 is on INTERP, and the function was made for {}", x.device()));
+    refused(
+        &[&x, &x.reshape([4])],
+        "function: argument 1 has shape [4], and the function was made for [2, 2]",
+    );
+    refused(
+        &[&x.cast(DType::I32), &x],
+        "function: argument 0 is of i32, and the function was made for f32",
+    );
+    refused(
+        &[&x, &x.to("INTERP")],
+        &format!(
+            "device: function: argument 1 is on INTERP, and the function was made for {}",
+            x.device()
+        ),
+    );
     let e = f.call(&[&x.as_param(), &x]).unwrap_err().to_string();
-    assert!(e.contains("argument 0 has a gradient") && e.contains("parameter as its example"), "{e}");
+    assert!(
+        e.contains("argument 0 has a gradient") && e.contains("parameter as its example"),
+        "{e}"
+    );
     let both = x.shard(&["CPU:0", "CPU:1"], 0);
     let e = Tensor::callify(&[&both], |x| Ok(vec![x[0].clone()])).unwrap_err().to_string();
     assert!(e.contains("argument 0 is on") && e.contains("sharded inside"), "{e}");
@@ -75,14 +95,17 @@ fn arguments_that_do_not_fit_are_errors_that_name_them() {
 fn gradients_go_through_it() {
     let example = Tensor::zeros([3]).as_param();
     let w = Tensor::new([2.0f32, 3.0, 4.0]).as_param();
-    let f = Tensor::callify(&[&example], |x| Ok(vec![(&x[0] * &x[0] * &w).max(0), x[0].exp()])).unwrap();
+    let f = Tensor::callify(&[&example], |x| Ok(vec![(&x[0] * &x[0] * &w).max(0), x[0].exp()]))
+        .unwrap();
     let x = Tensor::new([1.0f32, 2.0, -3.0]).as_param();
     f.call(&[&x]).unwrap()[0].sum(..).backward();
     check(&x.grad().unwrap(), &[3], &[0.0f32, 0.0, -24.0]);
     check(&w.grad().unwrap(), &[3], &[0.0f32, 0.0, 9.0]);
     assert!(example.grad().is_none());
     // Of gradients too, inside and outside.
-    let slope = Tensor::callify(&[&example], |x| Ok(x[0].square().sum(..).square().gradient(&[&x[0]]))).unwrap();
+    let slope =
+        Tensor::callify(&[&example], |x| Ok(x[0].square().sum(..).square().gradient(&[&x[0]])))
+            .unwrap();
     let dx = slope.call(&[&x]).unwrap().remove(0);
     check(&dx, &[3], &[56.0f32, 112.0, -168.0]);
     let ddx = dx.sum(..).gradient(&[&x]).remove(0);
@@ -118,7 +141,8 @@ fn functions_of_functions_and_small_shapes() {
     check(&got[1], &[2], &[10.0f32, 40.0]);
     for shape in [&[][..], &[0], &[3, 0], &[1, 1]] {
         let x = Tensor::full(shape, 2.5f32);
-        let f = Tensor::callify(&[&x], |x| Ok(vec![&x[0] * 2.0, x[0].sum(..), x[0].clone()])).unwrap();
+        let f =
+            Tensor::callify(&[&x], |x| Ok(vec![&x[0] * 2.0, x[0].sum(..), x[0].clone()])).unwrap();
         let got = f.call(&[&x]).unwrap();
         check(&got[0], shape, &vec![5.0f32; x.numel()]);
         check(&got[1], &[], &[2.5 * x.numel() as f32]);

@@ -13,7 +13,9 @@ fn many_along_every_axis() {
     for n in [2usize, 5, 9, 29, 100, 800] {
         for axis in 0..3usize {
             // Sizes from 0 to 3 along the axis.
-            let shape = |i: usize| -> Vec<usize> { (0..3).map(|a| if a == axis { (i * 7 + 1) % 4 } else { 2 }).collect() };
+            let shape = |i: usize| -> Vec<usize> {
+                (0..3).map(|a| if a == axis { (i * 7 + 1) % 4 } else { 2 }).collect()
+            };
             let parts: Vec<Tensor> = (0..n).map(|i| ramp(i * 100, &shape(i))).collect();
             let total: usize = (0..n).map(|i| shape(i)[axis]).sum();
             let out = Tensor::cat(&parts, axis as isize);
@@ -30,7 +32,11 @@ fn many_along_every_axis() {
             // As an operand, and with the operands computed by the same kernels.
             check(&(&out + 1), &dims, &expected.iter().map(|v| v + 1).collect::<Vec<_>>());
             let scaled: Vec<Tensor> = parts.iter().map(|p| p * 2).collect();
-            check(&Tensor::cat(&scaled, axis as isize), &dims, &expected.iter().map(|v| v * 2).collect::<Vec<_>>());
+            check(
+                &Tensor::cat(&scaled, axis as isize),
+                &dims,
+                &expected.iter().map(|v| v * 2).collect::<Vec<_>>(),
+            );
         }
     }
 }
@@ -48,16 +54,23 @@ fn stacks_of_what_is_computed() {
         let plus = (x.sum(1) + 1.0).t();
         let expected = Tensor::cat(&[plus.clone(), plus], 1);
         check(&out, &[3, 2 * n], &expected.to_vec::<f32>().unwrap());
-        check(&both[0], &[3], &rows[0].to_vec::<f32>().unwrap().iter().map(|v| v + 1.0).collect::<Vec<_>>());
+        check(
+            &both[0],
+            &[3],
+            &rows[0].to_vec::<f32>().unwrap().iter().map(|v| v + 1.0).collect::<Vec<_>>(),
+        );
     }
 }
 
 #[test]
 fn bits_and_dtypes_stay() {
-    let parts: Vec<Tensor> = (0..12).map(|i| if i % 2 == 0 { Tensor::new([-0.0f32]) } else { Tensor::new([f32::NAN]) }).collect();
+    let parts: Vec<Tensor> = (0..12)
+        .map(|i| if i % 2 == 0 { Tensor::new([-0.0f32]) } else { Tensor::new([f32::NAN]) })
+        .collect();
     let bits = Tensor::cat(&parts, 0).bitcast(DType::U32).to_vec::<u32>().unwrap();
     assert!(bits.iter().step_by(2).all(|b| *b == 1 << 31), "{bits:x?}");
-    let mixed: Vec<Tensor> = (0..12).map(|i| if i < 11 { Tensor::new([true]) } else { Tensor::new([300i16]) }).collect();
+    let mixed: Vec<Tensor> =
+        (0..12).map(|i| if i < 11 { Tensor::new([true]) } else { Tensor::new([300i16]) }).collect();
     assert_eq!(Tensor::cat(&mixed, 0).dtype(), DType::I16);
     check(&Tensor::cat(&mixed, 0).i(-1), &[], &[300i16]);
 }
@@ -65,7 +78,9 @@ fn bits_and_dtypes_stay() {
 #[test]
 fn slices_get_their_part_of_the_gradient() {
     for n in [3usize, 12, 40] {
-        let parts: Vec<Tensor> = (0..n).map(|i| Tensor::full([2, 1 + i % 3], i as f32).realize().unwrap().as_param()).collect();
+        let parts: Vec<Tensor> = (0..n)
+            .map(|i| Tensor::full([2, 1 + i % 3], i as f32).realize().unwrap().as_param())
+            .collect();
         let y = Tensor::cat(&parts, 1);
         let total = y.shape()[1];
         let w = Tensor::from_vec((0..2 * total).map(|i| i as f32).collect::<Vec<_>>(), [2, total]);
@@ -73,7 +88,11 @@ fn slices_get_their_part_of_the_gradient() {
         let mut start = 0;
         for (i, g) in grads.iter().enumerate() {
             let size = 1 + i % 3;
-            let expected: Vec<f32> = (0..2).flat_map(|r| (0..size).map(move |k| 2.0 * i as f32 * (r * total + start + k) as f32)).collect();
+            let expected: Vec<f32> = (0..2)
+                .flat_map(|r| {
+                    (0..size).map(move |k| 2.0 * i as f32 * (r * total + start + k) as f32)
+                })
+                .collect();
             check(g, &[2, size], &expected);
             start += size;
         }
@@ -88,7 +107,11 @@ fn views_and_consumers_of_a_cat() {
     // A part of it, which has the shape of an operand, beside another.
     check(&(all.i(4..8) + all.i(8..12)), &[4], &[12, 14, 16, 18]);
     check(&Tensor::cat(&[all.clone(), all.flip(0)], 0).sum(..), &[], &[80 * 79]);
-    check(&Tensor::cat(&parts.iter().map(|p| p + &all.i(0..4)).collect::<Vec<_>>(), 0).i(76..80), &[4], &[76, 78, 80, 82]);
+    check(
+        &Tensor::cat(&parts.iter().map(|p| p + &all.i(0..4)).collect::<Vec<_>>(), 0).i(76..80),
+        &[4],
+        &[76, 78, 80, 82],
+    );
     // In place of what is read: the old content is still needed.
     let x = ramp(0, &[40]).realize().unwrap();
     let turned: Vec<Tensor> = (0..10).map(|i| x.i(36 - 4 * i..40 - 4 * i)).collect();
@@ -109,7 +132,8 @@ fn kernels_grow_with_the_operands_and_are_few() {
     assert!(hundred <= 6 && thousand <= 60, "{hundred} and {thousand} kernels");
 }
 
-/// Many operands of several dtypes, among them empty ones, on both ways to join them: values, dtype and gradients.
+/// Many operands of several dtypes, among them empty ones, on both ways to join them: values, dtype
+/// and gradients.
 #[test]
 fn many_of_several_dtypes() {
     let part = |i: usize| match i % 4 {
@@ -133,7 +157,11 @@ fn many_of_several_dtypes() {
         check(&all, &[2, row.len()], &[row.clone(), row.clone()].concat());
         let params: Vec<&Tensor> = parts.iter().filter(|p| p.is_param() && p.numel() > 0).collect();
         for (g, p) in all.square().sum(..).gradient(&params).iter().zip(&params) {
-            check(g, &p.shape(), &p.to_vec::<f32>().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+            check(
+                g,
+                &p.shape(),
+                &p.to_vec::<f32>().unwrap().iter().map(|v| 2.0 * v).collect::<Vec<_>>(),
+            );
         }
     }
 }
@@ -144,8 +172,17 @@ fn errors_name_the_op() {
     let says = |e: picograd::Error, what: &str| assert!(e.to_string().starts_with(what), "{e}");
     says(Tensor::try_cat(&[], 0).unwrap_err(), "cat: takes one tensor or more");
     says(Tensor::try_stack(&[], 0).unwrap_err(), "stack: takes one tensor or more");
-    says(Tensor::try_cat(&[a.clone(), b.clone()], 0).unwrap_err(), "cat: [2, 3] and [2, 4] differ outside axis 0");
-    says(Tensor::try_stack(&[a.clone(), b], 0).unwrap_err(), "stack: shapes [2, 3] and [2, 4] differ");
+    says(
+        Tensor::try_cat(&[a.clone(), b.clone()], 0).unwrap_err(),
+        "cat: [2, 3] and [2, 4] differ outside axis 0",
+    );
+    says(
+        Tensor::try_stack(&[a.clone(), b], 0).unwrap_err(),
+        "stack: shapes [2, 3] and [2, 4] differ",
+    );
     let on = |device: &str| Tensor::zeros([2, 3]).to(device).contiguous().realize().unwrap();
-    says(Tensor::try_stack(&[on("null"), on("interp")], 0).unwrap_err(), "device: stack: one operand is on NULL");
+    says(
+        Tensor::try_stack(&[on("null"), on("interp")], 0).unwrap_err(),
+        "device: stack: one operand is on NULL",
+    );
 }

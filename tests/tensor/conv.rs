@@ -18,7 +18,13 @@ fn place((size, _, stride, dilation, (before, _)): Axis, o: usize, k: usize) -> 
 }
 
 /// Convolution of two spatial axes by seven loops.
-fn reference(x: &[f64], w: &[f64], (n, ci, co, groups): (usize, usize, usize, usize), a: Axis, b: Axis) -> Vec<f64> {
+fn reference(
+    x: &[f64],
+    w: &[f64],
+    (n, ci, co, groups): (usize, usize, usize, usize),
+    a: Axis,
+    b: Axis,
+) -> Vec<f64> {
     let each = ci / groups;
     let mut out = Vec::new();
     for (batch, o) in (0..n).flat_map(|batch| (0..co).map(move |o| (batch, o))) {
@@ -28,7 +34,8 @@ fn reference(x: &[f64], w: &[f64], (n, ci, co, groups): (usize, usize, usize, us
                 let channel = o / (co / groups) * each + c;
                 for (i, j) in (0..a.1).flat_map(|i| (0..b.1).map(move |j| (i, j))) {
                     if let (Some(p), Some(q)) = (place(a, y, i), place(b, z, j)) {
-                        sum += x[((batch * ci + channel) * a.0 + p) * b.0 + q] * w[((o * each + c) * a.1 + i) * b.1 + j];
+                        sum += x[((batch * ci + channel) * a.0 + p) * b.0 + q]
+                            * w[((o * each + c) * a.1 + i) * b.1 + j];
                     }
                 }
             }
@@ -54,12 +61,18 @@ fn convolutions_of_every_kind() {
     for (i, &a) in axes.iter().enumerate() {
         let b = axes[(i * 4 + 3) % axes.len()];
         for (n, ci, co, groups) in [(1, 1, 1, 1), (2, 4, 2, 2)] {
-            let data = |len: usize, by: usize| -> Vec<f64> { (0..len).map(|i| ((i * by) % 11) as f64 - 5.0).collect() };
+            let data = |len: usize, by: usize| -> Vec<f64> {
+                (0..len).map(|i| ((i * by) % 11) as f64 - 5.0).collect()
+            };
             let x = data(n * ci * a.0 * b.0, 7);
             let w = data(co * (ci / groups) * a.1 * b.1, 5);
             let tx = Tensor::from_slice(&x, [n, ci, a.0, b.0]).cast(picograd::DType::F32);
             let tw = Tensor::from_slice(&w, [co, ci / groups, a.1, b.1]).cast(picograd::DType::F32);
-            let how = Conv::new().stride([a.2, b.2]).dilation([a.3, b.3]).padding([a.4, b.4]).groups(groups);
+            let how = Conv::new()
+                .stride([a.2, b.2])
+                .dilation([a.3, b.3])
+                .padding([a.4, b.4])
+                .groups(groups);
             let out = tx.conv2d(&tw, how);
             assert_eq!(out.shape(), [n, co, count(a), count(b)], "{a:?} and {b:?}");
             close(&out, &reference(&x, &w, (n, ci, co, groups), a, b), 0.0);
@@ -71,7 +84,11 @@ fn convolutions_of_every_kind() {
 fn one_and_three_spatial_axes_and_bias() {
     let x = ramp(&[1, 1, 5]);
     let bias = Tensor::new([100f32]);
-    check(&x.conv2d(&Tensor::new([[[1f32, 0.0, -1.0]]]), Conv::new().bias(&bias)), &[1, 1, 3], &[98f32; 3]);
+    check(
+        &x.conv2d(&Tensor::new([[[1f32, 0.0, -1.0]]]), Conv::new().bias(&bias)),
+        &[1, 1, 3],
+        &[98f32; 3],
+    );
     let y = ramp(&[1, 1, 2, 2, 2]).conv2d(&Tensor::ones([3, 1, 2, 2, 2]), Conv::new());
     check(&y, &[1, 3, 1, 1, 1], &[28f32; 3]);
 }
@@ -79,7 +96,11 @@ fn one_and_three_spatial_axes_and_bias() {
 #[test]
 fn narrow_convolutions_accumulate_wide() {
     let x = Tensor::full([1, 3000, 1], f16::ONE);
-    check(&x.conv2d(&Tensor::full([1, 3000, 1], f16::ONE), Conv::new()), &[1, 1, 1], &[f16::from_f32(3000.0)]);
+    check(
+        &x.conv2d(&Tensor::full([1, 3000, 1], f16::ONE), Conv::new()),
+        &[1, 1, 1],
+        &[f16::from_f32(3000.0)],
+    );
 }
 
 #[test]
@@ -87,10 +108,22 @@ fn maximum_pools() {
     let x = ramp(&[1, 1, 4, 4]) - 100.0;
     check(&x.max_pool2d(2, Pool::new()), &[1, 1, 2, 2], &[-95f32, -93.0, -87.0, -85.0]);
     // Padding is less than anything.
-    check(&x.max_pool2d(2, Pool::new().padding(1)), &[1, 1, 3, 3], &[-100f32, -98.0, -97.0, -92.0, -90.0, -89.0, -88.0, -86.0, -85.0]);
-    check(&x.max_pool2d([1, 2], Pool::new().stride([3, 1]).dilation([1, 3])), &[1, 1, 2, 1], &[-97f32, -85.0]);
+    check(
+        &x.max_pool2d(2, Pool::new().padding(1)),
+        &[1, 1, 3, 3],
+        &[-100f32, -98.0, -97.0, -92.0, -90.0, -89.0, -88.0, -86.0, -85.0],
+    );
+    check(
+        &x.max_pool2d([1, 2], Pool::new().stride([3, 1]).dilation([1, 3])),
+        &[1, 1, 2, 1],
+        &[-97f32, -85.0],
+    );
     let ints = Tensor::new([[i32::MIN, 1], [2, 3]]);
-    check(&ints.max_pool2d([2, 2], Pool::new().padding([(1, 0), (0, 1)]).stride(1)), &[2, 2], &[1, 1, 3, 3]);
+    check(
+        &ints.max_pool2d([2, 2], Pool::new().padding([(1, 0), (0, 1)]).stride(1)),
+        &[2, 2],
+        &[1, 1, 3, 3],
+    );
 }
 
 #[test]
@@ -114,13 +147,18 @@ fn mean_pools() {
     check(&Tensor::new([[1, 2], [3, 5]]).avg_pool2d([2, 2], Pool::new()), &[1, 1], &[2.75f32]);
 }
 
-/// Numbers between -2 and 2 that lie in no order. The generator of tensors is one for the process, and another test needs it in a known state.
+/// Numbers between -2 and 2 that lie in no order. The generator of tensors is one for the process,
+/// and another test needs it in a known state.
 fn mixed(shape: &[usize], seed: usize) -> Tensor {
     let n = shape.iter().product::<usize>();
-    Tensor::from_vec((0..n).map(|i| ((i + seed) * 7919 % 1009) as f32 / 252.0 - 2.0).collect(), shape)
+    Tensor::from_vec(
+        (0..n).map(|i| ((i + seed) * 7919 % 1009) as f32 / 252.0 - 2.0).collect(),
+        shape,
+    )
 }
 
-/// Winograd's method against the sum of products: odd sizes, groups, padding, small floats, gradients.
+/// Winograd's method against the sum of products: odd sizes, groups, padding, small floats,
+/// gradients.
 #[test]
 fn winograd_computes_the_same_convolution() {
     for (x, w, how) in [
@@ -130,22 +168,30 @@ fn winograd_computes_the_same_convolution() {
         ([1, 2, 6, 11], [2, 2, 3, 3], Conv::new().padding([2, 1])),
     ] {
         let (x, w) = (mixed(&x, 1).as_param(), mixed(&w, 500).as_param());
-        let (plain, fast) = (x.conv2d(&w, how.clone().winograd(false)), x.conv2d(&w, how.clone().winograd(true)));
+        let (plain, fast) =
+            (x.conv2d(&w, how.clone().winograd(false)), x.conv2d(&w, how.clone().winograd(true)));
         assert_eq!(plain.shape(), fast.shape());
         // It is another way, and not the same one under another name.
         assert!(fast.schedule().unwrap().len() > plain.schedule().unwrap().len());
         let weight = mixed(&plain.shape(), 77);
-        for (a, b) in [(&plain, &fast)]
-            .into_iter()
-            .map(|(a, b)| (a.clone(), b.clone()))
-            .chain(plain.gradient_with(&weight, &[&x, &w]).unwrap().into_iter().zip(fast.gradient_with(&weight, &[&x, &w]).unwrap()))
-        {
-            let expected: Vec<f64> = a.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
+        for (a, b) in [(&plain, &fast)].into_iter().map(|(a, b)| (a.clone(), b.clone())).chain(
+            plain
+                .gradient_with(&weight, &[&x, &w])
+                .unwrap()
+                .into_iter()
+                .zip(fast.gradient_with(&weight, &[&x, &w]).unwrap()),
+        ) {
+            let expected: Vec<f64> =
+                a.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
             close(&b, &expected, 1e-4);
         }
         let half = x.detach().half().conv2d(&w.detach().half(), how.clone().winograd(true));
-        assert_eq!(half.dtype(), x.detach().half().conv2d(&w.detach().half(), how.winograd(false)).dtype());
-        let expected: Vec<f64> = plain.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
+        assert_eq!(
+            half.dtype(),
+            x.detach().half().conv2d(&w.detach().half(), how.winograd(false)).dtype()
+        );
+        let expected: Vec<f64> =
+            plain.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
         close(&half.float(), &expected, 2e-2);
     }
     // What it is not for is computed as always.

@@ -31,7 +31,10 @@ fn digits_are_those_of_the_dtype() {
 
 #[test]
 fn blocks_are_parted_and_long_rows_wrapped() {
-    assert_eq!(Tensor::arange(0, 8, 1).reshape([2, 2, 2]).to_string(), "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]");
+    assert_eq!(
+        Tensor::arange(0, 8, 1).reshape([2, 2, 2]).to_string(),
+        "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]"
+    );
     let text = Tensor::arange(0, 100, 1).to_string();
     assert!(text.lines().all(|l| l.len() <= 76), "{text}");
     assert!(text.lines().count() > 1 && text.lines().nth(1).unwrap().starts_with(' '));

@@ -1,11 +1,13 @@
-//! Corners where PyTorch has an answer: masked rows, ties, empty tensors, roots of zero, weights and targets that are none.
+//! Corners where PyTorch has an answer: masked rows, ties, empty tensors, roots of zero, weights
+//! and targets that are none.
 
 use crate::{check, close};
 use picograd::nn::{self, Layer};
 use picograd::tensor::{Attention, Conv, CrossEntropy, Pool, Reduction};
 use picograd::{Tensor, Variable};
 
-/// Values of PyTorch for queries of which one sees no key: it gives 0, and every gradient is finite.
+/// Values of PyTorch for queries of which one sees no key: it gives 0, and every gradient is
+/// finite.
 #[test]
 fn a_query_without_a_key() {
     let inf = f32::NEG_INFINITY;
@@ -23,8 +25,16 @@ fn a_query_without_a_key() {
         assert!(out.iter().all(|v| v.is_finite()));
         let grads = y.square().sum(..).gradient(&[&q, &k, &v]);
         let of = |i: usize| grads[i].to_vec::<f32>().unwrap();
-        assert!((0..3).all(|i| of(i).iter().all(|g| g.is_finite())), "{kind}: {:?}", (of(0), of(1), of(2)));
-        assert_eq!(&of(0)[..4], &[0.0; 4], "{kind}: one key alone, and none, have no gradient by the query");
+        assert!(
+            (0..3).all(|i| of(i).iter().all(|g| g.is_finite())),
+            "{kind}: {:?}",
+            (of(0), of(1), of(2))
+        );
+        assert_eq!(
+            &of(0)[..4],
+            &[0.0; 4],
+            "{kind}: one key alone, and none, have no gradient by the query"
+        );
         // A second gradient is finite too.
         let again = grads[0].square().sum(..).gradient(&[&k]);
         assert!(again[0].to_vec::<f32>().unwrap().iter().all(|g| g.is_finite()));
@@ -74,7 +84,9 @@ fn pools_of_computed_and_lazy_values() {
     };
     let (lazy, computed) = (grad(false), grad(true));
     assert!(lazy.iter().any(|g| *g != 0.0));
-    lazy.iter().zip(&computed).for_each(|(a, b)| assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} and {b}"));
+    lazy.iter()
+        .zip(&computed)
+        .for_each(|(a, b)| assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} and {b}"));
 }
 
 #[test]
@@ -116,11 +128,23 @@ fn sorting_beside_an_axis_of_a_variable() {
     for rows in [1, 3] {
         let part = x.shrink_to((&n.bind(rows).unwrap(), 3));
         let (values, places) = part.sort(1, false);
-        assert_eq!(values.to_vec::<f32>().unwrap(), [1f32, 2.0, 3.0, 7.0, 8.0, 9.0, 4.0, 5.0, 6.0][..3 * rows as usize]);
-        assert_eq!(places.to_vec::<i32>().unwrap(), [1, 2, 0, 1, 2, 0, 0, 2, 1][..3 * rows as usize]);
+        assert_eq!(
+            values.to_vec::<f32>().unwrap(),
+            [1f32, 2.0, 3.0, 7.0, 8.0, 9.0, 4.0, 5.0, 6.0][..3 * rows as usize]
+        );
+        assert_eq!(
+            places.to_vec::<i32>().unwrap(),
+            [1, 2, 0, 1, 2, 0, 0, 2, 1][..3 * rows as usize]
+        );
         let (values, _) = part.topk(2, 1, true, true);
-        assert_eq!(values.to_vec::<f32>().unwrap(), [3f32, 2.0, 9.0, 8.0, 6.0, 5.0][..2 * rows as usize]);
-        assert_eq!(part.argsort(1, true).to_vec::<i32>().unwrap(), [0, 2, 1, 0, 2, 1, 1, 2, 0][..3 * rows as usize]);
+        assert_eq!(
+            values.to_vec::<f32>().unwrap(),
+            [3f32, 2.0, 9.0, 8.0, 6.0, 5.0][..2 * rows as usize]
+        );
+        assert_eq!(
+            part.argsort(1, true).to_vec::<i32>().unwrap(),
+            [0, 2, 1, 0, 2, 1, 1, 2, 0][..3 * rows as usize]
+        );
     }
     let e = x.shrink_to((&n.bind(2).unwrap(), 3)).try_sort(0, false).unwrap_err().to_string();
     assert!(e.starts_with("sort: ") && e.contains("needs a number"), "{e}");
@@ -136,7 +160,12 @@ fn weights_and_targets_are_checked_where_they_are_at_hand() {
     refused(&Tensor::new([[1f32, 1.0], [0.0, 0.0]]), 1, true, "row 1 has 0 weights above zero");
     refused(&Tensor::new([-1f32, 2.0]), 1, true, "the weight at 0 is -1");
     refused(&Tensor::new([1f32, f32::NAN]), 1, false, "the weight at 1 is NaN");
-    refused(&Tensor::new([1f32, 0.0, 3.0]), 3, false, "row 0 has 2 weights above zero, and 3 are drawn");
+    refused(
+        &Tensor::new([1f32, 0.0, 3.0]),
+        3,
+        false,
+        "row 0 has 2 weights above zero, and 3 are drawn",
+    );
     refused(&Tensor::zeros([3]), 1, true, "row 0 has 0 weights above zero");
     assert_eq!(Tensor::new([0f32, 2.0]).multinomial(3, true).to_vec::<i32>().unwrap(), [1, 1, 1]);
 
@@ -144,12 +173,20 @@ fn weights_and_targets_are_checked_where_they_are_at_hand() {
     for bad in [3, -1, 7] {
         let target = Tensor::new([0, bad]);
         let e = logits.try_cross_entropy(&target, Reduction::Mean).unwrap_err().to_string();
-        assert_eq!(e, format!("cross_entropy: the target at 1 is {bad}, and there are 3 classes: 0 to 2"));
+        assert_eq!(
+            e,
+            format!("cross_entropy: the target at 1 is {bad}, and there are 3 classes: 0 to 2")
+        );
         let e = logits.try_nll_loss(&target, Reduction::Mean).unwrap_err().to_string();
         assert!(e.starts_with("nll_loss: the target at 1"), "{e}");
-        let e = logits.try_sparse_categorical_crossentropy(&target, Reduction::Mean).unwrap_err().to_string();
+        let e = logits
+            .try_sparse_categorical_crossentropy(&target, Reduction::Mean)
+            .unwrap_err()
+            .to_string();
         assert!(e.starts_with("sparse_categorical_crossentropy: the target at 1"), "{e}");
-        assert!(logits.try_cross_entropy(&target, CrossEntropy::new().ignore_index(bad as i64)).is_ok());
+        assert!(
+            logits.try_cross_entropy(&target, CrossEntropy::new().ignore_index(bad as i64)).is_ok()
+        );
     }
     assert!(logits.try_cross_entropy(&Tensor::new([0, -100]), Reduction::Mean).is_ok());
     assert!(logits.try_cross_entropy(&Tensor::full([2], 5i32), Reduction::Mean).is_err());

@@ -31,7 +31,11 @@ fn oracle(terms: &[&str], out: &str, operands: &[(Vec<usize>, Vec<f32>)]) -> Vec
                 (*c, v)
             })
             .collect();
-        let product: f32 = terms.iter().zip(operands).map(|(t, (shape, data))| data[at(t, shape, &values)]).product();
+        let product: f32 = terms
+            .iter()
+            .zip(operands)
+            .map(|(t, (shape, data))| data[at(t, shape, &values)])
+            .product();
         result[at(out, &out_shape, &values)] += product;
     }
     result
@@ -44,7 +48,12 @@ fn agree(formula: &str, shapes: &[&[usize]]) {
     let data: Vec<(Vec<usize>, Vec<f32>)> = shapes
         .iter()
         .enumerate()
-        .map(|(k, s)| (s.to_vec(), (0..s.iter().product::<usize>()).map(|i| ((i * 5 + k) % 7) as f32 - 3.0).collect()))
+        .map(|(k, s)| {
+            (
+                s.to_vec(),
+                (0..s.iter().product::<usize>()).map(|i| ((i * 5 + k) % 7) as f32 - 3.0).collect(),
+            )
+        })
         .collect();
     let tensors: Vec<Tensor> = data.iter().map(|(s, d)| Tensor::from_vec(d.clone(), s)).collect();
     let got = Tensor::einsum(formula, &tensors.iter().collect::<Vec<_>>());
@@ -82,29 +91,52 @@ fn dots_and_implied_results() {
     check(&Tensor::einsum("ij, jk", &[&x, &y]), &[2, 2], &product);
     check(&Tensor::einsum("ba", &[&x]), &[3, 2], &[0f32, 3., 1., 4., 2., 5.]);
     check(&Tensor::einsum("ii", &[&ramp(&[2, 2])]), &[], &[3f32]);
-    assert_eq!(Tensor::einsum("...ij,...jk->...ik", &[&ramp(&[4, 1, 2, 3]), &ramp(&[5, 3, 2])]).shape(), [4, 5, 2, 2]);
+    assert_eq!(
+        Tensor::einsum("...ij,...jk->...ik", &[&ramp(&[4, 1, 2, 3]), &ramp(&[5, 3, 2])]).shape(),
+        [4, 5, 2, 2]
+    );
     let (a, b) = (ramp(&[4, 2, 3]), ramp(&[4, 3, 5]));
-    check(&Tensor::einsum("...ij,...jk", &[&a, &b]), &[4, 2, 5], &a.matmul(&b).to_vec::<f32>().unwrap());
+    check(
+        &Tensor::einsum("...ij,...jk", &[&a, &b]),
+        &[4, 2, 5],
+        &a.matmul(&b).to_vec::<f32>().unwrap(),
+    );
     assert_eq!(Tensor::einsum("i...->...i", &[&a]).shape(), [2, 3, 4]);
     assert_eq!(Tensor::einsum("...->...", &[&a]).shape(), [4, 2, 3]);
-    check(&Tensor::einsum("b...,b...->...", &[&a, &a]), &[2, 3], &(&a * &a).sum(0).to_vec::<f32>().unwrap());
+    check(
+        &Tensor::einsum("b...,b...->...", &[&a, &a]),
+        &[2, 3],
+        &(&a * &a).sum(0).to_vec::<f32>().unwrap(),
+    );
     let small = Tensor::full([3], 100i8);
     check(&Tensor::einsum("i,i->", &[&small, &small]), &[], &[30000]);
-    assert_eq!(Tensor::einsum("i,i->", &[&x.i(0).cast(DType::F16), &x.i(0).cast(DType::F16)]).dtype(), DType::F16);
+    assert_eq!(
+        Tensor::einsum("i,i->", &[&x.i(0).cast(DType::F16), &x.i(0).cast(DType::F16)]).dtype(),
+        DType::F16
+    );
 }
 
 #[test]
 fn wrong_formulas() {
     let x = ramp(&[2, 3]);
     let says = |f: &str, n: usize| Tensor::try_einsum(f, &vec![&x; n]).unwrap_err().to_string();
-    assert_eq!(says("ij,jk->ik", 1), "einsum: \"ij,jk->ik\": it has 2 terms, and 1 tensors were given");
-    assert_eq!(says("ijk->i", 1), "einsum: \"ijk->i\": \"ijk\" names 3 axes, and the tensor is [2, 3]");
+    assert_eq!(
+        says("ij,jk->ik", 1),
+        "einsum: \"ij,jk->ik\": it has 2 terms, and 1 tensors were given"
+    );
+    assert_eq!(
+        says("ijk->i", 1),
+        "einsum: \"ijk->i\": \"ijk\" names 3 axes, and the tensor is [2, 3]"
+    );
     assert_eq!(says("i->i", 1), "einsum: \"i->i\": \"i\" names 1 axes, and the tensor is [2, 3]");
     assert_eq!(says("ij->ii", 1), "einsum: \"ij->ii\": i stands twice in the result");
     assert_eq!(says("ij->k", 1), "einsum: \"ij->k\": k of the result is in no term");
     assert_eq!(says("i1->i", 1), "einsum: \"i1->i\": '1' is no name of an axis; names are letters");
     assert_eq!(says("......", 1), "einsum: \"......\": `...` stands twice in \"......\"");
-    assert_eq!(says("ii", 1), "einsum: \"ii\": \"ii\" names axes of [2, 3] alike that have sizes 2 and 3");
+    assert_eq!(
+        says("ii", 1),
+        "einsum: \"ii\": \"ii\" names axes of [2, 3] alike that have sizes 2 and 3"
+    );
     // Dots that stand for no axis are none.
     check(&Tensor::einsum("ij->...", &[&x]), &[], &[15f32]);
 }
@@ -113,9 +145,16 @@ fn wrong_formulas() {
 fn rearranging() {
     let x = ramp(&[2, 6, 3]);
     let go = |f: &str, s: &[(&str, usize)]| x.rearrange(f, s);
-    assert_eq!(go("a b c -> c a b", &[]).to_vec::<f32>().unwrap(), x.permute([2, 0, 1]).to_vec::<f32>().unwrap());
+    assert_eq!(
+        go("a b c -> c a b", &[]).to_vec::<f32>().unwrap(),
+        x.permute([2, 0, 1]).to_vec::<f32>().unwrap()
+    );
     let by_hand = x.reshape([2, 2, 3, 3]).permute([0, 2, 3, 1]).reshape([2, 9, 2]);
-    check(&go("b (h d) n -> b (d n) h", &[("h", 2)]), &[2, 9, 2], &by_hand.to_vec::<f32>().unwrap());
+    check(
+        &go("b (h d) n -> b (d n) h", &[("h", 2)]),
+        &[2, 9, 2],
+        &by_hand.to_vec::<f32>().unwrap(),
+    );
     assert_eq!(go("b (h d) n -> b (d n) h", &[("d", 3)]).shape(), [2, 9, 2]);
     assert_eq!(go("b (h d) n -> b d n h", &[("d", 3), ("h", 2)]).shape(), [2, 3, 3, 2]);
     assert_eq!(go("a ... -> ... a", &[]).shape(), [6, 3, 2]);
@@ -125,18 +164,25 @@ fn rearranging() {
     assert_eq!(ramp(&[2, 3]).rearrange("a b ... -> (a b ...)", &[]).shape(), [6]);
     assert_eq!(ramp(&[0, 3]).rearrange("(a b) c -> a (b c)", &[("b", 2)]).shape(), [0, 6]);
     let says = |f: &str, s: &[(&str, usize)]| x.try_rearrange(f, s).unwrap_err().to_string();
-    assert_eq!(says("a b -> b a", &[]), "rearrange: \"a b -> b a\": the left side has 2 axes, and the tensor is [2, 6, 3]");
+    assert_eq!(
+        says("a b -> b a", &[]),
+        "rearrange: \"a b -> b a\": the left side has 2 axes, and the tensor is [2, 6, 3]"
+    );
     assert_eq!(
         says("a (b d) c -> a b c d", &[]),
-        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: give all sizes of it but one"
+        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: give all sizes of \
+         it but one"
     );
     assert_eq!(
         says("a (b d) c -> a b c d", &[("b", 4)]),
-        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: its sizes do not divide it"
+        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: its sizes do not \
+         divide it"
     );
     assert!(says("a b c -> a b", &[]).ends_with("both sides must have the same names, each once"));
     assert!(says("a a c -> a c", &[]).ends_with("a stands twice on the left"));
-    assert!(says("a b c -> a b c", &[("d", 1)]).ends_with("a size is given for d, which is no axis"));
+    assert!(
+        says("a b c -> a b c", &[("d", 1)]).ends_with("a size is given for d, which is no axis")
+    );
     assert!(says("a (b c -> a b c", &[]).ends_with("a parenthesis is not closed"));
     assert!(says("a b c", &[]).ends_with("there is no `->`"));
     assert!(says("a 1 c -> a c", &[]).contains("an axis of 6"));
@@ -150,7 +196,11 @@ fn padding_with_what_is_there() {
         &[3, 7],
         &[2f32, 1., 0., 1., 2., 1., 0., 5., 4., 3., 4., 5., 4., 3., 2., 1., 0., 1., 2., 1., 0.],
     );
-    check(&x.pad_mode(&[(1, 0), (0, 2)], PadMode::Replicate), &[3, 5], &[0f32, 1., 2., 2., 2., 0., 1., 2., 2., 2., 3., 4., 5., 5., 5.]);
+    check(
+        &x.pad_mode(&[(1, 0), (0, 2)], PadMode::Replicate),
+        &[3, 5],
+        &[0f32, 1., 2., 2., 2., 0., 1., 2., 2., 2., 3., 4., 5., 5., 5.],
+    );
     check(
         &x.pad_mode(&[(1, 0), (3, 1)], PadMode::Circular),
         &[3, 7],
@@ -158,7 +208,10 @@ fn padding_with_what_is_there() {
     );
     check(&x.pad_mode(&[(0, 0), (0, 0)], PadMode::Reflect), &[2, 3], &[0f32, 1., 2., 3., 4., 5.]);
     let says = |p: &[(usize, usize)], m| x.try_pad_mode(p, m).unwrap_err().to_string();
-    assert_eq!(says(&[(2, 0), (0, 0)], PadMode::Reflect), "pad_mode: (2, 0) of axis 0 of [2, 3], which has 2 elements to take from");
+    assert_eq!(
+        says(&[(2, 0), (0, 0)], PadMode::Reflect),
+        "pad_mode: (2, 0) of axis 0 of [2, 3], which has 2 elements to take from"
+    );
     assert!(x.try_pad_mode(&[(1, 1)], PadMode::Circular).is_err());
     assert!(x.try_pad_mode(&[(0, 3), (0, 0)], PadMode::Circular).is_err());
     assert!(Tensor::zeros([0]).try_pad_mode(&[(1, 0)], PadMode::Replicate).is_err());
@@ -183,8 +236,16 @@ fn diagonals_windows_and_sizes() {
     assert_eq!(x.unfold(0, 2, 1).shape(), [1, 3, 4, 2]);
     assert_eq!(x.unfold(2, 3, 4).shape(), [2, 3, 1, 3]);
     check(&ramp(&[7]).unfold(-1, 3, 2), &[3, 3], &[0f32, 1., 2., 2., 3., 4., 4., 5., 6.]);
-    assert!(x.try_unfold(0, 3, 1).is_err() && x.try_unfold(0, 0, 1).is_err() && x.try_unfold(0, 1, 0).is_err());
+    assert!(
+        x.try_unfold(0, 3, 1).is_err()
+            && x.try_unfold(0, 0, 1).is_err()
+            && x.try_unfold(0, 1, 0).is_err()
+    );
     assert_eq!(x.pad_to([4, -1, 5]).shape(), [4, 3, 5]);
     assert_eq!(x.shrink_to([1, -1, 2]).shape(), [1, 3, 2]);
-    assert!(x.try_pad_to([1, -1, -1]).is_err() && x.try_shrink_to([3, -1, -1]).is_err() && x.try_pad_to([2]).is_err());
+    assert!(
+        x.try_pad_to([1, -1, -1]).is_err()
+            && x.try_shrink_to([3, -1, -1]).is_err()
+            && x.try_pad_to([2]).is_err()
+    );
 }

@@ -109,7 +109,10 @@ fn rounding() {
     check(&Tensor::new([3]).floor(), &[1], &[3]);
     let zeros = x.i(2..4);
     for f in [Tensor::round, Tensor::ceil, Tensor::trunc] {
-        assert!(f(&zeros).to_vec::<f32>().unwrap().iter().all(|z| z.is_sign_negative()), "a negative zero keeps its sign");
+        assert!(
+            f(&zeros).to_vec::<f32>().unwrap().iter().all(|z| z.is_sign_negative()),
+            "a negative zero keeps its sign"
+        );
     }
 }
 
@@ -163,11 +166,23 @@ fn activations() {
     close(&x.leaky_relu(0.1), &each(|v| if v < 0.0 { 0.1 * v } else { v }), 1e-6);
     close(&x.elu(2.0), &each(|v| if v < 0.0 { 2.0 * v.exp_m1() } else { v }), 1e-6);
     close(&x.celu(2.0), &each(|v| if v < 0.0 { 2.0 * (v / 2.0).exp_m1() } else { v }), 1e-6);
-    close(&x.selu(), &each(|v| 1.0507009873554805 * if v < 0.0 { 1.6732632423543772 * v.exp_m1() } else { v }), 1e-6);
+    close(
+        &x.selu(),
+        &each(|v| 1.0507009873554805 * if v < 0.0 { 1.6732632423543772 * v.exp_m1() } else { v }),
+        1e-6,
+    );
     close(&x.silu(), &each(|v| v / (1.0 + (-v).exp())), 1e-6);
     close(&x.swish(), &each(|v| v / (1.0 + (-v).exp())), 1e-6);
-    close(&x.gelu_tanh(), &each(|v| 0.5 * v * (1.0 + (0.7978845608028654 * (v + 0.044715 * v * v * v)).tanh())), 1e-6);
-    close(&Tensor::new([1f32, -1.0, 0.0]).gelu(), &[0.8413447460685429, -0.15865525393145707, 0.0], 1e-6);
+    close(
+        &x.gelu_tanh(),
+        &each(|v| 0.5 * v * (1.0 + (0.7978845608028654 * (v + 0.044715 * v * v * v)).tanh())),
+        1e-6,
+    );
+    close(
+        &Tensor::new([1f32, -1.0, 0.0]).gelu(),
+        &[0.8413447460685429, -0.15865525393145707, 0.0],
+        1e-6,
+    );
     close(&x.quick_gelu(), &each(|v| v / (1.0 + (-1.702 * v).exp())), 1e-6);
     close(&x.softplus(1.0), &each(|v| v.exp().ln_1p()), 1e-6);
     close(&x.softplus(3.0), &each(|v| (3.0 * v).exp().ln_1p() / 3.0), 1e-6);
@@ -188,9 +203,17 @@ fn activations() {
 #[test]
 fn two_tensors_at_once() {
     let (x, y) = (Tensor::new([0f32, 1000.0, -INF, INF]), Tensor::new([0f32, 999.0, -INF, 0.0]));
-    close(&x.logaddexp(&y), &[std::f64::consts::LN_2, 1000.3132616875182, f64::NEG_INFINITY, f64::INFINITY], 1e-6);
+    close(
+        &x.logaddexp(&y),
+        &[std::f64::consts::LN_2, 1000.3132616875182, f64::NEG_INFINITY, f64::INFINITY],
+        1e-6,
+    );
     check(&Tensor::new([0f32, 10.0]).lerp(&Tensor::new([1f32, 20.0]), 0.5), &[2], &[0.5f32, 15.0]);
-    let near = Tensor::new([1f32, 2.0, INF, NAN]).isclose(&Tensor::new([1.000001f32, 2.1, INF, NAN]), 1e-5, 1e-8);
+    let near = Tensor::new([1f32, 2.0, INF, NAN]).isclose(
+        &Tensor::new([1.000001f32, 2.1, INF, NAN]),
+        1e-5,
+        1e-8,
+    );
     check(&near, &[4], &[true, false, true, false]);
     check(&Tensor::ones([3]).allclose(&Tensor::ones([3]), 0.0, 0.0), &[], &[true]);
 }
@@ -215,11 +238,20 @@ fn ops_by_name() {
     assert_eq!(e(&x, Op::Add, &[]), "alu: Add takes 2 operands, and was given 1");
     assert_eq!(e(&y, Op::Sqrt, &[]), "alu: Sqrt takes floats, and was given i32");
     assert_eq!(e(&x, Op::IDiv, &[&y]), "alu: IDiv takes integers, and was given f32");
-    assert_eq!(e(&x, Op::Where, &[&y, &y]), "alu: the condition of Where is of bools, and this one is of f32");
+    assert_eq!(
+        e(&x, Op::Where, &[&y, &y]),
+        "alu: the condition of Where is of bools, and this one is of f32"
+    );
     for op in [Op::Detach, Op::Cast, Op::CDiv, Op::Load, Op::Reduce] {
-        assert_eq!(e(&x, op, &[&y]), format!("alu: {op:?} is no elementwise op of the tensor graph"));
+        assert_eq!(
+            e(&x, op, &[&y]),
+            format!("alu: {op:?} is no elementwise op of the tensor graph")
+        );
     }
     assert!(e(&x, Op::Add, &[&Tensor::zeros([3, 3])]).contains("do not broadcast"));
-    assert_eq!((y.ufix(true).dtype(), y.ufix(1.5).dtype(), x.ufix(2).dtype()), (DType::I32, DType::F32, DType::F32));
+    assert_eq!(
+        (y.ufix(true).dtype(), y.ufix(1.5).dtype(), x.ufix(2).dtype()),
+        (DType::I32, DType::F32, DType::F32)
+    );
     check(&Tensor::new([200u8]).ufix(300), &[], &[44u8]);
 }

@@ -15,23 +15,41 @@ fn says<T>(result: Result<T>, message: &str) {
 #[test]
 fn shapes() {
     let (x, y) = (ramp(&[2, 3]), ramp(&[4, 5]));
-    says(x.try_add(&y), "add: shapes [2, 3] and [4, 5] do not broadcast: axis -2 has sizes 2 and 4");
+    says(
+        x.try_add(&y),
+        "add: shapes [2, 3] and [4, 5] do not broadcast: axis -2 has sizes 2 and 4",
+    );
     says(x.try_lt(&y), "lt: shapes [2, 3] and [4, 5] do not broadcast: axis -2 has sizes 2 and 4");
     says(x.try_reshape([4, 2]), "reshape: [2, 3] has 6 elements and [4, 2] has 8");
-    says(x.try_reshape([-1, 4]), "reshape: [2, 3] has 6 elements, which do not divide into [-1, 4]");
+    says(
+        x.try_reshape([-1, 4]),
+        "reshape: [2, 3] has 6 elements, which do not divide into [-1, 4]",
+    );
     says(x.try_reshape([-1, -1]), "reshape: [-1, -1] leaves 2 sizes open; one -1 can be inferred");
     says(x.try_reshape([-2, 3]), "reshape: [-2, 3] has a negative size");
     says(x.try_expand([4, 3]), "expand: [2, 3] does not broadcast to [4, 3]");
     says(Tensor::try_zeros([2, -1]), "zeros: [2, -1] has a negative size");
-    says(Tensor::try_zeros([1i64 << 40, 1 << 40]), "zeros: [1099511627776, 1099511627776] has more elements than an index can count");
-    says(Tensor::try_cat(&[x.clone(), y.clone()], 0), "cat: [2, 3] and [4, 5] differ outside axis 0");
+    says(
+        Tensor::try_zeros([1i64 << 40, 1 << 40]),
+        "zeros: [1099511627776, 1099511627776] has more elements than an index can count",
+    );
+    says(
+        Tensor::try_cat(&[x.clone(), y.clone()], 0),
+        "cat: [2, 3] and [4, 5] differ outside axis 0",
+    );
     says(Tensor::try_cat(&[], 0), "cat: takes one tensor or more, and was given none");
     says(Tensor::try_stack(&[x.clone(), y.clone()], 0), "stack: shapes [2, 3] and [4, 5] differ");
     says(x.try_split([1, 1], 1), "split: [1, 1] does not add up to the 3 of axis 1 of [2, 3]");
     says(x.try_unflatten(1, [2, 2]), "unflatten: axis 1 of [2, 3] has size 3, which is not [2, 2]");
-    says(ramp(&[2, 2, 2]).try_t(), "t: takes two axes at most, and was given [2, 2, 2]; transpose(a, b) says which");
+    says(
+        ramp(&[2, 2, 2]).try_t(),
+        "t: takes two axes at most, and was given [2, 2, 2]; transpose(a, b) says which",
+    );
     says(Tensor::zeros([0, 2]).try_max(0), "max: axis 0 of [0, 2] has no element to choose");
-    says(Tensor::try_new(vec![vec![1, 2], vec![3]]), "new: uneven nesting: item 0 has shape [2] and item 1 has [1]");
+    says(
+        Tensor::try_new(vec![vec![1, 2], vec![3]]),
+        "new: uneven nesting: item 0 has shape [2] and item 1 has [1]",
+    );
 }
 
 #[test]
@@ -43,7 +61,10 @@ fn axes_and_indices() {
     says(x.try_permute([0]), "permute: 1 axes given for [2, 3], which has 2");
     says(x.try_permute([0, 0]), "permute: axis 0 comes twice in [0, 0], for [2, 3]");
     says(x.try_transpose(0, 5), "transpose: axis 5 is outside [2, 3], whose axes are -2..=1");
-    says(x.try_unsqueeze(4), "unsqueeze: axis 4 is outside the result of [2, 3], whose axes are -3..=2");
+    says(
+        x.try_unsqueeze(4),
+        "unsqueeze: axis 4 is outside the result of [2, 3], whose axes are -3..=2",
+    );
     says(x.try_shrink(&[(0, 2), (1, 4)]), "shrink: 1..4 is not within axis 1 of [2, 3]");
     says(x.try_i((0, 3)), "i: index 3 is outside axis 1 of [2, 3], which has size 3");
     says(x.try_i(-3), "i: index -3 is outside axis 0 of [2, 3], which has size 2");
@@ -55,7 +76,10 @@ fn axes_and_indices() {
     says(x.try_i((.., ..)), "i: `..` stands 2 times in an index of [2, 3], and once is the most");
     says(x.try_i(step(.., 0)), "i: a step of 0 on axis 0 of [2, 3], which has size 2");
     says(x.try_argmax([0, 1, 1]), "argmax: axis 1 comes twice in [0, 1, 1], for [2, 3]");
-    says(ramp(&[1, 1, 1]).try_argmax([0, 1]), "argmax: takes one axis or `..`, and was given [0, 1] of [1, 1, 1]");
+    says(
+        ramp(&[1, 1, 1]).try_argmax([0, 1]),
+        "argmax: takes one axis or `..`, and was given [0, 1] of [1, 1, 1]",
+    );
 }
 
 #[test]
@@ -64,46 +88,84 @@ fn dtypes() {
     says(x.try_bitwise_and(1), "bitwise_and: takes integers or bools, and was given f32");
     says(x.try_lshift(1), "lshift: takes integers, and was given f32");
     says(x.try_bitwise_not(), "bitwise_not: takes integers or bools, and was given f32");
-    says(Tensor::from(true).try_sub(true), "sub: takes numbers (bools differ with `^` or `ne`), and was given bool");
-    says(Tensor::from(true).try_neg(), "neg: takes numbers, and was given bool; `!x` negates a bool");
+    says(
+        Tensor::from(true).try_sub(true),
+        "sub: takes numbers (bools differ with `^` or `ne`), and was given bool",
+    );
+    says(
+        Tensor::from(true).try_neg(),
+        "neg: takes numbers, and was given bool; `!x` negates a bool",
+    );
     says(
         ramp(&[2, 3]).try_bitcast(DType::I64),
-        "bitcast: f32 to i64 takes 2 elements for each, and the last axis of [2, 3] does not divide by 2",
+        "bitcast: f32 to i64 takes 2 elements for each, and the last axis of [2, 3] does not \
+         divide by 2",
     );
     says(
         Tensor::from(1.0f32).try_bitcast(DType::I64),
-        "bitcast: f32 to i64 changes the size of the last axis, and a tensor of shape [] has none; reshape it to [1]",
+        "bitcast: f32 to i64 changes the size of the last axis, and a tensor of shape [] has \
+         none; reshape it to [1]",
     );
-    says(Tensor::from(1u8).try_bitcast(DType::BOOL), "bitcast: u8 to bool: a bool has no bits of its own; cast it");
+    says(
+        Tensor::from(1u8).try_bitcast(DType::BOOL),
+        "bitcast: u8 to bool: a bool has no bits of its own; cast it",
+    );
     says(x.try_cast(DType::INDEX), "cast: a tensor cannot hold index");
-    says(x.to_vec::<i32>(), "to_vec: a tensor of f32 read as i32; cast it first: .cast(DType::I32)");
+    says(
+        x.to_vec::<i32>(),
+        "to_vec: a tensor of f32 read as i32; cast it first: .cast(DType::I32)",
+    );
     says(x.item::<f32>(), "item: a tensor of shape [2] has 2 elements, not 1");
     says(x.try_one_hot(3), "one_hot: takes integers, and was given f32");
-    says(Tensor::try_arange(0, 5, 0), "arange: from 0 to 5 by 0: the step must not be zero, and all must be finite");
+    says(
+        Tensor::try_arange(0, 5, 0),
+        "arange: from 0 to 5 by 0: the step must not be zero, and all must be finite",
+    );
 }
 
 #[test]
 fn products_and_windows() {
     let x = ramp(&[2, 3]);
     says(x.try_matmul(&x), "matmul: inner sizes of [2, 3] and [2, 3] differ: 3 and 2");
-    says(x.try_matmul(&Tensor::from(1)), "matmul: [2, 3] and []: a tensor without axes is no matrix; multiply with `*`");
+    says(
+        x.try_matmul(&Tensor::from(1)),
+        "matmul: [2, 3] and []: a tensor without axes is no matrix; multiply with `*`",
+    );
     says(
         ramp(&[2, 1, 3]).try_matmul(&ramp(&[4, 3, 1])),
-        "matmul: [2, 1, 3] and [4, 3, 1]: shapes [2] and [4] do not broadcast: axis -1 has sizes 2 and 4",
+        "matmul: [2, 1, 3] and [4, 3, 1]: shapes [2] and [4] do not broadcast: axis -1 has sizes \
+         2 and 4",
     );
-    says(x.try_linear(&x.t(), None), "linear: a weight of [3, 2] does not take [2, 3]; it is [out, in], and `in` is the last size");
+    says(
+        x.try_linear(&x.t(), None),
+        "linear: a weight of [3, 2] does not take [2, 3]; it is [out, in], and `in` is the last \
+         size",
+    );
     let image = ramp(&[1, 2, 3, 3]);
     says(
         image.try_conv2d(&ramp(&[1, 3, 2, 2]), Conv::new()),
         "conv2d: input [1, 2, 3, 3] has 2 channels, and weight [1, 3, 2, 2] in 1 groups takes 3",
     );
-    says(image.try_conv2d(&ramp(&[1, 2, 4, 1]), Conv::new()), "conv2d: a window of 4 does not fit in an axis of 3, padding included");
-    says(image.try_conv2d(&ramp(&[1, 2, 1, 1]), Conv::new().stride(0)), "conv2d: stride [0, 0] has a zero");
-    says(image.try_conv2d(&ramp(&[1, 2, 1, 1]), Conv::new().stride([1, 1, 1])), "conv2d: stride [1, 1, 1] has 3 values for 2 spatial axes");
-    says(image.try_max_pool2d(4, Pool::new()), "max_pool2d: a window of 4 does not fit in an axis of 3, padding included");
+    says(
+        image.try_conv2d(&ramp(&[1, 2, 4, 1]), Conv::new()),
+        "conv2d: a window of 4 does not fit in an axis of 3, padding included",
+    );
+    says(
+        image.try_conv2d(&ramp(&[1, 2, 1, 1]), Conv::new().stride(0)),
+        "conv2d: stride [0, 0] has a zero",
+    );
+    says(
+        image.try_conv2d(&ramp(&[1, 2, 1, 1]), Conv::new().stride([1, 1, 1])),
+        "conv2d: stride [1, 1, 1] has 3 values for 2 spatial axes",
+    );
+    says(
+        image.try_max_pool2d(4, Pool::new()),
+        "max_pool2d: a window of 4 does not fit in an axis of 3, padding included",
+    );
     says(
         x.try_scaled_dot_product_attention(&ramp(&[2, 4]), &x, Attention::new()),
-        "scaled_dot_product_attention: query [2, 3], key [2, 4] and value [2, 3]; they are […, L, E], […, S, E] and […, S, V]",
+        "scaled_dot_product_attention: query [2, 3], key [2, 4] and value [2, 3]; they are […, L, \
+         E], […, S, E] and […, S, V]",
     );
 }
 
@@ -115,8 +177,11 @@ fn misuse_panics_where_it_was_written() {
         let seen = place.clone();
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            *seen.lock().unwrap() =
-                format!("{} @ {}", info.payload_as_str().unwrap_or(""), info.location().map(|l| l.file()).unwrap_or(""));
+            *seen.lock().unwrap() = format!(
+                "{} @ {}",
+                info.payload_as_str().unwrap_or(""),
+                info.location().map(|l| l.file()).unwrap_or("")
+            );
         }));
         let result = std::panic::catch_unwind(f);
         std::panic::set_hook(before);
@@ -124,26 +189,41 @@ fn misuse_panics_where_it_was_written() {
         place.lock().unwrap().clone()
     };
     let end = |s: &str| s.replace('\\', "/");
-    assert_eq!(end(&caught(|| drop(ramp(&[2]).reshape([3])))), "reshape: [2] has 2 elements and [3] has 3 @ tests/tensor/errors.rs");
+    assert_eq!(
+        end(&caught(|| drop(ramp(&[2]).reshape([3])))),
+        "reshape: [2] has 2 elements and [3] has 3 @ tests/tensor/errors.rs"
+    );
     let sum = caught(|| drop(ramp(&[2]) + ramp(&[3])));
-    assert_eq!(end(&sum), "add: shapes [2] and [3] do not broadcast: axis -1 has sizes 2 and 3 @ tests/tensor/errors.rs");
+    assert_eq!(
+        end(&sum),
+        "add: shapes [2] and [3] do not broadcast: axis -1 has sizes 2 and 3 @ \
+         tests/tensor/errors.rs"
+    );
 }
 
 /// Sizes that an index cannot hold are refused by the method that would make them.
 #[test]
 fn sizes_beyond_an_index() {
     let huge = Tensor::ones([1usize << 31, 1 << 31]);
-    says(Tensor::try_cat(&[huge.clone(), huge.clone()], 1), "cat: [2147483648, 4294967296] has more elements than an index can count");
-    says(huge.try_inverse(), "inverse: [2147483648, 4294967296] has more elements than an index can count");
+    says(
+        Tensor::try_cat(&[huge.clone(), huge.clone()], 1),
+        "cat: [2147483648, 4294967296] has more elements than an index can count",
+    );
+    says(
+        huge.try_inverse(),
+        "inverse: [2147483648, 4294967296] has more elements than an index can count",
+    );
     let image = ramp(&[1, 1, 3, 3]);
     let weight = ramp(&[1, 1, 2, 2]);
     says(
         image.try_conv2d(&weight, Conv::new().groups(usize::MAX)),
-        "conv2d: input [1, 1, 3, 3] has 1 channels, and weight [1, 1, 2, 2] in 18446744073709551615 groups takes 18446744073709551615",
+        "conv2d: input [1, 1, 3, 3] has 1 channels, and weight [1, 1, 2, 2] in \
+         18446744073709551615 groups takes 18446744073709551615",
     );
     says(
         image.try_conv_transpose2d(&weight, Conv::new().stride(isize::MAX as usize)),
-        "conv_transpose2d: windows of 2 with stride 9223372036854775807 and dilation 1 over [1, 1, 3, 3] have more elements than an index can count",
+        "conv_transpose2d: windows of 2 with stride 9223372036854775807 and dilation 1 over [1, \
+         1, 3, 3] have more elements than an index can count",
     );
     says(
         image.try_max_pool2d(2, Pool::new().padding(usize::MAX)),

@@ -1,4 +1,5 @@
-//! Functions that were composed: at the corners of the plane, in float64, and that their gradients are finite where the true ones are.
+//! Functions that were composed: at the corners of the plane, in float64, and that their gradients
+//! are finite where the true ones are.
 
 use super::{check, close};
 use picograd::tensor::Rounding;
@@ -17,7 +18,8 @@ fn angles_of_points() {
     for (i, &a) in values.iter().enumerate() {
         for (j, &b) in values.iter().enumerate() {
             let (g, e) = (got[i * n + j], (a as f64).atan2(b as f64) as f32);
-            let near = g.is_nan() && e.is_nan() || g.signum() == e.signum() && (g - e).abs() <= 2e-7 * e.abs();
+            let near = g.is_nan() && e.is_nan()
+                || g.signum() == e.signum() && (g - e).abs() <= 2e-7 * e.abs();
             assert!(near, "atan2({a}, {b}) is {g}, expected {e}");
         }
     }
@@ -81,7 +83,11 @@ fn gradients_at_the_corners() {
         let x = Tensor::from_vec(at.to_vec(), [at.len()]).as_param();
         f(&x).sum(..).gradient(&[&x]).remove(0)
     };
-    close(&gradient(&Tensor::atan, &[0.0, 1.0, -3.0, 1e20, -0.2]), &[1.0, 0.5, 0.1, 0.0, 1.0 / 1.04], 1e-6);
+    close(
+        &gradient(&Tensor::atan, &[0.0, 1.0, -3.0, 1e20, -0.2]),
+        &[1.0, 0.5, 0.1, 0.0, 1.0 / 1.04],
+        1e-6,
+    );
     close(&gradient(&Tensor::asin, &[0.0, 0.6, -0.8]), &[1.0, 1.25, 1.0 / 0.6], 1e-6);
     close(&gradient(&Tensor::acos, &[0.0, 0.6, -0.8]), &[-1.0, -1.25, -1.0 / 0.6], 1e-6);
     close(&gradient(&Tensor::asinh, &[0.0, 1e20, -0.75]), &[1.0, 0.0, 0.8], 1e-6);
@@ -90,7 +96,10 @@ fn gradients_at_the_corners() {
     close(&gradient(&Tensor::log1p, &[0.0, 1.0, 1e-8]), &[1.0, 0.5, 1.0], 1e-6);
     close(&gradient(&Tensor::cosh, &[0.0, 1.0]), &[0.0, 1f64.sinh()], 1e-6);
     close(&gradient(&Tensor::sinh, &[0.0, 1.0]), &[1.0, 1f64.cosh()], 1e-6);
-    let (y, x) = (Tensor::new([0f32, 1.0, -1.0, 0.0]).as_param(), Tensor::new([2f32, 1.0, 0.0, -2.0]).as_param());
+    let (y, x) = (
+        Tensor::new([0f32, 1.0, -1.0, 0.0]).as_param(),
+        Tensor::new([2f32, 1.0, 0.0, -2.0]).as_param(),
+    );
     let g = y.atan2(&x).sum(..).gradient(&[&y, &x]);
     close(&g[0], &[0.5, 0.5, 0.0, -0.5], 1e-6);
     close(&g[1], &[0.0, -0.5, 1.0, 0.0], 1e-6);
@@ -98,20 +107,28 @@ fn gradients_at_the_corners() {
     let g = x.normalize(2.0, 1, 1e-3).sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1000.0, 1000.0, 0.2 - 7.0 * 3.0 / 125.0, 0.2 - 7.0 * 4.0 / 125.0], 1e-5);
     close(&gradient(&|x| x.softplus(1.0), &[0.0, 100.0, -100.0]), &[0.5, 1.0, 0.0], 1e-6);
-    close(&gradient(&|x| x.elu(1.0), &[0.0, 100.0, -100.0, -1.0]), &[1.0, 1.0, 0.0, (-1f64).exp()], 1e-6);
+    close(
+        &gradient(&|x| x.elu(1.0), &[0.0, 100.0, -100.0, -1.0]),
+        &[1.0, 1.0, 0.0, (-1f64).exp()],
+        1e-6,
+    );
     close(&gradient(&Tensor::mish, &[0.0, 100.0, -100.0]), &[0.6, 1.0, 0.0], 1e-6);
     close(&gradient(&Tensor::logsigmoid, &[0.0, 200.0, -200.0]), &[0.5, 0.0, 1.0], 1e-6);
 }
 
 #[test]
 fn quotients_and_remainders() {
-    let (x, y) = (Tensor::new([7, -7, 7, -7, 5, i32::MIN, 6]), Tensor::new([2, 2, -2, -2, 0, -1, -3]));
+    let (x, y) =
+        (Tensor::new([7, -7, 7, -7, 5, i32::MIN, 6]), Tensor::new([2, 2, -2, -2, 0, -1, -3]));
     check(&x.div_rounded(&y, Rounding::Trunc), &[7], &[3, -3, -3, 3, 0, i32::MIN, -2]);
     check(&x.div_rounded(&y, Rounding::Floor), &[7], &[3, -4, -4, 3, 0, i32::MIN, -2]);
     check(&x.fmod(&y), &[7], &[1, -1, 1, -1, 0, 0, 0]);
     check(&Tensor::new([200u8]).fmod(7), &[1], &[4u8]);
     check(&Tensor::new([7.5f32, -7.5]).div_rounded(2.0, Rounding::Trunc), &[2], &[3f32, -3.0]);
-    let (a, b) = ([5.5f32, -5.5, 5.5, -5.5, 1.0, 3.0, INF, 2.0, -1.0, 0.9999999], [2f32, 2.0, -2.0, -2.0, INF, 0.0, 1.0, NAN, -INF, 0.1]);
+    let (a, b) = (
+        [5.5f32, -5.5, 5.5, -5.5, 1.0, 3.0, INF, 2.0, -1.0, 0.9999999],
+        [2f32, 2.0, -2.0, -2.0, INF, 0.0, 1.0, NAN, -INF, 0.1],
+    );
     let expected: Vec<f64> = a.iter().zip(&b).map(|(x, y)| (x % y) as f64).collect();
     close(&Tensor::new(a).fmod(Tensor::new(b)), &expected, 1e-7);
     assert!(Tensor::new([true]).try_fmod(Tensor::new([true])).is_err());
@@ -127,7 +144,10 @@ fn norms_and_gates() {
     close(&x.normalize(f64::INFINITY, 1, 1.0), &[0.75, -1.0, 0.0, 0.0], 1e-7);
     assert!(x.try_normalize(0.0, 1, 1.0).is_err());
     check(&x.glu(1), &[2, 1], &[3.0 * (1.0 / (1.0 + 4f32.exp())), 0.0]);
-    assert_eq!(x.i(0..1).try_glu(0).unwrap_err().to_string(), "glu: axis 0 of [1, 2] has size 1, which has no half");
+    assert_eq!(
+        x.i(0..1).try_glu(0).unwrap_err().to_string(),
+        "glu: axis 0 of [1, 2] has size 1, which has no half"
+    );
     assert!(Tensor::try_usum(&[]).is_err());
     let (var, mean) = Tensor::new([[1, 3], [2, 6]]).var_mean(1, 1);
     check(&var, &[2], &[2f32, 8.0]);

@@ -1,5 +1,6 @@
-//! Every `try_` method with arguments that make no sense: negative, zero, huge, NaN. Each call is an `Ok` or an `Err`, never a panic, and
-//! takes no more than moments. `PICO_FUZZ_CALLS` says how many calls each method gets, `PICO_FUZZ_SEED` where they begin.
+//! Every `try_` method with arguments that make no sense: negative, zero, huge, NaN. Each call is
+//! an `Ok` or an `Err`, never a panic, and takes no more than moments. `PICO_FUZZ_CALLS` says how
+//! many calls each method gets, `PICO_FUZZ_SEED` where they begin.
 
 use crate::fuzz_calls::CALLS;
 use picograd::nn::data::Random;
@@ -26,8 +27,22 @@ pub(crate) const HUGE: [usize; 12] = [
     usize::MAX - 1,
     usize::MAX,
 ];
-const FLOATS: [f64; 12] = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-300, 1e300, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-pub(crate) const REDUCTIONS: [Reduction; 4] = [Reduction::Mean, Reduction::Sum, Reduction::None, Reduction::BatchMean];
+const FLOATS: [f64; 12] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-300,
+    1e300,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+pub(crate) const REDUCTIONS: [Reduction; 4] =
+    [Reduction::Mean, Reduction::Sum, Reduction::None, Reduction::BatchMean];
 
 impl Draw {
     pub(crate) fn below(&mut self, n: usize) -> usize {
@@ -146,7 +161,10 @@ impl Draw {
             return (x, self.image());
         }
         let channels = x.shape()[1];
-        let sizes = [channels, channels].into_iter().chain(x.shape()[2..].iter().map(|_| 1 + self.below(3))).collect::<Vec<_>>();
+        let sizes = [channels, channels]
+            .into_iter()
+            .chain(x.shape()[2..].iter().map(|_| 1 + self.below(3)))
+            .collect::<Vec<_>>();
         (x, Tensor::ones(sizes))
     }
     /// A tensor of square matrices, as linear systems take it.
@@ -156,7 +174,8 @@ impl Draw {
         }
         let n = self.pick(&[0, 1, 2, 3, 3, 1 << 31]);
         let lead = self.below(2);
-        let shape: Vec<usize> = (0..lead).map(|_| self.below(if n > 3 { 2 } else { 3 })).chain([n, n]).collect();
+        let shape: Vec<usize> =
+            (0..lead).map(|_| self.below(if n > 3 { 2 } else { 3 })).chain([n, n]).collect();
         Tensor::ones(shape).cast(self.dtype())
     }
     pub(crate) fn classes(&mut self) -> CrossEntropy {
@@ -210,14 +229,17 @@ fn no_call_panics() {
             let of_call = number as u64 * 1_000_003 + n;
             let start = Instant::now();
             *NOW.lock().unwrap() = Some((name, n, start));
-            let done = catch_unwind(AssertUnwindSafe(|| call(&mut Draw(Random::new(seed, of_call)))));
+            let done =
+                catch_unwind(AssertUnwindSafe(|| call(&mut Draw(Random::new(seed, of_call)))));
             let took = start.elapsed();
             match done {
                 Ok(Ok(())) => good += 1,
                 Ok(Err(_)) => bad += 1,
                 Err(panic) => {
                     let text = panic.downcast_ref::<String>().cloned();
-                    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+                    let text = text
+                        .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+                        .unwrap_or_default();
                     wrong.push(format!("{name}, call {n}: {text}"));
                 }
             }
@@ -233,7 +255,11 @@ fn no_call_panics() {
     }
     *NOW.lock().unwrap() = None;
     std::panic::set_hook(hook);
-    eprintln!("{} methods, {good} calls gave a tensor and {bad} an error; the slowest method: {slowest:?}", CALLS.len());
+    eprintln!(
+        "{} methods, {good} calls gave a tensor and {bad} an error; the slowest method: \
+         {slowest:?}",
+        CALLS.len()
+    );
     assert!(wrong.is_empty(), "{} methods panic or hang:\n{}", wrong.len(), wrong.join("\n"));
     assert!(good * 10 > good + bad, "most arguments are refused at once: {good} of {}", good + bad);
 }
@@ -257,7 +283,11 @@ fn huge_sizes_are_refused_at_once() {
     for size in [1usize << 33, 1 << 62] {
         let x = Tensor::ones([size]);
         assert!(x.try_unique(None).is_err());
-        assert!(x.try_gather(0, &x.cast(DType::I64)).and_then(|y| y.try_sum(0)?.to_vec::<f32>()).is_err());
+        assert!(
+            x.try_gather(0, &x.cast(DType::I64))
+                .and_then(|y| y.try_sum(0)?.to_vec::<f32>())
+                .is_err()
+        );
     }
     let few = Tensor::ones([1usize << 62]).try_gather(0, &Tensor::new([0i64, 5, -1, 9]));
     assert!(few.and_then(|x| x.to_vec::<f32>()).is_err());
@@ -268,7 +298,10 @@ fn huge_sizes_are_refused_at_once() {
 #[test]
 fn every_try_method_is_called() {
     let mut names: Vec<String> = Vec::new();
-    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor")).unwrap().map(|f| f.unwrap().path()) {
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))
+        .unwrap()
+        .map(|f| f.unwrap().path())
+    {
         let Ok(text) = std::fs::read_to_string(&file) else { continue };
         for line in text.lines().map(str::trim).filter(|l| l.starts_with("pub fn ")) {
             let word = |w: &str| w.split(['(', '<']).next().unwrap_or_default().to_string();
@@ -276,6 +309,7 @@ fn every_try_method_is_called() {
         }
     }
     assert!(names.len() > 150, "{} names were found", names.len());
-    let missing: Vec<&String> = names.iter().filter(|n| CALLS.iter().all(|c| c.0 != n.as_str())).collect();
+    let missing: Vec<&String> =
+        names.iter().filter(|n| CALLS.iter().all(|c| c.0 != n.as_str())).collect();
     assert!(missing.is_empty(), "not in the list of fuzz_calls.rs: {missing:?}");
 }

@@ -3,8 +3,9 @@
 use crate::fuzz::{Draw, HUGE, REDUCTIONS};
 use picograd::ir::Op;
 use picograd::tensor::{
-    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak, MatrixNorm, MultiMargin, PadMode, PoissonNll,
-    Quantile, Rounding, Scatter, TripletMargin, keepdim, step,
+    Attention, Ctc, GaussianNll, GridMode, GridPadding, GridSample, Interpolate, Keccak,
+    MatrixNorm, MultiMargin, PadMode, PoissonNll, Quantile, Rounding, Scatter, TripletMargin,
+    keepdim, step,
 };
 use picograd::{DType, Error, Tensor};
 

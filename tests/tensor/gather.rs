@@ -9,7 +9,9 @@ use picograd::{DType, Tensor};
 
 /// The coordinates of every element of a shape, in row-major order.
 fn coordinates(shape: &[usize]) -> Vec<Vec<usize>> {
-    shape.iter().fold(vec![vec![]], |all, &n| all.iter().flat_map(|c| (0..n).map(move |i| [&c[..], &[i]].concat())).collect())
+    shape.iter().fold(vec![vec![]], |all, &n| {
+        all.iter().flat_map(|c| (0..n).map(move |i| [&c[..], &[i]].concat())).collect()
+    })
 }
 
 fn place(shape: &[usize], at: &[usize]) -> usize {
@@ -53,14 +55,29 @@ fn gathering() {
     let unsigned = Tensor::new([2u64, 0, u64::MAX, 3]);
     check(&Tensor::new([5, 6, 7]).gather(0, &unsigned), &[4], &[7, 5, 0, 0]);
     // An i8 cannot count from the end of a long axis by itself.
-    check(&Tensor::arange(0, 300, 1).gather(0, &Tensor::new([-1i8, -128, 127])), &[3], &[299, 172, 127]);
-    check(&Tensor::new([true, false, true]).gather(0, &Tensor::new([2, 1, 5])), &[3], &[true, false, false]);
-    check(&Tensor::new([f32::INFINITY, f32::NEG_INFINITY]).gather(0, &Tensor::new([1, 0])), &[2], &[f32::NEG_INFINITY, f32::INFINITY]);
+    check(
+        &Tensor::arange(0, 300, 1).gather(0, &Tensor::new([-1i8, -128, 127])),
+        &[3],
+        &[299, 172, 127],
+    );
+    check(
+        &Tensor::new([true, false, true]).gather(0, &Tensor::new([2, 1, 5])),
+        &[3],
+        &[true, false, false],
+    );
+    check(
+        &Tensor::new([f32::INFINITY, f32::NEG_INFINITY]).gather(0, &Tensor::new([1, 0])),
+        &[2],
+        &[f32::NEG_INFINITY, f32::INFINITY],
+    );
     check(&Tensor::new([1u8, 255]).gather(0, &Tensor::new([1])), &[1], &[255u8]);
     check(&Tensor::new([f16::MAX, f16::ONE]).gather(-1, &Tensor::new([0])), &[1], &[f16::MAX]);
     assert_eq!(x.gather(0, &Tensor::full([0, 2, 2], 0)).to_vec::<f32>().unwrap(), []);
     let e = x.try_gather(0, &Tensor::full([2, 5, 5], 0)).unwrap_err();
-    assert_eq!(e.to_string(), "gather: an index of [2, 5, 5] does not lie within the tensor [3, 4, 5] outside axis 0");
+    assert_eq!(
+        e.to_string(),
+        "gather: an index of [2, 5, 5] does not lie within the tensor [3, 4, 5] outside axis 0"
+    );
     let e = x.try_gather(0, &Tensor::zeros([1, 1, 1])).unwrap_err();
     assert_eq!(e.to_string(), "gather: an index is of integers, and this one is of f32");
     assert!(x.try_gather(3, &Tensor::full([1, 1, 1], 0)).is_err());
@@ -69,9 +86,17 @@ fn gathering() {
 #[test]
 fn choosing_slices() {
     let x = ramp(&[2, 3, 2]);
-    check(&x.index_select(1, &Tensor::new([2, 0, -1])), &[2, 3, 2], &[4f32, 5., 0., 1., 4., 5., 10., 11., 6., 7., 10., 11.]);
+    check(
+        &x.index_select(1, &Tensor::new([2, 0, -1])),
+        &[2, 3, 2],
+        &[4f32, 5., 0., 1., 4., 5., 10., 11., 6., 7., 10., 11.],
+    );
     check(&x.transpose(0, 1).index_select(0, &Tensor::new([1])), &[1, 2, 2], &[2f32, 3., 8., 9.]);
-    check(&x.index_select(-1, &Tensor::new([9, 1])), &[2, 3, 2], &[0f32, 1., 0., 3., 0., 5., 0., 7., 0., 9., 0., 11.]);
+    check(
+        &x.index_select(-1, &Tensor::new([9, 1])),
+        &[2, 3, 2],
+        &[0f32, 1., 0., 3., 0., 5., 0., 7., 0., 9., 0., 11.],
+    );
     assert!(x.try_index_select(0, &Tensor::new([[0]])).is_err());
 }
 
@@ -94,23 +119,33 @@ fn writing() {
                 expected[place(&shape, &at)] = src[place(&src_shape, c)];
             }
             let n = src_shape[0] * src_shape[1];
-            let (index, src) = (Tensor::from_slice(&index, index_shape), Tensor::from_slice(&src[..n], src_shape));
+            let (index, src) =
+                (Tensor::from_slice(&index, index_shape), Tensor::from_slice(&src[..n], src_shape));
             check(&x.scatter(axis as isize, &index, &src), &shape, &expected);
         }
     }
     check(&Tensor::new([1, 2, 3]).scatter(0, &Tensor::new([1, 7, -3]), 9), &[3], &[9, 9, 3]);
     check(&Tensor::new([true, true]).scatter(0, &Tensor::new([1]), false), &[2], &[true, false]);
-    check(&Tensor::new([1f32, 2.0]).scatter(0, &Tensor::new([0]), Tensor::new([f32::INFINITY])), &[2], &[f32::INFINITY, 2.0]);
+    check(
+        &Tensor::new([1f32, 2.0]).scatter(0, &Tensor::new([0]), Tensor::new([f32::INFINITY])),
+        &[2],
+        &[f32::INFINITY, 2.0],
+    );
     let e = x.try_scatter(0, &Tensor::full([1, 1], 0), Tensor::full([1, 1], 1)).unwrap_err();
     assert_eq!(e.to_string(), "scatter: a source of i32 for a tensor of f32; cast one");
     assert!(x.try_scatter(0, &Tensor::full([1, 2], 0), Tensor::zeros([1, 1])).is_err());
-    check(&x.scatter(0, &Tensor::full([0, 4], 0), 1.0), &shape, &ramp(&shape).to_vec::<f32>().unwrap());
+    check(
+        &x.scatter(0, &Tensor::full([0, 4], 0), 1.0),
+        &shape,
+        &ramp(&shape).to_vec::<f32>().unwrap(),
+    );
 }
 
 #[test]
 fn folding_what_meets() {
     let x = Tensor::new([10f32, 20.0, 30.0, 40.0]);
-    let (index, src) = (Tensor::new([0, 0, 2, -2, 1, 0]), Tensor::new([1f32, 2.0, 3.0, 4.0, 5.0, -6.0]));
+    let (index, src) =
+        (Tensor::new([0, 0, 2, -2, 1, 0]), Tensor::new([1f32, 2.0, 3.0, 4.0, 5.0, -6.0]));
     let go = |how: Scatter, include: bool| x.scatter_reduce(0, &index, &src, how, include);
     check(&go(Scatter::Sum, true), &[4], &[7f32, 25.0, 37.0, 40.0]);
     check(&go(Scatter::Sum, false), &[4], &[-3f32, 5.0, 7.0, 40.0]);
@@ -122,15 +157,42 @@ fn folding_what_meets() {
     check(&go(Scatter::Amax, false), &[4], &[2f32, 5.0, 4.0, 40.0]);
     check(&go(Scatter::Amin, true), &[4], &[-6f32, 5.0, 3.0, 40.0]);
     check(&go(Scatter::Amin, false), &[4], &[-6f32, 5.0, 3.0, 40.0]);
-    let ints = Tensor::new([10, 0]).scatter_reduce(0, &Tensor::new([0, 0]), Tensor::new([-4, -9]), Scatter::Mean, true);
+    let ints = Tensor::new([10, 0]).scatter_reduce(
+        0,
+        &Tensor::new([0, 0]),
+        Tensor::new([-4, -9]),
+        Scatter::Mean,
+        true,
+    );
     check(&ints, &[2], &[-1, 0]);
     let nan = Tensor::new([f32::NAN, 1.0]);
-    close(&nan.scatter_reduce(0, &Tensor::new([0, 1]), Tensor::new([2f32, f32::NAN]), Scatter::Amax, false), &[2.0, f64::NAN], 0.0);
+    close(
+        &nan.scatter_reduce(
+            0,
+            &Tensor::new([0, 1]),
+            Tensor::new([2f32, f32::NAN]),
+            Scatter::Amax,
+            false,
+        ),
+        &[2.0, f64::NAN],
+        0.0,
+    );
     // In f16 itself the ones would be lost beside 2048.
-    let many =
-        Tensor::full([1], f16::from_f32(2048.0)).scatter_reduce(0, &Tensor::full([4], 0), Tensor::full([4], f16::ONE), Scatter::Sum, true);
+    let many = Tensor::full([1], f16::from_f32(2048.0)).scatter_reduce(
+        0,
+        &Tensor::full([4], 0),
+        Tensor::full([4], f16::ONE),
+        Scatter::Sum,
+        true,
+    );
     check(&many, &[1], &[f16::from_f32(2052.0)]);
-    let rows = ramp(&[2, 3]).scatter_reduce(1, &Tensor::new([[2, 2]]), Tensor::new([[10f32, 20.0]]), Scatter::Sum, true);
+    let rows = ramp(&[2, 3]).scatter_reduce(
+        1,
+        &Tensor::new([[2, 2]]),
+        Tensor::new([[10f32, 20.0]]),
+        Scatter::Sum,
+        true,
+    );
     check(&rows, &[2, 3], &[0f32, 1.0, 32.0, 3.0, 4.0, 5.0]);
 }
 
@@ -139,13 +201,25 @@ fn places_of_what_is_set() {
     let x = Tensor::new([[0f32, 1.0, -0.0], [f32::NAN, 0.0, 2.0]]);
     check(&x.nonzero(None), &[3, 2], &[0, 1, 1, 0, 1, 2]);
     check(&x.nonzero(Some(2)), &[2, 2], &[0, 1, 1, 0]);
-    check(&x.nonzero(Some(8)), &[8, 2], &[0, 1, 1, 0, 1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1]);
+    check(
+        &x.nonzero(Some(8)),
+        &[8, 2],
+        &[0, 1, 1, 0, 1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1],
+    );
     check::<i32>(&Tensor::zeros([3]).nonzero(None), &[0, 1], &[]);
     check::<i32>(&Tensor::zeros([0, 2]).nonzero(None), &[0, 2], &[]);
     assert_eq!(Tensor::from(1).nonzero(None).shape(), [1, 0]);
     check(&x.masked_select(&x.ge(1.0), None), &[2], &[1f32, 2.0]);
-    check(&x.masked_select(&Tensor::new([[false], [true]]), Some(5)).isnan(), &[5], &[true, false, false, false, false]);
-    check(&Tensor::new([1, 2]).masked_select(&Tensor::new([[true, false], [true, true]]), None), &[3], &[1, 1, 2]);
+    check(
+        &x.masked_select(&Tensor::new([[false], [true]]), Some(5)).isnan(),
+        &[5],
+        &[true, false, false, false, false],
+    );
+    check(
+        &Tensor::new([1, 2]).masked_select(&Tensor::new([[true, false], [true, true]]), None),
+        &[3],
+        &[1, 1, 2],
+    );
     assert!(x.try_masked_select(&x, None).is_err());
 }
 
@@ -200,19 +274,52 @@ fn assigning_to_parts() {
     assert_eq!(set(&|x| x.set(1, 5)), [0, 0, 0, 0, 5, 5, 5, 5, 0, 0, 0, 0]);
     assert_eq!(set(&|x| x.set(.., 5.9)), [5; 12]);
     assert_eq!(set(&|x| x.set((0, -1), 5)), [0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(set(&|x| x.set((1.., 1..3), Tensor::new([1, 2]))), [0, 0, 0, 0, 0, 1, 2, 0, 0, 1, 2, 0]);
-    assert_eq!(set(&|x| x.set((0, step(.., -2)), Tensor::new([1, 2]))), [0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(set(&|x| x.set((step(.., 2), 3), Tensor::new([1, 2]))), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
-    assert_eq!(set(&|x| x.set([2, 0, 2], Tensor::new([[1], [2], [3]]))), [2, 2, 2, 2, 0, 0, 0, 0, 3, 3, 3, 3]);
-    assert_eq!(set(&|x| x.set((.., [3, 1]), Tensor::new([1, 2]))), [0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1]);
-    assert_eq!(set(&|x| x.set(([0, -1, 9], [3, 1, 0]), Tensor::new([1, 2, 3]))), [0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0]);
-    assert_eq!(set(&|x| x.set((1.., [0, 1]), Tensor::new([[1, 2], [3, 4]]))), [0, 0, 0, 0, 1, 2, 0, 0, 3, 4, 0, 0]);
-    assert_eq!(set(&|x| x.set([true, false, true], Tensor::new([1, 2, 3, 4]))), [1, 2, 3, 4, 0, 0, 0, 0, 1, 2, 3, 4]);
-    assert_eq!(set(&|x| x.set([true, false, true], Tensor::new([[1], [2]]))), [1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 2, 2]);
-    assert_eq!(set(&|x| x.set((.., [false, true, false, true]), 7)), [0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7]);
+    assert_eq!(
+        set(&|x| x.set((1.., 1..3), Tensor::new([1, 2]))),
+        [0, 0, 0, 0, 0, 1, 2, 0, 0, 1, 2, 0]
+    );
+    assert_eq!(
+        set(&|x| x.set((0, step(.., -2)), Tensor::new([1, 2]))),
+        [0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+    );
+    assert_eq!(
+        set(&|x| x.set((step(.., 2), 3), Tensor::new([1, 2]))),
+        [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+    );
+    assert_eq!(
+        set(&|x| x.set([2, 0, 2], Tensor::new([[1], [2], [3]]))),
+        [2, 2, 2, 2, 0, 0, 0, 0, 3, 3, 3, 3]
+    );
+    assert_eq!(
+        set(&|x| x.set((.., [3, 1]), Tensor::new([1, 2]))),
+        [0, 2, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1]
+    );
+    assert_eq!(
+        set(&|x| x.set(([0, -1, 9], [3, 1, 0]), Tensor::new([1, 2, 3]))),
+        [0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0]
+    );
+    assert_eq!(
+        set(&|x| x.set((1.., [0, 1]), Tensor::new([[1, 2], [3, 4]]))),
+        [0, 0, 0, 0, 1, 2, 0, 0, 3, 4, 0, 0]
+    );
+    assert_eq!(
+        set(&|x| x.set([true, false, true], Tensor::new([1, 2, 3, 4]))),
+        [1, 2, 3, 4, 0, 0, 0, 0, 1, 2, 3, 4]
+    );
+    assert_eq!(
+        set(&|x| x.set([true, false, true], Tensor::new([[1], [2]]))),
+        [1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 2, 2]
+    );
+    assert_eq!(
+        set(&|x| x.set((.., [false, true, false, true]), 7)),
+        [0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7]
+    );
     assert_eq!(set(&|x| x.set(Vec::<i32>::new(), 7)), [0; 12]);
     let x = fresh();
-    assert_eq!(x.set(0, Tensor::new([1, 2])).unwrap_err().to_string(), "set: [2] does not broadcast to [4]");
+    assert_eq!(
+        x.set(0, Tensor::new([1, 2])).unwrap_err().to_string(),
+        "set: [2] does not broadcast to [4]"
+    );
     assert!(x.set(3, 1).is_err());
     let x = Tensor::new([[1i64, 2], [3, 4]]);
     let before = x.sum(..);
@@ -239,7 +346,10 @@ fn reads_do_not_go_through_the_table() {
     for (i, t) in asked.iter().enumerate() {
         for item in t.schedule().unwrap() {
             let text = item.to_string();
-            assert!(!text.contains("Range index 50021") && !text.contains("Range index 150063"), "{i}: {text}");
+            assert!(
+                !text.contains("Range index 50021") && !text.contains("Range index 150063"),
+                "{i}: {text}"
+            );
         }
         t.realize().unwrap();
     }
@@ -249,7 +359,8 @@ fn reads_do_not_go_through_the_table() {
 fn work(t: &Tensor) -> usize {
     let of = |item: &ScheduleItem| match item {
         ScheduleItem::Kernel { ast, .. } => {
-            let ranges: Vec<_> = ast.toposort().into_iter().filter(|u| u.op() == Op::Range).collect();
+            let ranges: Vec<_> =
+                ast.toposort().into_iter().filter(|u| u.op() == Op::Range).collect();
             ranges.iter().map(|r| r.src()[0].vmax() as usize).product()
         }
         _ => 0,
@@ -257,12 +368,16 @@ fn work(t: &Tensor) -> usize {
     t.schedule().unwrap().iter().map(of).sum()
 }
 
-/// A write costs a pass over the table and one over the updates, and so does every gradient: never the product of both.
+/// A write costs a pass over the table and one over the updates, and so does every gradient: never
+/// the product of both.
 #[test]
 fn writes_cost_the_table_and_the_updates() {
     let (rows, columns, count) = (5003, 3, 1009);
     let table = Tensor::zeros([rows, columns]).contiguous().as_param();
-    let list = Tensor::new((0..count as i32).map(|i| i * 37 % 4001).collect::<Vec<_>>()).realize().unwrap().clone();
+    let list = Tensor::new((0..count as i32).map(|i| i * 37 % 4001).collect::<Vec<_>>())
+        .realize()
+        .unwrap()
+        .clone();
     let index = list.reshape([count, 1]).expand([count, columns]);
     let src = (ramp(&[count, columns]) + 0.5).contiguous().as_param();
     let mut asked = vec![table.scatter(0, &index, &src)];
@@ -271,12 +386,22 @@ fn writes_cost_the_table_and_the_updates() {
             asked.push(table.scatter_reduce(0, &index, &src, how, include_self));
         }
     }
-    asked.extend([table.gather(0, &index), table.index_select(0, &list), table.i(&list), table.i((&list, 1))]);
+    asked.extend([
+        table.gather(0, &index),
+        table.index_select(0, &list),
+        table.i(&list),
+        table.i((&list, 1)),
+    ]);
     for (i, t) in asked.iter().enumerate() {
         let limit = 16 * columns * (rows + count);
         assert!(work(t) <= limit, "{i}: {} iterations", work(t));
         let sum = (t * t).sum(..);
-        for g in sum.try_gradient(&[&table]).unwrap().iter().chain(&sum.try_gradient(&[&src]).unwrap_or_default()) {
+        for g in sum
+            .try_gradient(&[&table])
+            .unwrap()
+            .iter()
+            .chain(&sum.try_gradient(&[&src]).unwrap_or_default())
+        {
             assert!(work(g) <= limit, "gradient of {i}: {} iterations", work(g));
         }
     }
@@ -298,8 +423,16 @@ fn gradients_go_where_elements_came_from() {
     let weight = Tensor::new([1f32, 10.0, 100.0, 1000.0]);
     let of = |y: Tensor, x: &Tensor| y.sum(..).gradient(&[x]).remove(0);
     check(&of(x.sort(0, false).0 * &weight, &x), &[4], &[1000f32, 1.0, 100.0, 10.0]);
-    check(&of(x.topk(2, 0, true, true).0 * Tensor::new([1f32, 10.0]), &x), &[4], &[1f32, 0.0, 10.0, 0.0]);
-    check(&of(x.gather(0, &Tensor::new([2, 2, -4, 9])) * &weight, &x), &[4], &[100f32, 0.0, 11.0, 0.0]);
+    check(
+        &of(x.topk(2, 0, true, true).0 * Tensor::new([1f32, 10.0]), &x),
+        &[4],
+        &[1f32, 0.0, 10.0, 0.0],
+    );
+    check(
+        &of(x.gather(0, &Tensor::new([2, 2, -4, 9])) * &weight, &x),
+        &[4],
+        &[100f32, 0.0, 11.0, 0.0],
+    );
     check(&of(x.i([1, 1, 0]) * Tensor::new([1f32, 2.0, 4.0]), &x), &[4], &[4f32, 3.0, 0.0, 0.0]);
     let (index, src) = (Tensor::new([0, 2, 0]), Tensor::new([5f32, 6.0, 7.0]).as_param());
     let y = x.scatter(0, &index, &src) * &weight;
@@ -315,8 +448,13 @@ fn gradients_go_where_elements_came_from() {
     check(&of(values * &weight, &x), &[4], &[1111f32, 0.0, 0.0, 0.0]);
     let pooled = ramp(&[1, 4, 4]).as_param();
     let (v, p) = pooled.max_pool2d_with_indices([2, 2], picograd::tensor::Pool::new());
-    let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled).to_vec::<f32>().unwrap();
-    assert_eq!(g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(), [5, 7, 13, 15]);
+    let g = of(v.max_unpool2d(&p, 2, picograd::tensor::Pool::new(), None), &pooled)
+        .to_vec::<f32>()
+        .unwrap();
+    assert_eq!(
+        g.iter().enumerate().filter(|(_, v)| **v == 1.0).map(|(i, _)| i).collect::<Vec<_>>(),
+        [5, 7, 13, 15]
+    );
 }
 
 #[test]
@@ -337,7 +475,8 @@ fn a_place_may_be_a_remainder() {
     check(&x.i((&index % 3, index.modulo(4))), &[4], &[11f32, 7.0, 7.0, 4.0]);
 }
 
-/// Many updates of few elements, some of them outside at either end: as a loop over them in order does it.
+/// Many updates of few elements, some of them outside at either end: as a loop over them in order
+/// does it.
 #[test]
 fn many_updates_meet() {
     let (n, table) = (40_000usize, 97usize);
@@ -374,7 +513,9 @@ fn many_updates_meet() {
 #[test]
 fn places_of_many() {
     for (n, every) in [(1usize, 1u32), (5_000, 2), (5_000, 97), (40_000, 3)] {
-        let mask: Vec<bool> = (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 7 & 0xffff < 0x1_0000 / every).collect();
+        let mask: Vec<bool> = (0..n as u32)
+            .map(|i| i.wrapping_mul(2_654_435_761) >> 7 & 0xffff < 0x1_0000 / every)
+            .collect();
         let set: Vec<i32> = (0..n).filter(|i| mask[*i]).map(|i| i as i32).collect();
         let x = Tensor::new(mask.clone());
         check(&x.nonzero(None), &[set.len(), 1], &set);
@@ -383,18 +524,25 @@ fn places_of_many() {
             check(&x.nonzero(Some(size)), &[size, 1], &expected);
         }
         let picked: Vec<f32> = set.iter().map(|i| *i as f32).collect();
-        check(&Tensor::new((0..n).map(|i| i as f32).collect::<Vec<_>>()).masked_select(&x, None), &[set.len()], &picked);
+        check(
+            &Tensor::new((0..n).map(|i| i as f32).collect::<Vec<_>>()).masked_select(&x, None),
+            &[set.len()],
+            &picked,
+        );
     }
 }
 
-/// Whatever form an index has, and however the compiler sees through it: what is read is what is there, with the sign of a zero.
+/// Whatever form an index has, and however the compiler sees through it: what is read is what is
+/// there, with the sign of a zero.
 #[test]
 fn reading_keeps_the_sign_of_zero() {
     let line = |n: usize| Tensor::arange(0, n as i64, 1);
     type Form = (&'static str, fn(Tensor, i64) -> Tensor);
     const FORMS: &[Form] = &[
         ("stored", |i, n| Tensor::new((i * 5 + 3).modulo(n).to_vec::<i64>().unwrap())),
-        ("stored, narrow", |i, n| Tensor::new((i * 5 + 3).modulo(n.min(100)).to_vec::<i64>().unwrap()).cast(DType::U8)),
+        ("stored, narrow", |i, n| {
+            Tensor::new((i * 5 + 3).modulo(n.min(100)).to_vec::<i64>().unwrap()).cast(DType::U8)
+        }),
         ("line", |i, _| i),
         ("next", |i, n| (i + 1).minimum(n - 1)),
         ("next, around", |i, n| (i + 1).modulo(n)),
@@ -427,7 +575,13 @@ fn reading_keeps_the_sign_of_zero() {
                     -(stored.gather(0, &index).abs()),
                 ];
                 for (i, read) in read.iter().enumerate() {
-                    let got: Vec<u32> = read.cast(DType::F32).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect();
+                    let got: Vec<u32> = read
+                        .cast(DType::F32)
+                        .to_vec::<f32>()
+                        .unwrap()
+                        .into_iter()
+                        .map(f32::to_bits)
+                        .collect();
                     assert_eq!(got, want, "{name} index of {n}, {dtype}, read {i}");
                     checked += got.len();
                 }

@@ -30,7 +30,9 @@ fn every_function() {
 
 #[test]
 fn around_a_block() {
-    for (n, expected) in [(135, "fded8fd9d6551c60"), (136, "cf3ccff92480a291"), (300, "4be64d77dff18f21")] {
+    for (n, expected) in
+        [(135, "fded8fd9d6551c60"), (136, "cf3ccff92480a291"), (300, "4be64d77dff18f21")]
+    {
         assert_eq!(digest(message(n), Keccak::Sha3_256).1, expected, "{n} bytes");
     }
 }
@@ -46,10 +48,16 @@ fn many_messages() {
     assert!(Tensor::from(1u8).try_keccak(Keccak::Sha3_256).is_err());
 }
 
-/// The digests are those of the same tree of `hashlib.shake_128(block).digest(16)`, computed in Python.
+/// The digests are those of the same tree of `hashlib.shake_128(block).digest(16)`, computed in
+/// Python.
 #[test]
 fn hashes_of_whole_tensors() {
-    let hash = |t: Tensor| t.hash().to_vec::<u8>().unwrap().iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let hash = |t: Tensor| {
+        t.hash().to_vec::<u8>().unwrap().iter().map(|b| format!("{b:02x}")).collect::<String>()
+    };
     assert_eq!(hash(Tensor::new([1.0f32, -2.5, 3.25])), "ee19d1780282a6536533f2b41e869190");
-    assert_eq!(hash(Tensor::from_vec(message((1 << 20) + 1), [(1 << 20) + 1])), "d9d43ff5bce56703643a024a139bfb00");
+    assert_eq!(
+        hash(Tensor::from_vec(message((1 << 20) + 1), [(1 << 20) + 1])),
+        "d9d43ff5bce56703643a024a139bfb00"
+    );
 }

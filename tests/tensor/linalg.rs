@@ -6,7 +6,12 @@ use picograd::{DType, Tensor};
 
 fn noise(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
-    Tensor::from_vec((0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>(), shape).realize().unwrap()
+    Tensor::from_vec(
+        (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>(),
+        shape,
+    )
+    .realize()
+    .unwrap()
 }
 
 #[track_caller]
@@ -49,7 +54,9 @@ fn triangles() {
 
 #[test]
 fn singular_values() {
-    for shape in [vec![4, 4], vec![5, 3], vec![3, 4], vec![2, 3, 2], vec![1, 1], vec![1, 3], vec![2, 2]] {
+    for shape in
+        [vec![4, 4], vec![5, 3], vec![3, 4], vec![2, 3, 2], vec![1, 1], vec![1, 3], vec![2, 2]]
+    {
         let x = noise(&shape);
         let (u, s, v) = x.svd();
         Tensor::realize_many(&[&u, &s, &v]).unwrap();
@@ -59,9 +66,14 @@ fn singular_values() {
         orthonormal_columns(&v.transpose(-1, -2));
         let list = s.to_vec::<f32>().unwrap();
         let k = s.size(-1);
-        assert!(list.chunks(k).all(|c| c.windows(2).all(|w| w[0] >= w[1] - 1e-6) && c.iter().all(|&v| v >= 0.0)), "{list:?}");
+        assert!(
+            list.chunks(k)
+                .all(|c| c.windows(2).all(|w| w[0] >= w[1] - 1e-6) && c.iter().all(|&v| v >= 0.0)),
+            "{list:?}"
+        );
     }
-    // [[1, 1], [1, 1], [0, 0]] has the values 2 and 0, and its vectors are orthonormal all the same.
+    // [[1, 1], [1, 1], [0, 0]] has the values 2 and 0, and its vectors are orthonormal all the
+    // same.
     let (u, s, v) = Tensor::new([[1f32, 1.0], [1.0, 1.0], [0.0, 0.0]]).svd();
     close(&s, &[2.0, 0.0], 1e-6);
     orthonormal_columns(&u);
@@ -70,7 +82,11 @@ fn singular_values() {
     close(&s, &[0.0; 3], 0.0);
     orthonormal_columns(&u);
     orthonormal_columns(&v.t());
-    let known = Tensor::new([[2f64, 0.0, 0.0], [0.0, 3.0, 4.0], [0.0, 4.0, 9.0]]).svd().1.to_vec::<f64>().unwrap();
+    let known = Tensor::new([[2f64, 0.0, 0.0], [0.0, 3.0, 4.0], [0.0, 4.0, 9.0]])
+        .svd()
+        .1
+        .to_vec::<f64>()
+        .unwrap();
     for (got, want) in known.iter().zip([11.0, 2.0, 1.0]) {
         assert!((got - want).abs() < 1e-13, "{known:?}");
     }
@@ -100,7 +116,9 @@ fn differences(x: &Tensor, f: &dyn Fn(&Tensor) -> Tensor) -> Vec<f64> {
 
 #[test]
 fn gradients_of_factors_by_differences() {
-    let weigh = |t: &Tensor, by: f64| (t * (t.square() + by) * Tensor::arange(1, t.size(-1) as i64 + 1, 1)).sum(..);
+    let weigh = |t: &Tensor, by: f64| {
+        (t * (t.square() + by) * Tensor::arange(1, t.size(-1) as i64 + 1, 1)).sum(..)
+    };
     let of_qr = |x: &Tensor| {
         let (q, r) = x.qr();
         weigh(&q, 0.3) + weigh(&r, 0.7)
@@ -109,7 +127,9 @@ fn gradients_of_factors_by_differences() {
     let of_svd = |x: &Tensor| {
         let (u, s, v) = x.svd();
         let middle = s.square().unsqueeze(-2);
-        weigh(&s, 0.2) + weigh(&(&u * &middle).matmul(&u.transpose(-1, -2)), 0.1) + weigh(&(v.transpose(-1, -2) * middle).matmul(&v), 0.5)
+        weigh(&s, 0.2)
+            + weigh(&(&u * &middle).matmul(&u.transpose(-1, -2)), 0.1)
+            + weigh(&(v.transpose(-1, -2) * middle).matmul(&v), 0.5)
     };
     for shape in [vec![3, 3], vec![4, 2], vec![2, 4], vec![2, 3, 2], vec![1, 1], vec![3, 1]] {
         let x = (noise(&shape).cast(DType::F64) * 1.3 + 0.1).realize().unwrap();
@@ -117,7 +137,10 @@ fn gradients_of_factors_by_differences() {
             let p = x.as_param();
             let g = f(&p).gradient(&[&p]).remove(0).to_vec::<f64>().unwrap();
             for (i, (a, b)) in g.iter().zip(differences(&x, f)).enumerate() {
-                assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{name} of {shape:?}: element {i} is {a}, and by differences {b}");
+                assert!(
+                    (a - b).abs() <= 1e-5 * (1.0 + b.abs()),
+                    "{name} of {shape:?}: element {i} is {a}, and by differences {b}"
+                );
             }
         }
     }
@@ -132,7 +155,14 @@ fn factors_of_larger_matrices() {
         );
         noise(&[n, n]) * scale
     };
-    for x in [noise(&[33, 17]), noise(&[2, 16, 16]), graded(24, true), graded(24, false), Tensor::ones([9, 9]), noise(&[5, 20])] {
+    for x in [
+        noise(&[33, 17]),
+        noise(&[2, 16, 16]),
+        graded(24, true),
+        graded(24, false),
+        Tensor::ones([9, 9]),
+        noise(&[5, 20]),
+    ] {
         let (u, s, v) = x.svd();
         Tensor::realize_many(&[&u, &s, &v]).unwrap();
         orthonormal_columns(&u);
@@ -140,13 +170,19 @@ fn factors_of_larger_matrices() {
         let scale = x.abs().max(..).item::<f32>().unwrap();
         same(&(&u * s.unsqueeze(-2)).matmul(&v), &x, 1e-5 * scale);
         let values = s.to_vec::<f32>().unwrap();
-        assert!(values.chunks(s.size(-1)).all(|c| c.is_sorted_by(|a, b| a >= b) && c.iter().all(|v| *v >= 0.0)), "{values:?}");
+        assert!(
+            values
+                .chunks(s.size(-1))
+                .all(|c| c.is_sorted_by(|a, b| a >= b) && c.iter().all(|v| *v >= 0.0)),
+            "{values:?}"
+        );
     }
 }
 
 #[test]
 fn gradients_of_factors() {
-    // The product of the diagonal of R is the determinant but for its sign, and the gradient of its logarithm is the inverse, transposed.
+    // The product of the diagonal of R is the determinant but for its sign, and the gradient of its
+    // logarithm is the inverse, transposed.
     let x = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).as_param();
     let g = x.qr().1.diagonal(0, 0, 1).abs().log().sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1.0, -2.0, -0.5, 1.5], 1e-4);
@@ -165,13 +201,24 @@ fn singular_values_and_vectors_are_accurate() {
         let value = |i: usize| ((i * i * 31 + i * 7919) % 65_521) as f32 / 32_760.5 - 1.0;
         Tensor::from_vec((0..n * n).map(value).collect::<Vec<_>>(), [n, n]).realize().unwrap()
     };
-    let decay = |n: usize| Tensor::from_vec((0..n).map(|i| 10f32.powf(-5.0 * i as f32 / n as f32)).collect::<Vec<_>>(), [1, n]);
+    let decay = |n: usize| {
+        Tensor::from_vec(
+            (0..n).map(|i| 10f32.powf(-5.0 * i as f32 / n as f32)).collect::<Vec<_>>(),
+            [1, n],
+        )
+    };
     for n in [2, 7, 16, 33, 64] {
-        for x in [random(n), random(n) * decay(n), random(n).matmul(&(random(n) * decay(n))), random(n) * 1e-12] {
+        for x in [
+            random(n),
+            random(n) * decay(n),
+            random(n).matmul(&(random(n) * decay(n))),
+            random(n) * 1e-12,
+        ] {
             let x = x.realize().unwrap();
             let ((u, s, v), (_, exact, _)) = (x.svd(), x.cast(DType::F64).svd());
             Tensor::realize_many(&[&u, &s, &v, &exact]).unwrap();
-            let (s, exact) = (s.cast(DType::F64).to_vec::<f64>().unwrap(), exact.to_vec::<f64>().unwrap());
+            let (s, exact) =
+                (s.cast(DType::F64).to_vec::<f64>().unwrap(), exact.to_vec::<f64>().unwrap());
             for (a, b) in s.iter().zip(&exact) {
                 assert!((a - b).abs() <= 2e-6 * exact[0], "{n}: {a} and {b} of {}", exact[0]);
             }
@@ -179,7 +226,10 @@ fn singular_values_and_vectors_are_accurate() {
                 assert!(off <= 4e-6, "{n}: {name} is off by {off}");
             }
             let (u, _, v) = x.cast(DType::F64).svd();
-            assert!(off_orthonormal(&u) <= 1e-13 && off_orthonormal(&v.t()) <= 1e-13, "{n}, in f64");
+            assert!(
+                off_orthonormal(&u) <= 1e-13 && off_orthonormal(&v.t()) <= 1e-13,
+                "{n}, in f64"
+            );
         }
     }
 }
@@ -231,15 +281,22 @@ fn gradients_of_matrix_norms_by_differences() {
             let f = |x: &Tensor| x.matrix_norm(order, [-1, 0]).square().sum(..);
             let got = f(&x).gradient(&[&x]).remove(0).to_vec::<f64>().unwrap();
             for (g, e) in got.iter().zip(differences(&x.detach(), &f)) {
-                assert!((g - e).abs() < 1e-5 * (1.0 + e.abs()), "{order:?} of {shape:?}: {g} and {e}");
+                assert!(
+                    (g - e).abs() < 1e-5 * (1.0 + e.abs()),
+                    "{order:?} of {shape:?}: {g} and {e}"
+                );
             }
             // The second gradient, along the first.
             let slope = |x: &Tensor| f(x).gradient(&[x]).remove(0);
             let along = noise(shape).cast(DType::F64) * 0.5;
-            let got = (slope(&x) * &along).sum(..).gradient(&[&x]).remove(0).to_vec::<f64>().unwrap();
+            let got =
+                (slope(&x) * &along).sum(..).gradient(&[&x]).remove(0).to_vec::<f64>().unwrap();
             let of_slope = |x: &Tensor| (slope(&x.detach().as_param()) * &along).sum(..);
             for (g, e) in got.iter().zip(differences(&x.detach(), &of_slope)) {
-                assert!((g - e).abs() < 1e-4 * (1.0 + e.abs()), "second gradient of {order:?} of {shape:?}: {g} and {e}");
+                assert!(
+                    (g - e).abs() < 1e-4 * (1.0 + e.abs()),
+                    "second gradient of {order:?} of {shape:?}: {g} and {e}"
+                );
             }
         }
     }

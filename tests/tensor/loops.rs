@@ -1,4 +1,5 @@
-//! Loops in the graph against the same computation written out: values, gradients of first and second order, and misuse.
+//! Loops in the graph against the same computation written out: values, gradients of first and
+//! second order, and misuse.
 
 use picograd::ir::{Op, UOp, toposort};
 use picograd::tensor::{Scanned, keepdim};
@@ -13,7 +14,8 @@ fn noise(shape: &[usize], seed: usize) -> Tensor {
 #[track_caller]
 fn same(x: &Tensor, y: &Tensor) {
     assert_eq!((x.shape(), x.dtype()), (y.shape(), y.dtype()));
-    let (x, y): (Vec<f64>, Vec<f64>) = (x.cast(DType::F64).to_vec().unwrap(), y.cast(DType::F64).to_vec().unwrap());
+    let (x, y): (Vec<f64>, Vec<f64>) =
+        (x.cast(DType::F64).to_vec().unwrap(), y.cast(DType::F64).to_vec().unwrap());
     for (i, (a, b)) in x.iter().zip(&y).enumerate() {
         assert!(a == b || (a - b).abs() <= 1e-10 * (1.0 + b.abs()), "element {i}: {a} and {b}");
     }
@@ -35,7 +37,8 @@ fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run<'_>) -> Scanned {
 
 type Body = dyn Fn(&[Tensor], &[Tensor], &[Tensor]) -> Result<Scanned>;
 
-/// Values and gradients by the first carries, the elements and what is used inside, of the loop and of the same written out.
+/// Values and gradients by the first carries, the elements and what is used inside, of the loop and
+/// of the same written out.
 #[track_caller]
 fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body) {
     let make = |shapes: &[&[usize]], from: usize| -> Vec<Tensor> {
@@ -63,8 +66,15 @@ fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body)
         same(a, b);
     }
     // Once more: the gradient of a number that is made of all gradients.
-    let again = |g: &[Tensor]| g.iter().enumerate().map(|(i, t)| (t.square() * (0.5 + i as f64)).sum(..)).reduce(|a, b| a + b).unwrap();
-    let (second, expected) = (again(&first).gradient(&targets), again(&expected).gradient(&targets));
+    let again = |g: &[Tensor]| {
+        g.iter()
+            .enumerate()
+            .map(|(i, t)| (t.square() * (0.5 + i as f64)).sum(..))
+            .reduce(|a, b| a + b)
+            .unwrap()
+    };
+    let (second, expected) =
+        (again(&first).gradient(&targets), again(&expected).gradient(&targets));
     for (a, b) in second.iter().zip(&expected) {
         same(a, b);
     }
@@ -84,12 +94,19 @@ fn a_loop_is_what_it_would_be_written_out() {
         Ok((vec![a, b.clone()], vec![&b * &x[1], x[0].sum(0)]))
     });
     // Carries that change places, and one that stays as it is.
-    agrees(&[&[2], &[2], &[2]], &[&[3, 2]], &[], &|c, x, _| Ok((vec![c[1].clone(), &c[0] * &x[0], c[2].clone()], vec![c[2].clone()])));
+    agrees(&[&[2], &[2], &[2]], &[&[3, 2]], &[], &|c, x, _| {
+        Ok((vec![c[1].clone(), &c[0] * &x[0], c[2].clone()], vec![c[2].clone()]))
+    });
     // One run.
-    agrees(&[&[2]], &[&[1, 2]], &[&[2]], &|c, x, w| Ok((vec![&c[0] * &x[0] * &w[0]], vec![c[0].exp()])));
+    agrees(&[&[2]], &[&[1, 2]], &[&[2]], &|c, x, w| {
+        Ok((vec![&c[0] * &x[0] * &w[0]], vec![c[0].exp()]))
+    });
     // No axes; a carry that nobody needs; what is kept does not depend on the run.
     agrees(&[&[], &[3]], &[&[4]], &[&[]], &|c, x, w| {
-        Ok((vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0], vec![w[0].square(), Tensor::ones([2]).cast(DType::F64)]))
+        Ok((
+            vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0],
+            vec![w[0].square(), Tensor::ones([2]).cast(DType::F64)],
+        ))
     });
 }
 
@@ -117,13 +134,22 @@ fn gradients_stop_inside_where_they_are_told_to() {
     for (a, b) in gradients(&a).iter().zip(gradients(&b)) {
         same(a, &b);
     }
-    assert!(a.1[0].sum(..).try_gradient(&[&first]).map(|g| g[0].abs().sum(..).item::<f64>().unwrap()).unwrap_or(0.0) == 0.0);
+    assert!(
+        a.1[0]
+            .sum(..)
+            .try_gradient(&[&first])
+            .map(|g| g[0].abs().sum(..).item::<f64>().unwrap())
+            .unwrap_or(0.0)
+            == 0.0
+    );
 }
 
 fn nodes(t: &Tensor) -> usize {
     fn all(roots: &[UOp]) -> usize {
         let order = toposort(roots);
-        let bodies = order.iter().filter_map(|u| if let picograd::ir::Arg::Loop(l) = u.arg() { Some(all(l.body.src())) } else { None });
+        let bodies = order.iter().filter_map(|u| {
+            if let picograd::ir::Arg::Loop(l) = u.arg() { Some(all(l.body.src())) } else { None }
+        });
         order.len() + bodies.sum::<usize>()
     }
     all(&[t.uop()])
@@ -149,10 +175,14 @@ fn the_graph_of_a_loop_does_not_grow_with_its_length() {
 #[test]
 fn integers_and_narrow_floats_are_carried_too() {
     let x = Tensor::arange(0, 6, 1);
-    let (last, all) = Tensor::scan(&[&Tensor::new(1i32), &Tensor::new([1.0f32, 2.0]).cast(DType::F16)], &[&x], |c, x| {
-        let n = &c[0] * 2 + &x[0];
-        Ok((vec![n.clone(), &c[1] + x[0].cast(DType::F16)], vec![n.gt(20), c[1].sum(0)]))
-    })
+    let (last, all) = Tensor::scan(
+        &[&Tensor::new(1i32), &Tensor::new([1.0f32, 2.0]).cast(DType::F16)],
+        &[&x],
+        |c, x| {
+            let n = &c[0] * 2 + &x[0];
+            Ok((vec![n.clone(), &c[1] + x[0].cast(DType::F16)], vec![n.gt(20), c[1].sum(0)]))
+        },
+    )
     .unwrap();
     assert_eq!(last[0].item::<i32>().unwrap(), 121);
     assert_eq!(last[1].float().to_vec::<f32>().unwrap(), [16.0, 17.0]);
@@ -178,12 +208,18 @@ fn misuse_is_an_error_that_says_what_to_do() {
         e(Tensor::scan(&[&c], &[], |c, _| Ok((c.to_vec(), vec![])))),
         "scan: takes a tensor to go along; for n runs without one give it Tensor::arange(0, n, 1)"
     );
-    assert_eq!(e(Tensor::scan(&[&c], &[&Tensor::zeros(())], |c, _| Ok((c.to_vec(), vec![])))), "scan: element 0 has no axis to go along");
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[&Tensor::zeros(())], |c, _| Ok((c.to_vec(), vec![])))),
+        "scan: element 0 has no axis to go along"
+    );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x, &c], |c, _| Ok((c.to_vec(), vec![])))),
         "scan: goes along the first axis of [3, 2] and of [2], which differ"
     );
-    assert_eq!(e(Tensor::scan(&[&c], &[&x], |_, _| Ok((vec![], vec![])))), "scan: the body returned 0 carries for 1");
+    assert_eq!(
+        e(Tensor::scan(&[&c], &[&x], |_, _| Ok((vec![], vec![])))),
+        "scan: the body returned 0 carries for 1"
+    );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].sum(0)], vec![])))),
         "scan: carry 0 was [2] and is [] after a run; its shape is to stay"
@@ -192,13 +228,15 @@ fn misuse_is_an_error_that_says_what_to_do() {
         e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].cast(DType::I32)], vec![])))),
         "scan: carry 0 was of f32 and is of i32 after a run; cast it to f32"
     );
-    let read = Tensor::scan(&[&c], &[&x], |c, _| c[0].sum(..).item::<f32>().map(|_| (c.to_vec(), vec![])));
+    let read =
+        Tensor::scan(&[&c], &[&x], |c, _| c[0].sum(..).item::<f32>().map(|_| (c.to_vec(), vec![])));
     assert!(e(read).contains("has no value"), "what is read inside");
 }
 
 #[test]
 fn a_loop_is_the_same_on_every_device_and_for_the_reference() {
-    let (w, xs, first) = (noise(&[3, 3], 1).float(), noise(&[5, 2, 3], 2).float(), noise(&[2, 3], 3).float());
+    let (w, xs, first) =
+        (noise(&[3, 3], 1).float(), noise(&[5, 2, 3], 2).float(), noise(&[2, 3], 3).float());
     Tensor::realize_many(&[&w, &xs, &first]).unwrap();
     let on = |device: &str| {
         let (w, xs, first) = (w.to(device).as_param(), xs.to(device), first.to(device));
@@ -212,7 +250,8 @@ fn a_loop_is_the_same_on_every_device_and_for_the_reference() {
     };
     let read = |s: &picograd::ir::StorageRef| picograd::runtime::Buffer::of(s).read().unwrap();
     let nodes: Vec<UOp> = on("CPU").iter().map(Tensor::uop).collect();
-    let expected: Vec<Vec<f32>> = picograd::reference::evaluate(&nodes, &read).iter().map(|v| v.to_vec()).collect();
+    let expected: Vec<Vec<f32>> =
+        picograd::reference::evaluate(&nodes, &read).iter().map(|v| v.to_vec()).collect();
     for device in ["CPU", "INTERP", "CPU:CLANG", "CL"] {
         if picograd::Device::get(device).is_err() {
             continue;
@@ -239,7 +278,10 @@ fn a_captured_loop_reads_what_it_is_given() {
     };
     let mut captured = picograd::Jit::new(|(first, xs): (Tensor, Tensor)| run(&first, &xs));
     for i in 0..5 {
-        let (first, xs) = (noise(&[2, 3], i).float().realize().unwrap(), noise(&[7, 2, 3], 10 + i).float().realize().unwrap());
+        let (first, xs) = (
+            noise(&[2, 3], i).float().realize().unwrap(),
+            noise(&[7, 2, 3], 10 + i).float().realize().unwrap(),
+        );
         let (a, b) = (captured.call((first.copy(), xs.copy())).unwrap(), run(&first, &xs).unwrap());
         assert_eq!(a.0.to_vec::<f32>().unwrap(), b.0.to_vec::<f32>().unwrap());
         assert_eq!(a.1.to_vec::<f32>().unwrap(), b.1.to_vec::<f32>().unwrap());
@@ -251,7 +293,9 @@ fn loops_over_several_devices_are_written_out() {
     let devices = ["CPU", "CPU:1", "CPU:2"];
     for (first, along) in [(Some(0), Some(1)), (None, Some(1)), (Some(1), None), (None, Some(0))] {
         let run = |shard: bool| {
-            let place = |t: Tensor, axis: Option<isize>| if shard { t.shard(&devices, axis) } else { t }.as_param();
+            let place = |t: Tensor, axis: Option<isize>| {
+                if shard { t.shard(&devices, axis) } else { t }.as_param()
+            };
             let (carry, xs) = (place(noise(&[4, 3], 1), first), place(noise(&[5, 4, 3], 2), along));
             let (last, all) = Tensor::scan(&[&carry], &[&xs], |c, x| {
                 let h = (&c[0] * 0.5 + &x[0]).tanh();
@@ -294,8 +338,12 @@ fn loops_with_sizes_of_variables_are_written_out() {
     }
     // A variable that is no size is an operand of the loop like any other value.
     let by = picograd::Variable::new("by", 0, 9).unwrap().bind(3).unwrap();
-    let (last, _) = Tensor::scan(&[&carry], &[&xs], |c, x| Ok((vec![&c[0] * Tensor::from(&by) + &x[0]], vec![]))).unwrap();
-    let (plain, _) = Tensor::scan(&[&carry], &[&xs], |c, x| Ok((vec![&c[0] * 3.0 + &x[0]], vec![]))).unwrap();
+    let (last, _) = Tensor::scan(&[&carry], &[&xs], |c, x| {
+        Ok((vec![&c[0] * Tensor::from(&by) + &x[0]], vec![]))
+    })
+    .unwrap();
+    let (plain, _) =
+        Tensor::scan(&[&carry], &[&xs], |c, x| Ok((vec![&c[0] * 3.0 + &x[0]], vec![]))).unwrap();
     assert!(toposort(&[last[0].uop()]).iter().any(|u| u.op() == Op::Loop));
     same(&last[0], &plain[0]);
 }
@@ -339,10 +387,14 @@ fn random_loops_are_what_they_would_be_written_out() {
     for seed in 0..32u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = move |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % n
         };
-        let mut shapes = |most: usize| -> Vec<&[usize]> { (0..1 + next(most)).map(|_| SHAPES[next(4)]).collect() };
+        let mut shapes = |most: usize| -> Vec<&[usize]> {
+            (0..1 + next(most)).map(|_| SHAPES[next(4)]).collect()
+        };
         let (carry, elements, inside) = (shapes(3), shapes(2), shapes(2));
         let count = 1 + next(5);
         let stacks: Vec<Vec<usize>> = elements.iter().map(|s| [&[count], *s].concat()).collect();
@@ -353,11 +405,14 @@ fn random_loops_are_what_they_would_be_written_out() {
             // The same choices each time that the body is traced.
             let mut state = choice | 1;
             let mut next = |n: usize| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (state >> 33) as usize % n
             };
             let have = [c, x, w].concat();
-            let after: Vec<Tensor> = of_carry.iter().map(|s| random_value(&have, s, &mut next)).collect();
+            let after: Vec<Tensor> =
+                of_carry.iter().map(|s| random_value(&have, s, &mut next)).collect();
             let have = [&have[..], &after].concat();
             let kept = (0..kept).map(|_| random_value(&have, SHAPES[next(4)], &mut next)).collect();
             Ok((after, kept))

@@ -1,4 +1,5 @@
-//! The frontend against hand values and small formulas, each method at least once, and the messages of misuse.
+//! The frontend against hand values and small formulas, each method at least once, and the messages
+//! of misuse.
 
 mod api;
 mod bounds;
@@ -50,7 +51,8 @@ fn close(t: &Tensor, expected: &[f64], tolerance: f64) {
     assert_eq!(values.len(), expected.len(), "the number of elements of {t:?}");
     for (i, (&x, &y)) in values.iter().zip(expected).enumerate() {
         let x = x as f64;
-        let same = x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
+        let same =
+            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
         assert!(same, "element {i} is {x}, expected {y}");
     }
 }

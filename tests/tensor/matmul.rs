@@ -45,11 +45,20 @@ fn linear_layers() {
 }
 
 /// Attention by three loops.
-fn reference(q: &[f64], k: &[f64], v: &[f64], (l, s, e): (usize, usize, usize), seen: impl Fn(usize, usize) -> bool) -> Vec<f64> {
+fn reference(
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    (l, s, e): (usize, usize, usize),
+    seen: impl Fn(usize, usize) -> bool,
+) -> Vec<f64> {
     let mut out = Vec::new();
     for i in 0..l {
-        let scores: Vec<f64> = (0..s).map(|j| (0..e).map(|c| q[i * e + c] * k[j * e + c]).sum::<f64>() / (e as f64).sqrt()).collect();
-        let exp: Vec<f64> = (0..s).map(|j| if seen(i, j) { scores[j].exp() } else { 0.0 }).collect();
+        let scores: Vec<f64> = (0..s)
+            .map(|j| (0..e).map(|c| q[i * e + c] * k[j * e + c]).sum::<f64>() / (e as f64).sqrt())
+            .collect();
+        let exp: Vec<f64> =
+            (0..s).map(|j| if seen(i, j) { scores[j].exp() } else { 0.0 }).collect();
         let sum: f64 = exp.iter().sum();
         out.extend((0..e).map(|c| (0..s).map(|j| exp[j] * v[j * e + c]).sum::<f64>() / sum));
     }
@@ -59,11 +68,17 @@ fn reference(q: &[f64], k: &[f64], v: &[f64], (l, s, e): (usize, usize, usize), 
 #[test]
 fn attention() {
     let (l, s, e) = (3, 4, 2);
-    let make = |n: usize, by: f64| -> Vec<f64> { (0..n).map(|i| ((i as f64 * by).sin() * 8.0).round() / 8.0).collect() };
+    let make = |n: usize, by: f64| -> Vec<f64> {
+        (0..n).map(|i| ((i as f64 * by).sin() * 8.0).round() / 8.0).collect()
+    };
     let (q, k, v) = (make(l * e, 1.3), make(s * e, 0.7), make(s * e, 2.1));
     let tensor = |data: &[f64], rows: usize| Tensor::from_slice(data, [rows, e]).cast(DType::F32);
     let (tq, tk, tv) = (tensor(&q, l), tensor(&k, s), tensor(&v, s));
-    close(&tq.scaled_dot_product_attention(&tk, &tv, Attention::new()), &reference(&q, &k, &v, (l, s, e), |_, _| true), 1e-5);
+    close(
+        &tq.scaled_dot_product_attention(&tk, &tv, Attention::new()),
+        &reference(&q, &k, &v, (l, s, e), |_, _| true),
+        1e-5,
+    );
     let causal = tq.scaled_dot_product_attention(&tk, &tv, Attention::new().causal());
     close(&causal, &reference(&q, &k, &v, (l, s, e), |i, j| j <= i), 1e-5);
     let mask = Tensor::ones([l, s]).tril(0).cast(DType::BOOL);

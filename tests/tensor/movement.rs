@@ -41,7 +41,11 @@ fn primitive_moves() {
     check(&grid().flip(0), &[2, 3], &[3, 4, 5, 0, 1, 2]);
     check(&grid().flip(..), &[2, 3], &[5, 4, 3, 2, 1, 0]);
     check(&Tensor::new([1, 2]).pad_with(&[(1, 2)], -1), &[5], &[-1, 1, 2, -1, -1]);
-    check(&Tensor::new([1f32]).pad_with(&[(1, 0)], f64::NEG_INFINITY), &[2], &[f32::NEG_INFINITY, 1.0]);
+    check(
+        &Tensor::new([1f32]).pad_with(&[(1, 0)], f64::NEG_INFINITY),
+        &[2],
+        &[f32::NEG_INFINITY, 1.0],
+    );
 }
 
 #[test]
@@ -65,7 +69,11 @@ fn axes_come_and_go() {
 fn joining() {
     let x = grid();
     check(&Tensor::cat(&[x.clone(), x.i(0..1)], 0), &[3, 3], &[0, 1, 2, 3, 4, 5, 0, 1, 2]);
-    check(&Tensor::cat(&[x.clone(), Tensor::new([[7], [8]]), x.i((.., 0..0))], -1), &[2, 4], &[0, 1, 2, 7, 3, 4, 5, 8]);
+    check(
+        &Tensor::cat(&[x.clone(), Tensor::new([[7], [8]]), x.i((.., 0..0))], -1),
+        &[2, 4],
+        &[0, 1, 2, 7, 3, 4, 5, 8],
+    );
     check(&Tensor::cat(&[Tensor::new([1]), Tensor::new([0.5f32])], 0), &[2], &[1f32, 0.5]);
     check(&Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], 0), &[2, 2], &[1, 2, 3, 4]);
     check(&Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], -1), &[2, 2], &[1, 3, 2, 4]);

@@ -1,4 +1,5 @@
-//! An error names the method that was called, whatever that is made of: every `try_` method with shapes, dtypes or axes that it refuses.
+//! An error names the method that was called, whatever that is made of: every `try_` method with
+//! shapes, dtypes or axes that it refuses.
 
 use picograd::tensor::{Attention, Conv, Interpolate, PadMode, Pool, Reduction, Rounding, Scatter};
 use picograd::{DType, Error, Tensor};

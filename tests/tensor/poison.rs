@@ -1,8 +1,11 @@
-//! An infinity or a NaN in one place: whatever does not depend on that place is what it was, bit for bit, outputs and gradients. A product with a mask of
-//! zeros and ones fails here, for 0·∞ is NaN.
+//! An infinity or a NaN in one place: whatever does not depend on that place is what it was, bit
+//! for bit, outputs and gradients. A product with a mask of zeros and ones fails here, for 0·∞ is
+//! NaN.
 
 use picograd::nn::{self, Layer};
-use picograd::tensor::{Attention, BinaryCrossEntropy, Conv, CrossEntropy, Interpolate, Pool, Reduction, Scatter};
+use picograd::tensor::{
+    Attention, BinaryCrossEntropy, Conv, CrossEntropy, Interpolate, Pool, Reduction, Scatter,
+};
 use picograd::{DType, Tensor};
 
 struct Case {
@@ -28,14 +31,20 @@ const CASES: &[Case] = &[
     case("adaptive_avg_pool2d.one", &[2, 7], |x| x.adaptive_avg_pool2d([3])),
     case("adaptive_max_pool2d", &[1, 1, 5, 5], |x| x.adaptive_max_pool2d(3)),
     case("AdaptiveAvgPool3d", &[1, 3, 3, 3], |x| nn::AdaptiveAvgPool3d::new(2).forward(x)),
-    case("avg_pool2d", &[1, 1, 5, 5], |x| x.avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding())),
+    case("avg_pool2d", &[1, 1, 5, 5], |x| {
+        x.avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding())
+    }),
     case("max_pool2d", &[1, 1, 5, 5], |x| x.max_pool2d(2, Pool::new().stride(1))),
     case("interpolate.up", &[1, 1, 4], |x| x.interpolate(8, Interpolate::Linear, true)),
-    case("interpolate.corners", &[1, 1, 4, 4], |x| x.interpolate([7, 7], Interpolate::Linear, true)),
+    case("interpolate.corners", &[1, 1, 4, 4], |x| {
+        x.interpolate([7, 7], Interpolate::Linear, true)
+    }),
     case("interpolate.nearest", &[1, 1, 4], |x| x.interpolate(6, Interpolate::Nearest, false)),
     case("tril", &[3, 3], |x| x.tril(0)),
     case("triu", &[3, 3], |x| x.triu(1)),
-    case("masked_fill", &[6], |x| x.masked_fill(&Tensor::new([true, false, true, false, true, false]), 2.0)),
+    case("masked_fill", &[6], |x| {
+        x.masked_fill(&Tensor::new([true, false, true, false, true, false]), 2.0)
+    }),
     case("where", &[4], |x| Tensor::new([true, false, true, false]).where_(x, x.flip(0))),
     case("gather", &[4, 3], |x| x.gather(0, &Tensor::new([[0, 2, 3], [1, 1, 2]]))),
     case("index_select", &[4, 3], |x| x.index_select(0, &places(&[3, 1]))),
@@ -58,27 +67,49 @@ const CASES: &[Case] = &[
     case("mish", &[5], |x| x.mish()),
     case("softplus", &[5], |x| x.softplus(1.0)),
     case("cross_entropy.each", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), Reduction::None)),
-    case("cross_entropy.ignored", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), without(1).reduction(Reduction::None))),
-    case("cross_entropy.ignored_last", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, -100]), Reduction::None)),
+    case("cross_entropy.ignored", &[3, 4], |x| {
+        x.cross_entropy(&places(&[0, 1, 2]), without(1).reduction(Reduction::None))
+    }),
+    case("cross_entropy.ignored_last", &[3, 4], |x| {
+        x.cross_entropy(&places(&[0, 1, -100]), Reduction::None)
+    }),
     case("cross_entropy.mean", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), without(1))),
-    case("cross_entropy.sum", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), without(2).reduction(Reduction::Sum))),
-    case("cross_entropy.smooth", &[3, 4], |x| x.cross_entropy(&places(&[0, 1, 2]), without(1).label_smoothing(0.1))),
+    case("cross_entropy.sum", &[3, 4], |x| {
+        x.cross_entropy(&places(&[0, 1, 2]), without(2).reduction(Reduction::Sum))
+    }),
+    case("cross_entropy.smooth", &[3, 4], |x| {
+        x.cross_entropy(&places(&[0, 1, 2]), without(1).label_smoothing(0.1))
+    }),
     case("cross_entropy.weights", &[3, 4], |x| {
         x.cross_entropy(&places(&[0, 1, 2]), without(1).weight(&Tensor::new([1f32, 2.0, 0.5, 3.0])))
     }),
-    case("cross_entropy.pixels", &[2, 3, 2], |x| x.cross_entropy(&Tensor::new([[0, 1], [2, 1]]), without(1))),
-    case("cross_entropy.none_left", &[2, 3], |x| x.cross_entropy(&places(&[1, 1]), without(1).reduction(Reduction::Sum))),
-    case("sparse_categorical_crossentropy", &[3, 4], |x| x.sparse_categorical_crossentropy(&places(&[0, 1, 2]), without(1))),
+    case("cross_entropy.pixels", &[2, 3, 2], |x| {
+        x.cross_entropy(&Tensor::new([[0, 1], [2, 1]]), without(1))
+    }),
+    case("cross_entropy.none_left", &[2, 3], |x| {
+        x.cross_entropy(&places(&[1, 1]), without(1).reduction(Reduction::Sum))
+    }),
+    case("sparse_categorical_crossentropy", &[3, 4], |x| {
+        x.sparse_categorical_crossentropy(&places(&[0, 1, 2]), without(1))
+    }),
     case("nll_loss.ignored", &[3, 4], |x| x.nll_loss(&places(&[0, 1, 2]), without(1))),
-    case("nll_loss.smooth", &[3, 4], |x| x.nll_loss(&places(&[0, 1, 2]), without(1).label_smoothing(0.1))),
-    case("nll_loss.weights", &[3, 4], |x| x.nll_loss(&places(&[0, 1, 2]), without(1).weight(&Tensor::new([1f32, 2.0, 0.5, 3.0])))),
+    case("nll_loss.smooth", &[3, 4], |x| {
+        x.nll_loss(&places(&[0, 1, 2]), without(1).label_smoothing(0.1))
+    }),
+    case("nll_loss.weights", &[3, 4], |x| {
+        x.nll_loss(&places(&[0, 1, 2]), without(1).weight(&Tensor::new([1f32, 2.0, 0.5, 3.0])))
+    }),
     case("kl_div", &[3, 4], |x| x.kl_div(&Tensor::full([3, 4], 0.25f32), false, Reduction::None)),
     case("binary_crossentropy_logits", &[6], |x| {
         let y = Tensor::new([0f32, 1.0, 0.0, 1.0, 0.5, 0.25]);
         x.binary_crossentropy_logits(&y, BinaryCrossEntropy::new().reduction(Reduction::None))
     }),
-    case("scatter_reduce.amax", &[6], |x| Tensor::zeros([3]).scatter_reduce(0, &places(&[0, 1, 2, 0, 1, 2]), x, Scatter::Amax, true)),
-    case("scatter_reduce.mean", &[6], |x| Tensor::zeros([3]).scatter_reduce(0, &places(&[0, 1, 2, 0, 1, 2]), x, Scatter::Mean, true)),
+    case("scatter_reduce.amax", &[6], |x| {
+        Tensor::zeros([3]).scatter_reduce(0, &places(&[0, 1, 2, 0, 1, 2]), x, Scatter::Amax, true)
+    }),
+    case("scatter_reduce.mean", &[6], |x| {
+        Tensor::zeros([3]).scatter_reduce(0, &places(&[0, 1, 2, 0, 1, 2]), x, Scatter::Mean, true)
+    }),
     case("embedding", &[5, 3], |x| x.index_select(0, &places(&[4, 0, 0, 2]))),
     case("groupnorm", &[2, 4, 2], |x| nn::GroupNorm::new(2, 4).forward(x)),
     case("batched_matmul", &[3, 2, 2], |x| x.matmul(&(x * 0.5))),
@@ -95,7 +126,8 @@ const CASES: &[Case] = &[
     case("huber_loss", &[4], |x| x.huber_loss(&Tensor::zeros([4]), 1.0, Reduction::None)),
     case("attention.query", &[3, 4], |x| {
         let k = Tensor::arange(0f32, 12.0, 1.0).reshape([3, 4]) * 0.1;
-        // Every query sees two keys at least: over one key the softmax is 1 whatever its score, but for an infinity less itself.
+        // Every query sees two keys at least: over one key the softmax is 1 whatever its score, but
+        // for an infinity less itself.
         let seen = Tensor::new([[true, true, false], [false, true, true], [true, true, true]]);
         x.scaled_dot_product_attention(&k, &k, Attention::new().mask(&seen))
     }),
@@ -139,9 +171,13 @@ fn what_does_not_depend_on_a_poisoned_place_stays() {
                     run(case, &other).0
                 })
                 .to_vec();
-            let depends = |i: usize| moved.iter().any(|m| m[i].to_bits() != out[i].to_bits()) || rows[i * n + at] != 0.0;
-            // An element that an output has in common with the place gets 0 times what that output makes of it.
-            let coupled = |j: usize| j == at || (0..out.len()).any(|i| depends(i) && rows[i * n + j] != 0.0);
+            let depends = |i: usize| {
+                moved.iter().any(|m| m[i].to_bits() != out[i].to_bits()) || rows[i * n + at] != 0.0
+            };
+            // An element that an output has in common with the place gets 0 times what that output
+            // makes of it.
+            let coupled =
+                |j: usize| j == at || (0..out.len()).any(|i| depends(i) && rows[i * n + j] != 0.0);
             for poison in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                 let mut values = clean.clone();
                 values[at] = poison;
@@ -157,7 +193,12 @@ fn what_does_not_depend_on_a_poisoned_place_stays() {
                     );
                     for j in (0..n).filter(|&j| !coupled(j)) {
                         let (g, w) = (got_rows[i * n + j], rows[i * n + j]);
-                        assert!(g == w, "{}: the gradient of output {i} by {j} with {poison} at {at} is {g}, was {w}", case.name);
+                        assert!(
+                            g == w,
+                            "{}: the gradient of output {i} by {j} with {poison} at {at} is {g}, \
+                             was {w}",
+                            case.name
+                        );
                         checked += 1;
                     }
                 }

@@ -1,4 +1,5 @@
-//! Pools of every kernel, stride, padding and rounding up to a few elements, against loops over the windows; the gradient goes to the place that is reported.
+//! Pools of every kernel, stride, padding and rounding up to a few elements, against loops over the
+//! windows; the gradient goes to the place that is reported.
 
 use picograd::Tensor;
 use picograd::tensor::Pool;
@@ -15,7 +16,8 @@ struct How {
 }
 
 impl How {
-    /// The number of windows, by the rule of PyTorch: the last one starts inside the input or the padding before it.
+    /// The number of windows, by the rule of PyTorch: the last one starts inside the input or the
+    /// padding before it.
     fn count(self) -> usize {
         let (size, stride) = (self.size as isize, self.stride as isize);
         let span = (self.dilation * (self.kernel - 1)) as isize + 1;
@@ -26,11 +28,16 @@ impl How {
     }
     /// The places of a window that are inside.
     fn window(self, i: usize) -> Vec<usize> {
-        let at = |k: usize| (i * self.stride + k * self.dilation).checked_sub(self.padding).filter(|&p| p < self.size);
+        let at = |k: usize| {
+            (i * self.stride + k * self.dilation)
+                .checked_sub(self.padding)
+                .filter(|&p| p < self.size)
+        };
         (0..self.kernel).filter_map(at).collect()
     }
     fn pool(self) -> Pool {
-        let pool = Pool::new().stride([self.stride]).padding([self.padding]).dilation([self.dilation]);
+        let pool =
+            Pool::new().stride([self.stride]).padding([self.padding]).dilation([self.dilation]);
         if self.ceil { pool.ceil_mode() } else { pool }
     }
 }
@@ -41,7 +48,14 @@ fn every() -> Vec<How> {
         for (kernel, dilation) in [(1, 1), (2, 1), (3, 1), (2, 2)] {
             for stride in 1..=3 {
                 for padding in 0..=kernel / 2 {
-                    all.extend([false, true].map(|ceil| How { size, kernel, stride, padding, dilation, ceil }));
+                    all.extend([false, true].map(|ceil| How {
+                        size,
+                        kernel,
+                        stride,
+                        padding,
+                        dilation,
+                        ceil,
+                    }));
                 }
             }
         }
@@ -53,7 +67,8 @@ fn every() -> Vec<How> {
 
 /// Numbers with ties, a NaN and infinities among them.
 fn numbers(n: usize, salt: usize) -> Vec<f32> {
-    let list = [1.0, 3.0, 3.0, -2.0, 3.0, f32::NEG_INFINITY, 0.5, 3.0, f32::NAN, 1.0, f32::INFINITY];
+    let list =
+        [1.0, 3.0, 3.0, -2.0, 3.0, f32::NEG_INFINITY, 0.5, 3.0, f32::NAN, 1.0, f32::INFINITY];
     (0..n).map(|i| list[(i * 3 + salt) % (list.len() - 4 * (salt % 2))]).collect()
 }
 
@@ -80,8 +95,13 @@ fn windows_of_one_axis() {
         let (y, places) = x.max_pool2d_with_indices([how.kernel], how.pool());
         let want: Vec<usize> = (0..how.count()).map(|w| best(&values, &how.window(w))).collect();
         assert_eq!(y.shape(), [1, 1, how.count()], "{how:?}");
-        assert_eq!(places.to_vec::<i32>().unwrap(), want.iter().map(|&p| p as i32).collect::<Vec<_>>(), "{how:?} {values:?}");
-        let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
+        assert_eq!(
+            places.to_vec::<i32>().unwrap(),
+            want.iter().map(|&p| p as i32).collect::<Vec<_>>(),
+            "{how:?} {values:?}"
+        );
+        let same =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan());
         let greatest: Vec<f32> = want.iter().map(|&p| values[p]).collect();
         assert!(same(&y.to_vec::<f32>().unwrap(), &greatest), "{how:?}");
         let pooled = x.max_pool2d([how.kernel], how.pool());
@@ -104,14 +124,16 @@ fn means_of_one_axis() {
     for how in every() {
         let values: Vec<f32> = (0..how.size).map(|i| (i * 7 % 5) as f32).collect();
         let x = Tensor::from_slice(&values, [1, 1, how.size]);
-        let sums: Vec<f32> = (0..how.count()).map(|w| how.window(w).iter().map(|&p| values[p]).sum()).collect();
+        let sums: Vec<f32> =
+            (0..how.count()).map(|w| how.window(w).iter().map(|&p| values[p]).sum()).collect();
         let inside: Vec<usize> = (0..how.count()).map(|w| how.window(w).len()).collect();
         let got = x.avg_pool2d([how.kernel], how.pool().exclude_padding()).to_vec::<f32>().unwrap();
         let want: Vec<f32> = sums.iter().zip(&inside).map(|(s, &n)| s / n as f32).collect();
         assert_eq!(got, want, "{how:?}");
         // With the padding counted, but not what hangs over the end of it.
         let end = how.size + 2 * how.padding;
-        let counted = |w: usize| (0..how.kernel).filter(|k| w * how.stride + k * how.dilation < end).count();
+        let counted =
+            |w: usize| (0..how.kernel).filter(|k| w * how.stride + k * how.dilation < end).count();
         let got = x.avg_pool2d([how.kernel], how.pool()).to_vec::<f32>().unwrap();
         let want: Vec<f32> = sums.iter().enumerate().map(|(w, s)| s / counted(w) as f32).collect();
         assert_eq!(got, want, "{how:?}");
@@ -122,7 +144,11 @@ fn means_of_one_axis() {
 #[test]
 fn the_kernel_says_how_many_axes() {
     let x = Tensor::arange(0f32, 24.0, 1.0).reshape([2, 3, 4]);
-    for e in [x.try_max_pool2d(2, Pool::new()), x.try_avg_pool2d(2, Pool::new()), x.try_adaptive_avg_pool2d(2)] {
+    for e in [
+        x.try_max_pool2d(2, Pool::new()),
+        x.try_avg_pool2d(2, Pool::new()),
+        x.try_adaptive_avg_pool2d(2),
+    ] {
         assert!(e.unwrap_err().to_string().contains("is no [N, C, H, W]"));
     }
     assert_eq!(x.max_pool2d([2], Pool::new()).shape(), [2, 3, 2]);
@@ -143,11 +169,20 @@ fn adaptive_windows_of_every_size() {
             let values: Vec<f64> = (0..size).map(|i| ((i * 5 + 2) % 7) as f64 * 0.1).collect();
             let x = Tensor::from_slice(&values, [1, size]);
             let window = |i: usize| &values[i * size / n..((i + 1) * size).div_ceil(n)];
-            let means: Vec<f64> = (0..n).map(|i| window(i).iter().sum::<f64>() / window(i).len() as f64).collect();
+            let means: Vec<f64> =
+                (0..n).map(|i| window(i).iter().sum::<f64>() / window(i).len() as f64).collect();
             let got = x.adaptive_avg_pool2d([n]).to_vec::<f64>().unwrap();
-            assert!(got.iter().zip(&means).all(|(g, w)| (g - w).abs() <= 1e-15), "{size} into {n}: {got:?}, expected {means:?}");
-            let greatest: Vec<f64> = (0..n).map(|i| window(i).iter().copied().fold(f64::MIN, f64::max)).collect();
-            assert_eq!(x.adaptive_max_pool2d([n]).to_vec::<f64>().unwrap(), greatest, "{size} into {n}");
+            assert!(
+                got.iter().zip(&means).all(|(g, w)| (g - w).abs() <= 1e-15),
+                "{size} into {n}: {got:?}, expected {means:?}"
+            );
+            let greatest: Vec<f64> =
+                (0..n).map(|i| window(i).iter().copied().fold(f64::MIN, f64::max)).collect();
+            assert_eq!(
+                x.adaptive_max_pool2d([n]).to_vec::<f64>().unwrap(),
+                greatest,
+                "{size} into {n}"
+            );
         }
     }
 }

@@ -15,7 +15,8 @@ fn mean_and_variance(x: &[f32]) -> (f64, f64) {
 
 #[test]
 fn numbers_follow_the_seed_and_the_law() {
-    // Seed 0, counter (0, 0): the first known answer of Random123 is 6b200159, whose top 24 bits are 6b2001.
+    // Seed 0, counter (0, 0): the first known answer of Random123 is 6b200159, whose top 24 bits
+    // are 6b2001.
     Tensor::manual_seed(0);
     let first: Vec<f32> = values(Tensor::rand([4]));
     assert_eq!(first[0], 0x6b2001 as f32 / 16777216.0);
@@ -41,7 +42,10 @@ fn numbers_follow_the_seed_and_the_law() {
     let even: Vec<f32> = values(Tensor::rand([20000]));
     assert!(even.iter().all(|v| (0.0..1.0).contains(v)));
     let (mean, variance) = mean_and_variance(&even);
-    assert!((mean - 0.5).abs() < 0.01 && (variance - 1.0 / 12.0).abs() < 0.002, "{mean} {variance}");
+    assert!(
+        (mean - 0.5).abs() < 0.01 && (variance - 1.0 / 12.0).abs() < 0.002,
+        "{mean} {variance}"
+    );
 
     let normal: Vec<f32> = values(Tensor::randn([20000]));
     let (mean, variance) = mean_and_variance(&normal);
@@ -58,7 +62,11 @@ fn numbers_follow_the_seed_and_the_law() {
     assert!(wide.iter().any(|&v| v < 0) && wide.iter().any(|&v| v > 0));
 
     let spread: Vec<f32> = values(Tensor::uniform([1000], -3.0, 5.0));
-    assert!(spread.iter().all(|v| (-3.0..5.0).contains(v)) && spread.iter().any(|&v| v < -2.0) && spread.iter().any(|&v| v > 4.0));
+    assert!(
+        spread.iter().all(|v| (-3.0..5.0).contains(v))
+            && spread.iter().any(|&v| v < -2.0)
+            && spread.iter().any(|&v| v > 4.0)
+    );
     let (mean, variance) = mean_and_variance(&values(Tensor::normal([5000], 10.0, 2.0)));
     assert!((mean - 10.0).abs() < 0.15 && (variance - 4.0).abs() < 0.4, "{mean} {variance}");
 
@@ -117,12 +125,20 @@ fn known_answers() {
             Tensor::manual_seed(77 | 5 << 32);
             f().to(&device)
         };
-        assert_eq!(values::<u32>(drawn(&|| Tensor::random_bits([6]))), words.iter().map(|w| w[0]).collect::<Vec<_>>());
-        assert_eq!(values::<f32>(drawn(&|| Tensor::rand([6]))), words.iter().map(|w| unit(w[0])).collect::<Vec<_>>());
+        assert_eq!(
+            values::<u32>(drawn(&|| Tensor::random_bits([6]))),
+            words.iter().map(|w| w[0]).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            values::<f32>(drawn(&|| Tensor::rand([6]))),
+            words.iter().map(|w| unit(w[0])).collect::<Vec<_>>()
+        );
         let dice: Vec<i32> = words.iter().map(|w| (w[0] % 10) as i32 - 3).collect();
         assert_eq!(values::<i32>(drawn(&|| Tensor::randint([6], -3, 7))), dice);
-        let normal =
-            words.iter().map(|w| (-2.0 * (1.0 - unit(w[0]) as f64).ln()).sqrt() * (std::f64::consts::TAU * unit(w[1]) as f64).cos());
+        let normal = words.iter().map(|w| {
+            (-2.0 * (1.0 - unit(w[0]) as f64).ln()).sqrt()
+                * (std::f64::consts::TAU * unit(w[1]) as f64).cos()
+        });
         super::close(&drawn(&|| Tensor::randn([6])), &normal.collect::<Vec<_>>(), 1e-5);
         let mut order: Vec<i32> = (0..6).collect();
         order.sort_by_key(|&i| words[i as usize][0]);
@@ -146,10 +162,15 @@ fn orders_and_samples() {
     let both = Tensor::new([[1, 1, 0], [0, 1, 1]]).multinomial(2, false);
     let both = values::<i32>(both);
     assert_eq!((both[0] + both[1], both[2] + both[3]), (1, 3));
-    let first: usize = (0..200).filter(|_| values::<i32>(Tensor::new([1f32, 3.0]).multinomial(1, false))[0] == 1).count();
+    let first: usize = (0..200)
+        .filter(|_| values::<i32>(Tensor::new([1f32, 3.0]).multinomial(1, false))[0] == 1)
+        .count();
     assert!((125..175).contains(&first), "{first} of 200");
     assert!(weights.try_multinomial(5, false).is_err());
-    assert!(Tensor::from(1).try_multinomial(1, true).is_err() && Tensor::zeros([2, 0]).try_multinomial(1, true).is_err());
+    assert!(
+        Tensor::from(1).try_multinomial(1, true).is_err()
+            && Tensor::zeros([2, 0]).try_multinomial(1, true).is_err()
+    );
 }
 
 fn attention_that_forgets() {
@@ -157,7 +178,10 @@ fn attention_that_forgets() {
     let (q, v, key) = (Tensor::zeros([1, 8]), Tensor::ones([63, 1]), Tensor::zeros([63, 8]));
     let all = q.scaled_dot_product_attention(&key, &v, Attention::new()).item::<f32>().unwrap();
     assert!((all - 1.0).abs() < 1e-6);
-    let some = q.scaled_dot_product_attention(&key, &v, Attention::new().dropout(0.5)).item::<f32>().unwrap();
+    let some = q
+        .scaled_dot_product_attention(&key, &v, Attention::new().dropout(0.5))
+        .item::<f32>()
+        .unwrap();
     // Each of 63 weights of 1/63 is 0 or doubled, and no sum of those is 1.
     let kept = some * 63.0 / 2.0;
     assert!((kept - kept.round()).abs() < 1e-3 && (0.4..1.6).contains(&some), "{some}");
@@ -169,7 +193,8 @@ fn a_second_call_is_the_same_graph_over_another_buffer() {
     assert_eq!(ops(Tensor::rand([3])), ops(Tensor::rand([3])));
 }
 
-/// The known answers of the Random123 library, `kat_vectors`, with the first word of each pair below.
+/// The known answers of the Random123 library, `kat_vectors`, with the first word of each pair
+/// below.
 #[test]
 fn threefry_of_counters_and_keys() {
     let counters = Tensor::new([0u64, u64::MAX, 0x85a308d3_243f6a88]);

@@ -61,5 +61,8 @@ fn borders() {
     assert_eq!(x.contiguous().uop(), x.uop());
     check(&x.t().contiguous(), &[2, 2], &[1, 3, 2, 4]);
     check(&x.detach(), &[2, 2], &[1, 2, 3, 4]);
-    assert_eq!((x.size(-1), x.nbytes(), x.element_size(), x.is_floating_point()), (2, 16, 4, false));
+    assert_eq!(
+        (x.size(-1), x.nbytes(), x.element_size(), x.is_floating_point()),
+        (2, 16, 4, false)
+    );
 }

@@ -24,8 +24,14 @@ fn sums_and_products() {
 #[test]
 fn sums_have_room() {
     let of = |dtype: DType| Tensor::ones([2]).cast(dtype).sum(..).dtype();
-    assert_eq!((of(DType::BOOL), of(DType::I8), of(DType::U8)), (DType::I32, DType::I32, DType::U32));
-    assert_eq!((of(DType::I64), of(DType::F16), of(DType::BF16)), (DType::I64, DType::F16, DType::BF16));
+    assert_eq!(
+        (of(DType::BOOL), of(DType::I8), of(DType::U8)),
+        (DType::I32, DType::I32, DType::U32)
+    );
+    assert_eq!(
+        (of(DType::I64), of(DType::F16), of(DType::BF16)),
+        (DType::I64, DType::F16, DType::BF16)
+    );
     check(&Tensor::full([300], 100i8).sum(..), &[], &[30000]);
     // In f16 itself a running sum of ones stops at 2048.
     check(&Tensor::full([3000], f16::ONE).sum(..), &[], &[f16::from_f32(3000.0)]);
@@ -91,7 +97,11 @@ fn softmaxes() {
     close(&far.softmax(-1), &[0.0, 0.0, 1.0], 0.0);
     close(&far.log_softmax(-1), &[-2000.0, -1000.0, 0.0], 1e-6);
     let inf = f64::INFINITY;
-    close(&Tensor::new([[inf as f32, 0.0], [-inf as f32, -inf as f32]]).logsumexp(1), &[inf, -inf], 0.0);
+    close(
+        &Tensor::new([[inf as f32, 0.0], [-inf as f32, -inf as f32]]).logsumexp(1),
+        &[inf, -inf],
+        0.0,
+    );
     assert_eq!(x.cast(DType::F16).softmax(-1).dtype(), DType::F16);
     assert_eq!(Tensor::new([1, 2]).softmax(0).dtype(), DType::F32);
     assert_eq!(Tensor::zeros([2, 0]).softmax(-1).shape(), [2, 0]);
@@ -102,14 +112,27 @@ fn norms() {
     let x = ramp(&[2, 4]);
     let row = [-1.5f64, -0.5, 0.5, 1.5].map(|v| v / (1.25f64 + 1e-5).sqrt());
     close(&x.layernorm(-1, 1e-5), &[row, row].concat(), 1e-5);
-    close(&Tensor::new([[3f32, 4.0]]).rmsnorm(-1, 0.0), &[3.0 / 12.5f64.sqrt(), 4.0 / 12.5f64.sqrt()], 1e-6);
+    close(
+        &Tensor::new([[3f32, 4.0]]).rmsnorm(-1, 0.0),
+        &[3.0 / 12.5f64.sqrt(), 4.0 / 12.5f64.sqrt()],
+        1e-6,
+    );
 }
 
-/// Long rows of lengths that have no divisor to cut them by: the same values, and still two kernels.
+/// Long rows of lengths that have no divisor to cut them by: the same values, and still two
+/// kernels.
 #[test]
 fn long_rows_of_any_length() {
     let value = |i: usize| (i * 7919 % 1009) as i64 - 500;
-    for shape in [vec![32_771usize], vec![65_537], vec![100_003], vec![3, 40_009], vec![40_009, 3], vec![499, 499], vec![2, 211, 223]] {
+    for shape in [
+        vec![32_771usize],
+        vec![65_537],
+        vec![100_003],
+        vec![3, 40_009],
+        vec![40_009, 3],
+        vec![499, 499],
+        vec![2, 211, 223],
+    ] {
         let n: usize = shape.iter().product();
         let all: Vec<i64> = (0..n).map(value).collect();
         let x = Tensor::from_vec(all.clone(), &shape[..]).realize().unwrap();
@@ -117,7 +140,10 @@ fn long_rows_of_any_length() {
         check(&x.max(..), &[], &[*all.iter().max().unwrap()]);
         check(&x.min(..), &[], &[*all.iter().min().unwrap()]);
         // The last element counts, in every dtype.
-        let odd = Tensor::from_vec((0..n).map(|i| if i == n - 1 { 3i64 } else { 1 }).collect::<Vec<_>>(), &shape[..]);
+        let odd = Tensor::from_vec(
+            (0..n).map(|i| if i == n - 1 { 3i64 } else { 1 }).collect::<Vec<_>>(),
+            &shape[..],
+        );
         check(&odd.prod(..), &[], &[3i64]);
         check(&odd.cast(DType::F16).max(..), &[], &[f16::from_f32(3.0)]);
         close(&x.cast(DType::F32).sum(..), &[all.iter().sum::<i64>() as f64], 1e-3);
@@ -130,9 +156,18 @@ fn long_rows_of_any_length() {
             check(&x.sum(0), &[columns], &(0..columns).map(of).collect::<Vec<_>>());
         }
     }
-    let x = Tensor::from_vec((0..40_009).map(|i| i as f32 / 40_009.0).collect::<Vec<_>>(), [40_009]).realize().unwrap().as_param();
+    let x =
+        Tensor::from_vec((0..40_009).map(|i| i as f32 / 40_009.0).collect::<Vec<_>>(), [40_009])
+            .realize()
+            .unwrap()
+            .as_param();
     let g = x.square().sum(..).gradient(&[&x]).remove(0);
     close(&g.i(40_008), &[2.0 * 40_008.0 / 40_009.0], 1e-6);
-    let nan = Tensor::from_vec((0..40_009).map(|i| if i == 40_008 { NAN } else { 1.0 }).collect::<Vec<f32>>(), [40_009]);
-    assert!(nan.max(..).item::<f32>().unwrap().is_nan() && nan.sum(..).item::<f32>().unwrap().is_nan());
+    let nan = Tensor::from_vec(
+        (0..40_009).map(|i| if i == 40_008 { NAN } else { 1.0 }).collect::<Vec<f32>>(),
+        [40_009],
+    );
+    assert!(
+        nan.max(..).item::<f32>().unwrap().is_nan() && nan.sum(..).item::<f32>().unwrap().is_nan()
+    );
 }

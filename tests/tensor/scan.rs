@@ -1,4 +1,5 @@
-//! Running folds against loops, for lengths below and above a block and for several levels of blocks.
+//! Running folds against loops, for lengths below and above a block and for several levels of
+//! blocks.
 
 use super::{check, close};
 use half::f16;
@@ -26,11 +27,27 @@ fn every_length() {
         let sums = running(&x, 0.0, |a, b| a + b);
         let greatest = sums.iter().fold(1f64, |m, v| m.max(v.abs()));
         close(&t.cumsum(0), &sums, 1e-6 * greatest);
-        close(&t.logcumsumexp(0), &running(&x, f64::NEG_INFINITY, |a, b| (a.exp() + b.exp()).ln()), 1e-5);
-        check(&t.cummax(0).0, &[n], &running(&x, f64::NEG_INFINITY, f64::max).iter().map(|&v| v as f32).collect::<Vec<_>>());
-        check(&t.cummin(0).0, &[n], &running(&x, f64::INFINITY, f64::min).iter().map(|&v| v as f32).collect::<Vec<_>>());
+        close(
+            &t.logcumsumexp(0),
+            &running(&x, f64::NEG_INFINITY, |a, b| (a.exp() + b.exp()).ln()),
+            1e-5,
+        );
+        check(
+            &t.cummax(0).0,
+            &[n],
+            &running(&x, f64::NEG_INFINITY, f64::max).iter().map(|&v| v as f32).collect::<Vec<_>>(),
+        );
+        check(
+            &t.cummin(0).0,
+            &[n],
+            &running(&x, f64::INFINITY, f64::min).iter().map(|&v| v as f32).collect::<Vec<_>>(),
+        );
         let near_one: Vec<f32> = x.iter().map(|v| 1.0 + v * 0.01).collect();
-        close(&Tensor::from_vec(near_one.clone(), [n]).cumprod(0), &running(&near_one, 1.0, |a, b| a * b), 1e-4);
+        close(
+            &Tensor::from_vec(near_one.clone(), [n]).cumprod(0),
+            &running(&near_one, 1.0, |a, b| a * b),
+            1e-4,
+        );
         let ints: Vec<i32> = x.iter().map(|v| (v * 50.0) as i32).collect();
         let mut best = 0;
         let expected: Vec<i32> = (0..n)
@@ -92,7 +109,11 @@ fn nan_and_infinities() {
     check(&x.cummin(0).1, &[5], &[0, 1, 1, 3, 3]);
     check(&Tensor::new([1, 3, 3, 2]).cummax(0).1, &[4], &[0, 1, 2, 2]);
     check(&Tensor::new([-inf, -inf]).cummax(0).1, &[2], &[0, 1]);
-    close(&Tensor::new([1f32, inf, 1.0, -inf]).cumsum(0), &[1.0, f64::INFINITY, f64::INFINITY, f64::NAN], 0.0);
+    close(
+        &Tensor::new([1f32, inf, 1.0, -inf]).cumsum(0),
+        &[1.0, f64::INFINITY, f64::INFINITY, f64::NAN],
+        0.0,
+    );
     // What comes later does not reach back, not even by 0·inf.
     let mut late = vec![1f32; 300];
     late[250] = inf;
@@ -130,7 +151,8 @@ fn extremes_of_every_dtype() {
     // Ties, both zeros, infinities and NaN; a length of several blocks, with a rest.
     for n in [1usize, 7, 300, 2100] {
         let special = [0.0, -0.0, 1.5, -2.0, f32::INFINITY, f32::NEG_INFINITY];
-        let mut x: Vec<f32> = (0..n).map(|i| special[(i * 31 + i / 7) % if i < n / 2 { 4 } else { 6 }]).collect();
+        let mut x: Vec<f32> =
+            (0..n).map(|i| special[(i * 31 + i / 7) % if i < n / 2 { 4 } else { 6 }]).collect();
         if n == 300 {
             (x[120], x[200]) = (f32::NAN, f32::NAN);
         }
@@ -160,7 +182,8 @@ fn extremes_of_every_dtype() {
 fn long_axes_in_every_place() {
     // An odd length, so that the last block is filled; along each axis of three, and backwards.
     let shape = [2usize, 2053, 3];
-    let x: Vec<i32> = (0..shape.iter().product::<usize>()).map(|i| (i * 7919 % 23) as i32 - 11).collect();
+    let x: Vec<i32> =
+        (0..shape.iter().product::<usize>()).map(|i| (i * 7919 % 23) as i32 - 11).collect();
     let t = Tensor::from_vec(x.clone(), shape);
     for axis in 0..3usize {
         let inner: usize = shape[axis + 1..].iter().product();
@@ -177,16 +200,22 @@ fn long_axes_in_every_place() {
 
 #[test]
 fn scans_do_work_in_proportion() {
-    // One kernel for a short axis; for a long one totals, their running fold, and the rest, and two more where the totals are many.
-    let kernels =
-        |n: usize, f: &dyn Fn(&Tensor) -> Tensor| f(&Tensor::from_vec(noise(n), [n]).realize().unwrap()).schedule().unwrap().len();
+    // One kernel for a short axis; for a long one totals, their running fold, and the rest, and two
+    // more where the totals are many.
+    let kernels = |n: usize, f: &dyn Fn(&Tensor) -> Tensor| {
+        f(&Tensor::from_vec(noise(n), [n]).realize().unwrap()).schedule().unwrap().len()
+    };
     let sum = |x: &Tensor| x.cumsum(0);
     assert_eq!((kernels(500, &sum), kernels(100_000, &sum), kernels(1_000_000, &sum)), (1, 3, 5));
     let best = |x: &Tensor| x.cummax(0).1;
-    assert_eq!((kernels(500, &best), kernels(100_000, &best), kernels(1_000_000, &best)), (1, 3, 5));
+    assert_eq!(
+        (kernels(500, &best), kernels(100_000, &best), kernels(1_000_000, &best)),
+        (1, 3, 5)
+    );
     // Rows beside each other need no blocks: one kernel, with lanes across.
     assert_eq!(Tensor::from_vec(noise(64_000), [1000, 64]).cumsum(0).schedule().unwrap().len(), 1);
-    // A cast and a scale are made in the loop of the scan; what costs more has a kernel of its own, with lanes.
+    // A cast and a scale are made in the loop of the scan; what costs more has a kernel of its own,
+    // with lanes.
     let x = Tensor::from_vec(noise(500), [500]);
     assert_eq!((x.cumsum(0) * 2.0).schedule().unwrap().len(), 1);
     assert_eq!(x.cumsum(0).sin().schedule().unwrap().len(), 2);
@@ -214,7 +243,8 @@ fn gradients_go_where_the_places_say() {
     let w = Tensor::new([1f32, 10.0, 100.0, 1000.0, 10000.0]);
     let g = (&values * &w).sum(..).gradient(&[&x]).remove(0);
     check(&g, &[5], &[1f32, 10.0, 1100.0, 0.0, 10000.0]);
-    // The same after values and places have been realized, apart and together, also of an argument that is computed.
+    // The same after values and places have been realized, apart and together, also of an argument
+    // that is computed.
     for which in 0..4 {
         let a = Tensor::from_vec(noise(40 * 40), [40, 40]).as_param();
         let y = a.matmul(&a.t());
@@ -228,7 +258,10 @@ fn gradients_go_where_the_places_say() {
         let g = values.sum(..).gradient(&[&a]).remove(0);
         // How often each element is reported, and what the product makes of it.
         let at = places.to_vec::<i32>().unwrap();
-        let count = |i: usize| at[i / 40 * 40..(i / 40 + 1) * 40].iter().filter(|&&p| p as usize == i % 40).count() as f32;
+        let count = |i: usize| {
+            at[i / 40 * 40..(i / 40 + 1) * 40].iter().filter(|&&p| p as usize == i % 40).count()
+                as f32
+        };
         let counts = Tensor::from_vec((0..1600).map(count).collect::<Vec<_>>(), [40, 40]);
         let expected = (&counts + counts.t()).matmul(&a.detach()).to_vec::<f32>().unwrap();
         close(&g, &expected.iter().map(|&v| f64::from(v)).collect::<Vec<_>>(), 1e-4);
@@ -256,7 +289,10 @@ fn gradients_of_products_beside_zeros() {
                 p *= f64::from(v);
                 slope += p;
             });
-            assert!((f64::from(*g) - slope).abs() <= 1e-5 * (1.0 + slope.abs()), "{zeros:?} {i}: {g} {slope}");
+            assert!(
+                (f64::from(*g) - slope).abs() <= 1e-5 * (1.0 + slope.abs()),
+                "{zeros:?} {i}: {g} {slope}"
+            );
         }
     }
 }

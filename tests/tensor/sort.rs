@@ -1,5 +1,5 @@
-//! Sorting against the standard library's sort: lengths at which the method changes, with ties, NaNs
-//! and signed zeros, all dtypes, along any axis, on each device of the CPU.
+//! Sorting against the standard library's sort: lengths at which the method changes, with ties,
+//! NaNs and signed zeros, all dtypes, along any axis, on each device of the CPU.
 
 use super::check;
 use picograd::dtype::Element;
@@ -44,7 +44,12 @@ fn agree<T: Element + PartialOrd>(x: Vec<T>) {
         Tensor::realize_many(&[&values, &places]).unwrap();
         let (v, p) = oracle(&x, descending);
         assert_eq!(places.to_vec::<i32>().unwrap(), p, "{n} of {}", T::DTYPE);
-        assert_eq!(values.to_bytes().unwrap(), picograd::dtype::as_bytes(&v), "{n} of {}", T::DTYPE);
+        assert_eq!(
+            values.to_bytes().unwrap(),
+            picograd::dtype::as_bytes(&v),
+            "{n} of {}",
+            T::DTYPE
+        );
     }
 }
 
@@ -87,7 +92,10 @@ fn axes() {
     assert_eq!((values.numel(), places.dtype()), (0, DType::I32));
     assert_eq!(values.to_vec::<f32>().unwrap(), []);
     assert_eq!(Tensor::zeros([0, 3]).sort(1, true).0.to_vec::<f32>().unwrap(), []);
-    assert_eq!(Tensor::zeros([2]).try_sort(1, false).unwrap_err().to_string(), "sort: axis 1 is outside [2], whose axes are -1..=0");
+    assert_eq!(
+        Tensor::zeros([2]).try_sort(1, false).unwrap_err().to_string(),
+        "sort: axis 1 is outside [2], whose axes are -1..=0"
+    );
     assert!(Tensor::from(1).try_sort(1, false).is_err());
 }
 
@@ -114,7 +122,14 @@ const HERE: &str = "here";
 
 /// The first `k` of each row along an axis, of values and indices, against the oracle.
 #[track_caller]
-fn agree_first<T: Element + PartialOrd>(x: &[T], shape: [usize; 3], axis: usize, k: usize, largest: bool, device: &str) {
+fn agree_first<T: Element + PartialOrd>(
+    x: &[T],
+    shape: [usize; 3],
+    axis: usize,
+    k: usize,
+    largest: bool,
+    device: &str,
+) {
     let t = Tensor::from_vec(x.to_vec(), shape);
     let t = if device == HERE { t } else { t.to(device) };
     let (values, places) = t.topk(k, axis as isize, largest, true);
@@ -161,10 +176,19 @@ fn dtypes_of_long_rows() {
         agree(x.iter().map(|&x| x as u16).collect::<Vec<_>>());
         agree(x.iter().map(|&x| x.wrapping_mul(4099)).collect::<Vec<i32>>());
         agree(x.iter().map(|&x| (x as u32).wrapping_mul(4099)).collect::<Vec<u32>>());
-        agree(x.iter().map(|&x| (x as i64 % 50).wrapping_mul(0x1234_5678_9abc_def1)).collect::<Vec<i64>>());
-        agree(x.iter().map(|&x| (x as u64 % 50).wrapping_mul(0x9abc_def1_1234_5678)).collect::<Vec<u64>>());
+        agree(
+            x.iter()
+                .map(|&x| (x as i64 % 50).wrapping_mul(0x1234_5678_9abc_def1))
+                .collect::<Vec<i64>>(),
+        );
+        agree(
+            x.iter()
+                .map(|&x| (x as u64 % 50).wrapping_mul(0x9abc_def1_1234_5678))
+                .collect::<Vec<u64>>(),
+        );
         // Devices that compute narrow floats in f32 need not keep the sign of a NaN.
-        let narrow: Vec<f32> = floats(n, 3000).into_iter().map(|x| if x.is_nan() { f32::NAN } else { x }).collect();
+        let narrow: Vec<f32> =
+            floats(n, 3000).into_iter().map(|x| if x.is_nan() { f32::NAN } else { x }).collect();
         agree(narrow.iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>());
         agree(narrow.iter().map(|&x| half::bf16::from_f32(x)).collect::<Vec<_>>());
         agree(floats(n, 1 << 20).iter().map(|&x| x as f64 * 1e-60).collect::<Vec<_>>());
@@ -205,7 +229,8 @@ fn the_first_of_computed_rows() {
     for largest in [false, true] {
         let places = (&t * &t).topk(9, 1, largest, true).1;
         let square = |row: &[i32]| row.iter().map(|x| x * x).collect::<Vec<_>>();
-        let expected: Vec<i32> = x.chunks(5001).flat_map(|row| oracle(&square(row), largest).1[..9].to_vec()).collect();
+        let expected: Vec<i32> =
+            x.chunks(5001).flat_map(|row| oracle(&square(row), largest).1[..9].to_vec()).collect();
         check(&places, &[2, 9], &expected);
     }
     // Without replacement no index is drawn twice, and none of weight zero.
@@ -221,7 +246,8 @@ fn the_first_of_computed_rows() {
 fn random_rows_on_each_device_of_the_cpu() {
     let mut sizes = noise(64, 1600).into_iter().map(|x| x.unsigned_abs() as usize);
     let mut size = move || sizes.next().expect("there are enough");
-    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| Device::get(d).is_ok()) {
+    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| Device::get(d).is_ok())
+    {
         for round in 0..6 {
             let (rows, n) = (1 + size() % 3, 1 + size() * (1 + 7 * (round / 5)));
             let k = if round < 3 { n } else { n.min(1 + size() % 40) };
@@ -238,8 +264,10 @@ fn long_rows_beside_an_axis_of_a_variable() {
     let x = Tensor::from_vec(data.clone(), [4, 200]);
     let n = Variable::new("long_rows_to_sort", 1, 4).unwrap();
     for rows in [1, 3] {
-        let places = x.shrink_to((&n.bind(rows).unwrap(), 200)).argsort(1, true).to_vec::<i32>().unwrap();
-        let expected: Vec<i32> = data.chunks(200).take(rows as usize).flat_map(|row| oracle(row, true).1).collect();
+        let places =
+            x.shrink_to((&n.bind(rows).unwrap(), 200)).argsort(1, true).to_vec::<i32>().unwrap();
+        let expected: Vec<i32> =
+            data.chunks(200).take(rows as usize).flat_map(|row| oracle(row, true).1).collect();
         assert_eq!(places, expected);
     }
 }
@@ -275,31 +303,38 @@ fn gradients_go_to_the_reported_indices() {
             places.iter().zip(&weight).for_each(|(&p, w)| grad[p as usize] += w);
             grad
         };
-        for (values, places) in [x.sort(0, false), x.sort(0, true), x.topk(3, 0, true, true), x.kthvalue(n / 2, 0)] {
-            let weight = Tensor::from_vec(weight[..values.numel()].to_vec(), [values.numel()]).reshape(values.shape());
+        for (values, places) in
+            [x.sort(0, false), x.sort(0, true), x.topk(3, 0, true, true), x.kthvalue(n / 2, 0)]
+        {
+            let weight = Tensor::from_vec(weight[..values.numel()].to_vec(), [values.numel()])
+                .reshape(values.shape());
             let grad = (values * weight).sum(..).gradient(&[&x]).remove(0);
             check(&grad, &[n], &expected(&places));
         }
         // The second derivative of the sum of cubes of the greatest three.
-        let y = Tensor::from_vec((0..n).map(|i| (i * 7 % n) as f32).collect::<Vec<_>>(), [n]).as_param();
+        let y = Tensor::from_vec((0..n).map(|i| (i * 7 % n) as f32).collect::<Vec<_>>(), [n])
+            .as_param();
         let (top, places) = y.topk(3, 0, true, true);
         let first = (&top * &top * &top).sum(..).gradient(&[&y]).remove(0);
         let second = first.sum(..).gradient(&[&y]).remove(0).to_vec::<f32>().unwrap();
         let mut sixfold = vec![0f32; n];
-        for (p, v) in places.to_vec::<i32>().unwrap().into_iter().zip(top.to_vec::<f32>().unwrap()) {
+        for (p, v) in places.to_vec::<i32>().unwrap().into_iter().zip(top.to_vec::<f32>().unwrap())
+        {
             sixfold[p as usize] = 6.0 * v;
         }
         assert_eq!(second, sixfold);
     }
 }
 
-/// The kernels of a sort. On a CPU: the words of the keys, the counts of all digits, a pass for each of
-/// three digits, and the values. On a device of many threads: the 78 steps of the network, the values,
-/// and the mask of two bools that says which half of a pair a step chooses for: more steps read it than
-/// a value may be rematerialized for, so it is stored.
+/// The kernels of a sort. On a CPU: the words of the keys, the counts of all digits, a pass for
+/// each of three digits, and the values. On a device of many threads: the 78 steps of the network,
+/// the values, and the mask of two bools that says which half of a pair a step chooses for: more
+/// steps read it than a value may be rematerialized for, so it is stored.
 #[test]
 fn kernels_of_a_sort() {
-    let count = |(values, places): (Tensor, Tensor)| Tensor::schedule_many(&[&values, &places]).unwrap().len();
+    let count = |(values, places): (Tensor, Tensor)| {
+        Tensor::schedule_many(&[&values, &places]).unwrap().len()
+    };
     let x = |n: usize| Tensor::from_vec(noise(n, 1 << 20), [n]);
     let device = Device::default().unwrap();
     let many_threads = device.target().grid && device.target().threads == 1;

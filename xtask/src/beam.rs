@@ -1,5 +1,7 @@
-//! `cargo xtask bench beam`: what a search gains over the heuristic on the default device. Each kernel is searched for anew, four kernels wide and for as long as
-//! `BEAM_SECONDS` says; then both are timed in turns, by the clock on the wall over many launches. The peer of each figure is the heuristic.
+//! `cargo xtask bench beam`: what a search gains over the heuristic on the default device. Each
+//! kernel is searched for anew, four kernels wide and for as long as `BEAM_SECONDS` says; then both
+//! are timed in turns, by the clock on the wall over many launches. The peer of each figure is the
+//! heuristic.
 
 use crate::bench::Figure;
 use picograd::exec::beam::Beam;
@@ -14,14 +16,21 @@ const TURNS: usize = 7;
 /// How long a turn takes, about.
 const TURN: Duration = Duration::from_millis(40);
 
-/// Prints the figures: all, or those whose names contain one of the words. A GPU is given the work of `bench gpu`, which keeps it busy.
+/// Prints the figures: all, or those whose names contain one of the words. A GPU is given the work
+/// of `bench gpu`, which keeps it busy.
 pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let search = |name: &str, build: &dyn Fn() -> Result<Tensor>| -> Result<()> {
-        if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) { figure(name, &device, &build()?) } else { Ok(()) }
+        if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) {
+            figure(name, &device, &build()?)
+        } else {
+            Ok(())
+        }
     };
-    let conv = |x: &[usize], w: &[usize]| Ok(random(x)?.conv2d(&random(w)?, Conv::new().padding(1)).relu());
+    let conv = |x: &[usize], w: &[usize]| {
+        Ok(random(x)?.conv2d(&random(w)?, Conv::new().padding(1)).relu())
+    };
     if device.name().as_str().starts_with("CUDA") {
         let bf16 = |shape: &[usize]| Tensor::rand(shape).cast(DType::BF16).contiguous().realize();
         search("sum_256m", &|| Ok(random(&[1 << 28])?.sum(..)))?;
@@ -32,7 +41,11 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         search("matmul_4096", &|| Ok(random(&[4096, 4096])?.matmul(&random(&[4096, 4096])?)))?;
         search("matmul_bf16_4096", &|| Ok(bf16(&[4096, 4096])?.matmul(&bf16(&[4096, 4096])?)))?;
         search("conv_128x64x56_k3", &|| conv(&[128, 64, 56, 56], &[64, 64, 3, 3]))?;
-        return if wanted.is_empty() || wanted.iter().any(|w| "mnist_step".contains(w)) { step() } else { Ok(()) };
+        return if wanted.is_empty() || wanted.iter().any(|w| "mnist_step".contains(w)) {
+            step()
+        } else {
+            Ok(())
+        };
     }
     search("matmul_512", &|| Ok(random(&[512, 512])?.matmul(&random(&[512, 512])?)))?;
     search("softmax_1024x1024", &|| Ok(random(&[1024, 1024])?.softmax(-1)))?;
@@ -53,8 +66,14 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
         item.run()?;
     }
     let flops = |item: &ExecItem| item.compiled().map_or(0.0, |c| c.program.estimate.flops);
-    let Some(by_heuristic) = lowered.iter().max_by(|a, b| flops(a).total_cmp(&flops(b))) else { return Ok(()) };
-    let Some(found) = by_heuristic.item().tune(Beam { width: WIDTH, seconds: env::config()?.beam_seconds })? else { return Ok(()) };
+    let Some(by_heuristic) = lowered.iter().max_by(|a, b| flops(a).total_cmp(&flops(b))) else {
+        return Ok(());
+    };
+    let Some(found) =
+        by_heuristic.item().tune(Beam { width: WIDTH, seconds: env::config()?.beam_seconds })?
+    else {
+        return Ok(());
+    };
     let tuned = by_heuristic.item().lower_with(&found.opts)?;
     let (mut best, mut best_heuristic) = (f64::MAX, f64::MAX);
     for _ in 0..TURNS {
@@ -71,23 +90,34 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A whole training step: `bench gpu mnist_step` in two processes, one of which searches for every kernel.
+/// A whole training step: `bench gpu mnist_step` in two processes, one of which searches for every
+/// kernel.
 fn step() -> Result<()> {
     let failed = |what: String| Error::Device(format!("bench gpu mnist_step: {what}"));
     let figure = |beam: usize| -> Result<(f64, Duration)> {
         let start = Instant::now();
         let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let mut command = std::process::Command::new(program);
-        let out = command.args(["bench", "gpu", "mnist_step"]).env("BEAM", beam.to_string()).output().map_err(|e| failed(e.to_string()))?;
+        let out = command
+            .args(["bench", "gpu", "mnist_step"])
+            .env("BEAM", beam.to_string())
+            .output()
+            .map_err(|e| failed(e.to_string()))?;
         let text = String::from_utf8_lossy(&out.stdout);
+        let value = text
+            .lines()
+            .find(|l| l.contains("mnist_step"))
+            .and_then(|l| l.split("\"value\":").nth(1)?.split(',').next()?.parse().ok());
         let value =
-            text.lines().find(|l| l.contains("mnist_step")).and_then(|l| l.split("\"value\":").nth(1)?.split(',').next()?.parse().ok());
-        let value = value.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).into_owned()))?;
+            value.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).into_owned()))?;
         Ok((value, start.elapsed()))
     };
     let (by_heuristic, _) = figure(0)?;
     let (tuned, took) = figure(WIDTH)?;
-    Figure::in_suite("beam", "mnist_step", tuned, "ms").peer("heuristic", by_heuristic).with("search_s", took.as_secs_f64()).print();
+    Figure::in_suite("beam", "mnist_step", tuned, "ms")
+        .peer("heuristic", by_heuristic)
+        .with("search_s", took.as_secs_f64())
+        .print();
     Ok(())
 }
 
@@ -102,5 +132,6 @@ fn time(item: &ExecItem, device: &Device) -> Result<f64> {
         Ok(start.elapsed() / times)
     };
     let once = run(2)?;
-    Ok(run((TURN.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(2.0, 2000.0) as u32)?.as_secs_f64())
+    Ok(run((TURN.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(2.0, 2000.0) as u32)?
+        .as_secs_f64())
 }

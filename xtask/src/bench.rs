@@ -1,8 +1,10 @@
-//! `cargo xtask bench compile`: how long the compiler takes, without any C compiler. One line of JSON per figure on standard output:
-//! `{"suite":"compile","name":…,"value":…,"unit":…}`, and where they are known `limit`, `peer`, `peer_value` and `ratio` (value over peer's).
+//! `cargo xtask bench compile`: how long the compiler takes, without any C compiler. One line of
+//! JSON per figure on standard output: `{"suite":"compile","name":…,"value":…,"unit":…}`, and where
+//! they are known `limit`, `peer`, `peer_value` and `ratio` (value over peer's).
 //!
-//! Totals are the time of this thread on the processor, which a busy machine changes little; `wall_ms` beside them is by the clock on the
-//! wall, and so are the times by pass. Each is the best of several runs, cold ones with all caches of the process cleared.
+//! Totals are the time of this thread on the processor, which a busy machine changes little;
+//! `wall_ms` beside them is by the clock on the wall, and so are the times by pass. Each is the
+//! best of several runs, cold ones with all caches of the process cleared.
 
 use crate::{ir, models, suite, usage};
 use picograd::exec::{self, Compiled, ScheduleItem};
@@ -23,14 +25,20 @@ pub fn run(words: &[String]) -> ExitCode {
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
         Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
-        Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => rest.iter().all(|w| !w.starts_with('-')),
+        Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => {
+            rest.iter().all(|w| !w.starts_with('-'))
+        }
         Some((&"ops", rest)) => crate::ops::Options::parse(rest).is_some(),
         Some((&("kernels" | "kernel_compile"), rest)) => rest.is_empty(),
         _ => false,
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, ops or cpu, which may be followed by names of workloads, ops and cpu also by --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, mnist_step; each of them by --save, which keeps the figures in benches/results",
+            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, \
+             ops or cpu, which may be followed by names of workloads, ops and cpu also by \
+             --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed \
+             by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, \
+             mnist_step; each of them by --save, which keeps the figures in benches/results",
         );
     }
     let quick = words.contains(&"--quick");
@@ -65,11 +73,16 @@ fn measure(words: &[&str], quick: bool) -> ExitCode {
     if words[0] != "compile" {
         let figures = match words[0] {
             "kernels" => crate::kernels::figures(),
-            "cpu" => crate::cpu::figures(quick, &words[1..].iter().copied().filter(|w| *w != "--quick").collect::<Vec<_>>()),
+            "cpu" => crate::cpu::figures(
+                quick,
+                &words[1..].iter().copied().filter(|w| *w != "--quick").collect::<Vec<_>>(),
+            ),
             "gpu" => crate::gpu::figures(&words[1..]),
             "beam" => crate::beam::figures(&words[1..]),
             "jit" => crate::jit::figures(&words[1..]),
-            "ops" => crate::ops::figures(&crate::ops::Options::parse(&words[1..]).expect("the words were checked above")),
+            "ops" => crate::ops::figures(
+                &crate::ops::Options::parse(&words[1..]).expect("the words were checked above"),
+            ),
             "memory" => crate::memory::figures(&words[1..]),
             _ => crate::kernel_compile::figures(),
         };
@@ -135,7 +148,12 @@ impl Figure {
         }
     }
     /// A figure of another suite.
-    pub fn in_suite(suite: &'static str, name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+    pub fn in_suite(
+        suite: &'static str,
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+    ) -> Figure {
         Figure { suite, name: name.into(), value, unit, more: String::new() }
     }
     /// One more number.
@@ -151,7 +169,8 @@ impl Figure {
     }
     /// The line, with the speed as a ratio to the saved run of this machine if there is one.
     pub fn print(&self) {
-        let saved = crate::saved::record(format!("{}/{}", self.suite, self.name), self.value, self.unit);
+        let saved =
+            crate::saved::record(format!("{}/{}", self.suite, self.name), self.value, self.unit);
         let saved = saved.map_or(String::new(), |ratio| format!(",\"of_saved\":{ratio:.3}"));
         println!(
             "{{\"suite\":\"{}\",\"name\":\"{}\",\"value\":{:.3},\"unit\":\"{}\"{}{saved}}}",
@@ -189,11 +208,15 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let request = Request { node: output.uop(), device: output.device().clone(), reuse: vec![] };
     let clock_schedule = Instant::now();
     // SAFETY: the graph is that of a tensor, and nothing runs.
-    let scheduled = unsafe { exec::schedule_unchecked(&[request]) }.expect("the graph has a schedule");
+    let scheduled =
+        unsafe { exec::schedule_unchecked(&[request]) }.expect("the graph has a schedule");
     let scheduling = clock_schedule.elapsed();
     let clock_compile = Instant::now();
-    let compiled: Vec<Arc<Compiled>> =
-        scheduled.items.iter().filter_map(|i| i.lower().expect("NULL takes every kernel").compiled().cloned()).collect();
+    let compiled: Vec<Arc<Compiled>> = scheduled
+        .items
+        .iter()
+        .filter_map(|i| i.lower().expect("NULL takes every kernel").compiled().cloned())
+        .collect();
     let compiling = clock_compile.elapsed();
     let (cpu, wall) = (clock() - cpu, start.elapsed());
     let mut unique = compiled.clone();
@@ -201,21 +224,37 @@ fn trip(build: fn() -> Tensor) -> Trip {
     unique.dedup_by(|a, b| Arc::ptr_eq(a, b));
     // What came from a cache took no time in this trip.
     let after = exec::counters();
-    let (planned, made) = (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
+    let (planned, made) =
+        (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
     let of_plan = |i: usize| if planned { scheduled.plan.times[i] } else { Duration::ZERO };
-    let of_programs = |f: &dyn Fn(&Compiled) -> Duration| if made { unique.iter().map(|c| f(c)).sum() } else { Duration::ZERO };
+    let of_programs = |f: &dyn Fn(&Compiled) -> Duration| {
+        if made { unique.iter().map(|c| f(c)).sum() } else { Duration::ZERO }
+    };
     let mut passes = vec![("build", building)];
     passes.extend(schedule::PASSES.iter().enumerate().map(|(i, name)| (*name, of_plan(i))));
     let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
     passes.push(("schedule_cache", rest));
     let from = passes.len();
     passes.push(("optimize", of_programs(&|c| c.times[0])));
-    passes.extend(lower::PASSES.iter().enumerate().map(|(i, name)| (*name, of_programs(&|c| c.program.times[i]))));
+    passes.extend(
+        lower::PASSES
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (*name, of_programs(&|c| c.program.times[i]))),
+    );
     passes.push(("render", of_programs(&|c| c.times[2])));
     let rest = compiling.saturating_sub(passes[from..].iter().map(|p| p.1).sum());
     passes.push(("program_cache", rest));
-    let kernels = scheduled.items.iter().filter(|i| matches!(i, ScheduleItem::Kernel { .. })).count();
-    Trip { cpu, wall, passes, nodes: output.uop().toposort().len(), kernels, programs: unique.len() }
+    let kernels =
+        scheduled.items.iter().filter(|i| matches!(i, ScheduleItem::Kernel { .. })).count();
+    Trip {
+        cpu,
+        wall,
+        passes,
+        nodes: output.uop().toposort().len(),
+        kernels,
+        programs: unique.len(),
+    }
 }
 
 fn ms(t: Duration) -> f64 {
@@ -229,10 +268,13 @@ fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -
         exec::clear_programs();
         trip(build)
     };
-    let best = |runs: usize, f: &dyn Fn() -> Trip| (0..runs).map(|_| f()).min_by_key(|t| t.cpu).expect("one run at least");
+    let best = |runs: usize, f: &dyn Fn() -> Trip| {
+        (0..runs).map(|_| f()).min_by_key(|t| t.cpu).expect("one run at least")
+    };
     let cold = best(if quick { 1 } else { 3 }, &cold);
     let warm = best(if quick { 1 } else { 9 }, &|| trip(build));
-    let figure = |what: &str, value: f64, unit| note(Figure::new(format!("{name}_{what}"), value, unit));
+    let figure =
+        |what: &str, value: f64, unit| note(Figure::new(format!("{name}_{what}"), value, unit));
     figure("cold", ms(cold.cpu), "ms").with("wall_ms", ms(cold.wall)).print();
     figure("warm", ms(warm.cpu), "ms").with("wall_ms", ms(warm.wall)).print();
     figure("nodes", cold.nodes as f64, "nodes").print();
@@ -246,10 +288,13 @@ fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -
     }
 }
 
-/// What a training step costs beside its kernels, once everything is compiled: with NULL, which runs none.
+/// What a training step costs beside its kernels, once everything is compiled: with NULL, which
+/// runs none.
 fn training_step(quick: bool) -> picograd::Result<()> {
     if picograd::Device::default_name().as_str() != "NULL" {
-        eprintln!("mnist_step_warm is measured with DEV=NULL alone: on other devices kernels would run");
+        eprintln!(
+            "mnist_step_warm is measured with DEV=NULL alone: on other devices kernels would run"
+        );
         return Ok(());
     }
     let mut step = crate::cpu::mnist_step()?;
@@ -261,7 +306,8 @@ fn training_step(quick: bool) -> picograd::Result<()> {
     for _ in 0..3 {
         timed()?;
     }
-    let all = (0..if quick { 3 } else { 30 }).map(|_| timed()).collect::<picograd::Result<Vec<_>>>()?;
+    let all =
+        (0..if quick { 3 } else { 30 }).map(|_| timed()).collect::<picograd::Result<Vec<_>>>()?;
     let best = all.into_iter().min().expect("one run at least");
     Figure::new("mnist_step_warm", ms(best.0), "ms").with("wall_ms", ms(best.1)).print();
     Ok(())

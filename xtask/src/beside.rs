@@ -1,6 +1,7 @@
-//! Test binaries beside each other. `cargo test` runs one after the other, and the last long test of each leaves most cores idle: with two at a time there is
-//! always something to do; the examples of the documents are one of them. In come the arguments of `cargo test`; out comes what each binary printed, whole, and
-//! whether all went well.
+//! Test binaries beside each other. `cargo test` runs one after the other, and the last long test
+//! of each leaves most cores idle: with two at a time there is always something to do; the examples
+//! of the documents are one of them. In come the arguments of `cargo test`; out comes what each
+//! binary printed, whole, and whether all went well.
 
 use crate::suite::cargo;
 use std::io::Write as _;
@@ -12,7 +13,8 @@ use std::time::Instant;
 /// Binaries that run at a time. Each has threads of its own.
 const AT_A_TIME: usize = 2;
 
-/// The binaries that take longest, in the order in which they are begun: a long one that comes last would run alone.
+/// The binaries that take longest, in the order in which they are begun: a long one that comes last
+/// would run alone.
 const LONG: [&str; 14] = [
     "random_graphs",
     "random_realizations",
@@ -30,11 +32,13 @@ const LONG: [&str; 14] = [
     "data",
 ];
 
-/// Those that take their time in compilers of C, for results that do not depend on how well it compiles. Some random graphs, the cells of semantics and what is told of generated code are
+/// Those that take their time in compilers of C, for results that do not depend on how well it
+/// compiles. Some random graphs, the cells of semantics and what is told of generated code are
 /// compiled as users compile.
 const QUICK: [&str; 8] = ["ops", "tensor", "nn", "shard", "autograd", "data", "alone", DOCUMENTS];
 
-/// What the examples of the documents are called here. They have no binary that can be asked for: cargo builds and runs them.
+/// What the examples of the documents are called here. They have no binary that can be asked for:
+/// cargo builds and runs them.
 const DOCUMENTS: &str = "documents";
 
 /// A test binary.
@@ -58,7 +62,8 @@ impl Binary {
     fn of(line: &str) -> Option<Binary> {
         let field = |name: &str| field(line, name);
         let profile = line.split_once("\"profile\":{")?.1.split_once('}')?.0;
-        if !line.contains("\"reason\":\"compiler-artifact\"") || !profile.contains("\"test\":true") {
+        if !line.contains("\"reason\":\"compiler-artifact\"") || !profile.contains("\"test\":true")
+        {
             return None;
         }
         let folder = Path::new(&field("manifest_path")?).parent()?.to_string_lossy().into_owned();
@@ -83,22 +88,35 @@ impl Binary {
         let done = command.output();
         let (text, passed) = match done {
             Ok(done) => {
-                let how = if done.status.success() { String::new() } else { format!("{}: {}\n", self.name, done.status) };
+                let how = if done.status.success() {
+                    String::new()
+                } else {
+                    format!("{}: {}\n", self.name, done.status)
+                };
                 let text = [&done.stdout[..], &done.stderr, how.as_bytes()].concat();
                 (String::from_utf8_lossy(&text).into_owned(), done.status.success())
             }
             Err(e) => (format!("{} cannot be run: {e}\n", self.executable), false),
         };
-        (format!("     Running {} ({:.1} s)\n{text}", self.name, start.elapsed().as_secs_f64()), passed)
+        (
+            format!("     Running {} ({:.1} s)\n{text}", self.name, start.elapsed().as_secs_f64()),
+            passed,
+        )
     }
 }
 
-/// Builds what `cargo test` with these arguments would run, and runs it, with or without the examples of the documents.
+/// Builds what `cargo test` with these arguments would run, and runs it, with or without the
+/// examples of the documents.
 pub fn run(args: &[&str], documents: bool) -> bool {
     let mut build = cargo(args);
-    let built = build.args(["--no-run", "--message-format=json-render-diagnostics"]).stderr(Stdio::inherit()).output();
+    let built = build
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .stderr(Stdio::inherit())
+        .output();
     let mut binaries: Vec<Binary> = match built {
-        Ok(built) if built.status.success() => String::from_utf8_lossy(&built.stdout).lines().filter_map(Binary::of).collect(),
+        Ok(built) if built.status.success() => {
+            String::from_utf8_lossy(&built.stdout).lines().filter_map(Binary::of).collect()
+        }
         Ok(_) => return false,
         Err(e) => {
             println!("cargo cannot be run: {e}");
@@ -110,7 +128,11 @@ pub fn run(args: &[&str], documents: bool) -> bool {
         return false;
     }
     if documents {
-        binaries.push(Binary { name: DOCUMENTS.into(), executable: String::new(), folder: String::new() });
+        binaries.push(Binary {
+            name: DOCUMENTS.into(),
+            executable: String::new(),
+            folder: String::new(),
+        });
     }
     binaries.sort_by_key(|b| LONG.iter().position(|l| *l == b.name).unwrap_or(LONG.len()));
     binaries.reverse();
@@ -144,7 +166,11 @@ fn lines_of_cargo() {
             r#"{{"reason":"compiler-artifact","package_id":"path+file:///p#picograd@0.1.0","manifest_path":"/p/Cargo.toml","target":{{"kind":["test"],"crate_types":["bin"],"name":"assign","src_path":"/p/tests/assign.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"1","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":{test}}},"features":[],"filenames":["/p/target/debug/deps/assign-1"],"executable":"/p/target/debug/deps/assign-1","fresh":true}}"#
         )
     };
-    let expected = Binary { name: "assign".into(), executable: "/p/target/debug/deps/assign-1".into(), folder: "/p".into() };
+    let expected = Binary {
+        name: "assign".into(),
+        executable: "/p/target/debug/deps/assign-1".into(),
+        folder: "/p".into(),
+    };
     assert_eq!(Binary::of(&line(true)), Some(expected));
     assert_eq!(Binary::of(&line(false)), None, "an example is built and has no tests");
     assert_eq!(Binary::of(r#"{"reason":"build-finished","success":true}"#), None);

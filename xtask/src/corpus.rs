@@ -1,6 +1,6 @@
-//! `cargo xtask corpus FILE`: compiles a fixed set of workloads for the default device, which is one of
-//! the `NULL` devices, and writes every kernel with its Opts, launch sizes and source text to a file.
-//! `cargo xtask replay` compares two of these files.
+//! `cargo xtask corpus FILE`: compiles a fixed set of workloads for the default device, which is
+//! one of the `NULL` devices, and writes every kernel with its Opts, launch sizes and source text
+//! to a file. `cargo xtask replay` compares two of these files.
 
 use crate::{cpu, kernels, models, op_cases, resnet};
 use picograd::exec::{self, Compiled};
@@ -21,7 +21,10 @@ pub fn run(words: &[String]) -> std::result::Result<(), String> {
     let [file] = words else { return Err("usage: DEV=NULL:CUDA cargo xtask corpus FILE".into()) };
     let device = Device::default_name();
     if !device.as_str().starts_with("NULL") {
-        return Err(format!("the corpus is compiled for a device that runs nothing, as DEV=NULL:CUDA; this is {device}"));
+        return Err(format!(
+            "the corpus is compiled for a device that runs nothing, as DEV=NULL:CUDA; this is \
+             {device}"
+        ));
     }
     let mut dump = Dump::default();
     models_and_steps(&mut dump);
@@ -37,14 +40,15 @@ struct Dump {
 }
 
 impl Dump {
-    /// Runs a workload and adds the kernels that it compiled. A workload that the device cannot run, as
-    /// one of f64 on WGSL, adds its error.
+    /// Runs a workload and adds the kernels that it compiled. A workload that the device cannot
+    /// run, as one of f64 on WGSL, adds its error.
     fn add(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
         exec::clear_programs();
         Tensor::manual_seed(0);
         writeln!(self.text, "# {name}").expect("a string takes all text");
         if let Err(e) = work() {
-            writeln!(self.text, "! {}", e.to_string().replace('\n', " ")).expect("a string takes all text");
+            writeln!(self.text, "! {}", e.to_string().replace('\n', " "))
+                .expect("a string takes all text");
         }
         let mut texts: Vec<String> = exec::compiled_programs().iter().map(kernel).collect();
         texts.sort_unstable();
@@ -61,8 +65,12 @@ fn kernel(c: &Arc<Compiled>) -> String {
     let launch = &c.program.launch;
     let mut text = format!("@ {}\n", c.program.name);
     let opts = opt::show(&c.opts);
-    writeln!(text, "grid {:?} local {:?} threads {} opts {opts}", launch.grid, launch.local, launch.threads)
-        .expect("a string takes all text");
+    writeln!(
+        text,
+        "grid {:?} local {:?} threads {} opts {opts}",
+        launch.grid, launch.local, launch.threads
+    )
+    .expect("a string takes all text");
     for line in c.executable.source().unwrap_or("no source").lines() {
         writeln!(text, " {line}").expect("a string takes all text");
     }
@@ -97,16 +105,21 @@ fn models_and_steps(dump: &mut Dump) {
     });
     for (name, dtype) in [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::BF16)] {
         for n in [64, 1000, 1024, 4096] {
-            dump.tensors(&format!("matmul_{name}_{n}"), || Ok(vec![input(&[n, n], dtype)?.matmul(&input(&[n, n], dtype)?)]));
+            dump.tensors(&format!("matmul_{name}_{n}"), || {
+                Ok(vec![input(&[n, n], dtype)?.matmul(&input(&[n, n], dtype)?)])
+            });
         }
-        dump.tensors(&format!("gemv_{name}"), || Ok(vec![input(&[4096, 4096], dtype)?.matmul(&input(&[4096], dtype)?)]));
+        dump.tensors(&format!("gemv_{name}"), || {
+            Ok(vec![input(&[4096, 4096], dtype)?.matmul(&input(&[4096], dtype)?)])
+        });
         dump.tensors(&format!("conv_{name}"), || {
             let (x, w) = (input(&[128, 64, 56, 56], dtype)?, input(&[64, 64, 3, 3], dtype)?);
             Ok(vec![x.conv2d(&w, Conv::new().padding(1))])
         });
         for causal in [false, true] {
             dump.tensors(&format!("attention_{name}_{causal}"), || {
-                let [q, k, v] = [(); 3].map(|()| input(&[4, 16, 1024, 128], dtype).map(|t| t.as_param()));
+                let [q, k, v] =
+                    [(); 3].map(|()| input(&[4, 16, 1024, 128], dtype).map(|t| t.as_param()));
                 let (q, k, v) = (q?, k?, v?);
                 let how = if causal { Attention::new().causal() } else { Attention::new() };
                 let y = q.scaled_dot_product_attention(&k, &v, how);
@@ -146,7 +159,10 @@ fn random_graphs(dump: &mut Dump) {
         dump.tensors(&format!("random_graph_{seed}"), || {
             let nodes = case.place(&device, &device)?;
             // SAFETY: random cases are graphs that the verifier accepts, without custom kernels.
-            Ok(nodes.into_iter().map(|node| unsafe { Tensor::from_uop_unchecked(node, device.clone()) }).collect())
+            Ok(nodes
+                .into_iter()
+                .map(|node| unsafe { Tensor::from_uop_unchecked(node, device.clone()) })
+                .collect())
         });
     }
 }

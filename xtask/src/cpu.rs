@@ -1,6 +1,8 @@
-//! `cargo xtask bench cpu`: how fast kernels run on the default device, which should be a CPU. The names and the work are those of `benches/peers`,
-//! which measures others. Values are computed over and over from inputs that stay where they are, and the fastest time counts: a busy machine makes
-//! others longer. `limit` is what loops that do nothing else reach on this machine, `of_limit` the share of it.
+//! `cargo xtask bench cpu`: how fast kernels run on the default device, which should be a CPU. The
+//! names and the work are those of `benches/peers`, which measures others. Values are computed over
+//! and over from inputs that stay where they are, and the fastest time counts: a busy machine makes
+//! others longer. `limit` is what loops that do nothing else reach on this machine, `of_limit` the
+//! share of it.
 
 use crate::bench::Figure;
 use crate::limits::Limits;
@@ -24,7 +26,8 @@ pub fn figures(quick: bool, wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
     let time = Duration::from_millis(if quick { 200 } else { 1500 });
-    let b = Bench { wanted, time, limits: Limits::measure(device.target().threads.max(1), time * 2) };
+    let b =
+        Bench { wanted, time, limits: Limits::measure(device.target().threads.max(1), time * 2) };
     for (name, value) in [
         ("limit_fma", b.limits.flops),
         ("limit_read", b.limits.read[0]),
@@ -38,23 +41,35 @@ pub fn figures(quick: bool, wanted: &[&str]) -> Result<()> {
     products(&b)?;
     streams(&b)?;
     let image = || Ok((random(&[1, 64, 56, 56])?, random(&[64, 64, 3, 3])?));
-    b.flops("conv_1x64x56_k3", 2.0 * 64.0 * 9.0, || image().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1))))?;
+    b.flops("conv_1x64x56_k3", 2.0 * 64.0 * 9.0, || {
+        image().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1)))
+    })?;
     let images = || Ok((random(&[32, 1, 28, 28])?, random(&[32, 1, 5, 5])?));
     b.flops("conv_32x1x28_k5", 2.0 * 25.0, || images().map(|(x, w)| x.conv2d(&w, Conv::new())))?;
     mnist(&b)?;
-    b.model("gpt2_decode", 2.0 * models::GPT2_WEIGHTS, 4.0 * models::GPT2_WEIGHTS, || models::gpt2_next(1, 64))?;
+    b.model("gpt2_decode", 2.0 * models::GPT2_WEIGHTS, 4.0 * models::GPT2_WEIGHTS, || {
+        models::gpt2_next(1, 64)
+    })?;
     // The table of words is read for the last token alone.
     let layers = models::GPT2_WEIGHTS - models::GPT2_TABLE;
-    b.model("gpt2_prefill64", 2.0 * (64.0 * layers + models::GPT2_TABLE), 0.0, || models::gpt2_next(64, 0))
+    b.model("gpt2_prefill64", 2.0 * (64.0 * layers + models::GPT2_TABLE), 0.0, || {
+        models::gpt2_next(64, 0)
+    })
 }
 
 /// Products of matrices.
 fn products(b: &Bench) -> Result<()> {
     for n in [512usize, 1024, 2048] {
-        b.flops(&format!("matmul_{n}"), 2.0 * n as f64, || Ok(random(&[n, n])?.matmul(&random(&[n, n])?)))?;
+        b.flops(&format!("matmul_{n}"), 2.0 * n as f64, || {
+            Ok(random(&[n, n])?.matmul(&random(&[n, n])?))
+        })?;
     }
-    b.bytes("gemv_4096", 4.0 * 4096.0, true, || Ok(random(&[1, 4096])?.matmul(&random(&[4096, 4096])?)))?;
-    b.flops("bmm_8x512x64", 2.0 * 64.0, || Ok(random(&[8, 512, 64])?.matmul(&random(&[8, 64, 512])?)))
+    b.bytes("gemv_4096", 4.0 * 4096.0, true, || {
+        Ok(random(&[1, 4096])?.matmul(&random(&[4096, 4096])?))
+    })?;
+    b.flops("bmm_8x512x64", 2.0 * 64.0, || {
+        Ok(random(&[8, 512, 64])?.matmul(&random(&[8, 64, 512])?))
+    })
 }
 
 /// Work that memory decides. Bytes are those of one element of the result: each operand once.
@@ -65,14 +80,20 @@ fn streams(b: &Bench) -> Result<()> {
     b.bytes("sum_16M", 4.0 * long[0] as f64, true, || Ok(random(&long)?.sum(..)))?;
     let rows = || random(&[4096, 1024]);
     b.bytes("softmax_4096x1024", 8.0, false, || Ok(rows()?.softmax(-1)))?;
-    b.bytes("layernorm_4096x1024", 8.0, false, || Ok(rows()?.layernorm(-1, 1e-5) * random(&[1024])? + random(&[1024])?))?;
-    b.bytes("transpose_4096", 8.0, false, || Ok(random(&[4096, 4096])?.transpose(0, 1).contiguous()))
+    b.bytes("layernorm_4096x1024", 8.0, false, || {
+        Ok(rows()?.layernorm(-1, 1e-5) * random(&[1024])? + random(&[1024])?)
+    })?;
+    b.bytes("transpose_4096", 8.0, false, || {
+        Ok(random(&[4096, 4096])?.transpose(0, 1).contiguous())
+    })
 }
 
 /// A training step of the network of the peers' table.
 fn mnist(b: &Bench) -> Result<()> {
     // Each layer once forward and twice backward, the first only once.
-    const FLOPS: f64 = 2.0 * 512.0 * (2.0 * 460_800.0 + 3.0 * (10_240_000.0 + 1_179_648.0 + 1_327_104.0 + 5_760.0));
+    const FLOPS: f64 = 2.0
+        * 512.0
+        * (2.0 * 460_800.0 + 3.0 * (10_240_000.0 + 1_179_648.0 + 1_327_104.0 + 5_760.0));
     if !b.wants("mnist_step") {
         return Ok(());
     }
@@ -95,7 +116,10 @@ pub fn mnist_step() -> Result<impl FnMut() -> Result<Tensor>> {
 pub fn mnist_training() -> Result<(impl FnMut() -> Result<Tensor>, usize)> {
     let net = kernels::mnist();
     let parameters = net.num_parameters();
-    let (x, y) = (random(&[512, 1, 28, 28])?, (random(&[512])? * 10.0).cast(DType::I32).contiguous().realize()?);
+    let (x, y) = (
+        random(&[512, 1, 28, 28])?,
+        (random(&[512])? * 10.0).cast(DType::I32).contiguous().realize()?,
+    );
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
     let step = move || {
         let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
@@ -143,7 +167,9 @@ impl Bench<'_> {
         Ok(Times { first, best: list[0], median: list[list.len() / 2], kernels })
     }
     fn line(&self, name: &str, value: f64, unit: &'static str, times: &Times) -> Figure {
-        let figure = Figure::in_suite("cpu", name, value, unit).with("best_ms", ms(times.best)).with("median_ms", ms(times.median));
+        let figure = Figure::in_suite("cpu", name, value, unit)
+            .with("best_ms", ms(times.best))
+            .with("median_ms", ms(times.median));
         figure.with("first_ms", ms(times.first)).with("kernels", times.kernels as f64)
     }
     /// The times of computing a tensor, by its kernels alone, and how many elements it has.
@@ -164,25 +190,51 @@ impl Bench<'_> {
         }
         Ok(())
     }
-    /// Bytes per second, given those of one element of the result, and whether hardly any of them is written.
-    fn bytes(&self, name: &str, bytes: f64, read: bool, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+    /// Bytes per second, given those of one element of the result, and whether hardly any of them
+    /// is written.
+    fn bytes(
+        &self,
+        name: &str,
+        bytes: f64,
+        read: bool,
+        build: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
         if self.wants(name) {
             let (times, elements) = self.tensor(build)?;
             let of_size = if read { &self.limits.read } else { &self.limits.copy };
-            self.rate(name, bytes * elements, "GB/s", &times, of_size[usize::from(bytes * elements <= 34e6)]);
+            self.rate(
+                name,
+                bytes * elements,
+                "GB/s",
+                &times,
+                of_size[usize::from(bytes * elements <= 34e6)],
+            );
         }
         Ok(())
     }
     fn rate(&self, name: &str, work: f64, unit: &'static str, times: &Times, limit: f64) {
         let rate = work / times.best.as_secs_f64();
-        self.line(name, rate / 1e9, unit, times).with("limit", limit / 1e9).with("of_limit", rate / limit).print();
+        self.line(name, rate / 1e9, unit, times)
+            .with("limit", limit / 1e9)
+            .with("of_limit", rate / limit)
+            .print();
     }
-    /// Milliseconds of a model, whose limit is what its operations or its bytes take, whichever is more.
-    fn model(&self, name: &str, flops: f64, bytes: f64, build: impl FnOnce() -> Tensor) -> Result<()> {
+    /// Milliseconds of a model, whose limit is what its operations or its bytes take, whichever is
+    /// more.
+    fn model(
+        &self,
+        name: &str,
+        flops: f64,
+        bytes: f64,
+        build: impl FnOnce() -> Tensor,
+    ) -> Result<()> {
         if self.wants(name) {
             let (times, _) = self.tensor(|| Ok(no_grad(build)))?;
             let limit = (flops / self.limits.flops).max(bytes / self.limits.read[0]) * 1e3;
-            self.line(name, ms(times.best), "ms", &times).with("limit", limit).with("of_limit", limit / ms(times.best)).print();
+            self.line(name, ms(times.best), "ms", &times)
+                .with("limit", limit)
+                .with("of_limit", limit / ms(times.best))
+                .print();
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
-//! `cargo xtask bench gpu`: how fast kernels run on the default device, which should be a GPU. The names and the work are those of `benches/peers`.
-//! Values are computed over and over from inputs that stay where they are; the time is by the clock on the wall over many launches, so what it takes
-//! to start one is in it. `limit` is what a copy reaches in the same run, or the peak of the GPU where it is a known one.
+//! `cargo xtask bench gpu`: how fast kernels run on the default device, which should be a GPU. The
+//! names and the work are those of `benches/peers`. Values are computed over and over from inputs
+//! that stay where they are; the time is by the clock on the wall over many launches, so what it
+//! takes to start one is in it. `limit` is what a copy reaches in the same run, or the peak of the
+//! GPU where it is a known one.
 
 use crate::bench::Figure;
 use crate::{cpu, models};
@@ -14,7 +16,8 @@ const MEASURED: Duration = Duration::from_millis(300);
 /// Steps of a training between two looks at the loss.
 const LOOKED_AT: usize = 10;
 
-/// Peaks of GPUs by a part of their description, in TFLOP/s: f32 by the maker's sheet, and products of 16 bits by the instruction `mma.sync` as measured.
+/// Peaks of GPUs by a part of their description, in TFLOP/s: f32 by the maker's sheet, and products
+/// of 16 bits by the instruction `mma.sync` as measured.
 const PEAKS: [(&str, f64, f64); 2] = [("H200", 67.0, 627.0), ("H100", 67.0, 627.0)];
 
 /// The peers' figures are of an H200.
@@ -44,10 +47,16 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         b.bytes("sum_columns_65536x4096", 4.0 * 65536.0, 0.0, || Ok(rows.sum(0)))?;
     }
     b.bytes("softmax_16384x4096", 8.0, 2469.0, || Ok(random(&[16384, 4096])?.softmax(-1)))?;
-    b.bytes("layernorm_16384x4096", 8.0, 3024.0, || Ok(random(&[16384, 4096])?.layernorm(-1, 1e-5)))?;
-    b.bytes("transpose_16384", 8.0, 3521.0, || Ok(random(&[16384, 16384])?.transpose(0, 1).contiguous()))?;
+    b.bytes("layernorm_16384x4096", 8.0, 3024.0, || {
+        Ok(random(&[16384, 4096])?.layernorm(-1, 1e-5))
+    })?;
+    b.bytes("transpose_16384", 8.0, 3521.0, || {
+        Ok(random(&[16384, 16384])?.transpose(0, 1).contiguous())
+    })?;
     let (f16, bf16, f32) = (DType::F16, DType::BF16, DType::F32);
-    b.bytes("gemv_bf16_4096", 2.0 * 4096.0, 1214.0, || Ok(narrow(&[4096, 4096], bf16)?.matmul(&narrow(&[4096], bf16)?)))?;
+    b.bytes("gemv_bf16_4096", 2.0 * 4096.0, 1214.0, || {
+        Ok(narrow(&[4096, 4096], bf16)?.matmul(&narrow(&[4096], bf16)?))
+    })?;
     for (name, n, dtype, peer) in [
         ("matmul_1024", 1024usize, f32, 0.0),
         ("matmul_4096", 4096, f32, 50.0),
@@ -56,13 +65,20 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         ("matmul_bf16_8192", 8192, bf16, 685.0),
         ("matmul_f16_4096", 4096, f16, 663.0),
     ] {
-        b.flops(name, 2.0 * n as f64, dtype, peer, || Ok(narrow(&[n, n], dtype)?.matmul(&narrow(&[n, n], dtype)?)))?;
+        b.flops(name, 2.0 * n as f64, dtype, peer, || {
+            Ok(narrow(&[n, n], dtype)?.matmul(&narrow(&[n, n], dtype)?))
+        })?;
     }
-    for (name, dtype, peer) in [("conv_f16_128x64x56_k3", f16, 171.0), ("conv_128x64x56_k3", f32, 0.0)] {
+    for (name, dtype, peer) in
+        [("conv_f16_128x64x56_k3", f16, 171.0), ("conv_128x64x56_k3", f32, 0.0)]
+    {
         let images = || Ok((narrow(&[128, 64, 56, 56], dtype)?, narrow(&[64, 64, 3, 3], dtype)?));
-        b.flops(name, 2.0 * 64.0 * 9.0, dtype, peer, || images().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1))))?;
+        b.flops(name, 2.0 * 64.0 * 9.0, dtype, peer, || {
+            images().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1)))
+        })?;
     }
-    // Both products of an output: with 4096 queries of 128 by 4096 keys, and of the weights with 4096 values.
+    // Both products of an output: with 4096 queries of 128 by 4096 keys, and of the weights with
+    // 4096 values.
     b.flops("attention_bf16_4x16x4096x128", 4.0 * 4096.0, bf16, 601.0, || {
         let x = || narrow(&[4, 16, 4096, 128], bf16);
         Ok(x()?.scaled_dot_product_attention(&x()?, &x()?, Attention::new()))
@@ -76,28 +92,44 @@ impl Bench<'_> {
         self.wanted.is_empty() || self.wanted.iter().any(|w| name.contains(w))
     }
     /// Bytes per second, given those of one element of the result.
-    fn bytes(&self, name: &str, bytes: f64, peer: f64, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+    fn bytes(
+        &self,
+        name: &str,
+        bytes: f64,
+        peer: f64,
+        build: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
         if self.wants(name) {
             let t = build()?;
             let rate = bytes * t.numel() as f64 / self.time(&t)?.as_secs_f64() / 1e9;
-            with_peer(limited(Figure::in_suite("gpu", name, rate, "GB/s"), rate, self.copy), peer).print();
+            with_peer(limited(Figure::in_suite("gpu", name, rate, "GB/s"), rate, self.copy), peer)
+                .print();
         }
         Ok(())
     }
     /// Operations per second, given those of one element of the result.
-    fn flops(&self, name: &str, flops: f64, dtype: DType, peer: f64, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
+    fn flops(
+        &self,
+        name: &str,
+        flops: f64,
+        dtype: DType,
+        peer: f64,
+        build: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<()> {
         if self.wants(name) {
             let t = build()?;
             let rate = flops * t.numel() as f64 / self.time(&t)?.as_secs_f64() / 1e12;
             let mut figure = Figure::in_suite("gpu", name, rate, "TFLOP/s");
-            if let Some((_, f32, f16)) = PEAKS.iter().find(|p| self.device.describe().contains(p.0)) {
+            if let Some((_, f32, f16)) = PEAKS.iter().find(|p| self.device.describe().contains(p.0))
+            {
                 figure = limited(figure, rate, if dtype == DType::F32 { *f32 } else { *f16 });
             }
             with_peer(figure, peer).print();
         }
         Ok(())
     }
-    /// A training step, as a program that trains has it: the graph is built, scheduled and run each time.
+    /// A training step, as a program that trains has it: the graph is built, scheduled and run each
+    /// time.
     fn mnist(&self) -> Result<()> {
         if !self.wants("mnist_step") {
             return Ok(());
@@ -118,7 +150,12 @@ impl Bench<'_> {
             steps += LOOKED_AT;
         }
         let each = start.elapsed().as_secs_f64() * 1e3 / steps as f64;
-        with_peer(Figure::in_suite("gpu", "mnist_step", each, "ms").with("first_ms", first.as_secs_f64() * 1e3), 3.0).print();
+        with_peer(
+            Figure::in_suite("gpu", "mnist_step", each, "ms")
+                .with("first_ms", first.as_secs_f64() * 1e3),
+            3.0,
+        )
+        .print();
         Ok(())
     }
     /// One token through eight layers of the shape of a model with 7 billion weights.
@@ -128,7 +165,11 @@ impl Bench<'_> {
         }
         let bytes = 8.0 * models::LLAMA_LAYER * 2.0;
         let rate = bytes / self.time(&no_grad(|| models::llama_next(8, 64)))?.as_secs_f64() / 1e9;
-        with_peer(limited(Figure::in_suite("gpu", "decode_bf16_8_layers", rate, "GB/s"), rate, self.copy), 1151.0).print();
+        with_peer(
+            limited(Figure::in_suite("gpu", "decode_bf16_8_layers", rate, "GB/s"), rate, self.copy),
+            1151.0,
+        )
+        .print();
         Ok(())
     }
 

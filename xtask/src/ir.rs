@@ -1,4 +1,5 @@
-//! Speed of the IR and the rewrite engine: making nodes, walking them, and a pass in which nothing matches.
+//! Speed of the IR and the rewrite engine: making nodes, walking them, and a pass in which nothing
+//! matches.
 
 use crate::bench::{Figure, clock};
 use picograd::dtype::DType;
@@ -16,7 +17,8 @@ pub fn figures() {
     let graph = kernel(STEPS);
     let n = graph.toposort().len() as f64;
     Figure::new("intern_nodes_again", per_second(), "nodes/s").print();
-    Figure::new("toposort", best(|| time(|| graph.toposort())).as_nanos() as f64 / n, "ns/node").print();
+    Figure::new("toposort", best(|| time(|| graph.toposort())).as_nanos() as f64 / n, "ns/node")
+        .print();
 
     let rules = Rules::new(&tables());
     let simple = rules.fixpoint(&graph, &mut ());
@@ -45,9 +47,11 @@ fn best(mut f: impl FnMut() -> Duration) -> Duration {
 /// Steps of an unrolled loop; each makes eight nodes.
 const STEPS: i64 = 25_000;
 
-/// Loads, arithmetic, comparisons and selections over a few ranges, as an unrolled kernel has them. Nothing in it can be simplified.
+/// Loads, arithmetic, comparisons and selections over a few ranges, as an unrolled kernel has them.
+/// Nothing in it can be simplified.
 fn kernel(steps: i64) -> UOp {
-    let buffer = UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 1 << 24 });
+    let buffer =
+        UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 1 << 24 });
     let r: Vec<UOp> = (0..3).map(|i| UOp::range(64i64, i, AxisKind::Loop)).collect();
     let row = &r[0] * 4096i64 + &r[1] * 64i64;
     let inside = r[2].lt(8i64);
@@ -62,8 +66,8 @@ fn kernel(steps: i64) -> UOp {
     acc
 }
 
-/// Simplifies the index and the mask of a padded 3x3 convolution over a flattened output, as the scheduler makes them. The ranges have new
-/// numbers each time, so that nothing is known of them.
+/// Simplifies the index and the mask of a padded 3x3 convolution over a flattened output, as the
+/// scheduler makes them. The ranges have new numbers each time, so that nothing is known of them.
 fn conv() -> Duration {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(100);
     let id = NEXT.fetch_add(8, std::sync::atomic::Ordering::Relaxed);

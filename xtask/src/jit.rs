@@ -1,4 +1,5 @@
-//! `cargo xtask bench jit`: what a replay of a captured function costs beside its kernels, and what capturing gains, on the default device. One line of JSON per figure.
+//! `cargo xtask bench jit`: what a replay of a captured function costs beside its kernels, and what
+//! capturing gains, on the default device. One line of JSON per figure.
 
 use crate::bench::Figure;
 use crate::{cpu, models};
@@ -27,7 +28,12 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         let token = weights.next(&[1, 1, 768]);
         let next = |x: &Tensor| no_grad(|| models::gpt2_with(&weights, x, 64));
         let mut step = Jit::new(|x: Tensor| Ok(next(&x)));
-        both("gpt2_decode", &device, || next(&token).realize().map(drop), || step.call(token.clone()).map(drop))?;
+        both(
+            "gpt2_decode",
+            &device,
+            || next(&token).realize().map(drop),
+            || step.call(token.clone()).map(drop),
+        )?;
     }
     if wants("gpt2_cache") {
         cached(&device)?;
@@ -42,7 +48,9 @@ const LONGEST: usize = 1024;
 fn cached(device: &Device) -> Result<()> {
     let (weights, cache) = (models::Weights::default(), models::Cache::new(LONGEST)?);
     let token = weights.next(&[1, 1, 768]);
-    let mut step = Jit::new(|(x, at): (Tensor, Bound)| no_grad(|| models::gpt2_cached(&weights, &x, &cache, &at)));
+    let mut step = Jit::new(|(x, at): (Tensor, Bound)| {
+        no_grad(|| models::gpt2_cached(&weights, &x, &cache, &at))
+    });
     let mut next = |place: usize| step.call((token.clone(), cache.at(place)?)).map(drop);
     for place in 0..3 {
         next(place)?;
@@ -50,7 +58,13 @@ fn cached(device: &Device) -> Result<()> {
     let compiled = exec::counters().compiled;
     for place in [63, LONGEST - 1] {
         let time = best(device, || next(place))?;
-        Figure::in_suite("jit", format!("gpt2_cache_{}_jit", place + 1), time.as_secs_f64() * 1e3, "ms").print();
+        Figure::in_suite(
+            "jit",
+            format!("gpt2_cache_{}_jit", place + 1),
+            time.as_secs_f64() * 1e3,
+            "ms",
+        )
+        .print();
     }
     assert_eq!(exec::counters().compiled, compiled, "one set of kernels serves all places");
     Ok(())
@@ -82,12 +96,19 @@ fn chain(device: &Device) -> Result<()> {
         device.synchronize()?;
     }
     Figure::in_suite("jit", "chain_100_kernels", us, "us").with("until_started", issue).print();
-    Figure::in_suite("jit", "replay_per_kernel", us / CHAIN as f64, "us").with("limit", 1.0).print();
+    Figure::in_suite("jit", "replay_per_kernel", us / CHAIN as f64, "us")
+        .with("limit", 1.0)
+        .print();
     Ok(())
 }
 
 /// One thing with and without.
-fn both(name: &str, device: &Device, mut plain: impl FnMut() -> Result<()>, mut captured: impl FnMut() -> Result<()>) -> Result<()> {
+fn both(
+    name: &str,
+    device: &Device,
+    mut plain: impl FnMut() -> Result<()>,
+    mut captured: impl FnMut() -> Result<()>,
+) -> Result<()> {
     for _ in 0..3 {
         plain()?;
         captured()?;
@@ -100,7 +121,9 @@ fn both(name: &str, device: &Device, mut plain: impl FnMut() -> Result<()>, mut 
     }
     let ms = |t: Duration| t.as_secs_f64() * 1e3;
     Figure::in_suite("jit", format!("{name}_plain"), ms(without), "ms").print();
-    Figure::in_suite("jit", format!("{name}_jit"), ms(with), "ms").with("of_plain", ms(with) / ms(without)).print();
+    Figure::in_suite("jit", format!("{name}_jit"), ms(with), "ms")
+        .with("of_plain", ms(with) / ms(without))
+        .print();
     Ok(())
 }
 

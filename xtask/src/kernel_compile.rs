@@ -1,5 +1,6 @@
-//! `cargo xtask bench kernel_compile`: how long a kernel takes from linear program to machine code, through each compiler that is here, on the kernels of models, and
-//! from the store where it has been compiled before. Nothing runs.
+//! `cargo xtask bench kernel_compile`: how long a kernel takes from linear program to machine code,
+//! through each compiler that is here, on the kernels of models, and from the store where it has
+//! been compiled before. Nothing runs.
 
 use crate::bench::Figure;
 use crate::{kernels, models};
@@ -10,7 +11,8 @@ use std::time::Duration;
 
 /// Prints the figures of every renderer that is here.
 pub fn figures() -> Result<()> {
-    for (model, tensors) in [("gpt2", vec![models::gpt2()]), ("mnist", kernels::mnist_gradients()?)] {
+    for (model, tensors) in [("gpt2", vec![models::gpt2()]), ("mnist", kernels::mnist_gradients()?)]
+    {
         let mut asts: Vec<UOp> = Vec::new();
         for item in Tensor::schedule_many(&tensors.iter().collect::<Vec<_>>())? {
             if let ScheduleItem::Kernel { ast, .. } = item
@@ -36,12 +38,16 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
     // What was just compiled is in the store the second time.
     for (which, kept) in [("", false), ("_kept", true)] {
         exec::clear_programs();
-        let compiled = asts.iter().map(|ast| exec::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
+        let compiled =
+            asts.iter().map(|ast| exec::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
         let of_kind = compiled.iter().filter(|c| c.executable.was_kept() == kept);
         let mut times: Vec<Duration> = of_kind.map(|c| c.times[2]).collect();
         times.sort();
         let [.., worst] = times[..] else {
-            eprintln!("{model} on {name}: no kernel was {}", if kept { "in the store" } else { "compiled: the store has them all" });
+            eprintln!(
+                "{model} on {name}: no kernel was {}",
+                if kept { "in the store" } else { "compiled: the store has them all" }
+            );
             continue;
         };
         let ms = |t: Duration| t.as_secs_f64() * 1e3;

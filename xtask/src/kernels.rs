@@ -1,10 +1,13 @@
-//! `cargo xtask bench kernels`: how many kernels things are. Nothing runs: the device is NULL, and what it would run is counted.
-//! The peer's figures are those that its own tests and runs give; `limit` is what we promise.
+//! `cargo xtask bench kernels`: how many kernels things are. Nothing runs: the device is NULL, and
+//! what it would run is counted. The peer's figures are those that its own tests and runs give;
+//! `limit` is what we promise.
 
 use crate::bench::Figure;
 use picograd::exec::counters;
 use picograd::nn::optim::{Adam, Optimizer};
-use picograd::nn::{BatchNorm, Conv2d, Flatten, Layer, LayerNorm, Linear, MaxPool2d, Module, ReLU, Sequential};
+use picograd::nn::{
+    BatchNorm, Conv2d, Flatten, Layer, LayerNorm, Linear, MaxPool2d, Module, ReLU, Sequential,
+};
 use picograd::tensor::{Attention, Conv, Reduction};
 use picograd::{Result, Tensor, seq};
 
@@ -18,10 +21,23 @@ pub fn figures() -> Result<()> {
     count("layernorm", 1, 3, &[x()?.layernorm(-1, 1e-5)])?;
     count("std", 1, 2, &[x()?.std(-1, 1)])?;
     let image = Tensor::zeros([8, 16, 32, 32]).contiguous().realize()?;
-    let (weight, bias) = (Tensor::zeros([32, 16, 3, 3]).contiguous().realize()?, Tensor::zeros([32, 1, 1]).contiguous().realize()?);
-    count("conv_bias_relu", 1, 1, &[(image.conv2d(&weight, Conv::new().padding(1)) + bias).relu()])?;
+    let (weight, bias) = (
+        Tensor::zeros([32, 16, 3, 3]).contiguous().realize()?,
+        Tensor::zeros([32, 1, 1]).contiguous().realize()?,
+    );
+    count(
+        "conv_bias_relu",
+        1,
+        1,
+        &[(image.conv2d(&weight, Conv::new().padding(1)) + bias).relu()],
+    )?;
     let qkv = || Tensor::zeros([4, 8, 128, 64]).contiguous().realize();
-    count("attention", 3, 4, &[qkv()?.scaled_dot_product_attention(&qkv()?, &qkv()?, Attention::new())])?;
+    count(
+        "attention",
+        3,
+        4,
+        &[qkv()?.scaled_dot_product_attention(&qkv()?, &qkv()?, Attention::new())],
+    )?;
 
     let p = x()?.as_param();
     count("softmax_backward", 2, 4, &(p.softmax(-1) * x()?).sum(..).gradient(&[&p]))?;
@@ -32,10 +48,17 @@ pub fn figures() -> Result<()> {
     let loss = (norm.forward(&p) * x()?).sum(..);
     count("layernorm_backward", 3, 0, &loss.gradient(&targets.iter().collect::<Vec<_>>()))?;
 
-    let (x, y) = (Tensor::zeros([32, 64]).contiguous().realize()?, Tensor::zeros([32, 10]).contiguous().realize()?);
-    step("linear_adam_step", 6, 13, &seq![Linear::new(64, 10)], &|net| net.forward(&x).mse_loss(&y, Reduction::Mean))?;
-    let (x, y) =
-        (Tensor::zeros([512, 1, 28, 28]).contiguous().realize()?, Tensor::zeros([512]).cast(picograd::DType::I32).contiguous().realize()?);
+    let (x, y) = (
+        Tensor::zeros([32, 64]).contiguous().realize()?,
+        Tensor::zeros([32, 10]).contiguous().realize()?,
+    );
+    step("linear_adam_step", 6, 13, &seq![Linear::new(64, 10)], &|net| {
+        net.forward(&x).mse_loss(&y, Reduction::Mean)
+    })?;
+    let (x, y) = (
+        Tensor::zeros([512, 1, 28, 28]).contiguous().realize()?,
+        Tensor::zeros([512]).cast(picograd::DType::I32).contiguous().realize()?,
+    );
     step("mnist_step", 45, 123, &mnist(), &|net| net.forward(&x).cross_entropy(&y, Reduction::Mean))
 }
 
@@ -62,8 +85,10 @@ pub fn mnist() -> Sequential {
 /// The loss of that network over a batch, and its gradients.
 pub fn mnist_gradients() -> Result<Vec<Tensor>> {
     let net = mnist();
-    let (x, y) =
-        (Tensor::zeros([512, 1, 28, 28]).contiguous().realize()?, Tensor::zeros([512]).cast(picograd::DType::I32).contiguous().realize()?);
+    let (x, y) = (
+        Tensor::zeros([512, 1, 28, 28]).contiguous().realize()?,
+        Tensor::zeros([512]).cast(picograd::DType::I32).contiguous().realize()?,
+    );
     let parameters = net.parameters();
     Tensor::realize_many(&parameters.iter().collect::<Vec<_>>())?;
     let loss = net.forward(&x).cross_entropy(&y, Reduction::Mean);
@@ -73,7 +98,8 @@ pub fn mnist_gradients() -> Result<Vec<Tensor>> {
 }
 
 fn figure(name: &str, kernels: u64, limit: u32, peer: u32) {
-    let figure = Figure::in_suite("kernels", name, kernels as f64, "kernels").with("limit", limit.into());
+    let figure =
+        Figure::in_suite("kernels", name, kernels as f64, "kernels").with("limit", limit.into());
     let figure = if peer > 0 { figure.peer(PEER, peer.into()) } else { figure };
     figure.print();
 }
@@ -86,7 +112,13 @@ fn count(name: &str, limit: u32, peer: u32, tensors: &[Tensor]) -> Result<()> {
 }
 
 /// What a training step takes, once the first is done.
-fn step(name: &str, limit: u32, peer: u32, net: &Sequential, loss: &dyn Fn(&Sequential) -> Tensor) -> Result<()> {
+fn step(
+    name: &str,
+    limit: u32,
+    peer: u32,
+    net: &Sequential,
+    loss: &dyn Fn(&Sequential) -> Tensor,
+) -> Result<()> {
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
     let mut kernels = 0;
     for _ in 0..3 {

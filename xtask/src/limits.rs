@@ -1,5 +1,6 @@
-//! What this machine can do at most, measured by loops that do nothing else: multiplications with additions, reading memory, copying it. All threads
-//! that kernels have do it at once, and the best of several short runs counts.
+//! What this machine can do at most, measured by loops that do nothing else: multiplications with
+//! additions, reading memory, copying it. All threads that kernels have do it at once, and the best
+//! of several short runs counts.
 
 use std::time::{Duration, Instant};
 
@@ -28,21 +29,33 @@ impl Limits {
         let mut copy = [0.0; 2];
         for (i, size) in SIZES.into_iter().enumerate() {
             let bytes = size as f64 * 4.0;
-            let mut from: Vec<Vec<Line>> = (0..threads).map(|_| vec![Line([1.0; LANES]); size / threads / LANES]).collect();
+            let mut from: Vec<Vec<Line>> =
+                (0..threads).map(|_| vec![Line([1.0; LANES]); size / threads / LANES]).collect();
             read[i] = bytes
                 / best(each, threads, &mut from, |part| {
                     std::hint::black_box(sum(part));
                 })
                 .as_secs_f64();
-            let mut halves: Vec<_> = from.iter_mut().map(|part| part.split_at_mut(size / threads / LANES / 2)).collect();
-            copy[i] = bytes / best(each, threads, &mut halves, |(from, to)| copied(from, to)).as_secs_f64();
+            let mut halves: Vec<_> =
+                from.iter_mut().map(|part| part.split_at_mut(size / threads / LANES / 2)).collect();
+            copy[i] = bytes
+                / best(each, threads, &mut halves, |(from, to)| copied(from, to)).as_secs_f64();
         }
-        Limits { flops: (ROUNDS * SUMS * LANES * 2 * threads) as f64 / flops.as_secs_f64(), read, copy }
+        Limits {
+            flops: (ROUNDS * SUMS * LANES * 2 * threads) as f64 / flops.as_secs_f64(),
+            read,
+            copy,
+        }
     }
 }
 
 /// The shortest time in which every thread does its part.
-fn best<T: Send>(time: Duration, threads: usize, parts: &mut [T], work: impl Fn(&mut T) + Sync) -> Duration {
+fn best<T: Send>(
+    time: Duration,
+    threads: usize,
+    parts: &mut [T],
+    work: impl Fn(&mut T) + Sync,
+) -> Duration {
     let begin = Instant::now();
     let mut best = Duration::MAX;
     while begin.elapsed() < time || best == Duration::MAX {
@@ -56,7 +69,8 @@ fn best<T: Send>(time: Duration, threads: usize, parts: &mut [T], work: impl Fn(
         };
         let longest = std::thread::scope(|scope| {
             let run = &run;
-            let handles: Vec<_> = parts.iter_mut().map(|part| scope.spawn(move || run(part))).collect();
+            let handles: Vec<_> =
+                parts.iter_mut().map(|part| scope.spawn(move || run(part))).collect();
             handles.into_iter().map(|h| h.join().expect("a loop does not panic")).max()
         });
         best = best.min(longest.expect("one thread at least"));
@@ -104,7 +118,8 @@ fn multiply_add(x: f32, rounds: usize) {
             // SAFETY: the machine has what the function was compiled for.
             return unsafe { avx512(x, rounds) };
         }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        {
             // SAFETY: as above.
             return unsafe { avx2(x, rounds) };
         }
@@ -132,8 +147,11 @@ fn copied(from: &[Line], to: &mut [Line]) {
     for (from, to) in from.iter().zip(to) {
         use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
         for i in (0..LANES).step_by(4) {
-            // SAFETY: four lanes from `i` on are inside the line, and a line lies at a multiple of 64 bytes.
-            unsafe { _mm_stream_ps(to.0.as_mut_ptr().add(i), _mm_loadu_ps(from.0.as_ptr().add(i))) };
+            // SAFETY: four lanes from `i` on are inside the line, and a line lies at a multiple of
+            // 64 bytes.
+            unsafe {
+                _mm_stream_ps(to.0.as_mut_ptr().add(i), _mm_loadu_ps(from.0.as_ptr().add(i)))
+            };
         }
     }
     #[cfg(target_arch = "x86_64")]

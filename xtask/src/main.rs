@@ -34,17 +34,22 @@ usage: cargo xtask TASK
   bench kernels    how many kernels models and training steps are
   bench kernel_compile
                    time from a linear program to machine code, through each compiler that is here
-  bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less time,
+  bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less \
+                     time,
                    names or parts of them for some of the workloads
   bench gpu        speed of kernels on the default device
   bench jit        what capturing functions gains, on the default device
-  bench memory     the most memory that training steps and a decoded token have at one time, on the default device
-  bench ops        time of single ops and gradients, on the default device; --peer PYTHON measures PyTorch
+  bench memory     the most memory that training steps and a decoded token have at one time, on \
+                     the default device
+  bench ops        time of single ops and gradients, on the default device; --peer PYTHON measures \
+                     PyTorch
                    beside it, --quick for less time, --list for the cases, --sample for 40 of them
   bench beam       what a search for optimisations gains over the heuristic, on the default device
-  package          tests and benchmarks as programs in target/device, for a machine that has a device but no cargo
+  package          tests and benchmarks as programs in target/device, for a machine that has a \
+                     device but no cargo
   fuzz [--seconds N] [--seed S] [--realizations N]
-                   random graphs on every device until time is up; a failing one is shrunk and printed
+                   random graphs on every device until time is up; a failing one is shrunk and \
+                     printed
   replay REV [--show N] [TARGET…]
                    kernels of a fixed corpus that differ from those of a revision
   help             this text

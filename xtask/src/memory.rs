@@ -1,7 +1,10 @@
-//! `cargo xtask bench memory`: the most memory of tensors that lives at one time during a call, on the default device: parameters, gradients, the state of optimizers,
-//! inputs, values between kernels and results. One line of JSON per figure; `benches/peers` measures the same of others under the same names.
+//! `cargo xtask bench memory`: the most memory of tensors that lives at one time during a call, on
+//! the default device: parameters, gradients, the state of optimizers, inputs, values between
+//! kernels and results. One line of JSON per figure; `benches/peers` measures the same of others
+//! under the same names.
 //!
-//! A call is measured when it is warm. `base` is what lives between two calls, `held` what has been taken from the system after it, with what is kept for the next buffer.
+//! A call is measured when it is warm. `base` is what lives between two calls, `held` what has been
+//! taken from the system after it, with what is kept for the next buffer.
 
 use crate::bench::Figure;
 use crate::resnet::ResNet50;
@@ -49,7 +52,10 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
             let token = weights.next(&[1, 1, 768]);
             no_grad(|| models::gpt2_with(&weights, &token, 64)).realize()?;
             let parameters = weights.elements();
-            Ok((Box::new(move || no_grad(|| models::gpt2_with(&weights, &token, 64)).realize()), parameters))
+            Ok((
+                Box::new(move || no_grad(|| models::gpt2_with(&weights, &token, 64)).realize()),
+                parameters,
+            ))
         })?;
     }
     Ok(())
@@ -80,7 +86,9 @@ struct Peak {
 
 impl Peak {
     fn figure(&self, name: &str, parameters: usize) -> Figure {
-        let figure = Figure::in_suite("memory", name, mb(self.peak), "MB").with("base", mb(self.base)).with("held", mb(self.held));
+        let figure = Figure::in_suite("memory", name, mb(self.peak), "MB")
+            .with("base", mb(self.base))
+            .with("held", mb(self.held));
         figure.with("parameters", parameters as f64)
     }
 }
@@ -103,7 +111,11 @@ fn peak(device: &Device, warm: usize, step: &mut dyn FnMut() -> Result<Tensor>) 
 
 fn with_plan(figure: Figure, stats: &JitStats) -> Figure {
     let m = stats.memory;
-    figure.with("apart", mb(m.separate)).with("arena", mb(m.arena)).with("at_once", mb(m.peak)).with("kernels", stats.steps as f64)
+    figure
+        .with("apart", mb(m.separate))
+        .with("arena", mb(m.arena))
+        .with("at_once", mb(m.peak))
+        .with("kernels", stats.steps as f64)
 }
 
 fn mb(bytes: usize) -> f64 {

@@ -1,5 +1,6 @@
-//! Models for the benchmarks, built through the public `Tensor` methods with the real shapes. For those of the compiler, weights are memory of
-//! the NULL device: they have a size and no bytes. Every call makes new buffers, so no two graphs share a node that reads one.
+//! Models for the benchmarks, built through the public `Tensor` methods with the real shapes. For
+//! those of the compiler, weights are memory of the NULL device: they have a size and no bytes.
+//! Every call makes new buffers, so no two graphs share a node that reads one.
 
 use picograd::runtime::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
@@ -9,28 +10,35 @@ use std::cell::{Cell, RefCell};
 /// A tensor of f32 that is a new buffer.
 fn input(shape: &[usize]) -> Tensor {
     let device = Device::default_name();
-    let buffer = Buffer::new(&device, DType::F32, shape.iter().product()).expect("NULL has room for everything");
+    let buffer = Buffer::new(&device, DType::F32, shape.iter().product())
+        .expect("NULL has room for everything");
     // SAFETY: the graph is one that the verifier accepts, without custom kernels.
     unsafe { Tensor::from_uop_unchecked(buffer.node(), device) }.reshape(shape)
 }
 
-/// The parameters of GPT-2 small that a token is multiplied with, and those of them that are the table of words.
+/// The parameters of GPT-2 small that a token is multiplied with, and those of them that are the
+/// table of words.
 pub const GPT2_WEIGHTS: f64 = 12.0 * 12.0 * 768.0 * 768.0 + GPT2_TABLE;
 /// See above.
 pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
 
-/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included, as memory of NULL.
+/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included, as memory of
+/// NULL.
 pub fn gpt2() -> Tensor {
     gpt2_of(&input, 64, false, &beside(&input, 0))
 }
 
-/// The logits of the next token on the default device, for some tokens after others that are in a cache. All weights are the same number.
+/// The logits of the next token on the default device, for some tokens after others that are in a
+/// cache. All weights are the same number.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
-    let input = |shape: &[usize]| Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights");
+    let input = |shape: &[usize]| {
+        Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights")
+    };
     gpt2_of(&input, tokens, true, &beside(&input, past))
 }
 
-/// Weights that are made at the first turn through a model and are the same ones at every other. All are the same number.
+/// Weights that are made at the first turn through a model and are the same ones at every other.
+/// All are the same number.
 #[derive(Default)]
 pub struct Weights {
     made: RefCell<Vec<Tensor>>,
@@ -43,7 +51,12 @@ impl Weights {
         let (mut made, i) = (self.made.borrow_mut(), self.turn.get());
         self.turn.set(i + 1);
         if i == made.len() {
-            made.push(Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights"));
+            made.push(
+                Tensor::full(shape, 0.01f32)
+                    .contiguous()
+                    .realize()
+                    .expect("there is room for the weights"),
+            );
         }
         assert_eq!(made[i].shape(), shape, "every turn asks for the same");
         made[i].clone()
@@ -54,16 +67,19 @@ impl Weights {
     }
 }
 
-/// The logits of the next token after one at hand and others that are in a cache, with these weights.
+/// The logits of the next token after one at hand and others that are in a cache, with these
+/// weights.
 pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
     // The first of the weights is the token.
     weights.turn.set(1);
     let first = Cell::new(true);
-    let input = |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
+    let input =
+        |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
     gpt2_of(&input, 1, true, &beside(&input, past))
 }
 
-/// The keys and values of the tokens so far, of each layer: `[longest, heads, width of a head]`, filled up to a place.
+/// The keys and values of the tokens so far, of each layer: `[longest, heads, width of a head]`,
+/// filled up to a place.
 pub struct Cache {
     layers: Vec<[Tensor; 2]>,
     place: Variable,
@@ -82,7 +98,8 @@ impl Cache {
     }
 }
 
-/// The logits of the next token after one at hand, which is put into a cache at its place, with these weights.
+/// The logits of the next token after one at hand, which is put into a cache at its place, with
+/// these weights.
 pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &Bound) -> Result<Tensor> {
     weights.turn.set(1);
     let first = Cell::new(true);
@@ -90,12 +107,15 @@ pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &Bound)
     let attend = |q: &Tensor, k: Tensor, v: Tensor| -> Tensor {
         let [keys, values] = &cache.layers[layer.replace(layer.get() + 1)];
         let row = |t: Tensor| t.reshape([HEADS, WIDTH / HEADS]);
-        keys.set(at, row(k)).and_then(|()| values.set(at, row(v))).expect("the place is in the cache");
+        keys.set(at, row(k))
+            .and_then(|()| values.set(at, row(v)))
+            .expect("the place is in the cache");
         // [1, heads, tokens so far, width of a head]
         let so_far = |t: &Tensor| t.i(..at + 1).permute([1, 0, 2]).unsqueeze(0);
         q.scaled_dot_product_attention(&so_far(keys), &so_far(values), Attention::new())
     };
-    let input = |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
+    let input =
+        |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
     Ok(gpt2_of(&input, 1, true, &attend))
 }
 
@@ -104,11 +124,15 @@ const WIDTH: usize = 768;
 const HEADS: usize = 12;
 
 /// What heads see of tokens before in a cache that is not filled further, and of the new ones.
-fn beside(input: &dyn Fn(&[usize]) -> Tensor, past: usize) -> impl Fn(&Tensor, Tensor, Tensor) -> Tensor {
+fn beside(
+    input: &dyn Fn(&[usize]) -> Tensor,
+    past: usize,
+) -> impl Fn(&Tensor, Tensor, Tensor) -> Tensor {
     move |q, mut k, mut v| {
         let mut how = Attention::new();
         if past > 0 {
-            [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+            [k, v] =
+                [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
         } else {
             how = how.causal();
         }
@@ -116,11 +140,18 @@ fn beside(input: &dyn Fn(&[usize]) -> Tensor, past: usize) -> impl Fn(&Tensor, T
     }
 }
 
-/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them. `attend` is what queries see of keys and values.
-fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, last: bool, attend: &dyn Fn(&Tensor, Tensor, Tensor) -> Tensor) -> Tensor {
+/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them.
+/// `attend` is what queries see of keys and values.
+fn gpt2_of(
+    input: &dyn Fn(&[usize]) -> Tensor,
+    tokens: usize,
+    last: bool,
+    attend: &dyn Fn(&Tensor, Tensor, Tensor) -> Tensor,
+) -> Tensor {
     const VOCABULARY: usize = 50_257;
     let norm = |x: &Tensor| x.layernorm(-1, 1e-5) * input(&[WIDTH]) + input(&[WIDTH]);
-    let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), Some(&input(&[to])));
+    let linear =
+        |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), Some(&input(&[to])));
     let mut x = input(&[1, tokens, WIDTH]) + input(&[tokens, WIDTH]);
     for _ in 0..LAYERS {
         let qkv = linear(&norm(&x), WIDTH, 3 * WIDTH);
@@ -136,16 +167,23 @@ fn gpt2_of(input: &dyn Fn(&[usize]) -> Tensor, tokens: usize, last: bool, attend
     norm(&x).linear(&input(&[VOCABULARY, WIDTH]), None)
 }
 
-/// Weights of one layer of a model of 7 billion: four products of the width with itself, and three with the width inside.
+/// Weights of one layer of a model of 7 billion: four products of the width with itself, and three
+/// with the width inside.
 pub const LLAMA_LAYER: f64 = 4096.0 * (4.0 * 4096.0 + 3.0 * 11_008.0);
 
-/// What layers of that shape make of one token after others that are in a cache, in bf16 on the default device. All weights are the same number.
+/// What layers of that shape make of one token after others that are in a cache, in bf16 on the
+/// default device. All weights are the same number.
 pub fn llama_next(layers: usize, past: usize) -> Tensor {
     const WIDTH: usize = 4096;
     const INNER: usize = 11_008;
     const HEADS: usize = 32;
-    let input =
-        |shape: &[usize]| Tensor::full(shape, 0.01f32).cast(DType::BF16).contiguous().realize().expect("there is room for the weights");
+    let input = |shape: &[usize]| {
+        Tensor::full(shape, 0.01f32)
+            .cast(DType::BF16)
+            .contiguous()
+            .realize()
+            .expect("there is room for the weights")
+    };
     let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), None);
     let norm = |x: &Tensor| x.rmsnorm(-1, 1e-5) * input(&[WIDTH]);
     let mut x = input(&[1, 1, WIDTH]);
@@ -153,7 +191,8 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
         let h = norm(&x);
         let heads = |t: Tensor| t.reshape([1, 1, HEADS, WIDTH / HEADS]).transpose(1, 2);
         let [q, k, v] = [0, 1, 2].map(|_| heads(linear(&h, WIDTH, WIDTH)));
-        let [k, v] = [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
+        let [k, v] =
+            [k, v].map(|new| Tensor::cat(&[input(&[1, HEADS, past, WIDTH / HEADS]), new], 2));
         let seen = q.scaled_dot_product_attention(&k, &v, Attention::new());
         x = x + linear(&seen.transpose(1, 2).reshape([1, 1, WIDTH]), WIDTH, WIDTH);
         let h = norm(&x);
@@ -163,7 +202,8 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
     x
 }
 
-/// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference: running means and variances are inputs.
+/// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference:
+/// running means and variances are inputs.
 pub fn resnet50() -> Tensor {
     let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
     let mut x = x.max_pool2d(3, Pool::new().stride(2).padding(1));

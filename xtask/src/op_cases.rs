@@ -139,7 +139,10 @@ macro_rules! cases {
 
 /// Every case.
 pub fn all() -> Vec<Case> {
-    [elementwise(), binary(), reductions(), movement(), products(), indexed(), training()].into_iter().flatten().collect()
+    [elementwise(), binary(), reductions(), movement(), products(), indexed(), training()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn elementwise() -> Vec<Case> {

@@ -1,8 +1,8 @@
-//! `cargo xtask bench ops`: the time of single ops and their gradients, from building the graph to the
-//! result in memory, at three sizes each. With `--peer PYTHON` a second process measures PyTorch
-//! (`benches/peers/peers.py ops`) on the same inputs, one case after the other, so that both meet the
-//! same moments of a busy machine. One line of JSON per case, then a summary: the median ratio, the
-//! worst, and every case above [`LIMIT`].
+//! `cargo xtask bench ops`: the time of single ops and their gradients, from building the graph to
+//! the result in memory, at three sizes each. With `--peer PYTHON` a second process measures
+//! PyTorch (`benches/peers/peers.py ops`) on the same inputs, one case after the other, so that
+//! both meet the same moments of a busy machine. One line of JSON per case, then a summary: the
+//! median ratio, the worst, and every case above [`LIMIT`].
 
 use crate::bench::Figure;
 use crate::op_cases::{self, Case, Input};
@@ -34,7 +34,8 @@ pub struct Options<'a> {
 impl<'a> Options<'a> {
     /// Reads the words after `bench ops`. `None` if one of them is not known.
     pub fn parse(words: &[&'a str]) -> Option<Options<'a>> {
-        let mut options = Options { quick: false, list: false, sample: false, peer: None, wanted: vec![] };
+        let mut options =
+            Options { quick: false, list: false, sample: false, peer: None, wanted: vec![] };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             match word {
@@ -64,9 +65,11 @@ impl Job<'_> {
     }
     /// The request to the peer.
     fn request(&self, seconds: f64) -> String {
-        let inputs: Vec<String> = (self.case.inputs)(self.size).iter().map(Input::as_json).collect();
+        let inputs: Vec<String> =
+            (self.case.inputs)(self.size).iter().map(Input::as_json).collect();
         format!(
-            "{{\"name\":\"{}\",\"op\":\"{}\",\"size\":{},\"gradient\":{},\"seconds\":{seconds},\"inputs\":[{}]}}",
+            "{{\"name\":\"{}\",\"op\":\"{}\",\"size\":{},\"gradient\":{},\"seconds\":{seconds},\"\
+             inputs\":[{}]}}",
             self.name(),
             self.case.name,
             self.size,
@@ -119,7 +122,8 @@ pub fn figures(options: &Options) -> Result<()> {
             }
         }
         let us = ours.as_secs_f64() * 1e6;
-        let figure = Figure::in_suite("ops", &name, us, "us").with("first_ms", first.as_secs_f64() * 1e3);
+        let figure =
+            Figure::in_suite("ops", &name, us, "us").with("first_ms", first.as_secs_f64() * 1e3);
         if theirs.is_finite() {
             ratios.push((us / theirs, name));
             figure.peer("torch", theirs).print();
@@ -148,12 +152,20 @@ fn jobs<'a>(all: &'a [Case], options: &Options) -> Vec<Job<'a>> {
 }
 
 /// Makes the inputs of a case at a size and returns a function that runs it once.
-pub fn prepare(case: &Case, size: usize, gradient: bool) -> Result<impl FnMut() -> Result<()> + use<>> {
+pub fn prepare(
+    case: &Case,
+    size: usize,
+    gradient: bool,
+) -> Result<impl FnMut() -> Result<()> + use<>> {
     let run = case.run;
     let parameters = (case.parameters)();
-    let mut inputs = (case.inputs)(size).iter().map(Input::tensor).collect::<Result<Vec<Tensor>>>()?;
+    let mut inputs =
+        (case.inputs)(size).iter().map(Input::tensor).collect::<Result<Vec<Tensor>>>()?;
     if gradient {
-        inputs = inputs.into_iter().map(|t| if t.is_floating_point() { t.as_param() } else { t }).collect();
+        inputs = inputs
+            .into_iter()
+            .map(|t| if t.is_floating_point() { t.as_param() } else { t })
+            .collect();
     }
     Ok(move || {
         let outputs = run(&inputs)?;
@@ -165,7 +177,8 @@ pub fn prepare(case: &Case, size: usize, gradient: bool) -> Result<impl FnMut() 
             let sum = out.try_sum(..)?;
             loss = Some(loss.map_or(sum.clone(), |l| l + sum));
         }
-        let targets: Vec<&Tensor> = inputs.iter().filter(|t| t.is_param()).chain(&parameters).collect();
+        let targets: Vec<&Tensor> =
+            inputs.iter().filter(|t| t.is_param()).chain(&parameters).collect();
         let loss = loss.expect("a case with a gradient has an output of floats");
         let gradients = loss.try_gradient(&targets)?;
         Tensor::realize_many(&gradients.iter().collect::<Vec<_>>())
@@ -190,7 +203,12 @@ fn summarize(mut ratios: Vec<(f64, String)>) {
     }
     ratios.sort_by(|a, b| b.0.total_cmp(&a.0));
     let median = ratios[ratios.len() / 2].0;
-    println!("cases {}, median ratio {median:.2}, worst {:.1} ({})", ratios.len(), ratios[0].0, ratios[0].1);
+    println!(
+        "cases {}, median ratio {median:.2}, worst {:.1} ({})",
+        ratios.len(),
+        ratios[0].0,
+        ratios[0].1
+    );
     let over = ratios.iter().take_while(|r| r.0 > LIMIT).count();
     println!("{over} above {LIMIT}:");
     ratios[..over].iter().for_each(|(ratio, name)| println!("{ratio:8.1}  {name}"));
@@ -205,8 +223,11 @@ struct Peer {
 
 impl Peer {
     fn start(python: &str) -> std::io::Result<Peer> {
-        let mut child =
-            Command::new(python).args(["benches/peers/peers.py", "ops"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = Command::new(python)
+            .args(["benches/peers/peers.py", "ops"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let requests = requests.expect("stdin is piped");
         let answers = BufReader::new(answers.expect("stdout is piped"));

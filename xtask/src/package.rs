@@ -1,5 +1,6 @@
-//! `cargo xtask package`: what tests and measures a device, as programs that need neither cargo nor the sources, in `target/device`. They are built in
-//! release and stripped; `run.sh` there runs them all.
+//! `cargo xtask package`: what tests and measures a device, as programs that need neither cargo nor
+//! the sources, in `target/device`. They are built in release and stripped; `run.sh` there runs
+//! them all.
 
 use crate::beside::field;
 use crate::suite::cargo;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The suites that run on the device that `DEV` names.
-const SUITES: [&str; 7] = ["ops", "autograd", "semantics", "random_graphs", "tensor_cores", "kernel_kinds", "jit"];
+const SUITES: [&str; 7] =
+    ["ops", "autograd", "semantics", "random_graphs", "tensor_cores", "kernel_kinds", "jit"];
 
 const RUN: &str = r#"#!/bin/sh
 # Tests and measures a device: ./run.sh [DEVICE]. PICO_GRAPHS says how many random graphs.
@@ -47,11 +49,16 @@ pub fn run() -> Result<(), String> {
             Ok(status) if status.success() => {}
             _ => eprintln!("strip did not run: {} stays large", to.display()),
         }
-        println!("{} ({:.1} MB)", to.display(), fs::metadata(&to).map_or(0, |m| m.len()) as f64 / 1e6);
+        println!(
+            "{} ({:.1} MB)",
+            to.display(),
+            fs::metadata(&to).map_or(0, |m| m.len()) as f64 / 1e6
+        );
     }
     let script = folder.join("run.sh");
     fs::write(&script, RUN).map_err(|e| failed(&script, e))?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).map_err(|e| failed(&script, e))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
+        .map_err(|e| failed(&script, e))?;
     println!("{}", script.display());
     Ok(())
 }
@@ -59,7 +66,8 @@ pub fn run() -> Result<(), String> {
 /// Builds, and finds the programs of these names in what cargo says.
 fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut command = cargo(args);
-    let output = command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output();
+    let output =
+        command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("cargo cannot be run: {e}"))?;
     if !output.status.success() {
         return Err("it does not build".into());
@@ -67,9 +75,16 @@ fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String
     let said = String::from_utf8_lossy(&output.stdout);
     let find = |name: &&str| {
         // The name of what was built stands after that of its package.
-        let mine = |line: &&str| line.split_once("\"target\":").and_then(|(_, t)| field(t, "name")).is_some_and(|n| n == **name);
+        let mine = |line: &&str| {
+            line.split_once("\"target\":")
+                .and_then(|(_, t)| field(t, "name"))
+                .is_some_and(|n| n == **name)
+        };
         let program = said.lines().filter(mine).find_map(|l| field(l, "executable"));
-        Ok((name.to_string(), PathBuf::from(program.ok_or_else(|| format!("cargo did not say where {name} is"))?)))
+        Ok((
+            name.to_string(),
+            PathBuf::from(program.ok_or_else(|| format!("cargo did not say where {name} is"))?),
+        ))
     };
     names.iter().map(find).collect()
 }

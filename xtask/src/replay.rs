@@ -1,8 +1,9 @@
-//! `cargo xtask replay REV`: compiles the corpus with the code of a revision and with that of the working
-//! tree, and prints the kernels that differ. A refactoring that changes no kernel has no difference.
+//! `cargo xtask replay REV`: compiles the corpus with the code of a revision and with that of the
+//! working tree, and prints the kernels that differ. A refactoring that changes no kernel has no
+//! difference.
 //!
-//! Kernels are compared by source text, launch sizes and Opts, after the names of kernels, buffers and
-//! variables have been numbered in order of appearance: renaming is no difference.
+//! Kernels are compared by source text, launch sizes and Opts, after the names of kernels, buffers
+//! and variables have been numbered in order of appearance: renaming is no difference.
 
 use crate::suite::cargo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,8 @@ pub fn run(words: &[String]) -> Result<(), String> {
     if targets.is_empty() {
         targets.extend(TARGETS);
     }
-    let root = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).map_err(|e| e.to_string())?;
+    let root =
+        fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).map_err(|e| e.to_string())?;
     let commit = git(&root, &["rev-parse", "--verify", &format!("{rev}^{{commit}}")])?;
     let folder = root.join("target/replay");
     let before = dumps_of_commit(&root, &folder, &commit, &targets)?;
@@ -53,7 +55,9 @@ pub fn run(words: &[String]) -> Result<(), String> {
     compile(&program, &root, &now, &targets)?;
     let mut differing = 0;
     for (target, _) in targets {
-        let read = |folder: &Path| fs::read_to_string(folder.join(target)).map_err(|e| format!("{target}: {e}"));
+        let read = |folder: &Path| {
+            fs::read_to_string(folder.join(target)).map_err(|e| format!("{target}: {e}"))
+        };
         let report = compare(&read(&before)?, &read(&now)?);
         println!("{target}: {} kernels, {} differ", report.kernels, report.different.len());
         report.different.iter().take(show).for_each(|d| println!("{d}"));
@@ -66,7 +70,12 @@ pub fn run(words: &[String]) -> Result<(), String> {
 }
 
 /// The dumps of a commit, compiled now if an earlier replay did not.
-fn dumps_of_commit(root: &Path, folder: &Path, commit: &str, targets: &[(&str, &str)]) -> Result<PathBuf, String> {
+fn dumps_of_commit(
+    root: &Path,
+    folder: &Path,
+    commit: &str,
+    targets: &[(&str, &str)],
+) -> Result<PathBuf, String> {
     let dumps = folder.join(commit);
     let missing: Vec<_> = targets.iter().filter(|t| !dumps.join(t.0).exists()).copied().collect();
     if missing.is_empty() {
@@ -78,26 +87,46 @@ fn dumps_of_commit(root: &Path, folder: &Path, commit: &str, targets: &[(&str, &
         git(root, &["worktree", "remove", "--force", tree_path])?;
     }
     git(root, &["worktree", "add", "--detach", tree_path, commit])?;
-    let compiled = build(&tree, &folder.join("build")).and_then(|program| compile(&program, &tree, &dumps, &missing));
+    let compiled = build(&tree, &folder.join("build"))
+        .and_then(|program| compile(&program, &tree, &dumps, &missing));
     git(root, &["worktree", "remove", "--force", tree_path])?;
     compiled.map(|()| dumps)
 }
 
 fn git(root: &Path, args: &[&str]) -> Result<String, String> {
-    let out = Command::new("git").args(args).current_dir(root).output().map_err(|e| format!("git: {e}"))?;
+    let out = Command::new("git")
+        .args(args)
+        .current_dir(root)
+        .output()
+        .map_err(|e| format!("git: {e}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
-    if out.status.success() { Ok(text(&out.stdout)) } else { Err(format!("git {}: {}", args.join(" "), text(&out.stderr))) }
+    if out.status.success() {
+        Ok(text(&out.stdout))
+    } else {
+        Err(format!("git {}: {}", args.join(" "), text(&out.stderr)))
+    }
 }
 
 /// Builds the corpus program of a tree and returns its path.
 fn build(tree: &Path, target: &Path) -> Result<PathBuf, String> {
-    let mut command = cargo(&["build", "--release", "--quiet", "--package", "xtask", "--target-dir"]);
-    let status = command.arg(target).current_dir(tree).status().map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(target.join("release/xtask")) } else { Err(format!("{} does not build", tree.display())) }
+    let mut command =
+        cargo(&["build", "--release", "--quiet", "--package", "xtask", "--target-dir"]);
+    let status =
+        command.arg(target).current_dir(tree).status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() {
+        Ok(target.join("release/xtask"))
+    } else {
+        Err(format!("{} does not build", tree.display()))
+    }
 }
 
 /// Runs the corpus program for each target, two at a time.
-fn compile(program: &Path, tree: &Path, folder: &Path, targets: &[(&str, &str)]) -> Result<(), String> {
+fn compile(
+    program: &Path,
+    tree: &Path,
+    folder: &Path,
+    targets: &[(&str, &str)],
+) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for pair in targets.chunks(2) {
         let mut running = Vec::new();
@@ -163,7 +192,9 @@ fn compare(before: &str, now: &str) -> Report {
             report.different.push(format!("{name}\n{}", difference(gone.get(i), new.get(i))));
         }
     }
-    report.different.extend(before.keys().map(|name| format!("{name}: only in the corpus of the revision")));
+    report
+        .different
+        .extend(before.keys().map(|name| format!("{name}: only in the corpus of the revision")));
     report
 }
 
@@ -184,8 +215,12 @@ fn difference(old: Option<&String>, new: Option<&String>) -> String {
     const LINES: usize = 6;
     let (old, new) = match (old, new) {
         (Some(old), Some(new)) => (old, new),
-        (Some(old), None) => return format!("  only in the revision:\n- {}", old.replace('\n', "\n- ")),
-        (None, Some(new)) => return format!("  only in the working tree:\n+ {}", new.replace('\n', "\n+ ")),
+        (Some(old), None) => {
+            return format!("  only in the revision:\n- {}", old.replace('\n', "\n- "));
+        }
+        (None, Some(new)) => {
+            return format!("  only in the working tree:\n+ {}", new.replace('\n', "\n+ "));
+        }
         (None, None) => return String::new(),
     };
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
@@ -198,9 +233,10 @@ fn difference(old: Option<&String>, new: Option<&String>) -> String {
 
 /// Types and functions of the languages whose names end with digits, without the digits.
 static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
-    "float double half int uint long ulong short ushort char uchar bool f i u e x v vec mat bf tf fp exp log atan \
-     make_float make_int make_half make_uint make_double make_short make_char make_uchar __half __nv_bfloat bfloat \
-     as_float as_int as_uint vload vstore convert_float sm_ m n k b s p binary"
+    "float double half int uint long ulong short ushort char uchar bool f i u e x v vec mat bf tf \
+     fp exp log atan make_float make_int make_half make_uint make_double make_short make_char \
+     make_uchar __half __nv_bfloat bfloat as_float as_int as_uint vload vstore convert_float sm_ m \
+     n k b s p binary"
         .split_whitespace()
         .collect()
 });
@@ -255,21 +291,32 @@ mod tests {
 
     #[test]
     fn names_are_numbered_in_order_of_appearance() {
-        let text = "static void r_4(float* data0, const float4* buffer7) {\n float val3 = buffer7[lidx0]*exp2(1.5e0f);\n}";
-        let expected = "static void name0(float* name1, const float4* name2) {\n float name3 = name2[name4]*exp2(1.5e0f);\n}";
+        let text = "static void r_4(float* data0, const float4* buffer7) {\n float val3 = \
+                    buffer7[lidx0]*exp2(1.5e0f);\n}";
+        let expected = "static void name0(float* name1, const float4* name2) {\n float name3 = \
+                        name2[name4]*exp2(1.5e0f);\n}";
         assert_eq!(numbered("r_4", text), expected);
-        assert_eq!(numbered("k", "%a.b = call float @llvm.fma.f32(float %x)"), "%name0 = call float @llvm.fma.f32(float %name1)");
+        assert_eq!(
+            numbered("k", "%a.b = call float @llvm.fma.f32(float %x)"),
+            "%name0 = call float @llvm.fma.f32(float %name1)"
+        );
     }
 
     #[test]
     fn renamed_kernels_are_equal_and_changed_ones_are_listed() {
-        let before = "# a\n@ r_1\ngrid 1\n int val0 = 1;\n@ r_2\ngrid 1\n int val0 = 2;\n# b\n! no f64\n";
-        let renamed = "# a\n@ s_2\ngrid 1\n int alu1 = 2;\n@ s_1\ngrid 1\n int alu0 = 1;\n# b\n! no f64\n";
+        let before =
+            "# a\n@ r_1\ngrid 1\n int val0 = 1;\n@ r_2\ngrid 1\n int val0 = 2;\n# b\n! no f64\n";
+        let renamed =
+            "# a\n@ s_2\ngrid 1\n int alu1 = 2;\n@ s_1\ngrid 1\n int alu0 = 1;\n# b\n! no f64\n";
         assert!(compare(before, renamed).different.is_empty());
         let changed = renamed.replace("= 2", "= 3");
         let report = compare(before, &changed);
         assert_eq!((report.kernels, report.different.len()), (3, 1));
-        assert!(report.different[0].contains("- ") && report.different[0].contains("int name0 = 3"), "{}", report.different[0]);
+        assert!(
+            report.different[0].contains("- ") && report.different[0].contains("int name0 = 3"),
+            "{}",
+            report.different[0]
+        );
         assert_eq!(compare(before, "# a\n").different.len(), 3);
     }
 }

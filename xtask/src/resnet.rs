@@ -1,4 +1,5 @@
-//! ResNet-50 (He et al., 2015; the form whose 3×3 convolutions have the stride) as a network that is trained. `benches/peers` has the same.
+//! ResNet-50 (He et al., 2015; the form whose 3×3 convolutions have the stride) as a network that
+//! is trained. `benches/peers` has the same.
 
 use picograd::Tensor;
 use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module};
@@ -61,7 +62,11 @@ impl ResNet50 {
         for (stage, count) in [3, 4, 6, 3].into_iter().enumerate() {
             let width = 64 << stage;
             for block in 0..count {
-                blocks.push(Bottleneck::new(from, width, if block == 0 && stage > 0 { 2 } else { 1 }));
+                blocks.push(Bottleneck::new(
+                    from,
+                    width,
+                    if block == 0 && stage > 0 { 2 } else { 1 },
+                ));
                 from = 4 * width;
             }
         }

@@ -1,8 +1,10 @@
 //! Saved runs: `cargo xtask bench SUITE --save` writes the figures of the run to
-//! `benches/results/MACHINE.json`, and a run without `--save` on the same machine prints each figure's
-//! speed as a ratio to the saved one (above 1 is faster), then every ratio below [`LIMIT`].
+//! `benches/results/MACHINE.json`, and a run without `--save` on the same machine prints each
+//! figure's speed as a ratio to the saved one (above 1 is faster), then every ratio below
+//! [`LIMIT`].
 //!
-//! The file is one JSON object with one figure per line, so that two runs can be compared with `diff`.
+//! The file is one JSON object with one figure per line, so that two runs can be compared with
+//! `diff`.
 
 use picograd::Device;
 use std::collections::BTreeMap;
@@ -43,16 +45,21 @@ pub fn finish() -> Result<(), String> {
     let now = run.now.lock().unwrap_or_else(PoisonError::into_inner);
     if run.save {
         let mut all = run.saved.clone();
-        all.extend(now.iter().map(|(name, value, unit)| (name.clone(), (*value, unit.to_string()))));
+        all.extend(
+            now.iter().map(|(name, value, unit)| (name.clone(), (*value, unit.to_string()))),
+        );
         let folder = run.path.parent().expect("the file lies in a folder");
-        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&run.path, text(&all)));
+        let written =
+            std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&run.path, text(&all)));
         written.map_err(|e| format!("{}: {e}", run.path.display()))?;
         eprintln!("{} figures are in {}", now.len(), run.path.display());
         return Ok(());
     }
     let mut slower: Vec<(f64, &str)> = now
         .iter()
-        .filter_map(|(name, value, unit)| Some((ratio(*value, run.saved.get(name)?.0, unit)?, name.as_str())))
+        .filter_map(|(name, value, unit)| {
+            Some((ratio(*value, run.saved.get(name)?.0, unit)?, name.as_str()))
+        })
         .filter(|(ratio, _)| *ratio < LIMIT)
         .collect();
     slower.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -71,11 +78,15 @@ fn ratio(value: f64, saved: f64, unit: &str) -> Option<f64> {
     ratio.is_finite().then_some(ratio)
 }
 
-/// A name of the machine that can be a file's: the default device's description where that is a GPU,
-/// else the processor's model and the number of threads.
+/// A name of the machine that can be a file's: the default device's description where that is a
+/// GPU, else the processor's model and the number of threads.
 fn machine() -> String {
     let device = Device::default().ok();
-    let gpu = device.filter(|d| !["CPU", "NULL", "INTERP"].iter().any(|name| d.name().to_string().starts_with(name))).map(|d| d.describe());
+    let gpu = device
+        .filter(|d| {
+            !["CPU", "NULL", "INTERP"].iter().any(|name| d.name().to_string().starts_with(name))
+        })
+        .map(|d| d.describe());
     let gpu = gpu.map(|about| about.split(',').next().unwrap_or_default().to_string());
     let processor = || {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -84,7 +95,12 @@ fn machine() -> String {
             line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, value)| value.trim())
         };
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        format!("{} family {} model {} with {threads} threads", field("model name"), field("cpu family"), field("model"))
+        format!(
+            "{} family {} model {} with {threads} threads",
+            field("model name"),
+            field("cpu family"),
+            field("model")
+        )
     };
     let name = gpu.unwrap_or_else(processor).to_lowercase();
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
@@ -92,7 +108,9 @@ fn machine() -> String {
 }
 
 fn text(all: &BTreeMap<String, (f64, String)>) -> String {
-    let line = |(name, (value, unit)): (&String, &(f64, String))| format!("  \"{name}\": [{value:.3}, \"{unit}\"]");
+    let line = |(name, (value, unit)): (&String, &(f64, String))| {
+        format!("  \"{name}\": [{value:.3}, \"{unit}\"]")
+    };
     format!("{{\n{}\n}}\n", all.iter().map(line).collect::<Vec<_>>().join(",\n"))
 }
 
@@ -112,8 +130,10 @@ mod tests {
 
     #[test]
     fn a_saved_run_reads_back() {
-        let all =
-            BTreeMap::from([("cpu/matmul".to_string(), (1.5, "GFLOPS".to_string())), ("ops/add@16".to_string(), (2.0, "us".to_string()))]);
+        let all = BTreeMap::from([
+            ("cpu/matmul".to_string(), (1.5, "GFLOPS".to_string())),
+            ("ops/add@16".to_string(), (2.0, "us".to_string())),
+        ]);
         assert_eq!(parse(&text(&all)), all);
         assert!(parse("not a saved run").is_empty());
     }

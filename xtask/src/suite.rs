@@ -1,5 +1,7 @@
-//! `cargo xtask test`: everything that must hold of what the code does, in one command. In come filters; out come the steps, what was left out and why, and a
-//! verdict. With `DEV` set, the tests of results on that device alone. `cargo xtask lint`: everything that must hold of how it is written.
+//! `cargo xtask test`: everything that must hold of what the code does, in one command. In come
+//! filters; out come the steps, what was left out and why, and a verdict. With `DEV` set, the tests
+//! of results on that device alone. `cargo xtask lint`: everything that must hold of how it is
+//! written.
 //!
 //! All steps use the dev profile, so that nothing is compiled for this command alone.
 
@@ -29,9 +31,16 @@ pub fn run(filters: &[String]) -> ExitCode {
         steps.push(on_device(device));
     } else if filters.is_empty() {
         // The smoke tests come before the long build: a broken stage shows in the first minute.
-        steps.push(step("smoke tests", &["test", "--quiet", "--package", "picograd", "--package", "xtask", "--test", "tiny"]));
+        steps.push(step(
+            "smoke tests",
+            &["test", "--quiet", "--package", "picograd", "--package", "xtask", "--test", "tiny"],
+        ));
         // The examples have no tests: lints compile them.
-        steps.push(side_by_side("tests", &["test", "--workspace", "--lib", "--bins", "--tests"], true));
+        steps.push(side_by_side(
+            "tests",
+            &["test", "--workspace", "--lib", "--bins", "--tests"],
+            true,
+        ));
     } else {
         let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
         args.extend(filters.iter().map(String::as_str));
@@ -44,7 +53,12 @@ pub fn run(filters: &[String]) -> ExitCode {
 pub fn lint() -> ExitCode {
     report(&[
         tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]),
-        tool("lints", "clippy", "clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        tool(
+            "lints",
+            "clippy",
+            "clippy",
+            &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        ),
     ])
 }
 
@@ -52,7 +66,11 @@ pub fn lint() -> ExitCode {
 fn on_device(device: &str) -> Step {
     const WHAT: &str = "results on the device that DEV names";
     let mut args = vec!["test", "--package", "picograd"];
-    args.extend(["ops", "autograd", "semantics", "random_graphs"].into_iter().flat_map(|name| ["--test", name]));
+    args.extend(
+        ["ops", "autograd", "semantics", "random_graphs"]
+            .into_iter()
+            .flat_map(|name| ["--test", name]),
+    );
     // It is not in this program, so the tests have to say whether it is there.
     if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
         args.extend(["--features", "webgpu"]);
@@ -64,7 +82,11 @@ fn on_device(device: &str) -> Step {
             println!("PICO_REQUIRE names {device}, and it is not there: {why}");
             Step { what: WHAT, outcome: Outcome::Failed, time: Duration::ZERO }
         }
-        Err(why) => Step { what: WHAT, outcome: Outcome::Skipped(why.to_string().replace('\n', "; ")), time: Duration::ZERO },
+        Err(why) => Step {
+            what: WHAT,
+            outcome: Outcome::Skipped(why.to_string().replace('\n', "; ")),
+            time: Duration::ZERO,
+        },
     }
 }
 
@@ -96,7 +118,8 @@ fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> St
     if there {
         return step(what, args);
     }
-    let why = format!("the toolchain has no {component}; `rustup component add {component}` installs it");
+    let why =
+        format!("the toolchain has no {component}; `rustup component add {component}` installs it");
     Step { what, outcome: Outcome::Skipped(why), time: Duration::ZERO }
 }
 
@@ -146,7 +169,10 @@ fn absent() -> Vec<(String, String)> {
         }
     }
     for (program, what) in [
-        ("clang", "kernels were compiled by cc or gcc; tests that compare the two compilers had one"),
+        (
+            "clang",
+            "kernels were compiled by cc or gcc; tests that compare the two compilers had one",
+        ),
         ("objdump", "DEBUG=7 shows bytes in place of instructions"),
     ] {
         if !Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success()) {

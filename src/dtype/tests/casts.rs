@@ -7,7 +7,8 @@ use std::hash::{Hash, Hasher};
 use super::super::{Const, DType, read, write};
 use super::{everything, samples};
 
-const FLOATS: [DType; 6] = [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
+const FLOATS: [DType; 6] =
+    [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
 
 #[test]
 fn casts_of_floats() {

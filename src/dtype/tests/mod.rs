@@ -1,4 +1,5 @@
-//! The dtype table, promotion, rounding, casts and elements, checked exhaustively where the type is small enough and against independent definitions where not.
+//! The dtype table, promotion, rounding, casts and elements, checked exhaustively where the type is
+//! small enough and against independent definitions where not.
 
 mod casts;
 mod elements;

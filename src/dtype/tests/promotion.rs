@@ -3,7 +3,17 @@
 use super::super::{Const, DType, Weak, promote, promote_weak, sum_acc};
 use super::everything;
 
-const INTS: [DType; 9] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64, DType::INDEX];
+const INTS: [DType; 9] = [
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::INDEX,
+];
 
 #[test]
 fn promote_table_in_the_docs_is_true() {
@@ -26,7 +36,9 @@ fn promote_table_in_the_docs_is_true() {
 /// The triples that the docs of `promote` name as exceptions.
 fn is_exception(triple: [DType; 3]) -> bool {
     let has = |f: &dyn Fn(DType) -> bool| triple.iter().any(|t| f(*t));
-    let mixed_64 = has(&|t| t == DType::U64) && has(&|t| t.is_signed_int() && t != DType::INDEX) && has(&|t| t.is_float() && t.bits() < 32);
+    let mixed_64 = has(&|t| t == DType::U64)
+        && has(&|t| t.is_signed_int() && t != DType::INDEX)
+        && has(&|t| t.is_float() && t.bits() < 32);
     let mixed_8 = [DType::F8E4M3, DType::F8E5M2, DType::BF16].iter().all(|e| triple.contains(e));
     mixed_64 || mixed_8
 }

@@ -30,8 +30,9 @@ fn every_code_of_the_small_floats_round_trips() {
     }
 }
 
-/// The code of the nearest value by looking at all of them, ties to the even code. The first code past the finite ones stands for where the next
-/// binade step would be, which is where overflow begins.
+/// The code of the nearest value by looking at all of them, ties to the even code. The first code
+/// past the finite ones stands for where the next binade step would be, which is where overflow
+/// begins.
 fn nearest(x: f64, layout: Layout, last_finite: u8) -> u8 {
     let value = |code: u8| {
         if code > last_finite {
@@ -45,7 +46,9 @@ fn nearest(x: f64, layout: Layout, last_finite: u8) -> u8 {
         last_finite + 1
     } else {
         let distance = |code: u8| (value(code) - magnitude).abs();
-        (0..=last_finite + 1).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))).unwrap()
+        (0..=last_finite + 1)
+            .min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))))
+            .unwrap()
     };
     code | ((x.is_sign_negative() as u8) << 7)
 }
@@ -100,8 +103,11 @@ fn halves_round_like_the_half_crate() {
 
 #[test]
 fn rounding_happens_once() {
-    // Just past a tie by less than f32 can hold: going through f32 first would fall back on the tie and then to even.
-    for (layout, scalar, ulp) in [(HALF, Scalar::F16, 2f64.powi(-10)), (BRAIN, Scalar::BF16, 2f64.powi(-7))] {
+    // Just past a tie by less than f32 can hold: going through f32 first would fall back on the tie
+    // and then to even.
+    for (layout, scalar, ulp) in
+        [(HALF, Scalar::F16, 2f64.powi(-10)), (BRAIN, Scalar::BF16, 2f64.powi(-7))]
+    {
         let past = 1.0 + ulp / 2.0 + 2f64.powi(-40);
         assert_eq!(round_f64(past, scalar), 1.0 + ulp);
         assert_eq!(round_f64(1.0 + ulp / 2.0, scalar), 1.0);

@@ -1,4 +1,5 @@
-//! Memory for trying kernels on: inputs with random values, outputs that can be put back as they were, and the comparison of what two kernels made.
+//! Memory for trying kernels on: inputs with random values, outputs that can be put back as they
+//! were, and the comparison of what two kernels made.
 
 use crate::dtype::{Const, DType, Scalar, read, write};
 use crate::error::{Error, Result};
@@ -21,7 +22,8 @@ struct Slot {
     bytes: usize,
     /// What it held at first, where the kernel writes to it.
     before: Option<Vec<u8>>,
-    /// Are its values steps of sums of floats, as in a cast or a comparison? Another order of the sum may then make another integer of it.
+    /// Are its values steps of sums of floats, as in a cast or a comparison? Another order of the
+    /// sum may then make another integer of it.
     steps: bool,
 }
 
@@ -34,15 +36,29 @@ impl Scratch {
     /// For a kernel's program. An error where there is not enough memory.
     pub(super) fn new(ast: &UOp, program: &Program, device: &Device) -> Result<Scratch> {
         let written: Vec<&UOp> = ast.src().iter().map(|store| &store.src()[0].src()[0]).collect();
-        let steps =
-            |arg: &UOp| !arg.dtype().is_float() && ast.src().iter().any(|s| s.src()[0].src()[0] == *arg && sums_floats(&s.src()[1]));
+        let steps = |arg: &UOp| {
+            !arg.dtype().is_float()
+                && ast.src().iter().any(|s| s.src()[0].src()[0] == *arg && sums_floats(&s.src()[1]))
+        };
         let slot = |(i, arg): (usize, &UOp)| -> Result<Slot> {
-            let Arg::Global { len, .. } = arg.arg() else { return Err(Error::Device(format!("argument {i} of a kernel is no buffer"))) };
+            let Arg::Global { len, .. } = arg.arg() else {
+                return Err(Error::Device(format!("argument {i} of a kernel is no buffer")));
+            };
             let bytes = len * arg.dtype().itemsize();
             // Variables are as large as they can be: a kernel holds them to their bounds.
             let variables = !program.variables.names.is_empty() && i + 1 == program.args.len();
-            let values = if variables { i32::MAX.to_le_bytes().repeat(*len) } else { random(arg.dtype(), *len, i as u64 + 1)? };
-            let mut slot = Slot { memory: device.allocate(bytes)?, dtype: arg.dtype(), bytes, before: None, steps: steps(arg) };
+            let values = if variables {
+                i32::MAX.to_le_bytes().repeat(*len)
+            } else {
+                random(arg.dtype(), *len, i as u64 + 1)?
+            };
+            let mut slot = Slot {
+                memory: device.allocate(bytes)?,
+                dtype: arg.dtype(),
+                bytes,
+                before: None,
+                steps: steps(arg),
+            };
             slot.fill(&values)?;
             slot.before = written.contains(&arg).then_some(values);
             Ok(slot)
@@ -79,7 +95,9 @@ impl Scratch {
     /// Where two lists of outputs differ by more than another order of operations explains.
     pub(super) fn difference(&self, expected: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
         let outputs = self.slots.iter().filter(|s| s.before.is_some()).zip(expected).zip(got);
-        outputs.enumerate().find_map(|(i, ((slot, e), g))| Some(format!("output {i}: {}", differ(slot.dtype, slot.steps, e, g)?)))
+        outputs.enumerate().find_map(|(i, ((slot, e), g))| {
+            Some(format!("output {i}: {}", differ(slot.dtype, slot.steps, e, g)?))
+        })
     }
 }
 
@@ -99,7 +117,13 @@ impl Slot {
             n if n <= WHOLE => vec![(0, n)],
             // The first at the beginning, the last at the end.
             n => (0..PIECES)
-                .map(|i| ((n - PIECE) / 64 * i / (PIECES - 1) * 64 + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 }, PIECE))
+                .map(|i| {
+                    (
+                        (n - PIECE) / 64 * i / (PIECES - 1) * 64
+                            + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 },
+                        PIECE,
+                    )
+                })
                 .collect(),
         };
         for (at, len) in pieces {
@@ -107,7 +131,9 @@ impl Slot {
             out.resize(from + len, 0);
             match &self.memory {
                 // SAFETY: no kernel runs now, and the memory is as long as the slot.
-                Memory::Host(h) => out[from..].copy_from_slice(&unsafe { h.as_slice() }[at..at + len]),
+                Memory::Host(h) => {
+                    out[from..].copy_from_slice(&unsafe { h.as_slice() }[at..at + len])
+                }
                 Memory::Remote(r) => r.read(at, &mut out[from..])?,
                 Memory::Disk(_) | Memory::Null => {}
             }
@@ -154,15 +180,19 @@ fn tolerance(dtype: DType) -> f64 {
 
 /// Is there a sum or a product of floats, whose last digits depend on its order?
 fn sums_floats(value: &UOp) -> bool {
-    let rounds =
-        |u: &UOp| u.op() == Op::Reduce && u.dtype().is_float() && matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. });
+    let rounds = |u: &UOp| {
+        u.op() == Op::Reduce
+            && u.dtype().is_float()
+            && matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. })
+    };
     value.toposort().iter().any(rounds)
 }
 
 /// The part of a value that may be lost to a quotient, at most.
 const LOST: f64 = 0.05;
 
-/// Of integers that are steps of sums, one in so many may be another. A wrong kernel has more that are.
+/// Of integers that are steps of sums, one in so many may be another. A wrong kernel has more that
+/// are.
 const STEPS: usize = 16;
 
 /// The middle one; 0 where there is none.
@@ -176,21 +206,34 @@ fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<Stri
         return None;
     }
     let size = dtype.itemsize();
-    let values = |bytes: &[u8]| -> Vec<f64> { bytes.chunks_exact(size).map(|b| read(b, dtype).as_f64(dtype)).collect() };
+    let values = |bytes: &[u8]| -> Vec<f64> {
+        bytes.chunks_exact(size).map(|b| read(b, dtype).as_f64(dtype)).collect()
+    };
     let (expected, got) = (values(expected), values(got));
     // A sum of terms of both signs may be near zero; what it lost is lost against the terms.
     let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-    // What was divided by such a sum is larger than the rest, and has lost as many digits as it is larger.
+    // What was divided by such a sum is larger than the rest, and has lost as many digits as it is
+    // larger.
     let usual = median(expected.iter().filter(|x| x.is_finite()).map(|x| x.abs()).collect());
     let most = (LOST / tolerance(dtype)).max(1.0);
     let lost = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
-    let near = |expected: f64, b: f64| (expected - b).abs() <= tolerance(dtype) * (lost(expected.abs()) + 0.1 * largest);
-    let close = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (dtype.is_float() && (a - b).is_finite() && near(a, b));
-    let apart = |close: &dyn Fn(f64, f64) -> bool| -> Vec<usize> { (0..got.len()).filter(|i| !close(expected[*i], got[*i])).collect() };
+    let near = |expected: f64, b: f64| {
+        (expected - b).abs() <= tolerance(dtype) * (lost(expected.abs()) + 0.1 * largest)
+    };
+    let close = |a: f64, b: f64| {
+        a == b
+            || (a.is_nan() && b.is_nan())
+            || (dtype.is_float() && (a - b).is_finite() && near(a, b))
+    };
+    let apart = |close: &dyn Fn(f64, f64) -> bool| -> Vec<usize> {
+        (0..got.len()).filter(|i| !close(expected[*i], got[*i])).collect()
+    };
     let mut wrong = apart(&close);
     if steps {
-        // The next integer is what the last digit of a sum can make of it; few are on the edge, and fewer choose between far ones.
-        let next = |a: f64, b: f64| (a - b).abs() <= 1.0 + tolerance(DType::F32) * a.abs().max(b.abs());
+        // The next integer is what the last digit of a sum can make of it; few are on the edge, and
+        // fewer choose between far ones.
+        let next =
+            |a: f64, b: f64| (a - b).abs() <= 1.0 + tolerance(DType::F32) * a.abs().max(b.abs());
         let far = apart(&next);
         if wrong.len() <= got.len() / STEPS + 1 && far.len() <= got.len() / STEPS {
             wrong.clear();
@@ -209,9 +252,12 @@ mod tests {
         for dtype in [DType::F32, DType::F16, DType::F64, DType::I32, DType::U8, DType::BOOL] {
             let a = random(dtype, 200_000, 3).unwrap();
             assert!(
-                a.len() == 200_000 * dtype.itemsize() && a == random(dtype, 200_000, 3).unwrap() && a != random(dtype, 200_000, 4).unwrap()
+                a.len() == 200_000 * dtype.itemsize()
+                    && a == random(dtype, 200_000, 3).unwrap()
+                    && a != random(dtype, 200_000, 4).unwrap()
             );
-            let values: Vec<f64> = a.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype).as_f64(dtype)).collect();
+            let values: Vec<f64> =
+                a.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype).as_f64(dtype)).collect();
             let (low, high) = if dtype.is_float() { (-1.0, 1.0) } else { (0.0, 3.0) };
             assert!(values.iter().all(|v| (low..=high).contains(v)), "{dtype}");
             let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -225,24 +271,50 @@ mod tests {
     fn only_what_another_order_explains_is_the_same() {
         let bytes = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let same = |a: &[f32], b: &[f32]| differ(DType::F32, false, &bytes(a), &bytes(b)).is_none();
-        assert!(same(&[1.0, f32::NAN, f32::INFINITY, 0.0], &[1.0001, f32::NAN, f32::INFINITY, -0.0]));
+        assert!(same(
+            &[1.0, f32::NAN, f32::INFINITY, 0.0],
+            &[1.0001, f32::NAN, f32::INFINITY, -0.0]
+        ));
         assert!(same(&[100.0, 0.001], &[100.0, 0.002]), "what is lost against the largest");
         assert!(
-            !same(&[1.0, 1.0], &[1.0, 1.1]) && !same(&[f32::NAN], &[1.0]) && !same(&[f32::INFINITY], &[1.0]) && !same(&[1.0], &[f32::NAN])
+            !same(&[1.0, 1.0], &[1.0, 1.1])
+                && !same(&[f32::NAN], &[1.0])
+                && !same(&[f32::INFINITY], &[1.0])
+                && !same(&[1.0], &[f32::NAN])
         );
         let quotients = |last: f32, x: f32| [1.0, -1.0, 1.0, 1.0, last, x];
         assert!(
-            same(&quotients(278.3, 1.0), &quotients(277.7, 1.0)) && !same(&quotients(2.0, 1.0), &quotients(2.0, 1.1)),
+            same(&quotients(278.3, 1.0), &quotients(277.7, 1.0))
+                && !same(&quotients(2.0, 1.0), &quotients(2.0, 1.1)),
             "what lost digits"
         );
-        assert!(!same(&quotients(1.0, 1.0), &quotients(1e6, 1.0)) && !same(&quotients(200.0, 1.0), &quotients(0.0, 1.0)), "garbage");
+        assert!(
+            !same(&quotients(1.0, 1.0), &quotients(1e6, 1.0))
+                && !same(&quotients(200.0, 1.0), &quotients(0.0, 1.0)),
+            "garbage"
+        );
         let ints = |v: &[i32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let steps = |a: &[i32], b: &[i32]| differ(DType::I32, true, &ints(a), &ints(b)).is_none();
-        assert!(steps(&[7], &[8]) && !steps(&[7], &[9]) && steps(&[10_000], &[10_010]), "a sum that is cast");
+        assert!(
+            steps(&[7], &[8]) && !steps(&[7], &[9]) && steps(&[10_000], &[10_010]),
+            "a sum that is cast"
+        );
         let many: Vec<i32> = (0..64).collect();
-        let but = |n: usize, by: i32| many.iter().enumerate().map(|(i, x)| if i < n { x + by } else { *x }).collect::<Vec<i32>>();
-        assert!(steps(&many, &but(4, 50)) && !steps(&many, &but(5, 50)) && steps(&many, &but(5, 1)) && !steps(&many, &but(6, 1)));
-        let difference = differ(DType::I32, false, &[1, 0, 0, 0, 2, 0, 0, 0], &[1, 0, 0, 0, 3, 0, 0, 0]).unwrap();
+        let but = |n: usize, by: i32| {
+            many.iter()
+                .enumerate()
+                .map(|(i, x)| if i < n { x + by } else { *x })
+                .collect::<Vec<i32>>()
+        };
+        assert!(
+            steps(&many, &but(4, 50))
+                && !steps(&many, &but(5, 50))
+                && steps(&many, &but(5, 1))
+                && !steps(&many, &but(6, 1))
+        );
+        let difference =
+            differ(DType::I32, false, &[1, 0, 0, 0, 2, 0, 0, 0], &[1, 0, 0, 0, 3, 0, 0, 0])
+                .unwrap();
         assert_eq!(difference, "element 1 is 3 in place of 2");
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of the search: what comes out is valid, right and kept; candidates that hang, fault or compute something else are survived; time is kept to.
+//! Tests of the search: what comes out is valid, right and kept; candidates that hang, fault or
+//! compute something else are survived; time is kept to.
 
 use super::*;
 use crate::exec::ScheduleItem;
@@ -46,8 +47,11 @@ impl Executable for Wrapped {
             Some(Bad::Hangs) => loop {
                 std::thread::sleep(Duration::from_secs(1));
             },
-            // SAFETY: none: the address is nobody's, which is the point. It only runs in a copy of this process.
-            Some(Bad::Faults) => unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) },
+            // SAFETY: none: the address is nobody's, which is the point. It only runs in a copy of
+            // this process.
+            Some(Bad::Faults) => unsafe {
+                std::ptr::without_provenance_mut::<u8>(8).write_volatile(1)
+            },
             Some(Bad::Refuses) => return Err(Error::Device("refused".into())),
             Some(Bad::Panics) => std::panic::resume_unwind(Box::new("a panic of the test")),
             Some(Bad::Lies) | None => {}
@@ -72,9 +76,20 @@ impl Executable for Wrapped {
 
 #[test]
 fn runs_that_do_not_come_back_are_survived() {
-    let bads = [None, Some(Bad::Faults), None, Some(Bad::Hangs), Some(Bad::Refuses), None, Some(Bad::Panics), Some(Bad::Faults), None];
+    let bads = [
+        None,
+        Some(Bad::Faults),
+        None,
+        Some(Bad::Hangs),
+        Some(Bad::Refuses),
+        None,
+        Some(Bad::Panics),
+        Some(Bad::Faults),
+        None,
+    ];
     let wrapped: Vec<Wrapped> = bads.iter().map(|bad| Wrapped { inner: None, bad: *bad }).collect();
-    let candidates: Vec<(&dyn Executable, Launch)> = wrapped.iter().map(|w| (w as &dyn Executable, Launch::default())).collect();
+    let candidates: Vec<(&dyn Executable, Launch)> =
+        wrapped.iter().map(|w| (w as &dyn Executable, Launch::default())).collect();
     let _alone = buffer::writing();
     let far = Instant::now() + Duration::from_secs(600);
     let fates = trial::fates(&candidates, &[], Duration::from_secs(3), far);
@@ -87,7 +102,12 @@ fn runs_that_do_not_come_back_are_survived() {
     assert_eq!(fates, expected);
     // Where time is up nobody is waited for.
     let start = Instant::now();
-    let fates = trial::fates(&candidates[3..6], &[], Duration::from_secs(600), start + Duration::from_millis(50));
+    let fates = trial::fates(
+        &candidates[3..6],
+        &[],
+        Duration::from_secs(600),
+        start + Duration::from_millis(50),
+    );
     assert!(fates == [Fate::Slow; 3] && start.elapsed() < Duration::from_secs(60));
     assert!(trial::fates(&[], &[], Duration::ZERO, far).is_empty());
 }
@@ -99,8 +119,15 @@ fn bad_candidates_are_left_out_and_the_search_goes_on() {
     let kernel = kernel_of(&a.matmul(&b));
     let (made, bad) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wrap = |inner: Arc<dyn Executable>| -> Arc<dyn Executable> {
-        let kinds =
-            [(3, Bad::Hangs), (5, Bad::Faults), (6, Bad::Refuses), (8, Bad::Lies), (11, Bad::Faults), (12, Bad::Lies), (14, Bad::Panics)];
+        let kinds = [
+            (3, Bad::Hangs),
+            (5, Bad::Faults),
+            (6, Bad::Refuses),
+            (8, Bad::Lies),
+            (11, Bad::Faults),
+            (12, Bad::Lies),
+            (14, Bad::Panics),
+        ];
         let n = made.fetch_add(1, Ordering::Relaxed);
         let bad = kinds.iter().find(|k| k.0 == n).map(|k| {
             bad.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +156,8 @@ fn what_is_found_is_right_on_every_host_device() {
             let got: Vec<f32> = crate::dtype::from_bytes(&buffers[0].buffer.read().unwrap());
             let expected = t.to_vec::<f32>().unwrap();
             assert!(
-                got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4) && got.len() == expected.len(),
+                got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4)
+                    && got.len() == expected.len(),
                 "{name}: {}",
                 opt::show(&found.opts)
             );
@@ -142,10 +170,13 @@ fn the_time_that_was_given_is_kept_to() {
     let Some(device) = cpu() else { return };
     let (a, b) = (stored([128, 128], &device), stored([128, 128], &device));
     let kernel = kernel_of(&a.matmul(&b));
-    let hang = |inner: Arc<dyn Executable>| -> Arc<dyn Executable> { Arc::new(Wrapped { inner: Some(inner), bad: Some(Bad::Hangs) }) };
+    let hang = |inner: Arc<dyn Executable>| -> Arc<dyn Executable> {
+        Arc::new(Wrapped { inner: Some(inner), bad: Some(Bad::Hangs) })
+    };
     for wrap in [&hang as Wrap, &|e| e] {
         let start = Instant::now();
-        let found = search(&kernel, &device, Beam { width: 4, seconds: 0.5 }, wrap).unwrap().unwrap();
+        let found =
+            search(&kernel, &device, Beam { width: 4, seconds: 0.5 }, wrap).unwrap().unwrap();
         // Lowering and compiling one batch may be begun before the end.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(kernel.apply_all(&found.opts, device.target()).is_ok());
@@ -172,7 +203,10 @@ fn what_was_found_is_recalled_where_the_search_was_as_wide() {
     let time = Duration::from_micros(3);
     let found = Tuned { opts: opts.clone(), time, heuristic: time, tried: 9, took: time };
     remember(&store, key, &device, 4, &found);
-    assert_eq!((recall(&store, key, 4), recall(&store, key, 1), recall(&store, key, 5)), (Some(opts.clone()), Some(opts), None));
+    assert_eq!(
+        (recall(&store, key, 4), recall(&store, key, 1), recall(&store, key, 5)),
+        (Some(opts.clone()), Some(opts), None)
+    );
     remember(&store, key, &device, 1, &Tuned { opts: Vec::new(), ..found });
     assert_eq!(recall(&store, key, 1), Some(Vec::new()), "nothing may be the best");
     assert_eq!(store.contents().unwrap().entries[&(Kind::Opts, "INTERP".to_string())].0, 1);

@@ -1,8 +1,10 @@
-//! The first run of machine code that nobody has run before, in a process of its own: one that never ends is killed, and one that faults ends only
-//! that process.
+//! The first run of machine code that nobody has run before, in a process of its own: one that
+//! never ends is killed, and one that faults ends only that process.
 //!
-//! The process is a copy of ours, with our memory as it is now; what a kernel writes there is gone with it. It runs candidate after candidate and says so
-//! after each, so that one copy is enough where all are well. Threads do not survive the copy, so the pool runs all shares of a kernel on the one that does.
+//! The process is a copy of ours, with our memory as it is now; what a kernel writes there is gone
+//! with it. It runs candidate after candidate and says so after each, so that one copy is enough
+//! where all are well. Threads do not survive the copy, so the pool runs all shares of a kernel on
+//! the one that does.
 
 use crate::lower::Launch;
 use crate::runtime::{Executable, Place};
@@ -27,8 +29,14 @@ pub(super) enum Fate {
 /// What a run that did not come back by itself says.
 const GAVE_UP: u64 = u64::MAX;
 
-/// How the first run of each ends, which may take so long. Where the deadline passes the rest is not tried.
-pub(super) fn fates(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: Duration, deadline: Instant) -> Vec<Fate> {
+/// How the first run of each ends, which may take so long. Where the deadline passes the rest is
+/// not tried.
+pub(super) fn fates(
+    candidates: &[(&dyn Executable, Launch)],
+    places: &[Place],
+    limit: Duration,
+    deadline: Instant,
+) -> Vec<Fate> {
     let mut fates = Vec::new();
     while fates.len() < candidates.len() && Instant::now() < deadline {
         if !run_some(&candidates[fates.len()..], places, limit, deadline, &mut fates) {
@@ -39,18 +47,27 @@ pub(super) fn fates(candidates: &[(&dyn Executable, Launch)], places: &[Place], 
     fates
 }
 
-/// Runs candidates until one does not come back, and says how each ended. `false` where nothing can be tried.
-fn run_some(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: Duration, deadline: Instant, fates: &mut Vec<Fate>) -> bool {
+/// Runs candidates until one does not come back, and says how each ended. `false` where nothing can
+/// be tried.
+fn run_some(
+    candidates: &[(&dyn Executable, Launch)],
+    places: &[Place],
+    limit: Duration,
+    deadline: Instant,
+    fates: &mut Vec<Fate>,
+) -> bool {
     let Ok((mut reader, mut writer)) = pipe() else { return false };
-    // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another thread may hold: no kernel runs in other threads, because
-    // whoever calls this holds the lock under which kernels run, and the system's allocator is made for copies.
+    // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another
+    // thread may hold: no kernel runs in other threads, because whoever calls this holds the lock
+    // under which kernels run, and the system's allocator is made for copies.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return false;
     }
     if child == 0 {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: sets limits of the copy itself: a fault leaves no file behind, and the copy does not outlive the original.
+        // SAFETY: sets limits of the copy itself: a fault leaves no file behind, and the copy does
+        // not outlive the original.
         unsafe {
             libc::setrlimit(libc::RLIMIT_CORE, &none);
             #[cfg(target_os = "linux")]
@@ -58,8 +75,8 @@ fn run_some(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: D
         }
         for (executable, launch) in candidates {
             // A panic must not leave this block: what is above belongs to the original.
-            // SAFETY: a candidate is made from the kernel of an item that was planned, and the places are as long as its
-            // arguments; the copy of the process is alone.
+            // SAFETY: a candidate is made from the kernel of an item that was planned, and the
+            // places are as long as its arguments; the copy of the process is alone.
             let run = || unsafe { executable.run(places, launch) }.ok();
             let time = catch_unwind(AssertUnwindSafe(run)).ok().flatten();
             let said = time.map_or(GAVE_UP, |t| t.as_nanos() as u64);
@@ -91,7 +108,9 @@ fn run_some(candidates: &[(&dyn Executable, Launch)], places: &[Place], limit: D
     unsafe {
         libc::kill(child, libc::SIGKILL);
         let mut status = 0;
-        while libc::waitpid(child, &mut status, 0) < 0 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted {}
+        while libc::waitpid(child, &mut status, 0) < 0
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
     }
     true
 }

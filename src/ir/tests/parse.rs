@@ -1,4 +1,5 @@
-//! Text back to nodes: what is printed parses to the same graph, and what is wrong has a line number.
+//! Text back to nodes: what is printed parses to the same graph, and what is wrong has a line
+//! number.
 
 use super::random::{Rng, graph, nodes};
 use crate::dtype::DType;
@@ -9,7 +10,9 @@ use crate::ir::{Op, UOp, parse, parse_program, print, print_program};
 #[track_caller]
 fn refused(text: &str, at: usize, words: &str) {
     match parse(text) {
-        Err(Error::Parse { line, msg }) => assert!(line == at && msg.contains(words), "line {line}: {msg}"),
+        Err(Error::Parse { line, msg }) => {
+            assert!(line == at && msg.contains(words), "line {line}: {msg}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -18,7 +21,10 @@ fn refused(text: &str, at: usize, words: &str) {
 fn comments_blanks_and_any_numbers_are_fine() {
     let text = "\n ; a head\n\t%7=Const f32 1 ; as an integer\n\n%3 = Add  f32 %7 ,2.5:f32;tail\n";
     assert_eq!(parse(text), Ok(UOp::constant(1.0, DType::F32) + 2.5f32));
-    assert_eq!(parse("%0 = Sink void {name=\"a;b\"} ; c").unwrap(), parse("%9 = Sink void {name=\"a\\u{3b}b\"}").unwrap());
+    assert_eq!(
+        parse("%0 = Sink void {name=\"a;b\"} ; c").unwrap(),
+        parse("%9 = Sink void {name=\"a\\u{3b}b\"}").unwrap()
+    );
     assert_eq!(parse_program("; nothing\n"), Ok(vec![]));
 }
 
@@ -33,7 +39,11 @@ fn mistakes_are_named_with_their_line() {
     refused("%0 = Exp f32 %0", 1, "%0 is not defined above");
     refused("%0 = Const f32 1.0\n\n%0 = Const f32 2.0", 3, "%0 is defined a second time");
     refused("%0 = Add f32 1.0:f32", 1, "Add takes 2 operands (x, y), not 1");
-    refused("%0 = Special index 1:index {kind=Group dim=0 extent=2}", 1, "Special takes 0 operands, not 1");
+    refused(
+        "%0 = Special index 1:index {kind=Group dim=0 extent=2}",
+        1,
+        "Special takes 0 operands, not 1",
+    );
     refused("%0 = Store void 1:index", 1, "at least 2 operands");
     refused("%0 = Exp f32 1.0", 1, "value:dtype");
     refused("%0 = Exp f32 1.0:f32,", 1, "expected an operand");
@@ -44,14 +54,26 @@ fn mistakes_are_named_with_their_line() {
     refused("%0 = Range index 4:index {id=4000000000 kind=Loop}", 1, "above 65535");
     refused("%0 = Range index 4:index {kind=Loop id=0}", 1, "expected id=");
     refused("%0 = Range index 4:index {id=0 kind=Loop", 1, "expected '}'");
-    refused("%0 = Special index {kind=Group dim=256 extent=2}", 1, "\"256\" is not a number that fits");
+    refused(
+        "%0 = Special index {kind=Group dim=256 extent=2}",
+        1,
+        "\"256\" is not a number that fits",
+    );
     refused("%0 = Iota i32 {len=99999999999999999999}", 1, "not a number that fits");
     refused("%0 = Iota i32 {len=-1}", 1, "not a number that fits");
     refused("%0 = Var index {name=\"n\" min=3 max=2}", 1, "min=3 is above max=2");
-    refused("%0 = Iota i32 {len=6}\n%1 = Reshape i32 %0 {reshape [4]}", 2, "reshape: [6] has 6 elements and [4] has 4");
+    refused(
+        "%0 = Iota i32 {len=6}\n%1 = Reshape i32 %0 {reshape [4]}",
+        2,
+        "reshape: [6] has 6 elements and [4] has 4",
+    );
     refused("%0 = Iota i32 {len=6}\n%1 = Flip i32 %0 {reshape [6]}", 2, "expected flip");
     refused("%0 = Iota i32 {len=6}\n%1 = Reduce i32 %0 {fold=Add axes=[1]}", 2, "axes [1]");
-    refused("%0 = Iota i32 {len=6}\n%1 = Reduce i32 %0 {fold=Avg}", 2, "fold is one of [Add, Mul, Max, Min]");
+    refused(
+        "%0 = Iota i32 {len=6}\n%1 = Reduce i32 %0 {fold=Avg}",
+        2,
+        "fold is one of [Add, Mul, Max, Min]",
+    );
     refused("%0 = Gep f32 1.0:f32x4 {lanes [4]}", 1, "lane 4 of 4");
     refused("%0 = Sink void {name=\"a}", 1, "quotes are not closed");
     refused("%0 = Sink void {name=\"\\q\"}", 1, "an escape is one of");
@@ -93,9 +115,17 @@ fn literals_are_values_of_their_dtype() {
     ] {
         assert!(parse(&format!("%0 = Sink void {bad}")).is_err(), "{bad}");
     }
-    for good in
-        ["255:u8", "-128:i8", "1e38:f32", "0.1:f16", "448.0:f8e4m3", "nan:f8e4m3", "-inf:f64", "18446744073709551615:u64", "true:boolx4"]
-    {
+    for good in [
+        "255:u8",
+        "-128:i8",
+        "1e38:f32",
+        "0.1:f16",
+        "448.0:f8e4m3",
+        "nan:f8e4m3",
+        "-inf:f64",
+        "18446744073709551615:u64",
+        "true:boolx4",
+    ] {
         let g = parse(&format!("%0 = Sink void {good}")).unwrap_or_else(|e| panic!("{good}: {e}"));
         assert_eq!(parse(&print(&g)), Ok(g));
     }
@@ -103,16 +133,22 @@ fn literals_are_values_of_their_dtype() {
 
 #[test]
 fn every_sample_payload_is_one() {
-    for &op in Op::ALL.iter().filter(|op| !matches!(op, Op::Buffer | Op::Kernel | Op::Loop | Op::Source)) {
+    for &op in
+        Op::ALL.iter().filter(|op| !matches!(op, Op::Buffer | Op::Kernel | Op::Loop | Op::Source))
+    {
         let sample = crate::ir::parse::sample(op);
         let operands = vec!["%1"; op.arity()].join(", ");
-        let text = format!("%0 = Iota f32x4 {{len=12}}\n%1 = Reshape f32x4 %0 {{reshape [3,4]}}\n%2 = {op:?} f32 {operands} {sample}");
+        let text = format!(
+            "%0 = Iota f32x4 {{len=12}}\n%1 = Reshape f32x4 %0 {{reshape [3,4]}}\n%2 = {op:?} f32 \
+             {operands} {sample}"
+        );
         let list = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert!(print_program(&list).trim_end().ends_with(sample), "{}", print_program(&list));
     }
 }
 
-/// Whatever the text says: no panic, and what is accepted reads back as itself and has its derived facts.
+/// Whatever the text says: no panic, and what is accepted reads back as itself and has its derived
+/// facts.
 fn accepts_or_refuses(text: &str) -> bool {
     let graph = parse(text);
     let accepted = graph.is_ok();
@@ -130,13 +166,16 @@ fn accepts_or_refuses(text: &str) -> bool {
 
 #[test]
 fn mutated_text_never_panics() {
-    let palette: Vec<&str> = "%|=|,|{|}|[|]|(|)|\"|\\|;|:|~|x|-|+|.|0|1|9|99999999999|18446744073709551615|65535|\n|\r| |é|\0|Const|Add|Sink|Range|Reshape|f32|index|void|%0|%1|axes=|nan|inf|\\u{"
-        .split('|')
-        .collect();
+    let palette: Vec<&str> =
+        "%|=|,|{|}|[|]|(|)|\"|\\|;|:|~|x|-|+|.|0|1|9|99999999999|18446744073709551615|65535|\n|\\
+         r| |é|\0|Const|Add|Sink|Range|Reshape|f32|index|void|%0|%1|axes=|nan|inf|\\u{"
+            .split('|')
+            .collect();
     let mut accepted = 0;
     for seed in 0..3000 {
         let rng = &mut Rng(seed ^ 0x5EED);
-        let text = if rng.below(2) == 0 { print(&graph(rng)) } else { print_program(&nodes(rng, 12)) };
+        let text =
+            if rng.below(2) == 0 { print(&graph(rng)) } else { print_program(&nodes(rng, 12)) };
         for _ in 0..6 {
             let mut chars: Vec<char> = text.chars().collect();
             for _ in 0..1 + rng.below(4) {
@@ -162,11 +201,20 @@ fn hostile_sizes_cost_what_the_text_is_long() {
     let n = 200_000;
     accepts_or_refuses(&"{".repeat(n));
     accepts_or_refuses(&format!("%0 = Sink void {}", "(".repeat(n)));
-    accepts_or_refuses(&format!("%0 = Iota f32 {{len=1}}\n%1 = Reshape f32 %0 {{reshape [{}1]}}", "1,".repeat(n)));
+    accepts_or_refuses(&format!(
+        "%0 = Iota f32 {{len=1}}\n%1 = Reshape f32 %0 {{reshape [{}1]}}",
+        "1,".repeat(n)
+    ));
     accepts_or_refuses(&format!("%0 = Sink void {}1:f32x65535", "1:f32x65535, ".repeat(n)));
     accepts_or_refuses(&format!("%0 = {} f32", "A".repeat(n)));
-    accepts_or_refuses(&"%0 = Iota f32 {len=18446744073709551615}\n%1 = Pad f32 %0 {pad [(1,1)]}".repeat(2));
+    accepts_or_refuses(
+        &"%0 = Iota f32 {len=18446744073709551615}\n%1 = Pad f32 %0 {pad [(1,1)]}".repeat(2),
+    );
     let chain: String = (1..n).map(|i| format!("%{i} = Exp f32 %{}\n", i - 1)).collect();
     accepts_or_refuses(&format!("%0 = Iota f32 {{len=1}}\n{chain}"));
-    refused(&format!("%0 = {} f32", "A".repeat(n)), 1, "there is no op \"AAAAAAAAAAAAAAAAAAAAAAAA…\"");
+    refused(
+        &format!("%0 = {} f32", "A".repeat(n)),
+        1,
+        "there is no op \"AAAAAAAAAAAAAAAAAAAAAAAA…\"",
+    );
 }

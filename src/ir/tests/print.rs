@@ -3,20 +3,36 @@
 use super::random::{Rng, graph, nodes};
 use crate::dtype::{Const, DType};
 use crate::ir::{
-    Arg, AxisKind, DeviceName, Fold, Op, Src, Storage, StorageRef, ToSrc, UOp, parse, parse_program, print, print_part, print_program,
+    Arg, AxisKind, DeviceName, Fold, Op, Src, Storage, StorageRef, ToSrc, UOp, parse,
+    parse_program, print, print_part, print_program,
 };
 use crate::shape::Movement;
 use std::sync::Arc;
 
 fn param(slot: usize, len: usize) -> UOp {
-    UOp::new(Op::Param, DType::F32, Src::new(), Arg::Param { slot, len, device: DeviceName::new("CPU") })
+    UOp::new(
+        Op::Param,
+        DType::F32,
+        Src::new(),
+        Arg::Param { slot, len, device: DeviceName::new("CPU") },
+    )
 }
 
 #[test]
 fn a_graph_prints_one_node_per_line() {
-    let x = UOp::new(Op::Reshape, DType::F32, [param(0, 6)].to_src(), Arg::Movement(Box::new(Movement::reshape([2, 3]))));
+    let x = UOp::new(
+        Op::Reshape,
+        DType::F32,
+        [param(0, 6)].to_src(),
+        Arg::Movement(Box::new(Movement::reshape([2, 3]))),
+    );
     let y = (&x + 0.1f32) * &x;
-    let r = UOp::new(Op::Reduce, DType::F32, [y].to_src(), Arg::Reduce { fold: Fold::Add, axes: [0, 1].into_iter().collect() });
+    let r = UOp::new(
+        Op::Reduce,
+        DType::F32,
+        [y].to_src(),
+        Arg::Reduce { fold: Fold::Add, axes: [0, 1].into_iter().collect() },
+    );
     let expected = "\
 %0 = Param f32 {slot=0 len=6 device=CPU}
 %1 = Reshape f32 %0 {reshape [2,3]}
@@ -46,7 +62,12 @@ fn literals_print_in_the_fewest_digits_of_their_dtype() {
 fn every_float_of_16_bits_reads_back() {
     for bits in 0..=u16::MAX {
         for dtype in [DType::F16, DType::BF16] {
-            let u = UOp::new(Op::Const, dtype, Src::new(), Arg::Const(Const::from_bits(bits as u64, dtype)));
+            let u = UOp::new(
+                Op::Const,
+                dtype,
+                Src::new(),
+                Arg::Const(Const::from_bits(bits as u64, dtype)),
+            );
             assert_eq!(parse(&print(&u)), Ok(u));
         }
     }
@@ -83,7 +104,12 @@ fn a_program_keeps_its_order_and_indents_its_loops() {
     let out = UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 4 });
     let i = UOp::range(4usize, 0, AxisKind::Loop);
     let at = UOp::new(Op::Index, DType::F32, [out.clone(), i.clone()].to_src(), Arg::None);
-    let store = UOp::new(Op::Store, DType::VOID, [at.clone(), UOp::constant(1.0, DType::F32)].to_src(), Arg::None);
+    let store = UOp::new(
+        Op::Store,
+        DType::VOID,
+        [at.clone(), UOp::constant(1.0, DType::F32)].to_src(),
+        Arg::None,
+    );
     let end = UOp::new(Op::EndRange, DType::VOID, [i.clone()].to_src(), Arg::None);
     let list = [UOp::int(4), i.clone(), out.clone(), at.clone(), store, end];
     let expected = "\
@@ -96,7 +122,8 @@ fn a_program_keeps_its_order_and_indents_its_loops() {
 ";
     assert_eq!(print_program(&list), expected);
     assert_eq!(parse_program(expected).unwrap(), list);
-    // A broken program prints too: operands that come late or not at all, and nodes that come twice.
+    // A broken program prints too: operands that come late or not at all, and nodes that come
+    // twice.
     let list = [at.clone(), out.clone(), at];
     let expected = "\
 ~%0 = DefineGlobal f32 {slot=0 len=4}
@@ -131,7 +158,10 @@ fn a_part_shows_what_is_nearest_to_the_root() {
 #[test]
 fn debug_is_one_bounded_line() {
     let x = param(0, 4);
-    assert_eq!(format!("{:?}", (&x * 2.0f32) + 1.0f32), "Add f32 (Mul f32 (Param f32 {slot=0 len=4 device=CPU}, 2.0), 1.0)");
+    assert_eq!(
+        format!("{:?}", (&x * 2.0f32) + 1.0f32),
+        "Add f32 (Mul f32 (Param f32 {slot=0 len=4 device=CPU}, 2.0), 1.0)"
+    );
     assert_eq!(format!("{:?}", UOp::int(3)), "Const index 3");
     let deep = (0..1000).fold(x.clone(), |x, _| x.unary(Op::Sin));
     assert_eq!(format!("{deep:?}"), "Sin f32 (Sin f32 (Sin f32 (Sin f32 (…))))");
@@ -148,7 +178,9 @@ fn random_graphs_read_back_as_themselves() {
         let g = graph(&mut Rng(seed));
         let text = print(&g);
         match parse(&text) {
-            Ok(back) => assert!(back == g && print(&back) == text, "seed {seed}\n{text}{}", print(&back)),
+            Ok(back) => {
+                assert!(back == g && print(&back) == text, "seed {seed}\n{text}{}", print(&back))
+            }
             Err(e) => panic!("seed {seed}: {e}\n{text}"),
         }
     }
@@ -169,6 +201,10 @@ fn random_programs_read_back_as_themselves() {
             }
         }
         let text = print_program(&list);
-        assert_eq!(parse_program(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}")), list, "seed {seed}\n{text}");
+        assert_eq!(
+            parse_program(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}")),
+            list,
+            "seed {seed}\n{text}"
+        );
     }
 }

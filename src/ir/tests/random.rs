@@ -1,5 +1,5 @@
-//! Random graphs over every op and payload that text can hold. Operands have the number and the shapes that an op needs, but not always its
-//! dtypes: those are not the text's concern.
+//! Random graphs over every op and payload that text can hold. Operands have the number and the
+//! shapes that an op needs, but not always its dtypes: those are not the text's concern.
 
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
@@ -52,7 +52,8 @@ pub fn literal(rng: &mut Rng) -> UOp {
         t = DType::F32;
     }
     let value = match (rng.below(4), t.is_float()) {
-        (0, true) => Const::Float(rng.pick(&[0.0, -0.0, 1.0, 0.1, -2.5, f64::NAN, 1e-30, 65504.0])).normalize(t),
+        (0, true) => Const::Float(rng.pick(&[0.0, -0.0, 1.0, 0.1, -2.5, f64::NAN, 1e-30, 65504.0]))
+            .normalize(t),
         (0, false) => Const::Int(rng.below(5) as i64 - 2).normalize(t),
         _ => Const::from_bits(rng.next() >> rng.below(64), t),
     };
@@ -63,14 +64,20 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
     let n = shape.len();
     match op {
         Op::Reshape if rng.coin() => Movement::reshape([shape.iter().product()]),
-        Op::Reshape => Movement::reshape(shape.iter().flat_map(|&s| [1, s].into_iter().skip(rng.below(2))).collect::<Vec<_>>()),
-        Op::Expand => Movement::expand(shape.iter().map(|&s| if s == 1 { rng.below(4) } else { s }).collect::<Vec<_>>()),
+        Op::Reshape => Movement::reshape(
+            shape.iter().flat_map(|&s| [1, s].into_iter().skip(rng.below(2))).collect::<Vec<_>>(),
+        ),
+        Op::Expand => Movement::expand(
+            shape.iter().map(|&s| if s == 1 { rng.below(4) } else { s }).collect::<Vec<_>>(),
+        ),
         Op::Permute => {
             let mut axes: Vec<usize> = (0..n).collect();
             (1..n).for_each(|i| axes.swap(i, rng.below(i + 1)));
             Movement::permute(axes)
         }
-        Op::Pad => Movement::pad(shape.iter().map(|_| (rng.below(3), rng.below(3))).collect::<Vec<_>>()),
+        Op::Pad => {
+            Movement::pad(shape.iter().map(|_| (rng.below(3), rng.below(3))).collect::<Vec<_>>())
+        }
         Op::Shrink => Movement::shrink(
             shape
                 .iter()
@@ -85,7 +92,8 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
 }
 
 fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
-    let device = |rng: &mut Rng| DeviceName::new(&if rng.coin() { "CUDA:1".into() } else { name(rng) });
+    let device =
+        |rng: &mut Rng| DeviceName::new(&if rng.coin() { "CUDA:1".into() } else { name(rng) });
     Some(match op {
         Op::Param => Arg::Param { slot: rng.size(), len: rng.below(40), device: device(rng) },
         Op::Var => {
@@ -96,10 +104,18 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let axis = rng.below(src[0].shape().len().max(1));
             let size = *src[0].shape().get(axis)? as i64;
             let most = 1 + rng.below(size.max(1) as usize) as i64;
-            let n = crate::shape::Variable::new("n", 1, most).ok()?.bind(1 + rng.below(most as usize) as i64).ok()?;
+            let n = crate::shape::Variable::new("n", 1, most)
+                .ok()?
+                .bind(1 + rng.below(most as usize) as i64)
+                .ok()?;
             let len = if rng.coin() { n.unbound() } else { n };
-            let slice =
-                crate::ir::Slice { axis, start: crate::shape::Bound::number(rng.below((size - most).max(0) as usize + 1) as i64), len };
+            let slice = crate::ir::Slice {
+                axis,
+                start: crate::shape::Bound::number(
+                    rng.below((size - most).max(0) as usize + 1) as i64
+                ),
+                len,
+            };
             slice.check(src[0].shape(), src[0].extents()).ok()?;
             Arg::Slice(Box::new(slice))
         }
@@ -117,7 +133,11 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         }
         Op::Scan => {
             let rank = src[0].shape().len();
-            let axes = if rank > 0 && rng.coin() { smallvec::smallvec![rng.below(rank)] } else { Default::default() };
+            let axes = if rank > 0 && rng.coin() {
+                smallvec::smallvec![rng.below(rank)]
+            } else {
+                Default::default()
+            };
             Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
         }
         Op::Cat => {
@@ -131,7 +151,9 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let combine = rng.pick(&crate::ir::Combine::ALL);
             if op == Op::Gather { Arg::Gather { axis } } else { Arg::Scatter { combine, axis } }
         }
-        Op::Contiguous if rng.coin() => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
+        Op::Contiguous if rng.coin() => {
+            Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect()))
+        }
         Op::Load if rng.coin() => Arg::Staged(rng.below(200) as u32),
         Op::Output => Arg::Output(rng.below(3)),
         Op::Leaf => Arg::Leaf(rng.next()),
@@ -139,7 +161,10 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         Op::Copy => Arg::Device(device(rng)),
         Op::Shards => {
             let rank = src[0].shape().len();
-            Arg::Shards { devices: device(rng), axis: (rank > 0 && rng.coin()).then(|| rng.below(rank)) }
+            Arg::Shards {
+                devices: device(rng),
+                axis: (rank > 0 && rng.coin()).then(|| rng.below(rank)),
+            }
         }
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },
@@ -152,7 +177,9 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         },
         Op::Gep => {
             let of = src[0].dtype().lanes as usize;
-            Arg::Lanes((0..rng.below(5)).map(|_| rng.below(of) as u16).collect::<SmallVec<[u16; 4]>>())
+            Arg::Lanes(
+                (0..rng.below(5)).map(|_| rng.below(of) as u16).collect::<SmallVec<[u16; 4]>>(),
+            )
         }
         Op::Load if rng.coin() => Arg::Ahead(rng.below(200) as u32),
         Op::Wmma => {

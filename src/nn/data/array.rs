@@ -32,7 +32,10 @@ impl Array {
     ///
     /// ```
     /// use picograd::{DType, nn::data::Array};
-    /// assert_eq!(Array::from_bytes(vec![1, 0, 2, 0], DType::U16, &[2])?.to_vec::<u16>()?, [1, 2]);
+    /// assert_eq!(
+    ///     Array::from_bytes(vec![1, 0, 2, 0], DType::U16, &[2])?.to_vec::<u16>()?,
+    ///     [1, 2]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn from_bytes(bytes: Vec<u8>, dtype: DType, shape: &[usize]) -> Result<Array> {
@@ -85,7 +88,10 @@ impl Array {
     /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype {
-            return Err(Error::DType { op: "to_vec", msg: format!("an array of {} read as {}", self.dtype, T::DTYPE) });
+            return Err(Error::DType {
+                op: "to_vec",
+                msg: format!("an array of {} read as {}", self.dtype, T::DTYPE),
+            });
         }
         limits::elements(&self.bytes)
     }
@@ -124,7 +130,11 @@ impl Array {
     /// ```
     pub fn row(&self, i: usize) -> Result<Array> {
         self.check(i)?;
-        Ok(Array { dtype: self.dtype, shape: self.shape[1..].to_vec(), bytes: limits::copied(self.row_bytes(i))? })
+        Ok(Array {
+            dtype: self.dtype,
+            shape: self.shape[1..].to_vec(),
+            bytes: limits::copied(self.row_bytes(i))?,
+        })
     }
 
     /// Some places of the first axis, in this order.
@@ -152,9 +162,16 @@ impl Array {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn stack(arrays: &[Array]) -> Result<Array> {
-        let Some(first) = arrays.first() else { return Err(Error::Data("stack: there is no array".into())) };
-        if let Some(other) = arrays.iter().find(|a| (a.dtype, &a.shape) != (first.dtype, &first.shape)) {
-            return Err(Error::Data(format!("stack: {other:?} does not fit to {first:?}: samples of one batch have one shape and dtype")));
+        let Some(first) = arrays.first() else {
+            return Err(Error::Data("stack: there is no array".into()));
+        };
+        if let Some(other) =
+            arrays.iter().find(|a| (a.dtype, &a.shape) != (first.dtype, &first.shape))
+        {
+            return Err(Error::Data(format!(
+                "stack: {other:?} does not fit to {first:?}: samples of one batch have one shape \
+                 and dtype"
+            )));
         }
         let shape = [&[arrays.len()], first.shape.as_slice()].concat();
         let bytes = concat(arrays.iter().map(|a| a.bytes.as_slice()))?;
@@ -182,7 +199,10 @@ fn concat<'a>(mut parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<
 }
 
 fn no_row(i: usize, shape: &[usize]) -> Error {
-    Error::Index { op: "row", msg: format!("{i} is outside the first axis of an array of shape {shape:?}") }
+    Error::Index {
+        op: "row",
+        msg: format!("{i} is outside the first axis of an array of shape {shape:?}"),
+    }
 }
 
 /// Dtype and shape: the elements can be many.

@@ -1,4 +1,5 @@
-//! CIFAR-10: colour images of 32 × 32 in ten classes, 50,000 for training and 10,000 for testing, in the binary version.
+//! CIFAR-10: colour images of 32 × 32 in ten classes, 50,000 for training and 10,000 for testing,
+//! in the binary version.
 
 use super::fetch::{Place, Remote};
 use super::{Array, ArrayDataset, Split};
@@ -20,23 +21,35 @@ const ARCHIVE: Remote = Remote {
     sha256: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 };
 
-const TRAIN: [&str; 5] = ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"];
+const TRAIN: [&str; 5] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+];
 const TEST: [&str; 1] = ["test_batch.bin"];
 
 /// CIFAR-10, as images `[n, 3, 32, 32]` and labels `[n]`, both u8.
 ///
-/// With a folder its files are read from there: the `.bin` files, in it or in `cifar-10-batches-bin`, or the archive of them. Without one the
-/// archive is kept in the folder that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time. The archive has the
-/// published SHA-256 or is refused; `.bin` files have to have the right length and labels.
+/// With a folder its files are read from there: the `.bin` files, in it or in
+/// `cifar-10-batches-bin`, or the archive of them. Without one the archive is kept in the folder
+/// that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time. The
+/// archive has the published SHA-256 or is refused; `.bin` files have to have the right length and
+/// labels.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
     let place = Place::new("cifar-10", folder)?;
     let folders = [place.folder.clone(), place.folder.join("cifar-10-batches-bin")];
-    let files: Vec<Vec<u8>> = match folders.iter().find(|f| names.iter().all(|n| f.join(n).is_file())) {
+    let files: Vec<Vec<u8>> = match folders
+        .iter()
+        .find(|f| names.iter().all(|n| f.join(n).is_file()))
+    {
         Some(folder) => names.iter().map(|n| read_whole(&folder.join(n))).collect::<Result<_>>()?,
         None => {
             let archive = place.bytes(&ARCHIVE, &[ARCHIVE])?;
-            unpack(GzDecoder::new(archive.as_slice()), names, RECORD * PER_FILE).map_err(|msg| place.wrong(msg))?
+            unpack(GzDecoder::new(archive.as_slice()), names, RECORD * PER_FILE)
+                .map_err(|msg| place.wrong(msg))?
         }
     };
     parse(&place.folder.display().to_string(), &files.concat())
@@ -82,28 +95,39 @@ fn unpack(mut tar: impl Read, names: &[&str], bytes: usize) -> Result<Vec<Vec<u8
     while tar.read_exact(&mut block).is_ok() && block[0] != 0 {
         let text = |range: std::ops::Range<usize>| {
             let field = &block[range];
-            String::from_utf8_lossy(field.split(|b| *b == 0).next().unwrap_or_default()).trim().to_string()
+            String::from_utf8_lossy(field.split(|b| *b == 0).next().unwrap_or_default())
+                .trim()
+                .to_string()
         };
         let (path, size) = (text(0..100), text(124..136));
-        let size = u64::from_str_radix(&size, 8).map_err(|_| format!("the archive gives {path} the size {size:?}"))?;
+        let size = u64::from_str_radix(&size, 8)
+            .map_err(|_| format!("the archive gives {path} the size {size:?}"))?;
         let name = path.rsplit('/').next().unwrap_or_default();
         match names.iter().position(|n| *n == name) {
             Some(i) if size == bytes as u64 => {
                 let mut content = Vec::new();
-                tar.by_ref().take(size).read_to_end(&mut content).map_err(|e| format!("{path}: {e}"))?;
+                tar.by_ref()
+                    .take(size)
+                    .read_to_end(&mut content)
+                    .map_err(|e| format!("{path}: {e}"))?;
                 if content.len() != bytes {
                     return Err(format!("the archive ends inside {path}"));
                 }
                 found[i] = Some(content);
             }
             Some(_) => return Err(format!("{path} has {size} bytes, and should have {bytes}")),
-            None => drop(std::io::copy(&mut tar.by_ref().take(size), &mut std::io::sink()).map_err(|e| format!("{path}: {e}"))?),
+            None => drop(
+                std::io::copy(&mut tar.by_ref().take(size), &mut std::io::sink())
+                    .map_err(|e| format!("{path}: {e}"))?,
+            ),
         }
         // Files fill whole blocks.
         let gap = size.next_multiple_of(512) - size;
-        std::io::copy(&mut tar.by_ref().take(gap), &mut std::io::sink()).map_err(|e| e.to_string())?;
+        std::io::copy(&mut tar.by_ref().take(gap), &mut std::io::sink())
+            .map_err(|e| e.to_string())?;
     }
-    let missing: Vec<&str> = names.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| *n).collect();
+    let missing: Vec<&str> =
+        names.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| *n).collect();
     if missing.is_empty() {
         Ok(found.into_iter().flatten().collect())
     } else {
@@ -132,13 +156,28 @@ mod tests {
 
     #[test]
     fn files_are_found_in_an_archive() {
-        let archive = tar(&[("set/readme.html", b"hello"), ("set/b.bin", &[2; 700]), ("set/a.bin", &[1; 700])]);
-        assert_eq!(unpack(archive.as_slice(), &["a.bin", "b.bin"], 700).unwrap(), [vec![1; 700], vec![2; 700]]);
-        assert!(unpack(archive.as_slice(), &["b.bin"], 699).unwrap_err().contains("700 bytes, and should have 699"));
+        let archive = tar(&[
+            ("set/readme.html", b"hello"),
+            ("set/b.bin", &[2; 700]),
+            ("set/a.bin", &[1; 700]),
+        ]);
+        assert_eq!(
+            unpack(archive.as_slice(), &["a.bin", "b.bin"], 700).unwrap(),
+            [vec![1; 700], vec![2; 700]]
+        );
+        assert!(
+            unpack(archive.as_slice(), &["b.bin"], 699)
+                .unwrap_err()
+                .contains("700 bytes, and should have 699")
+        );
         assert!(unpack(archive.as_slice(), &["c.bin"], 9).unwrap_err().contains("c.bin is not in"));
         let mut broken = archive.clone();
         broken[124..128].copy_from_slice(b"9xyz");
         assert!(unpack(broken.as_slice(), &["a.bin"], 700).unwrap_err().contains("the size"));
-        assert!(unpack(&archive[..1700], &["b.bin"], 700).unwrap_err().contains("ends inside set/b.bin"));
+        assert!(
+            unpack(&archive[..1700], &["b.bin"], 700)
+                .unwrap_err()
+                .contains("ends inside set/b.bin")
+        );
     }
 }

@@ -5,9 +5,11 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// Samples by number. A sample is some arrays, such as an image and its label; all samples have the same number of them.
+/// Samples by number. A sample is some arrays, such as an image and its label; all samples have the
+/// same number of them.
 ///
-/// A loader asks from several threads at once. What changes samples at random should draw from `(seed, i)`, so that a run can be repeated.
+/// A loader asks from several threads at once. What changes samples at random should draw from
+/// `(seed, i)`, so that a run can be repeated.
 pub trait Dataset: Send + Sync {
     /// The number of samples.
     fn len(&self) -> usize;
@@ -20,14 +22,21 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// The samples of these numbers, stacked along a new first axis. What has its samples in one piece can do it without an array for each.
+    /// The samples of these numbers, stacked along a new first axis. What has its samples in one
+    /// piece can do it without an array for each.
     fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
-        let samples: Vec<Vec<Array>> = indices.iter().map(|i| self.get(*i)).collect::<Result<_>>()?;
+        let samples: Vec<Vec<Array>> =
+            indices.iter().map(|i| self.get(*i)).collect::<Result<_>>()?;
         let parts = samples.first().map_or(0, Vec::len);
         if let Some(other) = samples.iter().find(|s| s.len() != parts) {
-            return Err(Error::Data(format!("a sample of {} arrays among samples of {parts}", other.len())));
+            return Err(Error::Data(format!(
+                "a sample of {} arrays among samples of {parts}",
+                other.len()
+            )));
         }
-        (0..parts).map(|part| Array::stack(&samples.iter().map(|s| s[part].clone()).collect::<Vec<_>>())).collect()
+        (0..parts)
+            .map(|part| Array::stack(&samples.iter().map(|s| s[part].clone()).collect::<Vec<_>>()))
+            .collect()
     }
 
     /// This dataset with every sample changed by a function.
@@ -45,7 +54,10 @@ pub trait Dataset: Send + Sync {
     {
         let len = self.len();
         match indices.iter().find(|i| **i >= len) {
-            Some(i) => Err(Error::Index { op: "subset", msg: format!("{i} is outside a dataset of {len} samples") }),
+            Some(i) => Err(Error::Index {
+                op: "subset",
+                msg: format!("{i} is outside a dataset of {len} samples"),
+            }),
             None => Ok(Subset { inner: self, indices }),
         }
     }
@@ -87,9 +99,14 @@ impl ArrayDataset {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(arrays: Vec<Array>) -> Result<ArrayDataset> {
-        let Some(first) = arrays.first() else { return Err(Error::Data("a dataset of no array".into())) };
-        if let Some(bad) = arrays.iter().find(|a| a.shape().is_empty() || a.rows() != first.rows()) {
-            return Err(Error::Data(format!("a dataset of {first:?} and {bad:?}: all have to have as many rows")));
+        let Some(first) = arrays.first() else {
+            return Err(Error::Data("a dataset of no array".into()));
+        };
+        if let Some(bad) = arrays.iter().find(|a| a.shape().is_empty() || a.rows() != first.rows())
+        {
+            return Err(Error::Data(format!(
+                "a dataset of {first:?} and {bad:?}: all have to have as many rows"
+            )));
         }
         Ok(ArrayDataset(arrays))
     }
@@ -97,7 +114,10 @@ impl ArrayDataset {
     /// A dataset of the values that tensors have now.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::data::{ArrayDataset, Dataset}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::data::{ArrayDataset, Dataset},
+    /// };
     /// let data = ArrayDataset::of_tensors(&[Tensor::zeros([3, 2]), Tensor::new([1, 2, 3])])?;
     /// assert_eq!(data.len(), 3);
     /// # Ok::<(), picograd::Error>(())
@@ -173,13 +193,19 @@ impl<D: Dataset> Dataset for Subset<D> {
         self.indices.len()
     }
     fn get(&self, i: usize) -> Result<Vec<Array>> {
-        let outside = || Error::Index { op: "get", msg: format!("{i} is outside a dataset of {} samples", self.len()) };
+        let outside = || Error::Index {
+            op: "get",
+            msg: format!("{i} is outside a dataset of {} samples", self.len()),
+        };
         self.inner.get(*self.indices.get(i).ok_or_else(outside)?)
     }
     fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
         match indices.iter().map(|i| self.indices.get(*i).copied()).collect::<Option<Vec<_>>>() {
             Some(inner) => self.inner.batch(&inner),
-            None => Err(Error::Index { op: "batch", msg: format!("{indices:?} leave a dataset of {} samples", self.len()) }),
+            None => Err(Error::Index {
+                op: "batch",
+                msg: format!("{indices:?} leave a dataset of {} samples", self.len()),
+            }),
         }
     }
 }

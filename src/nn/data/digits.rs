@@ -1,7 +1,8 @@
-//! Drawn digits, so that a first network needs no download: pen strokes in several styles, bent, slanted, shifted, thick or thin, with noise.
+//! Drawn digits, so that a first network needs no download: pen strokes in several styles, bent,
+//! slanted, shifted, thick or thin, with noise.
 //!
-//! They are made to be as hard as handwriting: a linear model stays under 93 %, a small convolutional network passes 98 %. What was measured
-//! stands at [`digits`].
+//! They are made to be as hard as handwriting: a linear model stays under 93 %, a small
+//! convolutional network passes 98 %. What was measured stands at [`digits`].
 
 use super::draw::{Amount, Canvas, Distortion, Point, dataset, smooth};
 use super::{ArrayDataset, Random};
@@ -21,9 +22,39 @@ use Stroke::{Curve, Lines};
 /// The ways to write each digit.
 const STYLES: [&[&[Stroke]]; 10] = [
     &[
-        &[Curve(&[(0.5, 0.0), (0.2, 0.2), (0.1, 0.5), (0.2, 0.8), (0.5, 1.0), (0.8, 0.8), (0.9, 0.5), (0.8, 0.2), (0.5, 0.0)])],
-        &[Curve(&[(0.6, 0.05), (0.3, 0.08), (0.12, 0.4), (0.2, 0.8), (0.5, 0.97), (0.8, 0.75), (0.85, 0.35), (0.65, 0.05), (0.42, 0.12)])],
-        &[Curve(&[(0.5, 0.0), (0.3, 0.2), (0.25, 0.5), (0.3, 0.82), (0.5, 1.0), (0.7, 0.8), (0.75, 0.5), (0.7, 0.2), (0.55, 0.02)])],
+        &[Curve(&[
+            (0.5, 0.0),
+            (0.2, 0.2),
+            (0.1, 0.5),
+            (0.2, 0.8),
+            (0.5, 1.0),
+            (0.8, 0.8),
+            (0.9, 0.5),
+            (0.8, 0.2),
+            (0.5, 0.0),
+        ])],
+        &[Curve(&[
+            (0.6, 0.05),
+            (0.3, 0.08),
+            (0.12, 0.4),
+            (0.2, 0.8),
+            (0.5, 0.97),
+            (0.8, 0.75),
+            (0.85, 0.35),
+            (0.65, 0.05),
+            (0.42, 0.12),
+        ])],
+        &[Curve(&[
+            (0.5, 0.0),
+            (0.3, 0.2),
+            (0.25, 0.5),
+            (0.3, 0.82),
+            (0.5, 1.0),
+            (0.7, 0.8),
+            (0.75, 0.5),
+            (0.7, 0.2),
+            (0.55, 0.02),
+        ])],
     ],
     &[
         &[Lines(&[(0.5, 0.0), (0.5, 1.0)])],
@@ -33,7 +64,15 @@ const STYLES: [&[&[Stroke]]; 10] = [
     ],
     &[
         &[
-            Curve(&[(0.15, 0.25), (0.3, 0.05), (0.6, 0.02), (0.82, 0.2), (0.75, 0.45), (0.45, 0.72), (0.15, 0.97)]),
+            Curve(&[
+                (0.15, 0.25),
+                (0.3, 0.05),
+                (0.6, 0.02),
+                (0.82, 0.2),
+                (0.75, 0.45),
+                (0.45, 0.72),
+                (0.15, 0.97),
+            ]),
             Lines(&[(0.15, 0.97), (0.88, 0.97)]),
         ],
         &[Curve(&[
@@ -48,14 +87,20 @@ const STYLES: [&[&[Stroke]]; 10] = [
             (0.6, 0.95),
             (0.92, 0.9),
         ])],
-        &[Curve(&[(0.2, 0.18), (0.5, 0.02), (0.8, 0.2), (0.7, 0.5)]), Lines(&[(0.7, 0.5), (0.15, 1.0), (0.85, 1.0)])],
+        &[
+            Curve(&[(0.2, 0.18), (0.5, 0.02), (0.8, 0.2), (0.7, 0.5)]),
+            Lines(&[(0.7, 0.5), (0.15, 1.0), (0.85, 1.0)]),
+        ],
     ],
     &[
         &[
             Curve(&[(0.15, 0.12), (0.45, 0.0), (0.78, 0.15), (0.72, 0.38), (0.42, 0.48)]),
             Curve(&[(0.42, 0.48), (0.78, 0.58), (0.85, 0.8), (0.55, 1.0), (0.15, 0.9)]),
         ],
-        &[Lines(&[(0.15, 0.03), (0.8, 0.03), (0.45, 0.42)]), Curve(&[(0.45, 0.42), (0.8, 0.55), (0.82, 0.8), (0.5, 1.0), (0.15, 0.9)])],
+        &[
+            Lines(&[(0.15, 0.03), (0.8, 0.03), (0.45, 0.42)]),
+            Curve(&[(0.45, 0.42), (0.8, 0.55), (0.82, 0.8), (0.5, 1.0), (0.15, 0.9)]),
+        ],
         &[Curve(&[
             (0.2, 0.15),
             (0.5, 0.02),
@@ -72,7 +117,10 @@ const STYLES: [&[&[Stroke]]; 10] = [
         &[Lines(&[(0.6, 0.0), (0.12, 0.65), (0.9, 0.65)]), Lines(&[(0.68, 0.35), (0.68, 1.0)])],
         &[Lines(&[(0.2, 0.05), (0.18, 0.55), (0.82, 0.55)]), Lines(&[(0.78, 0.02), (0.74, 1.0)])],
         &[Lines(&[(0.68, 1.0), (0.68, 0.0), (0.1, 0.68), (0.92, 0.68)])],
-        &[Curve(&[(0.25, 0.03), (0.15, 0.3), (0.2, 0.52), (0.5, 0.55), (0.78, 0.48)]), Lines(&[(0.8, 0.02), (0.72, 1.0)])],
+        &[
+            Curve(&[(0.25, 0.03), (0.15, 0.3), (0.2, 0.52), (0.5, 0.55), (0.78, 0.48)]),
+            Lines(&[(0.8, 0.02), (0.72, 1.0)]),
+        ],
     ],
     &[
         &[
@@ -84,20 +132,60 @@ const STYLES: [&[&[Stroke]]; 10] = [
             Curve(&[(0.2, 0.42), (0.6, 0.4), (0.82, 0.65), (0.6, 0.95), (0.15, 0.95)]),
             Lines(&[(0.25, 0.06), (0.85, 0.02)]),
         ],
-        &[Curve(&[(0.82, 0.04), (0.4, 0.07), (0.22, 0.3), (0.45, 0.44), (0.75, 0.6), (0.7, 0.88), (0.4, 1.0), (0.12, 0.9)])],
+        &[Curve(&[
+            (0.82, 0.04),
+            (0.4, 0.07),
+            (0.22, 0.3),
+            (0.45, 0.44),
+            (0.75, 0.6),
+            (0.7, 0.88),
+            (0.4, 1.0),
+            (0.12, 0.9),
+        ])],
     ],
     &[
-        &[Curve(&[(0.72, 0.03), (0.4, 0.2), (0.18, 0.55), (0.2, 0.85), (0.5, 1.0), (0.8, 0.85), (0.78, 0.62), (0.5, 0.52), (0.22, 0.68)])],
-        &[Curve(&[(0.5, 0.0), (0.25, 0.35), (0.15, 0.7), (0.35, 0.97), (0.7, 0.95), (0.82, 0.72), (0.6, 0.55), (0.3, 0.62), (0.18, 0.75)])],
+        &[Curve(&[
+            (0.72, 0.03),
+            (0.4, 0.2),
+            (0.18, 0.55),
+            (0.2, 0.85),
+            (0.5, 1.0),
+            (0.8, 0.85),
+            (0.78, 0.62),
+            (0.5, 0.52),
+            (0.22, 0.68),
+        ])],
+        &[Curve(&[
+            (0.5, 0.0),
+            (0.25, 0.35),
+            (0.15, 0.7),
+            (0.35, 0.97),
+            (0.7, 0.95),
+            (0.82, 0.72),
+            (0.6, 0.55),
+            (0.3, 0.62),
+            (0.18, 0.75),
+        ])],
         &[
             Lines(&[(0.6, 0.0), (0.2, 0.6)]),
-            Curve(&[(0.2, 0.6), (0.2, 0.9), (0.5, 1.0), (0.8, 0.85), (0.75, 0.6), (0.45, 0.52), (0.2, 0.66)]),
+            Curve(&[
+                (0.2, 0.6),
+                (0.2, 0.9),
+                (0.5, 1.0),
+                (0.8, 0.85),
+                (0.75, 0.6),
+                (0.45, 0.52),
+                (0.2, 0.66),
+            ]),
         ],
     ],
     &[
         &[Lines(&[(0.12, 0.05), (0.85, 0.05), (0.4, 1.0)])],
         &[Lines(&[(0.12, 0.05), (0.85, 0.05), (0.4, 1.0)]), Lines(&[(0.3, 0.5), (0.78, 0.5)])],
-        &[Lines(&[(0.12, 0.05), (0.85, 0.05)]), Curve(&[(0.85, 0.05), (0.6, 0.4), (0.45, 0.7), (0.42, 1.0)])],
+        &[
+            Lines(&[(0.12, 0.05), (0.85, 0.05)]),
+            Curve(&[(0.85, 0.05), (0.6, 0.4), (0.45, 0.7), (0.42, 1.0)]),
+        ],
         &[Lines(&[(0.12, 0.22), (0.14, 0.05), (0.85, 0.05), (0.45, 1.0)])],
     ],
     &[
@@ -135,26 +223,49 @@ const STYLES: [&[&[Stroke]]; 10] = [
     ],
     &[
         &[
-            Curve(&[(0.78, 0.25), (0.5, 0.02), (0.2, 0.2), (0.25, 0.45), (0.55, 0.5), (0.78, 0.25)]),
+            Curve(&[
+                (0.78, 0.25),
+                (0.5, 0.02),
+                (0.2, 0.2),
+                (0.25, 0.45),
+                (0.55, 0.5),
+                (0.78, 0.25),
+            ]),
             Curve(&[(0.78, 0.25), (0.78, 0.6), (0.7, 1.0)]),
         ],
-        &[Curve(&[(0.8, 0.3), (0.6, 0.03), (0.25, 0.12), (0.2, 0.38), (0.5, 0.5), (0.78, 0.35)]), Lines(&[(0.8, 0.1), (0.72, 1.0)])],
-        &[Curve(&[(0.78, 0.2), (0.45, 0.0), (0.18, 0.22), (0.4, 0.5), (0.75, 0.35), (0.8, 0.15), (0.78, 0.55), (0.6, 0.9), (0.25, 0.98)])],
+        &[
+            Curve(&[(0.8, 0.3), (0.6, 0.03), (0.25, 0.12), (0.2, 0.38), (0.5, 0.5), (0.78, 0.35)]),
+            Lines(&[(0.8, 0.1), (0.72, 1.0)]),
+        ],
+        &[Curve(&[
+            (0.78, 0.2),
+            (0.45, 0.0),
+            (0.18, 0.22),
+            (0.4, 0.5),
+            (0.75, 0.35),
+            (0.8, 0.15),
+            (0.78, 0.55),
+            (0.6, 0.9),
+            (0.25, 0.98),
+        ])],
     ],
 ];
 
 /// How far the digits are distorted. Chosen by training on what comes out: see [`digits`].
-const AMOUNT: Amount = Amount { size: (13.5, 19.0), stretch: 0.18, turn: 0.17, slant: 0.17, shift: 2.25, bend: 0.048 };
+const AMOUNT: Amount =
+    Amount { size: (13.5, 19.0), stretch: 0.18, turn: 0.17, slant: 0.17, shift: 2.25, bend: 0.048 };
 /// Deviation of each point that the pen goes through, as a part of the size.
 const TREMBLE: f32 = 0.025;
 
-/// `n` drawn digits as a dataset of images `[n, 28, 28]` and labels `[n]`, both u8: bright strokes on black, labels 0 to 9 in random order.
+/// `n` drawn digits as a dataset of images `[n, 28, 28]` and labels `[n]`, both u8: bright strokes
+/// on black, labels 0 to 9 in random order.
 ///
-/// Measured on 10,000 test images: softmax regression, trained to the end on 50,000, gets 89.9 % at best. A network of two convolutions (16
-/// and 32 channels, 5 × 5) and one linear layer, trained on 20,000, gets 97.8 % after one epoch, 99.3 % after two and 99.5 % after three.
+/// Measured on 10,000 test images: softmax regression, trained to the end on 50,000, gets 89.9 % at
+/// best. A network of two convolutions (16 and 32 channels, 5 × 5) and one linear layer, trained on
+/// 20,000, gets 97.8 % after one epoch, 99.3 % after two and 99.5 % after three.
 ///
-/// An image follows from the seed and its number alone, so another machine, another number of threads or another `n` gives the same. Use
-/// different seeds for training and testing.
+/// An image follows from the seed and its number alone, so another machine, another number of
+/// threads or another `n` gives the same. Use different seeds for training and testing.
 ///
 /// ```
 /// use picograd::nn::data::{Dataset, digits};
@@ -176,7 +287,8 @@ fn draw(r: &mut Random, image: &mut [u8]) -> u8 {
     let mut canvas = Canvas::new(SIDE);
     for stroke in style {
         let (Curve(points) | Lines(points)) = stroke;
-        let points: Vec<Point> = points.iter().map(|p| (p.0 + r.normal(TREMBLE), p.1 + r.normal(TREMBLE))).collect();
+        let points: Vec<Point> =
+            points.iter().map(|p| (p.0 + r.normal(TREMBLE), p.1 + r.normal(TREMBLE))).collect();
         let path = match stroke {
             Curve(_) => smooth(&points),
             Lines(_) => straight(&points),

@@ -35,8 +35,12 @@ pub(super) struct Amount {
 
 impl Distortion {
     pub(super) fn random(r: &mut Random, middle: f32, a: &Amount) -> Distortion {
-        let (w, h) = (a.size.0 * (1.0 + r.within(-a.stretch, a.stretch)), a.size.1 * (1.0 + r.within(-a.stretch, a.stretch)));
-        // Sine and cosine from the tangent of half the angle, so that no library decides on the last bit.
+        let (w, h) = (
+            a.size.0 * (1.0 + r.within(-a.stretch, a.stretch)),
+            a.size.1 * (1.0 + r.within(-a.stretch, a.stretch)),
+        );
+        // Sine and cosine from the tangent of half the angle, so that no library decides on the
+        // last bit.
         let t = r.normal(a.turn) / 2.0;
         let (cos, sin) = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
         let slant = r.normal(a.slant);
@@ -110,7 +114,9 @@ pub(super) fn smooth(points: &[Point]) -> Vec<Point> {
         for step in 1..=STEPS {
             let t = step as f32 / STEPS as f32;
             let axis = |p: f32, q: f32, r: f32, s: f32| {
-                q + 0.5 * t * (r - p + t * (2.0 * p - 5.0 * q + 4.0 * r - s + t * (3.0 * (q - r) + s - p)))
+                q + 0.5
+                    * t
+                    * (r - p + t * (2.0 * p - 5.0 * q + 4.0 * r - s + t * (3.0 * (q - r) + s - p)))
             };
             out.push((axis(p.0, q.0, r.0, s.0), axis(p.1, q.1, r.1, s.1)));
         }
@@ -118,14 +124,22 @@ pub(super) fn smooth(points: &[Point]) -> Vec<Point> {
     out
 }
 
-/// `n` images with labels, each from its own stream of random numbers, so that neither threads nor `n` change what an image is.
-pub(super) fn dataset(seed: u64, n: usize, shape: &[usize], draw: impl Fn(&mut Random, &mut [u8]) -> u8 + Sync) -> ArrayDataset {
+/// `n` images with labels, each from its own stream of random numbers, so that neither threads nor
+/// `n` change what an image is.
+pub(super) fn dataset(
+    seed: u64,
+    n: usize,
+    shape: &[usize],
+    draw: impl Fn(&mut Random, &mut [u8]) -> u8 + Sync,
+) -> ArrayDataset {
     let pixels: usize = shape.iter().product();
     let (mut images, mut labels) = (vec![0u8; n * pixels], vec![0u8; n]);
     let threads = std::thread::available_parallelism().map_or(1, |t| t.get()).min(n / 64 + 1);
     let share = n.div_ceil(threads).max(1);
     std::thread::scope(|scope| {
-        for (t, (images, labels)) in images.chunks_mut(share * pixels).zip(labels.chunks_mut(share)).enumerate() {
+        for (t, (images, labels)) in
+            images.chunks_mut(share * pixels).zip(labels.chunks_mut(share)).enumerate()
+        {
             let draw = &draw;
             scope.spawn(move || {
                 for (i, (image, label)) in images.chunks_exact_mut(pixels).zip(labels).enumerate() {

@@ -1,4 +1,5 @@
-//! Files of published sets: where they are looked for, how they are told to be the right ones, and how they are fetched.
+//! Files of published sets: where they are looked for, how they are told to be the right ones, and
+//! how they are fetched.
 
 use crate::error::{Error, Result};
 use crate::runtime::download::{data_folder, download};
@@ -25,7 +26,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The folder that was named, or else that of the set under `PICO_DATA`, or else under the user's cache folder.
+    /// The folder that was named, or else that of the set under `PICO_DATA`, or else under the
+    /// user's cache folder.
     pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<Place> {
         Ok(match folder {
             Some(folder) => Place { set, folder: folder.to_path_buf(), cache: false },
@@ -33,13 +35,16 @@ impl Place {
         })
     }
 
-    /// The content of a file, which has the published checksum. Of `all` files of the set the error says where to get them.
+    /// The content of a file, which has the published checksum. Of `all` files of the set the error
+    /// says where to get them.
     pub(super) fn bytes(&self, remote: &Remote, all: &[Remote]) -> Result<Vec<u8>> {
         if self.cache && !self.folder.join(remote.name).exists() {
             fetch(self.set, &self.folder, remote)?;
         }
         let found = get(self.set, &self.folder, remote)?;
-        found.ok_or_else(|| absent(self.set, &self.folder, all, &format!("{} is not there", remote.name)))
+        found.ok_or_else(|| {
+            absent(self.set, &self.folder, all, &format!("{} is not there", remote.name))
+        })
     }
 
     /// An error about the files that are there.
@@ -54,7 +59,8 @@ fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
     let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
     // A file of another length is not worth a look, whatever that length is.
     let found = if meta.len() == remote.bytes {
-        let bytes = fs::read(&path).map_err(|e| Error::Io { path: path.clone(), msg: e.to_string() })?;
+        let bytes =
+            fs::read(&path).map_err(|e| Error::Io { path: path.clone(), msg: e.to_string() })?;
         let digest = sha256(&bytes);
         if digest == remote.sha256 {
             return Ok(Some(bytes));
@@ -65,7 +71,9 @@ fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
     };
     Err(Error::Format {
         at: path.display().to_string(),
-        msg: format!("not the {set} that was published: {found}; remove it to have it fetched anew"),
+        msg: format!(
+            "not the {set} that was published: {found}; remove it to have it fetched anew"
+        ),
     })
 }
 
@@ -112,7 +120,10 @@ mod tests {
             fs::remove_file(to.join("abc")).unwrap();
         }
         for (bad, why) in [
-            (Remote { name: "abc", base, bytes: 3, sha256: "00" }, "what was fetched, 3 bytes, has another checksum"),
+            (
+                Remote { name: "abc", base, bytes: 3, sha256: "00" },
+                "what was fetched, 3 bytes, has another checksum",
+            ),
             (Remote { name: "abc", base, bytes: 2, sha256: right }, "it cannot be fetched (curl: "),
             (Remote { name: "no", base, bytes: 30, sha256: right }, "404"),
             (Remote { name: "cut", base, bytes: 9, sha256: right }, "remaining"),
@@ -122,7 +133,9 @@ mod tests {
             assert!(e.contains(base) && e.contains("to/set"), "{e}");
             assert_eq!(fs::read_dir(&to).unwrap().count(), 0, "nothing is left behind");
         }
-        for (content, why) in [("abd", "its SHA-256 is"), ("abcd", "it has 4 bytes, and should have 3")] {
+        for (content, why) in
+            [("abd", "its SHA-256 is"), ("abcd", "it has 4 bytes, and should have 3")]
+        {
             fs::write(to.join("abc"), content).unwrap();
             assert!(get("set", &to, &good).unwrap_err().to_string().contains(why));
         }

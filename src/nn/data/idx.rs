@@ -1,4 +1,5 @@
-//! IDX, the format of MNIST: a type, sizes, and numbers with their high byte first; plain or gzipped.
+//! IDX, the format of MNIST: a type, sizes, and numbers with their high byte first; plain or
+//! gzipped.
 
 use super::Array;
 use crate::dtype::DType;
@@ -40,9 +41,13 @@ pub fn idx_load_bytes(bytes: &[u8]) -> Result<Array> {
 }
 
 pub(super) fn parse(at: &str, bytes: &[u8]) -> Result<Array> {
-    let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("not a valid IDX file: {msg}") };
+    let wrong = |msg: String| Error::Format {
+        at: at.to_string(),
+        msg: format!("not a valid IDX file: {msg}"),
+    };
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        read(&mut MultiGzDecoder::new(bytes), (bytes.len() as u64).saturating_mul(MOST_RATIO)).map_err(wrong)
+        read(&mut MultiGzDecoder::new(bytes), (bytes.len() as u64).saturating_mul(MOST_RATIO))
+            .map_err(wrong)
     } else {
         read(&mut &*bytes, bytes.len() as u64).map_err(wrong)
     }
@@ -70,7 +75,8 @@ fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
     }
     let len = checked_numel("idx", &shape).map_err(|e| e.to_string())?;
     let bytes = len.checked_mul(dtype.itemsize()).filter(|b| *b as u64 <= room);
-    let bytes = bytes.ok_or_else(|| format!("{dtype} of shape {shape:?} is more than the file can hold"))?;
+    let bytes = bytes
+        .ok_or_else(|| format!("{dtype} of shape {shape:?} is more than the file can hold"))?;
     let mut data = limits::vec(bytes + 1).map_err(|e| e.to_string())?;
     from.take(bytes as u64 + 1).read_to_end(&mut data).map_err(|e| format!("its numbers: {e}"))?;
     elements(dtype, &shape, data.len())?;

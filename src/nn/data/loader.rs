@@ -1,7 +1,7 @@
 //! Batches of a dataset, made ahead by threads.
 //!
-//! Batch `k` is made by worker `k mod workers`, and each worker has a short queue of its own: so batches come in order, whatever the workers
-//! do, and no more of them exist than the queues hold.
+//! Batch `k` is made by worker `k mod workers`, and each worker has a short queue of its own: so
+//! batches come in order, whatever the workers do, and no more of them exist than the queues hold.
 
 use super::{Dataset, Random};
 use crate::error::{Error, Result};
@@ -51,7 +51,15 @@ impl DataLoader {
             return Err(Error::Data("a batch of 0 samples".into()));
         }
         let dataset = Arc::new(dataset);
-        Ok(DataLoader { dataset, batch, seed: None, drop_last: false, workers: 1, prefetch: 2, device: None })
+        Ok(DataLoader {
+            dataset,
+            batch,
+            seed: None,
+            drop_last: false,
+            workers: 1,
+            prefetch: 2,
+            device: None,
+        })
     }
 
     /// In an order that follows from the seed and the number of the epoch.
@@ -147,8 +155,8 @@ impl DataLoader {
         self.len() == 0
     }
 
-    /// The batches of an epoch: for each the tensors of its samples, stacked. After an error there are no more. Dropping the iterator ends
-    /// its threads.
+    /// The batches of an epoch: for each the tensors of its samples, stacked. After an error there
+    /// are no more. Dropping the iterator ends its threads.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -176,7 +184,11 @@ impl DataLoader {
                 Ok(thread) => threads.push(thread),
                 // Without threads the batches are made here, which is slower and as good.
                 Err(_) if w == 0 => break,
-                Err(e) => return Batches::failed(Error::Data(format!("a thread cannot be started: {e}"))),
+                Err(e) => {
+                    return Batches::failed(Error::Data(format!(
+                        "a thread cannot be started: {e}"
+                    )));
+                }
             }
             queues.push(receive);
         }
@@ -215,7 +227,10 @@ impl Work {
             self.loader.dataset.batch(indices)?.iter().map(|a| on_device(a.tensor()?)).collect()
         }));
         made.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or(panic.downcast_ref::<&str>().copied());
             Err(Error::Data(format!("batch {k} panicked: {}", text.unwrap_or("without a message"))))
         })
     }
@@ -259,7 +274,9 @@ impl Iterator for Batches {
         };
         let batch = match self.queues.len() {
             0 => work.make(k),
-            n => self.queues[k % n].recv().unwrap_or_else(|_| Err(Error::Data(format!("the thread of batch {k} has ended")))),
+            n => self.queues[k % n]
+                .recv()
+                .unwrap_or_else(|_| Err(Error::Data(format!("the thread of batch {k} has ended")))),
         };
         if batch.is_err() {
             self.stop();

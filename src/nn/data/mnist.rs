@@ -1,4 +1,5 @@
-//! MNIST and Fashion-MNIST: images of 28 × 28 in ten classes, 60,000 for training and 10,000 for testing.
+//! MNIST and Fashion-MNIST: images of 28 × 28 in ten classes, 60,000 for training and 10,000 for
+//! testing.
 
 use super::fetch::{Place, Remote};
 use super::{ArrayDataset, idx};
@@ -15,41 +16,88 @@ pub enum Split {
 }
 
 const MNIST_AT: &str = "https://ossci-datasets.s3.amazonaws.com/mnist/";
-const FASHION_AT: &str = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/";
+const FASHION_AT: &str =
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/";
 
 /// Images and labels, to train and to test.
 type Files = [[Remote; 2]; 2];
 
-const fn remote(base: &'static str, name: &'static str, bytes: u64, sha256: &'static str) -> Remote {
+const fn remote(
+    base: &'static str,
+    name: &'static str,
+    bytes: u64,
+    sha256: &'static str,
+) -> Remote {
     Remote { name, base, bytes, sha256 }
 }
 
 const MNIST: Files = [
     [
-        remote(MNIST_AT, "train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-        remote(MNIST_AT, "train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        remote(
+            MNIST_AT,
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        remote(
+            MNIST_AT,
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
     ],
     [
-        remote(MNIST_AT, "t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-        remote(MNIST_AT, "t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        remote(
+            MNIST_AT,
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        remote(
+            MNIST_AT,
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
     ],
 ];
 
 const FASHION: Files = [
     [
-        remote(FASHION_AT, "train-images-idx3-ubyte.gz", 26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
-        remote(FASHION_AT, "train-labels-idx1-ubyte.gz", 29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        remote(
+            FASHION_AT,
+            "train-images-idx3-ubyte.gz",
+            26_421_880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        ),
+        remote(
+            FASHION_AT,
+            "train-labels-idx1-ubyte.gz",
+            29_515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        ),
     ],
     [
-        remote(FASHION_AT, "t10k-images-idx3-ubyte.gz", 4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-        remote(FASHION_AT, "t10k-labels-idx1-ubyte.gz", 5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+        remote(
+            FASHION_AT,
+            "t10k-images-idx3-ubyte.gz",
+            4_422_102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        ),
+        remote(
+            FASHION_AT,
+            "t10k-labels-idx1-ubyte.gz",
+            5_148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
     ],
 ];
 
 /// MNIST, as images `[n, 28, 28]` and labels `[n]`, both u8.
 ///
-/// With a folder its files are read from there, gzipped or not. Without one they are kept in the folder that `PICO_DATA` names (see
-/// `docs/env.md`), and fetched into it by `curl` the first time. Gzipped files have the published SHA-256 or are refused.
+/// With a folder its files are read from there, gzipped or not. Without one they are kept in the
+/// folder that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time.
+/// Gzipped files have the published SHA-256 or are refused.
 pub fn mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     load("mnist", &MNIST, folder, split)
 }
@@ -59,7 +107,12 @@ pub fn fashion_mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset
     load("fashion-mnist", &FASHION, folder, split)
 }
 
-fn load(set: &'static str, files: &'static Files, folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
+fn load(
+    set: &'static str,
+    files: &'static Files,
+    folder: Option<&Path>,
+    split: Split,
+) -> Result<ArrayDataset> {
     let files = &files[split as usize];
     let place = Place::new(set, folder)?;
     let mut arrays = Vec::new();
@@ -69,13 +122,22 @@ fn load(set: &'static str, files: &'static Files, folder: Option<&Path>, split: 
         arrays.push(if plain.is_file() {
             idx::idx_load(&plain)?
         } else {
-            idx::parse(&place.folder.join(remote.name).display().to_string(), &place.bytes(remote, files)?)?
+            idx::parse(
+                &place.folder.join(remote.name).display().to_string(),
+                &place.bytes(remote, files)?,
+            )?
         });
     }
     let n = if split == Split::Train { 60_000 } else { 10_000 };
     let labels = &arrays[1];
-    if arrays[0].shape() != [n, 28, 28] || labels.shape() != [n] || labels.bytes().iter().any(|l| *l > 9) {
-        let msg = format!("{set} is {n} images of 28 × 28 with labels 0 to 9, and here are {:?} and {labels:?}", arrays[0]);
+    if arrays[0].shape() != [n, 28, 28]
+        || labels.shape() != [n]
+        || labels.bytes().iter().any(|l| *l > 9)
+    {
+        let msg = format!(
+            "{set} is {n} images of 28 × 28 with labels 0 to 9, and here are {:?} and {labels:?}",
+            arrays[0]
+        );
         return Err(place.wrong(msg));
     }
     ArrayDataset::new(arrays)

@@ -1,4 +1,5 @@
-//! A progress bar: one line that changes on a terminal, plain lines now and then in a pipe or a log.
+//! A progress bar: one line that changes on a terminal, plain lines now and then in a pipe or a
+//! log.
 
 use crate::env;
 use std::io::{IsTerminal, Write};
@@ -18,8 +19,9 @@ pub enum Style {
     Log,
 }
 
-/// Shows how far something is, how fast it goes, when it will end, and figures such as a loss. It writes to stderr, so that what a program
-/// prints can still be piped. In a pipe or a log it writes a plain line every few seconds; `NO_COLOR` turns colours off.
+/// Shows how far something is, how fast it goes, when it will end, and figures such as a loss. It
+/// writes to stderr, so that what a program prints can still be piped. In a pipe or a log it writes
+/// a plain line every few seconds; `NO_COLOR` turns colours off.
 ///
 /// ```
 /// use picograd::nn::data::Progress;
@@ -53,10 +55,13 @@ impl Progress {
     pub fn new(label: &str, total: u64) -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let style = match columns() {
-            Some(width) if terminal => Style::Line { width, color: env::config().is_ok_and(|c| c.color) },
+            Some(width) if terminal => {
+                Style::Line { width, color: env::config().is_ok_and(|c| c.color) }
+            }
             _ => Style::Log,
         };
-        let every = if style == Style::Log { Duration::from_secs(5) } else { Duration::from_millis(80) };
+        let every =
+            if style == Style::Log { Duration::from_secs(5) } else { Duration::from_millis(80) };
         Progress::with(label, total, style, every, Box::new(std::io::stderr()))
     }
 
@@ -65,12 +70,35 @@ impl Progress {
     /// ```
     /// use picograd::nn::data::{Progress, Style};
     /// use std::time::Duration;
-    /// let bar = Progress::with("epoch 1", 100, Style::Log, Duration::from_secs(1), Box::new(std::io::sink()));
+    /// let bar = Progress::with(
+    ///     "epoch 1",
+    ///     100,
+    ///     Style::Log,
+    ///     Duration::from_secs(1),
+    ///     Box::new(std::io::sink()),
+    /// );
     /// bar.finish();
     /// ```
-    pub fn with(label: &str, total: u64, style: Style, every: Duration, out: Box<dyn Write + Send>) -> Progress {
+    pub fn with(
+        label: &str,
+        total: u64,
+        style: Style,
+        every: Duration,
+        out: Box<dyn Write + Send>,
+    ) -> Progress {
         let (label, start) = (label.to_string(), Instant::now());
-        Progress { label, total, done: 0, figures: Vec::new(), start, shown: None, every, style, out, finished: false }
+        Progress {
+            label,
+            total,
+            done: 0,
+            figures: Vec::new(),
+            start,
+            shown: None,
+            every,
+            style,
+            out,
+            finished: false,
+        }
     }
 
     /// Sets a figure that is shown behind the progress.
@@ -164,7 +192,11 @@ impl Progress {
         }
         let full = ((part * bar as f64) as usize).min(bar);
         let (done, rest) = ("━".repeat(full), "─".repeat(bar - full));
-        if color { format!("{head} \x1b[36m{done}\x1b[2;39m{rest}\x1b[0m {tail}") } else { format!("{head} {done}{rest} {tail}") }
+        if color {
+            format!("{head} \x1b[36m{done}\x1b[2;39m{rest}\x1b[0m {tail}")
+        } else {
+            format!("{head} {done}{rest} {tail}")
+        }
     }
 }
 

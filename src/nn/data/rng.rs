@@ -1,5 +1,6 @@
-//! Random numbers for shuffles and drawn images. Only integer operations, additions, products and square roots are used here and by what
-//! draws, so that a seed gives the same bits on every machine.
+//! Random numbers for shuffles and drawn images. Only integer operations, additions, products and
+//! square roots are used here and by what draws, so that a seed gives the same bits on every
+//! machine.
 
 /// A stream of random numbers (splitmix64), given by a seed and the number of the stream.
 #[derive(Clone, Debug)]
@@ -12,7 +13,8 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of a number under a seed. Streams of different numbers have nothing to do with each other.
+    /// The stream of a number under a seed. Streams of different numbers have nothing to do with
+    /// each other.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -20,7 +22,8 @@ impl Random {
     /// assert_ne!(Random::new(42, 7).bits(), Random::new(42, 8).bits());
     /// ```
     pub fn new(seed: u64, stream: u64) -> Random {
-        Random(mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)))
+        Random(mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+            ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 
     /// 64 random bits.

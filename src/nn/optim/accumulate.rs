@@ -4,11 +4,14 @@ use super::Optimizer;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, take_step_list};
 
-/// Adds up the gradients of several batches, so that a step is that of one large batch, in the memory
-/// of a small one.
+/// Adds up the gradients of several batches, so that a step is that of one large batch, in the
+/// memory of a small one.
 ///
 /// ```
-/// use picograd::{Tensor, nn::optim::{Accumulate, Optimizer, SGD}};
+/// use picograd::{
+///     Tensor,
+///     nn::optim::{Accumulate, Optimizer, SGD},
+/// };
 /// let w = Tensor::new([0.0f32]).as_param();
 /// let mut optimizer = Optimizer::new([w.clone()], SGD::new(1.0))?;
 /// let mut accumulate = Accumulate::new(2)?;
@@ -35,16 +38,22 @@ impl Accumulate {
     /// ```
     pub fn new(batches: usize) -> Result<Accumulate> {
         if batches == 0 {
-            return Err(Error::State("Accumulate: a step of 0 batches; it takes one or more".into()));
+            return Err(Error::State(
+                "Accumulate: a step of 0 batches; it takes one or more".into(),
+            ));
         }
         Ok(Accumulate { batches, done: 0 })
     }
-    /// Adds the gradients of a loss, which is a mean over its batch, divided by the number of batches,
-    /// and computes them now, so that nothing of the batch is held. Returns whether it was the last batch
-    /// of a step. A loss that was scaled by a [`GradScaler`](super::GradScaler) works as well.
+    /// Adds the gradients of a loss, which is a mean over its batch, divided by the number of
+    /// batches, and computes them now, so that nothing of the batch is held. Returns whether it was
+    /// the last batch of a step. A loss that was scaled by a [`GradScaler`](super::GradScaler)
+    /// works as well.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Accumulate, Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Accumulate, Optimizer, SGD},
+    /// };
     /// let w = Tensor::new([2.0f32]).as_param();
     /// let optimizer = Optimizer::new([w.clone()], SGD::new(1.0))?;
     /// let mut accumulate = Accumulate::new(2)?;
@@ -55,13 +64,18 @@ impl Accumulate {
     /// ```
     pub fn backward(&mut self, loss: &Tensor, optimizer: &Optimizer) -> Result<bool> {
         loss.try_div(self.batches as f64)?.try_backward()?;
-        let grads: Vec<Tensor> = optimizer.parameters().iter().filter_map(Tensor::grad).chain(take_step_list()).collect();
+        let grads: Vec<Tensor> = optimizer
+            .parameters()
+            .iter()
+            .filter_map(Tensor::grad)
+            .chain(take_step_list())
+            .collect();
         Tensor::realize_many(&grads.iter().chain([loss]).collect::<Vec<_>>())?;
         self.done = (self.done + 1) % self.batches;
         Ok(self.done == 0)
     }
-    /// Whether some batches of a step have been added, and some not: at the end of the data they are
-    /// stepped with, or dropped by [`Optimizer::zero_grad`] and [`reset`](Self::reset).
+    /// Whether some batches of a step have been added, and some not: at the end of the data they
+    /// are stepped with, or dropped by [`Optimizer::zero_grad`] and [`reset`](Self::reset).
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;

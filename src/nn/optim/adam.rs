@@ -1,4 +1,5 @@
-//! Adam and what came of it: steps by the mean of the gradients over the root of the mean of their squares.
+//! Adam and what came of it: steps by the mean of the gradients over the root of the mean of their
+//! squares.
 
 use super::sgd::{decayed, length};
 use super::{Rule, Update, maximize};
@@ -27,7 +28,9 @@ impl Moments {
     }
     /// The direction of a step: one running mean over the root of the other.
     fn direction(&self, now: &Update<'_>, grad: &Tensor) -> Result<Tensor> {
-        let [mean, square, greatest @ ..] = now.state else { unreachable!("two tensors of state, or three") };
+        let [mean, square, greatest @ ..] = now.state else {
+            unreachable!("two tensors of state, or three")
+        };
         let [mean_part, square_part] = now.numbers else { unreachable!("two numbers") };
         let (b1, b2) = self.betas;
         mean.assign((mean * b1).try_add(grad * (1.0 - b1))?)?;
@@ -35,7 +38,8 @@ impl Moments {
         if let [greatest] = greatest {
             greatest.assign(greatest.try_maximum(square)?)?;
         }
-        let root = greatest.first().unwrap_or(square).sqrt().try_div(square_part.sqrt())? + self.eps;
+        let root =
+            greatest.first().unwrap_or(square).sqrt().try_div(square_part.sqrt())? + self.eps;
         mean.try_div(mean_part)?.try_div(root)
     }
 }
@@ -130,7 +134,10 @@ impl Adam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Adam}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Adam, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adam::new(0.5))?;
     /// x.square().sum(..).backward();
@@ -139,7 +146,14 @@ impl Adam {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> Adam {
-        Adam(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false, maximize: false })
+        Adam(Moments {
+            lr,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            amsgrad: false,
+            maximize: false,
+        })
     }
 }
 
@@ -151,7 +165,8 @@ impl Rule for Adam {
     }
 }
 
-/// Adam with a weight decay that is apart from the gradient (Loshchilov and Hutter, 2019): each step takes `lr·weight_decay` of the parameter off.
+/// Adam with a weight decay that is apart from the gradient (Loshchilov and Hutter, 2019): each
+/// step takes `lr·weight_decay` of the parameter off.
 #[derive(Clone, Debug)]
 pub struct AdamW(Moments);
 
@@ -159,7 +174,10 @@ impl AdamW {
     /// Betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, AdamW}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{AdamW, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], AdamW::new(0.5))?;
     /// x.square().sum(..).backward();
@@ -168,7 +186,14 @@ impl AdamW {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> AdamW {
-        AdamW(Moments { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, amsgrad: false, maximize: false })
+        AdamW(Moments {
+            lr,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+            amsgrad: false,
+            maximize: false,
+        })
     }
 }
 
@@ -182,10 +207,15 @@ impl Rule for AdamW {
 
 /// The parameter less `lr·weight_decay` of it.
 pub(super) fn shrunk(now: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
-    if weight_decay == 0.0 { Ok(now.param.clone()) } else { now.param.try_mul(1.0 - now.lr * weight_decay) }
+    if weight_decay == 0.0 {
+        Ok(now.param.clone())
+    } else {
+        now.param.try_mul(1.0 - now.lr * weight_decay)
+    }
 }
 
-/// Adam with steps that are scaled by the ratio of a parameter's length to that of its step (You and others, 2020), for large batches.
+/// Adam with steps that are scaled by the ratio of a parameter's length to that of its step (You
+/// and others, 2020), for large batches.
 #[derive(Clone, Debug)]
 pub struct LAMB(Moments);
 
@@ -193,7 +223,10 @@ impl LAMB {
     /// Betas 0.9 and 0.999, eps 1e-6, no weight decay.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LAMB}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LAMB, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LAMB::new(0.5))?;
     /// x.square().sum(..).backward();
@@ -202,7 +235,14 @@ impl LAMB {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> LAMB {
-        LAMB(Moments { lr, betas: (0.9, 0.999), eps: 1e-6, weight_decay: 0.0, amsgrad: false, maximize: false })
+        LAMB(Moments {
+            lr,
+            betas: (0.9, 0.999),
+            eps: 1e-6,
+            weight_decay: 0.0,
+            amsgrad: false,
+            maximize: false,
+        })
     }
 }
 

@@ -49,10 +49,18 @@ impl RMSprop {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> RMSprop {
-        RMSprop { lr, alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false }
+        RMSprop {
+            lr,
+            alpha: 0.99,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            momentum: 0.0,
+            centered: false,
+            maximize: false,
+        }
     }
-    /// Subtracts the square of the running mean of gradients, so that the division is by an estimate of
-    /// the standard deviation.
+    /// Subtracts the square of the running mean of gradients, so that the division is by an
+    /// estimate of the standard deviation.
     ///
     /// ```
     /// use picograd::nn::optim::{RMSprop, Rule};
@@ -145,7 +153,10 @@ impl Adagrad {
     /// No decay of the learning rate or the weights, sums from 0, eps 1e-10.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Adagrad, Optimizer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Adagrad, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adagrad::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -154,7 +165,14 @@ impl Adagrad {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> Adagrad {
-        Adagrad { lr, lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10, maximize: false }
+        Adagrad {
+            lr,
+            lr_decay: 0.0,
+            weight_decay: 0.0,
+            initial_accumulator_value: 0.0,
+            eps: 1e-10,
+            maximize: false,
+        }
     }
 }
 
@@ -204,7 +222,10 @@ impl Adadelta {
     /// Rho 0.9, eps 1e-6, no weight decay. The usual learning rate is 1.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Adadelta, Optimizer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Adadelta, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adadelta::new(1.0))?;
     /// x.square().sum(..).backward();

@@ -3,8 +3,9 @@
 use crate::error::Result;
 use crate::tensor::{Tensor, no_grad, realize_with_step};
 
-/// Scales all gradients by one factor, so that together, as one vector, they are no longer than `max`. Returns their length before; it is lazy, and the
-/// next step computes it along with its own results. Without any gradient it is 0.
+/// Scales all gradients by one factor, so that together, as one vector, they are no longer than
+/// `max`. Returns their length before; it is lazy, and the next step computes it along with its own
+/// results. Without any gradient it is 0.
 ///
 /// ```
 /// use picograd::{Tensor, nn::optim::clip_grad_norm};

@@ -103,8 +103,8 @@ macro_rules! settings {
 }
 
 impl LBFGS {
-    /// Learning rate 1, 20 iterations in a step, tolerances 1e-7 for gradients and 1e-9 for changes,
-    /// 100 pairs of history, no line search. A tensor that is no parameter is an error.
+    /// Learning rate 1, 20 iterations in a step, tolerances 1e-7 for gradients and 1e-9 for
+    /// changes, 100 pairs of history, no line search. A tensor that is no parameter is an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -113,7 +113,10 @@ impl LBFGS {
     pub fn new(params: impl IntoIterator<Item = Tensor>) -> Result<LBFGS> {
         let params: Vec<Tensor> = params.into_iter().collect();
         if let Some(i) = params.iter().position(|p| !p.is_param()) {
-            let msg = format!("LBFGS: tensor {i} of shape {:?} is no parameter; make it one with as_param()", params[i].shape());
+            let msg = format!(
+                "LBFGS: tensor {i} of shape {:?} is no parameter; make it one with as_param()",
+                params[i].shape()
+            );
             return Err(Error::State(msg));
         }
         Ok(LBFGS {
@@ -143,8 +146,8 @@ impl LBFGS {
         /// Pairs of differences that estimate the curvature.
         history_size: usize, "10";
     }
-    /// Searches along each direction for a point that meets the strong Wolfe conditions: the loss is
-    /// less in proportion to the distance, and the slope flatter.
+    /// Searches along each direction for a point that meets the strong Wolfe conditions: the loss
+    /// is less in proportion to the distance, and the slope flatter.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -171,9 +174,10 @@ impl LBFGS {
         LBFGS { maximize: true, ..self }
     }
 
-    /// Makes a step and returns the loss before it. `closure` computes the loss, one number, from the
-    /// parameters as they are; it is called several times, and `backward` is called here, so that a
-    /// closure that calls it is an error. Gradients from before are dropped, and none are left.
+    /// Makes a step and returns the loss before it. `closure` computes the loss, one number, from
+    /// the parameters as they are; it is called several times, and `backward` is called here, so
+    /// that a closure that calls it is an error. Gradients from before are dropped, and none are
+    /// left.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -195,7 +199,11 @@ impl LBFGS {
             self.turn(&grad);
             self.state.last_grad.clone_from(&grad);
             self.state.last_loss = loss;
-            let start = if self.state.iterations == 1 { (1.0 / grad.iter().map(|g| g.abs()).sum::<f64>()).min(1.0) } else { 1.0 };
+            let start = if self.state.iterations == 1 {
+                (1.0 / grad.iter().map(|g| g.abs()).sum::<f64>()).min(1.0)
+            } else {
+                1.0
+            };
             self.state.t = start * self.lr;
             let direction = self.state.direction.clone();
             let slope = dot(&grad, &direction);
@@ -207,7 +215,14 @@ impl LBFGS {
             let mut count = 0;
             if self.strong_wolfe {
                 let here = Point { t: 0.0, loss, grad, slope };
-                let best = self.search(&from, &direction, here, most.saturating_sub(evaluations), &mut closure, &mut count)?;
+                let best = self.search(
+                    &from,
+                    &direction,
+                    here,
+                    most.saturating_sub(evaluations),
+                    &mut closure,
+                    &mut count,
+                )?;
                 self.write(&from, best.t, &direction)?;
                 self.state.t = best.t;
                 (loss, grad) = (best.loss, best.grad);
@@ -233,11 +248,15 @@ impl LBFGS {
     }
 
     /// The loss and its gradient now.
-    fn evaluate(&mut self, closure: &mut impl FnMut() -> Result<Tensor>) -> Result<(f64, Vec<f64>)> {
+    fn evaluate(
+        &mut self,
+        closure: &mut impl FnMut() -> Result<Tensor>,
+    ) -> Result<(f64, Vec<f64>)> {
         self.params.iter().for_each(|p| p.set_grad(None));
         let loss = closure()?;
         if self.params.iter().any(|p| p.grad().is_some()) {
-            let msg = "LBFGS::step: the closure called backward; it returns the loss, and step computes the gradients";
+            let msg = "LBFGS::step: the closure called backward; it returns the loss, and step \
+                       computes the gradients";
             return Err(Error::Gradient(msg.into()));
         }
         loss.try_backward()?;
@@ -249,7 +268,8 @@ impl LBFGS {
         let mut flat = Vec::new();
         for (p, g) in self.params.iter().zip(&grads) {
             match g {
-                Some(g) => flat.extend(g.try_cast(DType::F64)?.to_vec::<f64>()?.into_iter().map(|x| sign * x)),
+                Some(g) => flat
+                    .extend(g.try_cast(DType::F64)?.to_vec::<f64>()?.into_iter().map(|x| sign * x)),
                 None => flat.extend(std::iter::repeat_n(0.0, p.numel())),
             }
         }
@@ -267,8 +287,11 @@ impl LBFGS {
         for p in &self.params {
             let range = at..at + p.numel();
             at = range.end;
-            let values: Vec<f64> = from[range.clone()].iter().zip(&direction[range]).map(|(x, d)| x + t * d).collect();
-            p.assign(Tensor::try_from_vec(values, p.shape())?.try_cast(p.dtype())?.try_shard_like(p)?)?;
+            let values: Vec<f64> =
+                from[range.clone()].iter().zip(&direction[range]).map(|(x, d)| x + t * d).collect();
+            p.assign(
+                Tensor::try_from_vec(values, p.shape())?.try_cast(p.dtype())?.try_shard_like(p)?,
+            )?;
         }
         Tensor::realize_many(&self.params.iter().collect::<Vec<_>>())
     }
@@ -309,8 +332,8 @@ impl LBFGS {
         s.direction = d;
     }
 
-    /// A point along the direction that meets the strong Wolfe conditions, or the best that was found
-    /// in `most` evaluations after the first.
+    /// A point along the direction that meets the strong Wolfe conditions, or the best that was
+    /// found in `most` evaluations after the first.
     fn search(
         &mut self,
         from: &[f64],
@@ -362,7 +385,11 @@ impl LBFGS {
             let margin = 0.1 * (end - start);
             if (end - t).min(t - start) < margin {
                 if stuck || t >= end || t <= start {
-                    t = if (t - end).abs() < (t - start).abs() { end - margin } else { start + margin };
+                    t = if (t - end).abs() < (t - start).abs() {
+                        end - margin
+                    } else {
+                        start + margin
+                    };
                     stuck = false;
                 } else {
                     stuck = true;
@@ -405,7 +432,10 @@ impl LBFGS {
         let s = &self.state;
         let rows = |of: fn(&Pair) -> &Vec<f64>| -> Tensor {
             let flat: Vec<f64> = s.history.iter().flat_map(|p| of(p).clone()).collect();
-            Tensor::from_vec(flat, [s.history.len(), if s.history.is_empty() { 0 } else { self.numel() }])
+            Tensor::from_vec(
+                flat,
+                [s.history.len(), if s.history.is_empty() { 0 } else { self.numel() }],
+            )
         };
         let vector = |v: &Vec<f64>| Tensor::from_vec(v.clone(), [v.len()]);
         StateDict::from_iter([
@@ -425,21 +455,27 @@ impl LBFGS {
     /// changed.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::{optim::LBFGS, state::StateDict}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::{optim::LBFGS, state::StateDict},
+    /// };
     /// let mut optimizer = LBFGS::new([Tensor::new([3.0f32]).as_param()])?;
     /// assert!(optimizer.load_state_dict(&StateDict::new()).is_err());
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let n = self.numel();
-        let wrong = |name: &str, t: &Tensor| Error::State(format!("LBFGS: {name} is {} {:?} for {n} numbers", t.dtype(), t.shape()));
-        let read = |name: &str, fits: &dyn Fn(&[usize]) -> bool| -> Result<(Vec<f64>, Vec<usize>)> {
-            let t = state.require(name)?;
-            if t.dtype() != DType::F64 || !fits(&t.shape()) {
-                return Err(wrong(name, t));
-            }
-            Ok((t.to_vec::<f64>()?, t.shape()))
+        let wrong = |name: &str, t: &Tensor| {
+            Error::State(format!("LBFGS: {name} is {} {:?} for {n} numbers", t.dtype(), t.shape()))
         };
+        let read =
+            |name: &str, fits: &dyn Fn(&[usize]) -> bool| -> Result<(Vec<f64>, Vec<usize>)> {
+                let t = state.require(name)?;
+                if t.dtype() != DType::F64 || !fits(&t.shape()) {
+                    return Err(wrong(name, t));
+                }
+                Ok((t.to_vec::<f64>()?, t.shape()))
+            };
         let vector = |s: &[usize]| s == [n] || s == [0];
         let counts = state.require("counts")?;
         if counts.dtype() != DType::U64 || counts.shape() != [2] {
@@ -447,14 +483,19 @@ impl LBFGS {
         }
         let counts = counts.to_vec::<u64>()?;
         let numbers = read("numbers", &|s| s == [3])?.0;
-        let (direction, last_grad) = (read("direction", &vector)?.0, read("prev_flat_grad", &vector)?.0);
+        let (direction, last_grad) =
+            (read("direction", &vector)?.0, read("prev_flat_grad", &vector)?.0);
         if counts[0] > 0 && n > 0 && (direction.is_empty() || last_grad.is_empty()) {
-            return Err(Error::State("LBFGS: a state after the first iteration has a direction and a gradient".into()));
+            return Err(Error::State(
+                "LBFGS: a state after the first iteration has a direction and a gradient".into(),
+            ));
         }
         let (grads, rows) = read("old_dirs", &|s| s.len() == 2 && (s[0] == 0 || s[1] == n))?;
         let (steps, _) = read("old_stps", &|s| s == rows)?;
         let row = |v: &[f64], i: usize| v[i * n..(i + 1) * n].to_vec();
-        let history = (0..rows[0]).map(|i| Pair { of_grads: row(&grads, i), of_params: row(&steps, i) }).collect();
+        let history = (0..rows[0])
+            .map(|i| Pair { of_grads: row(&grads, i), of_params: row(&steps, i) })
+            .collect();
         self.state = State {
             iterations: counts[0],
             evaluations: counts[1],

@@ -1,10 +1,19 @@
 //! Optimizers: how gradients become new parameters.
 //!
-//! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RMSprop`],
-//! [`Adagrad`], [`Adadelta`], [`LAMB`], [`LARS`], [`Muon`], or one of your own. A step is lazy until its end, then everything that it changes is computed together, so that parameters of one shape share a kernel.
+//! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`],
+//! [`NAdam`], [`RAdam`], [`Adamax`], [`RMSprop`], [`Adagrad`], [`Adadelta`], [`LAMB`], [`LARS`],
+//! [`Muon`], or one of your own. A step is lazy until its end, then everything that it changes is
+//! computed together, so that parameters of one shape share a kernel.
 //!
 //! ```
-//! use picograd::{Tensor, nn::{Layer, Linear, Module, optim::{Adam, Optimizer}}, tensor::Reduction};
+//! use picograd::{
+//!     Tensor,
+//!     nn::{
+//!         Layer, Linear, Module,
+//!         optim::{Adam, Optimizer},
+//!     },
+//!     tensor::Reduction,
+//! };
 //! Tensor::manual_seed(0);
 //! let net = Linear::new(1, 1);
 //! let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.1))?;
@@ -46,7 +55,10 @@ pub use lbfgs::LBFGS;
 pub use muon::Muon;
 pub use nadam::{Adamax, NAdam, RAdam};
 pub use scaler::GradScaler;
-pub use schedule::{Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step, Then};
+pub use schedule::{
+    Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step,
+    Then,
+};
 pub use sgd::{LARS, SGD};
 
 /// The option to go up the gradient. `$at` is the path of the field.
@@ -81,11 +93,14 @@ use crate::runtime::{Device, limits};
 use crate::tensor::{Tensor, no_grad, take_step_list};
 use rustc_hash::FxHashSet;
 
-/// How one parameter is updated. Settings are plain numbers that are the same in every step; what changes from step to step is a tensor, so that
-/// every step runs the same kernels.
+/// How one parameter is updated. Settings are plain numbers that are the same in every step; what
+/// changes from step to step is a tensor, so that every step runs the same kernels.
 ///
 /// ```
-/// use picograd::{Result, Tensor, nn::optim::{Optimizer, Rule, Update}};
+/// use picograd::{
+///     Result, Tensor,
+///     nn::optim::{Optimizer, Rule, Update},
+/// };
 ///
 /// /// Steps of one size, whatever the size of the gradient.
 /// struct Signs(f64);
@@ -112,11 +127,11 @@ use rustc_hash::FxHashSet;
 pub trait Rule: Send + Sync {
     /// The learning rate to begin with.
     fn lr(&self) -> f64;
-    /// The names of the tensors that are kept for each parameter. They have its shape and start as zeros, or as
-    /// [`initial`](Self::initial) says.
+    /// The names of the tensors that are kept for each parameter. They have its shape and start as
+    /// zeros, or as [`initial`](Self::initial) says.
     fn state(&self) -> &'static [&'static str];
-    /// The names of the numbers that depend on how often a parameter was updated, and on nothing else. They start as zeros; parameters of a
-    /// group that were updated equally often share them.
+    /// The names of the numbers that depend on how often a parameter was updated, and on nothing
+    /// else. They start as zeros; parameters of a group that were updated equally often share them.
     fn numbers(&self) -> &'static [&'static str] {
         &[]
     }
@@ -140,7 +155,8 @@ pub trait Rule: Send + Sync {
     fn update(&self, now: &Update<'_>) -> Result<Tensor>;
 }
 
-/// What a [`Rule`] has at hand for one parameter in one step. All of it is in `f32`, or `f64` for such parameters.
+/// What a [`Rule`] has at hand for one parameter in one step. All of it is in `f32`, or `f64` for
+/// such parameters.
 pub struct Update<'a> {
     /// The parameter's value.
     pub param: &'a Tensor,
@@ -178,10 +194,12 @@ struct Numbers {
 }
 
 impl Group {
-    /// Counts one more update for each parameter that has a gradient, and has the numbers of these counts at hand. Where all go together, as they
-    /// mostly do, these are the tensors of the step before, moved on. Returns those that have changed.
+    /// Counts one more update for each parameter that has a gradient, and has the numbers of these
+    /// counts at hand. Where all go together, as they mostly do, these are the tensors of the step
+    /// before, moved on. Returns those that have changed.
     fn advance(&mut self) -> Result<Vec<Tensor>> {
-        let mut counts: Vec<u64> = self.params.iter().filter(|p| p.tensor.grad().is_some()).map(|p| p.updates).collect();
+        let mut counts: Vec<u64> =
+            self.params.iter().filter(|p| p.tensor.grad().is_some()).map(|p| p.updates).collect();
         counts.sort_unstable();
         counts.dedup();
         let mut changed = Vec::new();
@@ -189,9 +207,17 @@ impl Group {
         for count in counts.into_iter().rev() {
             let of_count = |p: &&mut Param| p.updates == count;
             let stays = self.params.iter().any(|p| p.updates == count && p.tensor.grad().is_none());
-            let at = self.numbers.iter().position(|n| n.updates == count).expect("numbers for every count");
+            let at = self
+                .numbers
+                .iter()
+                .position(|n| n.updates == count)
+                .expect("numbers for every count");
             if self.numbers.iter().all(|n| n.updates != count + 1) {
-                let tensors = if stays { self.numbers[at].copy().tensors } else { self.numbers[at].tensors.clone() };
+                let tensors = if stays {
+                    self.numbers[at].copy().tensors
+                } else {
+                    self.numbers[at].tensors.clone()
+                };
                 self.rule.advance(&tensors)?;
                 changed.extend(tensors.iter().cloned());
                 self.numbers.push(Numbers { updates: count + 1, tensors });
@@ -199,14 +225,24 @@ impl Group {
             if !stays {
                 self.numbers.remove(at);
             }
-            self.params.iter_mut().filter(of_count).filter(|p| p.tensor.grad().is_some()).for_each(|p| p.updates += 1);
+            self.params
+                .iter_mut()
+                .filter(of_count)
+                .filter(|p| p.tensor.grad().is_some())
+                .for_each(|p| p.updates += 1);
         }
         Ok(changed)
     }
     fn numbers_of(&self, p: &Param) -> &[Tensor] {
-        &self.numbers.iter().find(|n| n.updates == p.updates).expect("numbers for every count").tensors
+        &self
+            .numbers
+            .iter()
+            .find(|n| n.updates == p.updates)
+            .expect("numbers for every count")
+            .tensors
     }
-    /// The dtype of the learning rate and the numbers: the widest that a parameter's update is computed in.
+    /// The dtype of the learning rate and the numbers: the widest that a parameter's update is
+    /// computed in.
     fn wide(&self) -> DType {
         self.lr_now.dtype()
     }
@@ -214,7 +250,14 @@ impl Group {
 
 impl Numbers {
     fn zeros(rule: &dyn Rule, updates: u64, dtype: DType, device: &DeviceName) -> Result<Numbers> {
-        Ok(Numbers { updates, tensors: rule.numbers().iter().map(|_| number(0.0, dtype, device)).collect::<Result<_>>()? })
+        Ok(Numbers {
+            updates,
+            tensors: rule
+                .numbers()
+                .iter()
+                .map(|_| number(0.0, dtype, device))
+                .collect::<Result<_>>()?,
+        })
     }
     /// The values in tensors of their own.
     fn copy(&self) -> Numbers {
@@ -225,7 +268,10 @@ impl Numbers {
 /// Groups of parameters, each with the rule that updates it.
 ///
 /// ```
-/// use picograd::{nn::{Embedding, Linear, Module, optim::{AdamW, Muon, Optimizer}}};
+/// use picograd::nn::{
+///     Embedding, Linear, Module,
+///     optim::{AdamW, Muon, Optimizer},
+/// };
 /// let (table, body) = (Embedding::new(10, 4), Linear::new(4, 4));
 /// let mut optimizer = Optimizer::new([body.weight.clone()], Muon::new(0.02))?;
 /// optimizer.add_group(table.parameters(), AdamW::new(3e-4).weight_decay(0.0))?;
@@ -241,34 +287,50 @@ impl Optimizer {
     /// One group of parameters under a rule. They are computed now, all together.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.parameters().len(), 1);
     /// assert!(Optimizer::new([Tensor::ones([1])], SGD::new(0.25)).is_err());
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new(params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<Optimizer> {
+    pub fn new(
+        params: impl IntoIterator<Item = Tensor>,
+        rule: impl Rule + 'static,
+    ) -> Result<Optimizer> {
         let mut optimizer = Optimizer { groups: Vec::new() };
         optimizer.add_group(params, rule)?;
         Ok(optimizer)
     }
 
-    /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that is in a group already, is an error.
+    /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that
+    /// is in a group already, is an error.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.add_group([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
     /// assert_eq!(optimizer.lrs(), [0.25, 0.5]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn add_group(&mut self, params: impl IntoIterator<Item = Tensor>, rule: impl Rule + 'static) -> Result<()> {
+    pub fn add_group(
+        &mut self,
+        params: impl IntoIterator<Item = Tensor>,
+        rule: impl Rule + 'static,
+    ) -> Result<()> {
         let params: Vec<Tensor> = params.into_iter().collect();
         let mut known: FxHashSet<usize> = self.params().map(|p| p.tensor.id()).collect();
         for (i, p) in params.iter().enumerate() {
-            let wrong = |why: &str| Err(Error::State(format!("optimizer: tensor {i} of shape {:?} {why}", p.shape())));
+            let wrong = |why: &str| {
+                Err(Error::State(format!("optimizer: tensor {i} of shape {:?} {why}", p.shape())))
+            };
             if !p.is_param() {
                 return wrong("is no parameter; make it one with as_param()");
             }
@@ -286,25 +348,37 @@ impl Optimizer {
         }
         let device = params.first().map_or_else(Device::default_name, |p| p.device().clone());
         let with_state = |tensor: Tensor| {
-            let state = (0..rule.state().len()).map(|i| filled(&tensor, rule.initial(i))).collect::<Result<_>>()?;
+            let state = (0..rule.state().len())
+                .map(|i| filled(&tensor, rule.initial(i)))
+                .collect::<Result<_>>()?;
             Ok(Param { state, tensor, updates: 0 })
         };
         let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
-        let dtype = if params.iter().any(|p| p.tensor.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+        let dtype = if params.iter().any(|p| p.tensor.dtype() == DType::F64) {
+            DType::F64
+        } else {
+            DType::F32
+        };
         let numbers = vec![Numbers::zeros(&rule, 0, dtype, &device)?];
         let (lr, lr_now) = (rule.lr(), number(rule.lr(), dtype, &device)?);
         let group = Group { rule: Box::new(rule), params, lr, lr_now, numbers };
         let tensors = group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor]));
-        Tensor::realize_many(&tensors.chain(&group.numbers[0].tensors).chain([&group.lr_now]).collect::<Vec<_>>())?;
+        Tensor::realize_many(
+            &tensors.chain(&group.numbers[0].tensors).chain([&group.lr_now]).collect::<Vec<_>>(),
+        )?;
         self.groups.push(group);
         Ok(())
     }
 
-    /// Updates every parameter that has a gradient, and computes it all together with the loss. The gradients are used up: after the step there
-    /// are none, so that they need no memory of their own. Read them before, if they are wanted.
+    /// Updates every parameter that has a gradient, and computes it all together with the loss. The
+    /// gradients are used up: after the step there are none, so that they need no memory of their
+    /// own. Read them before, if they are wanted.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -317,11 +391,16 @@ impl Optimizer {
         self.step_unless(None)
     }
 
-    /// A step that changes nothing where `skip`, a bool of rank 0, is true. Which of the two is decided on the device.
+    /// A step that changes nothing where `skip`, a bool of rank 0, is true. Which of the two is
+    /// decided on the device.
     pub(crate) fn step_unless(&mut self, skip: Option<&Tensor>) -> Result<()> {
-        // Counts of updates stand for the numbers that go with them, and a step that may be skipped moves counts alone.
-        // That is right for parameters that go together; where they do not, the host decides.
-        let apart = |g: &Group| !g.rule.numbers().is_empty() && (g.numbers.len() > 1 || g.params.iter().any(|p| p.tensor.grad().is_none()));
+        // Counts of updates stand for the numbers that go with them, and a step that may be skipped
+        // moves counts alone. That is right for parameters that go together; where they do not, the
+        // host decides.
+        let apart = |g: &Group| {
+            !g.rule.numbers().is_empty()
+                && (g.numbers.len() > 1 || g.params.iter().any(|p| p.tensor.grad().is_none()))
+        };
         if let Some(skip) = skip
             && self.groups.iter().any(apart)
         {
@@ -335,7 +414,9 @@ impl Optimizer {
             };
             self.update_all(&mut changed)?;
             if let Some(skip) = skip {
-                for (now, before) in before.iter().filter(|(now, _)| changed.iter().any(|c| c.id() == now.id())) {
+                for (now, before) in
+                    before.iter().filter(|(now, _)| changed.iter().any(|c| c.id() == now.id()))
+                {
                     now.assign(skip.try_to(now.device().as_str())?.try_where_(before, now)?)?;
                 }
             }
@@ -355,8 +436,13 @@ impl Optimizer {
 
     /// Parameters, their state, and the numbers of all groups.
     fn all_tensors(&self) -> Vec<Tensor> {
-        let numbers = self.groups.iter().flat_map(|g| g.numbers.iter().flat_map(|n| n.tensors.iter()));
-        self.params().flat_map(|p| p.state.iter().chain([&p.tensor])).chain(numbers).cloned().collect()
+        let numbers =
+            self.groups.iter().flat_map(|g| g.numbers.iter().flat_map(|n| n.tensors.iter()));
+        self.params()
+            .flat_map(|p| p.state.iter().chain([&p.tensor]))
+            .chain(numbers)
+            .cloned()
+            .collect()
     }
 
     /// Assigns the new values of a step, and lists the tensors that have changed.
@@ -367,9 +453,20 @@ impl Optimizer {
                 let Some(grad) = p.tensor.grad() else { continue };
                 let grad = if group.rule.maximizes() { -grad } else { grad };
                 let wide = wide(p.tensor.dtype());
-                let (param, grad, lr) = (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
-                let numbers = group.numbers_of(p).iter().map(|n| n.try_cast(wide)).collect::<Result<Vec<_>>>()?;
-                let now = Update { param: &param, grad: &grad, lr: &lr, state: &p.state, numbers: &numbers };
+                let (param, grad, lr) =
+                    (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
+                let numbers = group
+                    .numbers_of(p)
+                    .iter()
+                    .map(|n| n.try_cast(wide))
+                    .collect::<Result<Vec<_>>>()?;
+                let now = Update {
+                    param: &param,
+                    grad: &grad,
+                    lr: &lr,
+                    state: &p.state,
+                    numbers: &numbers,
+                };
                 p.tensor.assign(group.rule.update(&now)?)?;
                 changed.push(p.tensor.clone());
                 changed.extend(p.state.iter().cloned());
@@ -381,7 +478,10 @@ impl Optimizer {
     /// Forgets all gradients.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -396,7 +496,10 @@ impl Optimizer {
     /// All parameters, group by group.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.parameters()[0].to_vec::<f32>()?, [1.0]);
@@ -412,7 +515,10 @@ impl Optimizer {
     /// The learning rate of the first group.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lr(), 0.25);
@@ -424,7 +530,10 @@ impl Optimizer {
     /// The learning rate of each group.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lrs(), [0.25]);
@@ -436,7 +545,10 @@ impl Optimizer {
     /// Sets the learning rate of all groups.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.set_lr(0.125)?;
@@ -449,7 +561,10 @@ impl Optimizer {
     /// Sets the learning rate of each group.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.set_lrs(&[0.125])?;
@@ -458,7 +573,11 @@ impl Optimizer {
     /// ```
     pub fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
         if lrs.len() != self.groups.len() {
-            return Err(Error::State(format!("optimizer: {} learning rates for {} groups", lrs.len(), self.groups.len())));
+            return Err(Error::State(format!(
+                "optimizer: {} learning rates for {} groups",
+                lrs.len(),
+                self.groups.len()
+            )));
         }
         for (group, &lr) in self.groups.iter_mut().zip(lrs) {
             group.lr = lr;
@@ -467,14 +586,20 @@ impl Optimizer {
         Ok(())
     }
 
-    /// All that a step depends on beside parameters, gradients and settings. With the state dict of the module it continues a training bit for bit.
+    /// All that a step depends on beside parameters, gradients and settings. With the state dict of
+    /// the module it continues a training bit for bit.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
     /// let state = optimizer.state_dict();
-    /// assert!(state.get("groups.0.lr").is_some() && state.get("state.0.momentum_buffer").is_some());
+    /// assert!(
+    ///     state.get("groups.0.lr").is_some() && state.get("state.0.momentum_buffer").is_some()
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn state_dict(&self) -> StateDict {
@@ -482,19 +607,31 @@ impl Optimizer {
         for (i, g) in self.groups.iter().enumerate() {
             state.insert(format!("groups.{i}.lr"), exact(g.lr));
             if g.numbers.len() > 1 && !g.rule.numbers().is_empty() {
-                state.insert(updates_of(i), Tensor::new(g.params.iter().map(|p| p.updates).collect::<Vec<_>>()));
+                state.insert(
+                    updates_of(i),
+                    Tensor::new(g.params.iter().map(|p| p.updates).collect::<Vec<_>>()),
+                );
             }
         }
-        let numbers = self.groups.iter().enumerate().flat_map(|(i, g)| named_numbers(i, g.rule.as_ref(), &g.numbers));
-        numbers.chain(self.named_state()).for_each(|(name, t)| drop(state.insert(name, t.detach())));
+        let numbers = self
+            .groups
+            .iter()
+            .enumerate()
+            .flat_map(|(i, g)| named_numbers(i, g.rule.as_ref(), &g.numbers));
+        numbers
+            .chain(self.named_state())
+            .for_each(|(name, t)| drop(state.insert(name, t.detach())));
         state
     }
 
-    /// Takes up a state. The groups, their parameters and their rules have to be those that it is from; an error names all that does not fit, and then
-    /// nothing has changed.
+    /// Takes up a state. The groups, their parameters and their rules have to be those that it is
+    /// from; an error names all that does not fit, and then nothing has changed.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// let mut other = Optimizer::new([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
@@ -504,7 +641,8 @@ impl Optimizer {
     /// ```
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let lrs: Vec<Tensor> = self.groups.iter().map(|_| exact(0.0)).collect();
-        let mut targets: Vec<(String, Tensor)> = lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
+        let mut targets: Vec<(String, Tensor)> =
+            lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
         targets.extend(self.named_state());
         let mut taken: Vec<(Vec<u64>, Vec<Numbers>)> = Vec::new();
         for (i, g) in self.groups.iter().enumerate() {
@@ -519,8 +657,13 @@ impl Optimizer {
             let mut counts = updates.clone();
             counts.sort_unstable();
             counts.dedup();
-            let of = |&count: &u64| Numbers::zeros(g.rule.as_ref(), count, g.wide(), g.lr_now.device());
-            let numbers = if counts.is_empty() { vec![of(&0)?] } else { counts.iter().map(of).collect::<Result<Vec<_>>>()? };
+            let of =
+                |&count: &u64| Numbers::zeros(g.rule.as_ref(), count, g.wide(), g.lr_now.device());
+            let numbers = if counts.is_empty() {
+                vec![of(&0)?]
+            } else {
+                counts.iter().map(of).collect::<Result<Vec<_>>>()?
+            };
             targets.extend(named_numbers(i, g.rule.as_ref(), &numbers));
             taken.push((updates, numbers));
         }
@@ -533,7 +676,8 @@ impl Optimizer {
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
-        let params = self.groups.iter().flat_map(|g| g.params.iter().map(move |p| (g.rule.state(), p)));
+        let params =
+            self.groups.iter().flat_map(|g| g.params.iter().map(move |p| (g.rule.state(), p)));
         let named = params.enumerate().map(|(i, (names, p))| {
             let name = move |(name, t): (&&str, &Tensor)| (format!("state.{i}.{name}"), t.clone());
             names.iter().zip(&p.state).map(name)
@@ -547,11 +691,16 @@ fn updates_of(group: usize) -> String {
     format!("groups.{group}.updates")
 }
 
-/// The numbers of a group under their names, which tell the count of updates where there are several.
+/// The numbers of a group under their names, which tell the count of updates where there are
+/// several.
 fn named_numbers(group: usize, rule: &dyn Rule, numbers: &[Numbers]) -> Vec<(String, Tensor)> {
     let named = |n: &Numbers| {
         let end = if numbers.len() > 1 { format!(".{}", n.updates) } else { String::new() };
-        rule.numbers().iter().zip(&n.tensors).map(|(name, t)| (format!("groups.{group}.{name}{end}"), t.clone())).collect::<Vec<_>>()
+        rule.numbers()
+            .iter()
+            .zip(&n.tensors)
+            .map(|(name, t)| (format!("groups.{group}.{name}{end}"), t.clone()))
+            .collect::<Vec<_>>()
     };
     numbers.iter().flat_map(named).collect()
 }
@@ -561,14 +710,19 @@ fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// One value for all elements of a parameter, in memory: the first step runs the kernels of all others.
+/// One value for all elements of a parameter, in memory: the first step runs the kernels of all
+/// others.
 fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
     let dtype = wide(param.dtype());
     let mut bytes = limits::zeroed(param.numel() * dtype.itemsize())?;
     if value != 0.0 {
         match dtype {
-            DType::F64 => bytes.chunks_exact_mut(8).for_each(|b| b.copy_from_slice(&value.to_le_bytes())),
-            _ => bytes.chunks_exact_mut(4).for_each(|b| b.copy_from_slice(&(value as f32).to_le_bytes())),
+            DType::F64 => {
+                bytes.chunks_exact_mut(8).for_each(|b| b.copy_from_slice(&value.to_le_bytes()))
+            }
+            _ => bytes
+                .chunks_exact_mut(4)
+                .for_each(|b| b.copy_from_slice(&(value as f32).to_le_bytes())),
         }
     }
     Tensor::try_from_bytes(&bytes, dtype, param.shape())?.try_shard_like(param)
@@ -576,7 +730,8 @@ fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
 
 /// A number of rank 0, in memory and not in the code of a kernel.
 fn number(value: f64, dtype: DType, device: &DeviceName) -> Result<Tensor> {
-    let number = if dtype == DType::F64 { Tensor::new([value]) } else { Tensor::new([value as f32]) };
+    let number =
+        if dtype == DType::F64 { Tensor::new([value]) } else { Tensor::new([value as f32]) };
     number.reshape(()).try_to(device.as_str())
 }
 

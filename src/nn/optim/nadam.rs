@@ -103,7 +103,10 @@ impl NAdam {
     /// Betas 0.9 and 0.999, eps 1e-8, momentum decay 0.004, no weight decay.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{NAdam, Optimizer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{NAdam, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], NAdam::new(0.1))?;
     /// x.square().sum(..).backward();
@@ -113,7 +116,15 @@ impl NAdam {
     /// ```
     pub fn new(lr: f64) -> NAdam {
         let (betas, eps, momentum_decay) = ((0.9, 0.999), 1e-8, 4e-3);
-        NAdam { lr, betas, eps, weight_decay: 0.0, momentum_decay, decoupled: false, maximize: false }
+        NAdam {
+            lr,
+            betas,
+            eps,
+            weight_decay: 0.0,
+            momentum_decay,
+            decoupled: false,
+            maximize: false,
+        }
     }
     /// The factor by which the warm-up of the momentum nears its end in a step.
     fn rate(&self) -> f64 {
@@ -150,7 +161,8 @@ impl Rule for NAdam {
         let (param, grad) = self.decay(now)?;
         let (mean, square) = moments(now, &grad, self.betas)?;
         let [warm, product, square_part] = now.numbers else { unreachable!("three numbers") };
-        let (mu, next) = (self.momentum(warm), self.momentum(&(warm * self.rate() + (1.0 - self.rate()))));
+        let (mu, next) =
+            (self.momentum(warm), self.momentum(&(warm * self.rate() + (1.0 - self.rate()))));
         let of_grad = (1.0 - &mu).try_div(product)?;
         // 1 less the product with the next momentum.
         let next_part = product.try_mul(&next)?.try_add(1.0 - &next)?;
@@ -177,16 +189,27 @@ impl RAdam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, RAdam}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, RAdam},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], RAdam::new(0.1))?;
     /// x.square().sum(..).backward();
     /// optimizer.step()?;
     /// assert!((x.item::<f32>()? - 0.8).abs() < 1e-6); // the first step is the gradient's
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> RAdam {
-        RAdam { lr, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, decoupled: false, maximize: false }
+        RAdam {
+            lr,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled: false,
+            maximize: false,
+        }
     }
 }
 
@@ -215,13 +238,16 @@ impl Rule for RAdam {
         let (mean, square) = moments(now, &grad, self.betas)?;
         let [mean_part, powers, weighted] = now.numbers else { unreachable!("three numbers") };
         let mean = mean.try_div(mean_part)?;
-        // ρₜ = ρ∞ - 2tβᵗ/(1 - βᵗ) is twice the quotient of the sums, less 1. The difference would lose all digits.
+        // ρₜ = ρ∞ - 2tβᵗ/(1 - βᵗ) is twice the quotient of the sums, less 1. The difference would
+        // lose all digits.
         let rho = weighted.try_div(powers)? * 2.0 - 1.0;
         let most = 2.0 / (1.0 - self.betas.1) - 1.0;
         let enough = rho.try_gt(5.0)?;
         // In place of a number that does not count, one whose root exists.
         let rho = enough.try_where_(rho, 6.0)?;
-        let rectified = ((&rho - 4.0) * (&rho - 2.0) * (most / ((most - 4.0) * (most - 2.0)))).try_div(&rho)?.sqrt();
+        let rectified = ((&rho - 4.0) * (&rho - 2.0) * (most / ((most - 4.0) * (most - 2.0))))
+            .try_div(&rho)?
+            .sqrt();
         let square_part = powers * (1.0 - self.betas.1);
         let adapted = square_part.sqrt().try_mul(rectified)?.try_div(square.sqrt() + self.eps)?;
         let step = mean.try_mul(enough.try_where_(adapted, 1.0)?)?;
@@ -244,7 +270,10 @@ impl Adamax {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Adamax, Optimizer}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Adamax, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adamax::new(0.1))?;
     /// x.square().sum(..).backward();
@@ -275,7 +304,9 @@ impl Rule for Adamax {
     }
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let grad = decayed(now.grad, now.param, self.weight_decay)?;
-        let ([mean, greatest], [mean_part]) = (now.state, now.numbers) else { unreachable!("two tensors of state and a number") };
+        let ([mean, greatest], [mean_part]) = (now.state, now.numbers) else {
+            unreachable!("two tensors of state and a number")
+        };
         mean.assign((mean * self.betas.0).try_add(&grad * (1.0 - self.betas.0))?)?;
         greatest.assign((greatest * self.betas.1).try_maximum(grad.abs() + self.eps)?)?;
         now.param.try_sub(mean.try_div(greatest)?.try_mul(now.lr.try_div(mean_part)?)?)

@@ -7,12 +7,20 @@ use crate::error::{Error, Result};
 use crate::runtime::Device;
 use crate::tensor::{Tensor, no_grad, realize_with_step};
 
-/// Scales a loss, so that gradients in narrow floats do not vanish, and undoes it before the step. A
-/// step whose gradients are not all finite is skipped, and the scale goes down; after enough steps
-/// without that, it goes up. Which of the two happens is decided on the device, and nothing is read.
+/// Scales a loss, so that gradients in narrow floats do not vanish, and undoes it before the step.
+/// A step whose gradients are not all finite is skipped, and the scale goes down; after enough
+/// steps without that, it goes up. Which of the two happens is decided on the device, and nothing
+/// is read.
 ///
 /// ```
-/// use picograd::{DType, Tensor, autocast, nn::{Layer, Linear, Module, optim::{GradScaler, Optimizer, SGD}}, tensor::Reduction};
+/// use picograd::{
+///     DType, Tensor, autocast,
+///     nn::{
+///         Layer, Linear, Module,
+///         optim::{GradScaler, Optimizer, SGD},
+///     },
+///     tensor::Reduction,
+/// };
 /// let net = Linear::new(3, 2);
 /// let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1))?;
 /// let mut scaler = GradScaler::new();
@@ -27,8 +35,8 @@ use crate::tensor::{Tensor, no_grad, realize_with_step};
 /// # Ok::<(), picograd::Error>(())
 /// ```
 ///
-/// Where parameters of a group have been updated unequally often, and the rule counts its updates, the
-/// decision is made on the host; inside a [`Jit`](crate::Jit) that is an error.
+/// Where parameters of a group have been updated unequally often, and the rule counts its updates,
+/// the decision is made on the host; inside a [`Jit`](crate::Jit) that is an error.
 pub struct GradScaler {
     scale: Tensor,
     tracker: Tensor,
@@ -62,10 +70,19 @@ impl GradScaler {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> GradScaler {
-        let tensors = |scale: f32| (Tensor::new([scale]).reshape(()), Tensor::new([0i32]).reshape(()));
+        let tensors =
+            |scale: f32| (Tensor::new([scale]).reshape(()), Tensor::new([0i32]).reshape(()));
         let (scale, tracker) = tensors(65536.0);
         let (growth_factor, backoff_factor, growth_interval) = (2.0, 0.5, 2000);
-        GradScaler { scale, tracker, growth_factor, backoff_factor, growth_interval, enabled: true, found: Vec::new() }
+        GradScaler {
+            scale,
+            tracker,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+            enabled: true,
+            found: Vec::new(),
+        }
     }
     /// The scale to begin with.
     ///
@@ -81,7 +98,14 @@ impl GradScaler {
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(GradScaler::new().growth_factor(4.0).state_dict().require("growth_factor")?.item::<f64>()?, 4.0);
+    /// assert_eq!(
+    ///     GradScaler::new()
+    ///         .growth_factor(4.0)
+    ///         .state_dict()
+    ///         .require("growth_factor")?
+    ///         .item::<f64>()?,
+    ///     4.0
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn growth_factor(self, factor: f64) -> GradScaler {
@@ -91,7 +115,14 @@ impl GradScaler {
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(GradScaler::new().backoff_factor(0.25).state_dict().require("backoff_factor")?.item::<f64>()?, 0.25);
+    /// assert_eq!(
+    ///     GradScaler::new()
+    ///         .backoff_factor(0.25)
+    ///         .state_dict()
+    ///         .require("backoff_factor")?
+    ///         .item::<f64>()?,
+    ///     0.25
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn backoff_factor(self, factor: f64) -> GradScaler {
@@ -101,7 +132,14 @@ impl GradScaler {
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(GradScaler::new().growth_interval(100).state_dict().require("growth_interval")?.item::<u64>()?, 100);
+    /// assert_eq!(
+    ///     GradScaler::new()
+    ///         .growth_interval(100)
+    ///         .state_dict()
+    ///         .require("growth_interval")?
+    ///         .item::<u64>()?,
+    ///     100
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn growth_interval(self, steps: u64) -> GradScaler {
@@ -135,10 +173,14 @@ impl GradScaler {
     }
 
     /// Divides the gradients of an optimizer by the scale, so that they can be looked at or clipped
-    /// before [`step`](Self::step), which does it otherwise. A second time before an update is an error.
+    /// before [`step`](Self::step), which does it otherwise. A second time before an update is an
+    /// error.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{GradScaler, Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{GradScaler, Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([3.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
     /// let mut scaler = GradScaler::new();
@@ -178,11 +220,14 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The optimizer's step, unless a gradient is infinite or NaN: then nothing changes but that the
-    /// gradients are gone.
+    /// The optimizer's step, unless a gradient is infinite or NaN: then nothing changes but that
+    /// the gradients are gone.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{GradScaler, Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{GradScaler, Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([3.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
     /// let mut scaler = GradScaler::new();
@@ -200,7 +245,9 @@ impl GradScaler {
         if self.found.iter().all(|f| f.optimizer != key) {
             self.unscale_(optimizer)?;
         }
-        let Some(found) = self.found.iter_mut().find(|f| f.optimizer == key) else { unreachable!("it was unscaled") };
+        let Some(found) = self.found.iter_mut().find(|f| f.optimizer == key) else {
+            unreachable!("it was unscaled")
+        };
         if found.stepped {
             return state("a second step of one optimizer since the last update()");
         }
@@ -220,7 +267,9 @@ impl GradScaler {
             return Ok(());
         }
         let mut all = self.found.iter().map(|f| f.any.clone());
-        let Some(first) = all.next() else { return state("update() without a step since the last one") };
+        let Some(first) = all.next() else {
+            return state("update() without a step since the last one");
+        };
         no_grad(|| {
             let found = all.try_fold(first, |a, b| a.try_bitwise_or(b))?;
             let count = self.tracker.copy() + 1;
@@ -274,7 +323,8 @@ impl GradScaler {
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
         let (growth, backoff) = (exact(0.0), exact(0.0));
         let interval = Tensor::new([0u64]).reshape(());
-        let (scale, tracker) = (number(0.0, DType::F32, &Device::default_name())?, Tensor::new([0i32]).reshape(()));
+        let (scale, tracker) =
+            (number(0.0, DType::F32, &Device::default_name())?, Tensor::new([0i32]).reshape(()));
         let targets = [
             ("scale".to_string(), scale.clone()),
             ("growth_factor".into(), growth.clone()),
@@ -286,7 +336,8 @@ impl GradScaler {
         let (growth, backoff, interval) = (growth.item()?, backoff.item()?, interval.item()?);
         self.scale.assign(scale.try_to(self.scale.device().as_str())?)?;
         self.tracker.assign(tracker.try_to(self.tracker.device().as_str())?)?;
-        (self.growth_factor, self.backoff_factor, self.growth_interval) = (growth, backoff, interval);
+        (self.growth_factor, self.backoff_factor, self.growth_interval) =
+            (growth, backoff, interval);
         Tensor::realize_many(&[&self.scale, &self.tracker])
     }
 }

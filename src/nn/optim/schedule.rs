@@ -1,12 +1,14 @@
-//! Learning rates that change: schedules, which are functions of the step, and the plateau, which watches a figure.
+//! Learning rates that change: schedules, which are functions of the step, and the plateau, which
+//! watches a figure.
 
 use super::Optimizer;
 use crate::error::Result;
 use crate::nn::state::StateDict;
 use crate::tensor::Tensor;
 
-/// A learning rate as a function of the one that an optimizer began with and of the step, so that any step can be reached at once. A function of the step
-/// alone is a schedule too: its result is the factor.
+/// A learning rate as a function of the one that an optimizer began with and of the step, so that
+/// any step can be reached at once. A function of the step alone is a schedule too: its result is
+/// the factor.
 pub trait Schedule: Send + Sync {
     /// The learning rate after so many steps.
     fn lr(&self, base: f64, step: usize) -> f64;
@@ -44,7 +46,11 @@ pub struct Then<A, B> {
 
 impl<A: Schedule, B: Schedule> Schedule for Then<A, B> {
     fn lr(&self, base: f64, step: usize) -> f64 {
-        if step < self.step { self.first.lr(base, step) } else { self.next.lr(base, step - self.step) }
+        if step < self.step {
+            self.first.lr(base, step)
+        } else {
+            self.next.lr(base, step - self.step)
+        }
     }
 }
 
@@ -95,7 +101,7 @@ impl MultiStep {
     /// Times `gamma` at each of these steps.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, MultiStep};
+    /// use picograd::nn::optim::{MultiStep, Schedule};
     /// let schedule = MultiStep::new([1, 5], 0.5);
     /// assert!((schedule.lr(1.0, 4) - 0.5).abs() < 1e-9);
     /// ```
@@ -132,7 +138,7 @@ impl Ramp {
     /// From the factor `from` at step 0 to the factor `to` after so many steps, which then stays.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, Ramp};
+    /// use picograd::nn::optim::{Ramp, Schedule};
     /// let schedule = Ramp::new(0.0, 1.0, 4);
     /// assert!((schedule.lr(1.0, 1) - 0.25).abs() < 1e-9);
     /// ```
@@ -150,7 +156,8 @@ impl Schedule for Ramp {
     }
 }
 
-/// Half a wave of a cosine, from the learning rate down to a least one (Loshchilov and Hutter, 2017). Afterwards the wave goes on.
+/// Half a wave of a cosine, from the learning rate down to a least one (Loshchilov and Hutter,
+/// 2017). Afterwards the wave goes on.
 #[derive(Clone, Debug)]
 pub struct Cosine {
     steps: usize,
@@ -161,7 +168,7 @@ impl Cosine {
     /// Down to zero in so many steps.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, Cosine};
+    /// use picograd::nn::optim::{Cosine, Schedule};
     /// let schedule = Cosine::new(10);
     /// assert!((schedule.lr(1.0, 5) - 0.5).abs() < 1e-9);
     /// ```
@@ -171,7 +178,7 @@ impl Cosine {
     /// Down to this learning rate.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, Cosine};
+    /// use picograd::nn::optim::{Cosine, Schedule};
     /// let schedule = Cosine::new(10).min_lr(0.1);
     /// assert!((schedule.lr(1.0, 10) - 0.1).abs() < 1e-9);
     /// ```
@@ -182,11 +189,15 @@ impl Cosine {
 
 impl Schedule for Cosine {
     fn lr(&self, base: f64, step: usize) -> f64 {
-        self.min + (base - self.min) * (1.0 + (std::f64::consts::PI * step as f64 / self.steps as f64).cos()) / 2.0
+        self.min
+            + (base - self.min)
+                * (1.0 + (std::f64::consts::PI * step as f64 / self.steps as f64).cos())
+                / 2.0
     }
 }
 
-/// Up to the learning rate, then down to nearly nothing, in one go over the whole training (Smith and Topin, 2018).
+/// Up to the learning rate, then down to nearly nothing, in one go over the whole training (Smith
+/// and Topin, 2018).
 #[derive(Clone, Debug)]
 pub struct OneCycle {
     steps: usize,
@@ -197,10 +208,11 @@ pub struct OneCycle {
 }
 
 impl OneCycle {
-    /// So many steps in all, of which 30 % go up from 1/25 of the learning rate, and the others down to 1/10,000 of where it began, by cosines.
+    /// So many steps in all, of which 30 % go up from 1/25 of the learning rate, and the others
+    /// down to 1/10,000 of where it began, by cosines.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// use picograd::nn::optim::{OneCycle, Schedule};
     /// let schedule = OneCycle::new(100);
     /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
     /// ```
@@ -210,7 +222,7 @@ impl OneCycle {
     /// The part of the steps that go up.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// use picograd::nn::optim::{OneCycle, Schedule};
     /// let schedule = OneCycle::new(101).rise(0.51);
     /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
     /// ```
@@ -220,7 +232,7 @@ impl OneCycle {
     /// The first learning rate is the greatest over this.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// use picograd::nn::optim::{OneCycle, Schedule};
     /// let schedule = OneCycle::new(100).start_div(10.0);
     /// assert!((schedule.lr(1.0, 0) - 0.1).abs() < 1e-9);
     /// ```
@@ -230,7 +242,7 @@ impl OneCycle {
     /// The last learning rate is the first over this.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// use picograd::nn::optim::{OneCycle, Schedule};
     /// let schedule = OneCycle::new(100).start_div(10.0).end_div(2.0);
     /// assert!((schedule.lr(1.0, 99) - 0.05).abs() < 1e-9);
     /// ```
@@ -240,7 +252,7 @@ impl OneCycle {
     /// By straight lines in place of cosines.
     ///
     /// ```
-    /// use picograd::nn::optim::{Schedule, OneCycle};
+    /// use picograd::nn::optim::{OneCycle, Schedule};
     /// let schedule = OneCycle::new(100).linear();
     /// assert!((schedule.lr(1.0, 0) - 0.04).abs() < 1e-9);
     /// ```
@@ -259,7 +271,11 @@ impl Schedule for OneCycle {
         }
         let (top, end) = (self.rise * self.steps as f64 - 1.0, self.steps as f64 - 1.0);
         let step = (step as f64).min(end);
-        let (from, to, part) = if step <= top && top > 0.0 { (first, base, step / top) } else { (base, last, (step - top) / (end - top)) };
+        let (from, to, part) = if step <= top && top > 0.0 {
+            (first, base, step / top)
+        } else {
+            (base, last, (step - top) / (end - top))
+        };
         if self.linear {
             return from + (to - from) * part;
         }
@@ -270,7 +286,10 @@ impl Schedule for OneCycle {
 /// Moves the learning rates of an optimizer along a [`Schedule`].
 ///
 /// ```
-/// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+/// use picograd::{
+///     Tensor,
+///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+/// };
 /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
 /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
 /// let mut seen = Vec::new();
@@ -288,24 +307,32 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Begins at step 0, with the learning rates that the groups have now as those that the schedule is of.
+    /// Begins at step 0, with the learning rates that the groups have now as those that the
+    /// schedule is of.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// assert_eq!((scheduler.steps(), optimizer.lr()), (0, 1.0));
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(optimizer: &mut Optimizer, schedule: impl Schedule + 'static) -> Result<Scheduler> {
-        let mut scheduler = Scheduler { schedule: Box::new(schedule), base: optimizer.lrs(), step: 0 };
+        let mut scheduler =
+            Scheduler { schedule: Box::new(schedule), base: optimizer.lrs(), step: 0 };
         scheduler.set_step(optimizer, 0)?;
         Ok(scheduler)
     }
     /// One step on: call it after the optimizer's.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.step(&mut optimizer)?;
@@ -319,7 +346,10 @@ impl Scheduler {
     /// Goes to a step at once.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.set_step(&mut optimizer, 4)?;
@@ -334,7 +364,10 @@ impl Scheduler {
     /// How many steps were taken.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.step(&mut optimizer)?;
@@ -347,19 +380,28 @@ impl Scheduler {
     /// The step, and the learning rates at the beginning.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// assert!(!scheduler.state_dict().is_empty());
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn state_dict(&self) -> StateDict {
-        [("step", Tensor::new([self.step as i64])), ("base_lrs", Tensor::new(self.base.clone()))].into_iter().collect()
+        [("step", Tensor::new([self.step as i64])), ("base_lrs", Tensor::new(self.base.clone()))]
+            .into_iter()
+            .collect()
     }
-    /// Takes up a state, and sets the learning rates of an optimizer of as many groups to where it was.
+    /// Takes up a state, and sets the learning rates of an optimizer of as many groups to where it
+    /// was.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD, Scheduler, Step}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// let start = scheduler.state_dict();
@@ -370,7 +412,8 @@ impl Scheduler {
     /// ```
     pub fn load_state_dict(&mut self, optimizer: &mut Optimizer, state: &StateDict) -> Result<()> {
         let (step, base) = (Tensor::new([0i64]), Tensor::new(self.base.clone()));
-        state.load_into(&[("step".into(), step.clone()), ("base_lrs".into(), base.clone())], true)?;
+        state
+            .load_into(&[("step".into(), step.clone()), ("base_lrs".into(), base.clone())], true)?;
         self.base = base.to_vec()?;
         self.set_step(optimizer, step.item::<i64>()?.max(0) as usize)
     }
@@ -379,7 +422,10 @@ impl Scheduler {
 /// Lowers the learning rates when a figure has stopped getting better.
 ///
 /// ```
-/// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+/// use picograd::{
+///     Tensor,
+///     nn::optim::{Optimizer, Plateau, SGD},
+/// };
 /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
 /// let mut plateau = Plateau::new().patience(1).factor(0.5);
 /// for loss in [3.0, 2.0, 2.0, 2.0] {
@@ -409,10 +455,14 @@ impl Default for Plateau {
 }
 
 impl Plateau {
-    /// A tenth of the learning rate, after more than ten steps in a row in which a loss did not get lower by a ten-thousandth of itself.
+    /// A tenth of the learning rate, after more than ten steps in a row in which a loss did not get
+    /// lower by a ten-thousandth of itself.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new();
     /// for figure in [2.0; 12] {
@@ -438,7 +488,10 @@ impl Plateau {
     /// Higher is better, as for an accuracy.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().higher_is_better().patience(0);
     /// for figure in [0.1, 0.2, 0.3] {
@@ -453,7 +506,10 @@ impl Plateau {
     /// What the learning rates are multiplied by.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5);
     /// for figure in [2.0, 2.0] {
@@ -468,7 +524,10 @@ impl Plateau {
     /// How many bad steps in a row are borne.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(1);
     /// for figure in [2.0, 2.0] {
@@ -483,7 +542,10 @@ impl Plateau {
     /// How much better counts as better, as a part of the best figure.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).threshold(0.5);
     /// for figure in [2.0, 1.5] {
@@ -498,7 +560,10 @@ impl Plateau {
     /// How much better counts as better, as it is.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).absolute_threshold(1.0);
     /// for figure in [2.0, 1.5] {
@@ -513,7 +578,10 @@ impl Plateau {
     /// How many steps after a change are not counted.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).cooldown(2);
     /// for figure in [2.0, 2.0, 2.0, 2.0] {
@@ -528,7 +596,10 @@ impl Plateau {
     /// No learning rate goes below this.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).min_lr(0.75);
     /// for figure in [2.0, 2.0] {
@@ -550,10 +621,14 @@ impl Plateau {
         if self.higher { figure > self.best + margin } else { figure < self.best - margin }
     }
 
-    /// Takes a new figure, and lowers the learning rates of an optimizer if it is time. NaN is never better.
+    /// Takes a new figure, and lowers the learning rates of an optimizer if it is time. NaN is
+    /// never better.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, Plateau, SGD},
+    /// };
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5);
     /// for figure in [2.0, f64::NAN] {
@@ -578,7 +653,8 @@ impl Plateau {
         }
         self.cooling = self.cooldown;
         self.bad = 0;
-        let lrs: Vec<f64> = optimizer.lrs().iter().map(|lr| (lr * self.factor).max(self.min)).collect();
+        let lrs: Vec<f64> =
+            optimizer.lrs().iter().map(|lr| (lr * self.factor).max(self.min)).collect();
         optimizer.set_lrs(&lrs)
     }
 }

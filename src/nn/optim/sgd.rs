@@ -7,7 +7,10 @@ use crate::tensor::Tensor;
 /// Gradient descent, with momentum if it is asked for.
 ///
 /// ```
-/// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+/// use picograd::{
+///     Tensor,
+///     nn::optim::{Optimizer, SGD},
+/// };
 /// let x = Tensor::new([1.0f32]).as_param();
 /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
 /// x.square().sum(..).backward();
@@ -29,7 +32,10 @@ impl SGD {
     /// Plain descent at this learning rate.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -38,17 +44,30 @@ impl SGD {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> SGD {
-        SGD { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize: false }
+        SGD {
+            lr,
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            maximize: false,
+        }
     }
     /// How much of the last step's direction stays.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
     /// x.square().sum(..).backward();
     /// optimizer.step()?;
-    /// assert_eq!(optimizer.state_dict().require("state.0.momentum_buffer")?.to_vec::<f32>()?, [2.0]);
+    /// assert_eq!(
+    ///     optimizer.state_dict().require("state.0.momentum_buffer")?.to_vec::<f32>()?,
+    ///     [2.0]
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn momentum(self, momentum: f64) -> SGD {
@@ -57,12 +76,17 @@ impl SGD {
     /// How much less than whole a gradient enters the momentum, after the first.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9).dampening(0.5))?;
+    /// let mut optimizer =
+    ///     Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9).dampening(0.5))?;
     /// x.square().sum(..).backward();
     /// optimizer.step()?;
     /// assert_eq!(x.item::<f32>()?, 0.5); // the first is whole
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn dampening(self, dampening: f64) -> SGD {
@@ -71,12 +95,16 @@ impl SGD {
     /// The gradient as it would be after the momentum's step (Sutskever and others, 2013).
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(1.0).nesterov())?;
     /// x.square().sum(..).backward();
     /// optimizer.step()?;
     /// assert_eq!(x.item::<f32>()?, 0.0); // twice the step of plain momentum
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn nesterov(self) -> SGD {
@@ -85,7 +113,10 @@ impl SGD {
     /// This part of the parameter is added to its gradient.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{Optimizer, SGD},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).weight_decay(2.0))?;
     /// x.square().sum(..).backward();
@@ -126,7 +157,11 @@ impl Rule for SGD {
                 _ => direction.clone(),
             };
             momentum.assign((momentum * self.momentum).try_add(fresh)?)?;
-            direction = if self.nesterov { direction.try_add(momentum * self.momentum)? } else { momentum.clone() };
+            direction = if self.nesterov {
+                direction.try_add(momentum * self.momentum)?
+            } else {
+                momentum.clone()
+            };
         }
         now.param.try_sub(direction.try_mul(now.lr)?)
     }
@@ -144,8 +179,8 @@ pub(super) fn length(x: &Tensor) -> Result<Tensor> {
     Ok(x.square().try_sum(..)?.sqrt())
 }
 
-/// Gradient descent with momentum, whose steps are scaled by the ratio of a parameter's length to that of its gradient (You and others, 2017), for
-/// large batches.
+/// Gradient descent with momentum, whose steps are scaled by the ratio of a parameter's length to
+/// that of its gradient (You and others, 2017), for large batches.
 #[derive(Clone, Debug)]
 pub struct LARS {
     lr: f64,
@@ -160,7 +195,10 @@ impl LARS {
     /// Momentum 0.9, weight decay 1e-4, trust coefficient 0.001.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LARS, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0))?;
     /// x.square().sum(..).backward();
@@ -169,12 +207,22 @@ impl LARS {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(lr: f64) -> LARS {
-        LARS { lr, momentum: 0.9, nesterov: false, weight_decay: 1e-4, maximize: false, trust: 1e-3 }
+        LARS {
+            lr,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 1e-4,
+            maximize: false,
+            trust: 1e-3,
+        }
     }
     /// How much of the last step's direction stays.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LARS, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).momentum(0.5))?;
     /// x.square().sum(..).backward();
@@ -188,7 +236,10 @@ impl LARS {
     /// The gradient as it would be after the momentum's step.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LARS, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).nesterov())?;
     /// x.square().sum(..).backward();
@@ -202,7 +253,10 @@ impl LARS {
     /// This part of the parameter is added to its gradient.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LARS, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0))?;
     /// x.square().sum(..).backward();
@@ -216,12 +270,17 @@ impl LARS {
     /// The length of a step in lengths of its parameter, before the learning rate.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::optim::{Optimizer, LARS}};
+    /// use picograd::{
+    ///     Tensor,
+    ///     nn::optim::{LARS, Optimizer},
+    /// };
     /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0).trust_coefficient(0.5))?;
+    /// let mut optimizer =
+    ///     Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0).trust_coefficient(0.5))?;
     /// x.square().sum(..).backward();
     /// optimizer.step()?;
     /// assert_eq!(x.item::<f32>()?, 0.5); // half of its length
+    ///     
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn trust_coefficient(self, trust: f64) -> LARS {
@@ -243,11 +302,14 @@ impl Rule for LARS {
         let (param, grad) = (length(now.param)?, length(now.grad)?);
         let ratio = (&param * self.trust).try_div(grad.try_add(&param * self.weight_decay)?)?;
         // A parameter or a gradient of zeros has no direction to go by.
-        let ratio = param.try_gt(0.0)?.try_bitwise_and(grad.try_gt(0.0)?)?.try_where_(ratio, 1.0)?;
-        let step = decayed(now.grad, now.param, self.weight_decay)?.try_mul(ratio.try_mul(now.lr)?)?;
+        let ratio =
+            param.try_gt(0.0)?.try_bitwise_and(grad.try_gt(0.0)?)?.try_where_(ratio, 1.0)?;
+        let step =
+            decayed(now.grad, now.param, self.weight_decay)?.try_mul(ratio.try_mul(now.lr)?)?;
         let [momentum] = now.state else { unreachable!("one tensor of state") };
         momentum.assign((momentum * self.momentum).try_add(&step)?)?;
-        let step = if self.nesterov { step.try_add(momentum * self.momentum)? } else { momentum.clone() };
+        let step =
+            if self.nesterov { step.try_add(momentum * self.momentum)? } else { momentum.clone() };
         now.param.try_sub(step)
     }
 }

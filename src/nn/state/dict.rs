@@ -1,4 +1,5 @@
-//! The state of a model: tensors under dotted names, in order, and how they are put into a model that is already there.
+//! The state of a model: tensors under dotted names, in order, and how they are put into a model
+//! that is already there.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -33,7 +34,8 @@ impl StateDict {
         StateDict::default()
     }
 
-    /// Puts a tensor under a name. If the name is taken, the tensor takes that place, and the one that was there is returned.
+    /// Puts a tensor under a name. If the name is taken, the tensor takes that place, and the one
+    /// that was there is returned.
     ///
     /// ```
     /// use picograd::{Tensor, nn::state::StateDict};
@@ -69,13 +71,20 @@ impl StateDict {
     /// use picograd::{Tensor, nn::state::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
-    /// assert_eq!(state.require("bias").unwrap_err().to_string(), "state: there is no tensor \"bias\" among the 1: weight");
+    /// assert_eq!(
+    ///     state.require("bias").unwrap_err().to_string(),
+    ///     "state: there is no tensor \"bias\" among the 1: weight"
+    /// );
     /// ```
     pub fn require(&self, name: &str) -> Result<&Tensor> {
         self.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.entries.iter().take(8).map(|(n, _)| n.as_str()).collect();
             let more = if self.len() > names.len() { ", …" } else { "" };
-            Error::State(format!("there is no tensor {name:?} among the {}: {}{more}", self.len(), names.join(", ")))
+            Error::State(format!(
+                "there is no tensor {name:?} among the {}: {}{more}",
+                self.len(),
+                names.join(", ")
+            ))
         })
     }
 
@@ -115,7 +124,8 @@ impl StateDict {
         self.entries.is_empty()
     }
 
-    /// Adds all tensors of another under `prefix.name`; an empty prefix adds them under their own names.
+    /// Adds all tensors of another under `prefix.name`; an empty prefix adds them under their own
+    /// names.
     ///
     /// ```
     /// use picograd::{Tensor, nn::state::StateDict};
@@ -127,7 +137,10 @@ impl StateDict {
     /// ```
     pub fn extend_prefixed(&mut self, prefix: &str, other: &StateDict) {
         for (name, tensor) in other {
-            self.insert(if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, tensor.clone());
+            self.insert(
+                if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") },
+                tensor.clone(),
+            );
         }
     }
 
@@ -146,8 +159,9 @@ impl StateDict {
         self.iter().filter_map(|(name, t)| Some((inside(name)?, t.clone()))).collect()
     }
 
-    /// The values as they are now, which no later assignment changes. A state of a model holds its tensors themselves, so that training goes
-    /// on in it; this keeps the best so far. Nothing is copied before an assignment makes it necessary.
+    /// The values as they are now, which no later assignment changes. A state of a model holds its
+    /// tensors themselves, so that training goes on in it; this keeps the best so far. Nothing is
+    /// copied before an assignment makes it necessary.
     ///
     /// ```
     /// use picograd::{Tensor, nn::state::StateDict};
@@ -162,11 +176,13 @@ impl StateDict {
         self.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
 
-    /// Puts the values of this state into tensors that are already there, on their devices. Everything is checked and read before the first of
-    /// them changes, and the error names every tensor that does not fit.
+    /// Puts the values of this state into tensors that are already there, on their devices.
+    /// Everything is checked and read before the first of them changes, and the error names every
+    /// tensor that does not fit.
     ///
-    /// A tensor of another shape never fits. With `strict` the names have to be the same on both sides and the dtypes equal; without it,
-    /// targets that have no value here keep theirs, values without a target are left out, and dtypes are cast.
+    /// A tensor of another shape never fits. With `strict` the names have to be the same on both
+    /// sides and the dtypes equal; without it, targets that have no value here keep theirs, values
+    /// without a target are left out, and dtypes are cast.
     ///
     /// ```
     /// use picograd::{Tensor, nn::state::StateDict};
@@ -186,21 +202,33 @@ impl StateDict {
                 None if strict => wrong.missing.push(name.clone()),
                 None => {}
                 Some(value) if value.shape() != target.shape() => {
-                    wrong.shapes.push(format!("{name} is {:?} and should be {:?}", value.shape(), target.shape()));
+                    wrong.shapes.push(format!(
+                        "{name} is {:?} and should be {:?}",
+                        value.shape(),
+                        target.shape()
+                    ));
                 }
                 Some(value) if strict && value.dtype() != target.dtype() => {
-                    wrong.dtypes.push(format!("{name} is {} and should be {}", value.dtype(), target.dtype()));
+                    wrong.dtypes.push(format!(
+                        "{name} is {} and should be {}",
+                        value.dtype(),
+                        target.dtype()
+                    ));
                 }
                 Some(value) => pairs.push((target, value)),
             }
         }
         if strict {
             let known: FxHashSet<&str> = targets.iter().map(|(n, _)| n.as_str()).collect();
-            wrong.extra.extend(self.iter().map(|(n, _)| n.clone()).filter(|n| !known.contains(n.as_str())));
+            wrong.extra.extend(
+                self.iter().map(|(n, _)| n.clone()).filter(|n| !known.contains(n.as_str())),
+            );
         }
         wrong.into_result()?;
         // What is loaded is a value, with no gradient back to where it came from.
-        let bring = |(target, value): &(&Tensor, &Tensor)| value.detach().try_to(target.device().as_str())?.try_cast(target.dtype());
+        let bring = |(target, value): &(&Tensor, &Tensor)| {
+            value.detach().try_to(target.device().as_str())?.try_cast(target.dtype())
+        };
         let values: Vec<Tensor> = pairs.iter().map(bring).collect::<Result<_>>()?;
         // A file that cannot be read is found out here, while the targets are still what they were.
         Tensor::realize_many(&values.iter().collect::<Vec<_>>())?;
@@ -219,8 +247,12 @@ struct Mismatch {
 
 impl Mismatch {
     fn into_result(self) -> Result<()> {
-        let parts =
-            [("missing", self.missing), ("extra", self.extra), ("of another shape", self.shapes), ("of another dtype", self.dtypes)];
+        let parts = [
+            ("missing", self.missing),
+            ("extra", self.extra),
+            ("of another shape", self.shapes),
+            ("of another dtype", self.dtypes),
+        ];
         let lines: Vec<String> = parts
             .iter()
             .filter(|(_, names)| !names.is_empty())
@@ -257,6 +289,8 @@ impl<N: Into<String>> FromIterator<(N, Tensor)> for StateDict {
 /// A line for each tensor: its name, dtype, shape and device. Nothing is computed.
 impl fmt::Debug for StateDict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(name, t)| writeln!(f, "{name}: {} {:?} on {}", t.dtype(), t.shape(), t.device()))
+        self.iter().try_for_each(|(name, t)| {
+            writeln!(f, "{name}: {} {:?} on {}", t.dtype(), t.shape(), t.device())
+        })
     }
 }

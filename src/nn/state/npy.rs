@@ -1,7 +1,7 @@
 //! NumPy's files: `.npy` is one array, `.npz` a zip archive of them.
 //!
-//! Numbers and bools of either byte order, in C or Fortran order, are read. Arrays of Python objects are refused: they are pickles, and
-//! reading a pickle runs whatever code it names.
+//! Numbers and bools of either byte order, in C or Fortran order, are read. Arrays of Python
+//! objects are refused: they are pickles, and reading a pickle runs whatever code it names.
 
 use super::zip::{self, Writer};
 use super::{StateDict, elements};
@@ -36,7 +36,10 @@ const NAMES: [(&str, DType); 12] = [
 /// The array of a `.npy` file, on the default device.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{npy_load, npy_save}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{npy_load, npy_save},
+/// };
 /// let path = std::env::temp_dir().join(format!("doc-{}.npy", std::process::id()));
 /// npy_save(&path, &Tensor::new([[1i16, 2], [3, 4]]))?;
 /// assert_eq!(npy_load(&path)?.to_vec::<i16>()?, [1, 2, 3, 4]);
@@ -52,7 +55,10 @@ pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
 /// The array of a `.npy` file that is in memory.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{npy_load_bytes, npy_to_bytes}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{npy_load_bytes, npy_to_bytes},
+/// };
 /// let file = npy_to_bytes(&Tensor::new([1i16, 2]))?;
 /// assert_eq!(npy_load_bytes(&file)?.to_vec::<i16>()?, [1, 2]);
 /// # Ok::<(), picograd::Error>(())
@@ -61,10 +67,14 @@ pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
     parse("npy", &mut &*bytes, bytes.len() as u64)
 }
 
-/// Computes a tensor and writes it to a `.npy` file. An old file is exchanged whole, as by [`safe_save`](super::safe_save).
+/// Computes a tensor and writes it to a `.npy` file. An old file is exchanged whole, as by
+/// [`safe_save`](super::safe_save).
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{npy_load, npy_save}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{npy_load, npy_save},
+/// };
 /// let path = std::env::temp_dir().join(format!("doc-save-{}.npy", std::process::id()));
 /// npy_save(&path, &Tensor::new([1i16, 2]))?;
 /// assert_eq!(npy_load(&path)?.shape(), [2]);
@@ -73,7 +83,11 @@ pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
 /// ```
 pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let (path, head, data) = (path.as_ref(), head(tensor)?, tensor.to_bytes()?);
-    files::write(path, |out| out.write_all(&head).and_then(|()| out.write_all(&data)).map_err(|e| limits::io_error(path, e)))
+    files::write(path, |out| {
+        out.write_all(&head)
+            .and_then(|()| out.write_all(&data))
+            .map_err(|e| limits::io_error(path, e))
+    })
 }
 
 /// What [`npy_save`] writes, in memory.
@@ -102,7 +116,10 @@ fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
     // A tuple of one element has a comma in it.
     let comma = if sizes.len() == 1 { "," } else { "" };
-    let text = format!("{{'descr': '{order}{name}', 'fortran_order': False, 'shape': ({}{comma}), }}", sizes.join(", "));
+    let text = format!(
+        "{{'descr': '{order}{name}', 'fortran_order': False, 'shape': ({}{comma}), }}",
+        sizes.join(", ")
+    );
     // With its end of line the header fills whole lines of 64 bytes, so that the data is aligned.
     let wide = text.len() + 11 > usize::from(u16::MAX);
     let before = if wide { 12 } else { 10 };
@@ -122,7 +139,10 @@ fn head(tensor: &Tensor) -> Result<Vec<u8>> {
 /// The arrays of a `.npz` file by name, on the default device.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, npz_load, npz_save}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, npz_load, npz_save},
+/// };
 /// let path = std::env::temp_dir().join(format!("doc-load-{}.npz", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// npz_save(&path, &state, false)?;
@@ -137,7 +157,10 @@ pub fn npz_load(path: impl AsRef<Path>) -> Result<StateDict> {
 /// The arrays of a `.npz` file that is in memory.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, npz_load_bytes, npz_to_bytes}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, npz_load_bytes, npz_to_bytes},
+/// };
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// let file = npz_to_bytes(&state, true)?;
 /// assert_eq!(npz_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
@@ -147,10 +170,14 @@ pub fn npz_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     unpack("npz", bytes)
 }
 
-/// Computes tensors and writes them to a `.npz` file, deflated if asked. An old file is exchanged whole.
+/// Computes tensors and writes them to a `.npz` file, deflated if asked. An old file is exchanged
+/// whole.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, npz_load, npz_save}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, npz_load, npz_save},
+/// };
 /// let path = std::env::temp_dir().join(format!("doc-save-{}.npz", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// npz_save(&path, &state, true)?;
@@ -166,7 +193,10 @@ pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Re
 /// What [`npz_save`] writes, in memory.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, npz_to_bytes}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, npz_to_bytes},
+/// };
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// assert_eq!(npz_to_bytes(&state, false)?[..2], *b"PK");
 /// # Ok::<(), picograd::Error>(())
@@ -181,7 +211,9 @@ fn pack(path: &Path, state: &StateDict, compress: bool, out: &mut dyn Write) -> 
     let failed = |e: std::io::Error| limits::io_error(path, e);
     let mut archive = Writer::new(out);
     for (name, tensor) in state {
-        archive.add(&format!("{name}.npy"), [&head(tensor)?, &tensor.to_bytes()?], compress).map_err(failed)?;
+        archive
+            .add(&format!("{name}.npy"), [&head(tensor)?, &tensor.to_bytes()?], compress)
+            .map_err(failed)?;
     }
     archive.finish().map_err(failed)
 }
@@ -200,7 +232,10 @@ fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
             content.finish(at)?;
         }
         if state.insert(name, array?).is_some() {
-            return Err(Error::Format { at: at.to_string(), msg: format!("{} is there twice", entry.name) });
+            return Err(Error::Format {
+                at: at.to_string(),
+                msg: format!("{} is there twice", entry.name),
+            });
         }
     }
     Ok(state)
@@ -208,7 +243,10 @@ fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
 
 /// Reads an array from a file of the given length directly into the memory of its tensor.
 fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
-    let wrong = |msg: String| Error::Format { at: at.to_string(), msg: format!("not a readable npy file: {msg}") };
+    let wrong = |msg: String| Error::Format {
+        at: at.to_string(),
+        msg: format!("not a readable npy file: {msg}"),
+    };
     let (text, left) = split(from, size).map_err(wrong)?;
     let head = header(&text).map_err(wrong)?;
     let bytes = usize::try_from(left).map_err(|e| wrong(e.to_string()))?;
@@ -267,12 +305,20 @@ struct Head {
 
 /// Reads the Python literal `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
 fn header(text: &str) -> Result<Head, String> {
-    let inside = text.trim().strip_prefix('{').and_then(|t| t.strip_suffix('}')).ok_or("its header is not a dict")?;
+    let inside = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|t| t.strip_suffix('}'))
+        .ok_or("its header is not a dict")?;
     let (mut kind, mut fortran, mut shape) = (None, None, None);
     let mut rest = inside.trim_start();
     while !rest.is_empty() {
         let (key, after) = quoted(rest).ok_or("its header has a key that is not a string")?;
-        rest = after.trim_start().strip_prefix(':').ok_or_else(|| format!("there is no value for {key:?}"))?.trim_start();
+        rest = after
+            .trim_start()
+            .strip_prefix(':')
+            .ok_or_else(|| format!("there is no value for {key:?}"))?
+            .trim_start();
         let twice = match key {
             "descr" => {
                 if rest.starts_with('[') {
@@ -292,12 +338,24 @@ fn header(text: &str) -> Result<Head, String> {
                 fortran.replace(value).is_some()
             }
             "shape" => {
-                let (list, after) = rest.strip_prefix('(').and_then(|r| r.split_once(')')).ok_or("its shape is not a tuple")?;
+                let (list, after) = rest
+                    .strip_prefix('(')
+                    .and_then(|r| r.split_once(')'))
+                    .ok_or("its shape is not a tuple")?;
                 rest = after;
                 // Old versions of Python wrote a long as 3L.
-                let size = |s: &str| s.trim().trim_end_matches('L').parse::<usize>().map_err(|_| format!("its shape has the size {s:?}"));
+                let size = |s: &str| {
+                    s.trim()
+                        .trim_end_matches('L')
+                        .parse::<usize>()
+                        .map_err(|_| format!("its shape has the size {s:?}"))
+                };
                 let list = list.trim().trim_end_matches(',');
-                let sizes = if list.is_empty() { Vec::new() } else { list.split(',').map(size).collect::<Result<_, _>>()? };
+                let sizes = if list.is_empty() {
+                    Vec::new()
+                } else {
+                    list.split(',').map(size).collect::<Result<_, _>>()?
+                };
                 shape.replace(sizes).is_some()
             }
             other => return Err(format!("its header has the unknown key {other:?}")),
@@ -332,8 +390,14 @@ fn dtype(kind: &str) -> Result<(DType, bool), String> {
         _ => (false, kind),
     };
     if name.starts_with('O') {
-        return Err("it holds Python objects, which are pickled and could run any code; save it with a numeric dtype".into());
+        return Err("it holds Python objects, which are pickled and could run any code; save it \
+                    with a numeric dtype"
+            .into());
     }
     let known = NAMES.iter().find(|(n, _)| *n == name).map(|(_, dtype)| (*dtype, big));
-    known.ok_or_else(|| format!("the dtype {kind:?} is not supported; bools, integers and floats of 16 to 64 bits are"))
+    known.ok_or_else(|| {
+        format!(
+            "the dtype {kind:?} is not supported; bools, integers and floats of 16 to 64 bits are"
+        )
+    })
 }

@@ -1,7 +1,8 @@
 //! safetensors: eight bytes of length, a JSON header, then the bytes of all tensors without a gap.
 //!
-//! Loading reads the header alone. The tensors are on the `DISK` device: parts of the open file that take no memory until they are brought
-//! to a device. Whatever a hostile file says, sizes are checked without overflow before anything is allocated.
+//! Loading reads the header alone. The tensors are on the `DISK` device: parts of the open file
+//! that take no memory until they are brought to a device. Whatever a hostile file says, sizes are
+//! checked without overflow before anything is allocated.
 
 use super::{StateDict, elements};
 use crate::dtype::DType;
@@ -35,12 +36,16 @@ const NAMES: [(&str, DType); 15] = [
     ("BOOL", DType::BOOL),
 ];
 
-/// The tensors of a file, in the order of its header, on `DISK`. The file stays open as long as one of them lives.
+/// The tensors of a file, in the order of its header, on `DISK`. The file stays open as long as one
+/// of them lives.
 ///
 /// A bool is true where its byte is not zero.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, safe_load, safe_save}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, safe_load, safe_save},
+/// };
 /// let path = std::env::temp_dir().join(format!("doc-{}.safetensors", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// safe_save(&path, &state, &[("epoch", "3")])?;
@@ -64,8 +69,12 @@ pub fn safe_load(path: impl AsRef<Path>) -> Result<StateDict> {
 /// The texts that a file carries beside its tensors.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, safe_load_metadata, safe_save}};
-/// let path = std::env::temp_dir().join(format!("doc-texts-{}.safetensors", std::process::id()));
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, safe_load_metadata, safe_save},
+/// };
+/// let path =
+///     std::env::temp_dir().join(format!("doc-texts-{}.safetensors", std::process::id()));
 /// safe_save(&path, &StateDict::new(), &[("epoch", "3")])?;
 /// assert_eq!(safe_load_metadata(&path)?["epoch"], "3");
 /// # std::fs::remove_file(&path).unwrap();
@@ -78,7 +87,10 @@ pub fn safe_load_metadata(path: impl AsRef<Path>) -> Result<BTreeMap<String, Str
 /// The tensors of a file that is in memory, on the default device.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, safe_load_bytes, safe_to_bytes}};
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, safe_load_bytes, safe_to_bytes},
+/// };
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// let file = safe_to_bytes(&state, &[])?;
 /// assert_eq!(safe_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
@@ -95,19 +107,28 @@ pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     parse(at, header, data.len())?.entries.into_iter().map(tensor).collect()
 }
 
-/// Computes the tensors and writes them to a file, with texts beside them. The file is exchanged whole: after an error or a kill at any
-/// moment it is the old one or the new one. Tensors of the old file keep its bytes.
+/// Computes the tensors and writes them to a file, with texts beside them. The file is exchanged
+/// whole: after an error or a kill at any moment it is the old one or the new one. Tensors of the
+/// old file keep its bytes.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, safe_load, safe_save}};
-/// let path = std::env::temp_dir().join(format!("doc-save-{}.safetensors", std::process::id()));
+/// use picograd::{
+///     Tensor,
+///     nn::state::{StateDict, safe_load, safe_save},
+/// };
+/// let path =
+///     std::env::temp_dir().join(format!("doc-save-{}.safetensors", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// safe_save(&path, &state, &[])?;
 /// assert_eq!(safe_load(&path)?.len(), 1);
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<(), picograd::Error>(())
 /// ```
-pub fn safe_save(path: impl AsRef<Path>, state: &StateDict, metadata: &[(&str, &str)]) -> Result<()> {
+pub fn safe_save(
+    path: impl AsRef<Path>,
+    state: &StateDict,
+    metadata: &[(&str, &str)],
+) -> Result<()> {
     let plan = Layout::new(state, metadata)?;
     files::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
 }
@@ -123,7 +144,8 @@ pub fn safe_save(path: impl AsRef<Path>, state: &StateDict, metadata: &[(&str, &
 /// ```
 pub fn safe_to_bytes(state: &StateDict, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
     let layout = Layout::new(state, metadata)?;
-    let mut bytes = limits::vec(8 + layout.header.len() + layout.tensors.iter().map(|t| t.2).sum::<usize>())?;
+    let mut bytes =
+        limits::vec(8 + layout.header.len() + layout.tensors.iter().map(|t| t.2).sum::<usize>())?;
     layout.write(Path::new("safetensors"), &mut bytes)?;
     Ok(bytes)
 }
@@ -150,10 +172,17 @@ fn wrong<T>(at: &str, msg: impl std::fmt::Display) -> Result<T> {
 
 /// The length of the header, which leaves room for itself in a file of `len` bytes.
 fn header_len(at: &str, first: Option<&[u8]>, len: usize) -> Result<usize> {
-    let Some(first) = first.and_then(|b| b.first_chunk::<8>()) else { return wrong(at, format!("{len} bytes are too few")) };
+    let Some(first) = first.and_then(|b| b.first_chunk::<8>()) else {
+        return wrong(at, format!("{len} bytes are too few"));
+    };
     let header = u64::from_le_bytes(*first);
     if header > MOST_HEADER || header > len as u64 - 8 {
-        return wrong(at, format!("a header of {header} bytes in a file of {len}; at most {MOST_HEADER} are allowed"));
+        return wrong(
+            at,
+            format!(
+                "a header of {header} bytes in a file of {len}; at most {MOST_HEADER} are allowed"
+            ),
+        );
     }
     Ok(header as usize)
 }
@@ -177,10 +206,13 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     let mut json = Reader::new(text);
     let read = json.object(|json, name| {
         if name == "__metadata__" {
-            return json.object(|json, key| json.string().map(|text| drop(metadata.insert(key, text))));
+            return json
+                .object(|json, key| json.string().map(|text| drop(metadata.insert(key, text))));
         }
         let info = Info::read(json)?;
-        entries.push(entry(name.clone(), info, data).map_err(|msg| format!("tensor {name:?}: {msg}"))?);
+        entries.push(
+            entry(name.clone(), info, data).map_err(|msg| format!("tensor {name:?}: {msg}"))?,
+        );
         Ok(())
     });
     if let Err(msg) = read.and_then(|()| json.end()) {
@@ -192,8 +224,15 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     let mut end = 0;
     for e in order {
         if e.at != end {
-            let what = if e.at < end { "overlaps the tensor before it" } else { "leaves a gap before it" };
-            return wrong(at, format!("tensor {:?} {what}: it begins at byte {}, and the last one ends at {end}", e.name, e.at));
+            let what =
+                if e.at < end { "overlaps the tensor before it" } else { "leaves a gap before it" };
+            return wrong(
+                at,
+                format!(
+                    "tensor {:?} {what}: it begins at byte {}, and the last one ends at {end}",
+                    e.name, e.at
+                ),
+            );
         }
         end = e.at + e.len * e.dtype.itemsize();
     }
@@ -205,10 +244,19 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
 
 fn entry(name: String, info: Info, data: usize) -> Result<Entry, String> {
     let dtype = info.dtype.ok_or("it has no dtype")?;
-    let (_, dtype) = *NAMES.iter().find(|(n, _)| *n == dtype).ok_or_else(|| format!("the dtype {dtype} is not supported"))?;
+    let (_, dtype) = *NAMES
+        .iter()
+        .find(|(n, _)| *n == dtype)
+        .ok_or_else(|| format!("the dtype {dtype} is not supported"))?;
     let shape = info.shape.ok_or("it has no shape")?;
-    let shape: Vec<usize> = shape.iter().map(|&n| usize::try_from(n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
-    let Some([start, end]) = info.offsets.as_deref() else { return Err("it has no data_offsets of two numbers".into()) };
+    let shape: Vec<usize> = shape
+        .iter()
+        .map(|&n| usize::try_from(n))
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    let Some([start, end]) = info.offsets.as_deref() else {
+        return Err("it has no data_offsets of two numbers".into());
+    };
     let (start, end) = (*start, *end);
     if start > end || end > data as u64 {
         return Err(format!("the bytes {start}..{end} are not inside the {data} bytes of data"));
@@ -259,9 +307,11 @@ impl<'a> Layout<'a> {
         if state.get("__metadata__").is_some() {
             return Err(refused("the name __metadata__ is taken by the format".into()));
         }
-        // What is computed is computed together, and what cannot be is found out before a file is touched.
+        // What is computed is computed together, and what cannot be is found out before a file is
+        // touched.
         Tensor::realize_many(&state.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
-        let mut tensors: Vec<(&str, &Tensor, usize)> = state.iter().map(|(n, t)| (n.as_str(), t, 0)).collect();
+        let mut tensors: Vec<(&str, &Tensor, usize)> =
+            state.iter().map(|(n, t)| (n.as_str(), t, 0)).collect();
         // Wide elements first: then each tensor is aligned for its dtype.
         tensors.sort_by_key(|(_, t, _)| std::cmp::Reverse(t.element_size()));
         let mut offsets = BTreeMap::new();
@@ -277,11 +327,16 @@ impl<'a> Layout<'a> {
         }
         let mut parts = Vec::new();
         if !texts.is_empty() {
-            let texts: Vec<String> = texts.iter().map(|(k, v)| format!("{}:{}", quoted(k), quoted(v))).collect();
+            let texts: Vec<String> =
+                texts.iter().map(|(k, v)| format!("{}:{}", quoted(k), quoted(v))).collect();
             parts.push(format!("\"__metadata__\":{{{}}}", texts.join(",")));
         }
         for (name, t) in state {
-            let dtype = NAMES.iter().find(|(_, d)| *d == t.dtype()).ok_or_else(|| refused(format!("{name} is {}", t.dtype())))?.0;
+            let dtype = NAMES
+                .iter()
+                .find(|(_, d)| *d == t.dtype())
+                .ok_or_else(|| refused(format!("{name} is {}", t.dtype())))?
+                .0;
             let shape: Vec<String> = t.shape().iter().map(usize::to_string).collect();
             let (from, to) = offsets[name.as_str()];
             parts.push(format!(
@@ -294,7 +349,10 @@ impl<'a> Layout<'a> {
         // The data begins at a multiple of eight.
         header.resize(header.len().next_multiple_of(8), b' ');
         if header.len() as u64 > MOST_HEADER {
-            return Err(refused(format!("a header of {} bytes; at most {MOST_HEADER} are allowed", header.len())));
+            return Err(refused(format!(
+                "a header of {} bytes; at most {MOST_HEADER} are allowed",
+                header.len()
+            )));
         }
         Ok(Layout { header, tensors })
     }
@@ -306,7 +364,9 @@ impl<'a> Layout<'a> {
         for (name, tensor, bytes) in &self.tensors {
             let data = tensor.to_bytes()?;
             if data.len() != *bytes {
-                return Err(Error::State(format!("safe_save: {name} changed while it was written")));
+                return Err(Error::State(format!(
+                    "safe_save: {name} changed while it was written"
+                )));
             }
             out.write_all(&data).map_err(failed)?;
         }

@@ -1,7 +1,9 @@
-//! As much of zip as npz needs: entries that are stored or deflated, also past 4 GiB; no encryption, no parts on several disks.
+//! As much of zip as npz needs: entries that are stored or deflated, also past 4 GiB; no
+//! encryption, no parts on several disks.
 //!
-//! Reading trusts no length: an entry lies inside the file, entries take no more bytes together than the file has, and what is inflated grows
-//! with the bytes that are really there, up to the size that is declared.
+//! Reading trusts no length: an entry lies inside the file, entries take no more bytes together
+//! than the file has, and what is inflated grows with the bytes that are really there, up to the
+//! size that is declared.
 
 use crate::error::{Error, Result};
 use crate::runtime::limits::Growing;
@@ -59,14 +61,19 @@ fn from(bytes: &[u8], at: u64) -> Option<Fields<'_>> {
 
 /// The entries of an archive, in the order of its directory.
 pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
-    let wrong = |msg: &str| Error::Format { at: at.to_string(), msg: format!("not a valid zip archive: {msg}") };
-    let (count, start, end) = directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
+    let wrong = |msg: &str| Error::Format {
+        at: at.to_string(),
+        msg: format!("not a valid zip archive: {msg}"),
+    };
+    let (count, start, end) =
+        directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
     let inside = || bytes.get(usize::try_from(start).ok()?..end);
     let mut fields = Fields(inside().ok_or_else(|| wrong("its directory lies outside the file"))?);
     let mut out: Vec<Entry> = Vec::new();
     let mut room = bytes.len();
     for _ in 0..count {
-        let e = entry(bytes, &mut fields).ok_or_else(|| wrong("an entry of the directory lies outside the file"))?;
+        let e = entry(bytes, &mut fields)
+            .ok_or_else(|| wrong("an entry of the directory lies outside the file"))?;
         let e = e.map_err(|msg| wrong(&msg))?;
         room = room.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
         out.push(e);
@@ -82,11 +89,14 @@ pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
 fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     // The end record is followed by a comment of at most 64 KiB.
     let first = bytes.len().checked_sub(22)?;
-    let end = (first.saturating_sub(0xffff)..=first).rev().find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
+    let end = (first.saturating_sub(0xffff)..=first)
+        .rev()
+        .find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
     let mut f = Fields(&bytes[end + 10..]);
     let (count, _size, start) = (f.u16()?, f.u32()?, f.u32()?);
     // Python writes a 64-bit record also where the numbers of the short one fit.
-    let locator = end.checked_sub(20).filter(|&at| bytes[at..].starts_with(&END64_AT.to_le_bytes()));
+    let locator =
+        end.checked_sub(20).filter(|&at| bytes[at..].starts_with(&END64_AT.to_le_bytes()));
     let Some(locator) = locator else { return Some((count.into(), start.into(), end)) };
     let end = Fields(&bytes[locator + 8..]).u64()?;
     let mut f = from(bytes, end)?;
@@ -102,7 +112,8 @@ fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     Some((count, start, usize::try_from(end).ok()?))
 }
 
-/// The next entry of the directory: `None` if it leaves the file, else what it is or why it cannot be read.
+/// The next entry of the directory: `None` if it leaves the file, else what it is or why it cannot
+/// be read.
 fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, String>> {
     if f.u32()? != ENTRY {
         return None;
@@ -139,7 +150,14 @@ fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, St
     Some(checked(name, data, flags, method, crc, size))
 }
 
-fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, size: u64) -> Result<Entry<'a>, String> {
+fn checked<'a>(
+    name: &[u8],
+    data: &'a [u8],
+    flags: u16,
+    method: u16,
+    crc: u32,
+    size: u64,
+) -> Result<Entry<'a>, String> {
     let name = String::from_utf8(name.to_vec()).map_err(|_| "a name is not UTF-8".to_string())?;
     if flags & 1 != 0 {
         return Err(format!("{name} is encrypted"));
@@ -147,10 +165,17 @@ fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, s
     let fits = match method {
         STORED => size == data.len() as u64,
         DEFLATED => size <= (data.len() as u64).saturating_mul(MOST_RATIO),
-        other => return Err(format!("{name} is packed by method {other}; only stored and deflated entries are read")),
+        other => {
+            return Err(format!(
+                "{name} is packed by method {other}; only stored and deflated entries are read"
+            ));
+        }
     };
     if !fits {
-        return Err(format!("{name} cannot be {size} bytes: the archive has {} for it", data.len()));
+        return Err(format!(
+            "{name} cannot be {size} bytes: the archive has {} for it",
+            data.len()
+        ));
     }
     Ok(Entry { name, data, method, crc, size: usize::try_from(size).map_err(|e| e.to_string())? })
 }
@@ -158,7 +183,11 @@ fn checked<'a>(name: &[u8], data: &'a [u8], flags: u16, method: u16, crc: u32, s
 impl<'a> Entry<'a> {
     /// The content as a stream. [`Content::finish`] tells whether it was what is declared.
     pub(super) fn content(&self) -> Content<'_> {
-        let from: Box<dyn Read + 'a> = if self.method == STORED { Box::new(self.data) } else { Box::new(DeflateDecoder::new(self.data)) };
+        let from: Box<dyn Read + 'a> = if self.method == STORED {
+            Box::new(self.data)
+        } else {
+            Box::new(DeflateDecoder::new(self.data))
+        };
         Content { entry: self, from, crc: flate2::Crc::new(), read: 0 }
     }
 }
@@ -188,7 +217,8 @@ impl Content<'_> {
     /// Reads the rest, then checks that the size and the checksum are as declared.
     pub(super) fn finish(mut self, at: &str) -> Result<()> {
         let Entry { name, size, crc, .. } = self.entry;
-        let wrong = |msg: String| Err(Error::Format { at: at.to_string(), msg: format!("{name}: {msg}") });
+        let wrong =
+            |msg: String| Err(Error::Format { at: at.to_string(), msg: format!("{name}: {msg}") });
         let rest = std::io::copy(&mut self, &mut std::io::sink());
         match rest.and_then(|_| self.from.read(&mut [0])) {
             Err(e) => return wrong(format!("cannot be inflated: {e}")),
@@ -210,7 +240,8 @@ fn crc(parts: [&[u8]; 2]) -> u32 {
     crc.sum()
 }
 
-/// Writes an archive, entry by entry. The date of every entry is the first that zip knows, so that equal contents give equal archives.
+/// Writes an archive, entry by entry. The date of every entry is the first that zip knows, so that
+/// equal contents give equal archives.
 pub(super) struct Writer<'a> {
     out: &'a mut dyn Write,
     at: u64,
@@ -240,31 +271,42 @@ impl Writer<'_> {
 
     /// The 64-bit record of those numbers that do not fit.
     fn extra(&self, numbers: &[u64]) -> Vec<u8> {
-        let long: Vec<u8> = numbers.iter().filter(|n| **n >= self.long).flat_map(|n| n.to_le_bytes()).collect();
+        let long: Vec<u8> =
+            numbers.iter().filter(|n| **n >= self.long).flat_map(|n| n.to_le_bytes()).collect();
         let head = [1u16.to_le_bytes(), (long.len() as u16).to_le_bytes()].concat();
         if long.is_empty() { long } else { [head, long].concat() }
     }
 
     /// Adds a file, whose content is given in two parts.
-    pub(super) fn add(&mut self, name: &str, content: [&[u8]; 2], compress: bool) -> std::io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        content: [&[u8]; 2],
+        compress: bool,
+    ) -> std::io::Result<()> {
         let mut packed = Growing::default();
         if compress {
-            let mut encoder = DeflateEncoder::new(content[0].chain(content[1]), Compression::default());
+            let mut encoder =
+                DeflateEncoder::new(content[0].chain(content[1]), Compression::default());
             std::io::copy(&mut encoder, &mut packed)?;
         }
-        let (method, data) = if compress { (DEFLATED, [packed.0.as_slice(), &[]]) } else { (STORED, content) };
-        let name_len = u16::try_from(name.len()).map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
+        let (method, data) =
+            if compress { (DEFLATED, [packed.0.as_slice(), &[]]) } else { (STORED, content) };
+        let name_len = u16::try_from(name.len())
+            .map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
         let len = |parts: [&[u8]; 2]| (parts[0].len() + parts[1].len()) as u64;
         let (size, packed_size, local) = (len(content), len(data), self.at);
         // The local header has both sizes in its 64-bit record, or neither.
         let both = size.max(packed_size) >= self.long;
         let version: u16 = if both || local >= self.long { 45 } else { 20 };
         // Names are UTF-8: bit 11.
-        let mut common = [version.to_le_bytes(), 0x0800u16.to_le_bytes(), method.to_le_bytes()].concat();
+        let mut common =
+            [version.to_le_bytes(), 0x0800u16.to_le_bytes(), method.to_le_bytes()].concat();
         common.extend(DATE.to_le_bytes());
         common.extend(crc(content).to_le_bytes());
         let sizes = if both { [[0xff; 4]; 2] } else { [self.short(packed_size), self.short(size)] };
-        let sizes64 = [&[1, 0, 16, 0][..], &size.to_le_bytes(), &packed_size.to_le_bytes()].concat();
+        let sizes64 =
+            [&[1, 0, 16, 0][..], &size.to_le_bytes(), &packed_size.to_le_bytes()].concat();
         let local_extra = if both { sizes64 } else { Vec::new() };
         self.put(&LOCAL.to_le_bytes())?;
         self.put(&common)?;
@@ -337,13 +379,26 @@ mod tests {
         for long in [0, 40, 150, u64::from(u32::MAX)] {
             let mut bytes = Vec::new();
             let mut w = Writer { long, ..Writer::new(&mut bytes) };
-            let files = [("a", vec![1; 100]), ("empty", vec![]), ("long", (0..=255).collect()), ("z", vec![7; 39])];
-            files.iter().for_each(|(name, content)| w.add(name, [content, &[]], name.len() == 4).unwrap());
+            let files = [
+                ("a", vec![1; 100]),
+                ("empty", vec![]),
+                ("long", (0..=255).collect()),
+                ("z", vec![7; 39]),
+            ];
+            files
+                .iter()
+                .for_each(|(name, content)| w.add(name, [content, &[]], name.len() == 4).unwrap());
             w.finish().unwrap();
-            let read: Vec<(String, Vec<u8>)> = entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
-            assert_eq!(read, files.map(|(n, c)| (n.to_string(), c)), "numbers from {long} on in 64 bits");
+            let read: Vec<(String, Vec<u8>)> =
+                entries("x", &bytes).unwrap().iter().map(|e| (e.name.clone(), read(e))).collect();
+            assert_eq!(
+                read,
+                files.map(|(n, c)| (n.to_string(), c)),
+                "numbers from {long} on in 64 bits"
+            );
             if let Some(out) = std::env::var_os("KEEP_STATE") {
-                std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes).unwrap();
+                std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes)
+                    .unwrap();
             }
         }
     }

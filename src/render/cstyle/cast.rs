@@ -42,7 +42,8 @@ pub(super) fn bitcast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
         return Err(format!("bitcast from {from} to {to}: the widths differ"));
     }
     let (held_from, held_to) = (storage(from), storage(to));
-    let floats = matches!(held_from, Scalar::F32 | Scalar::F64) || matches!(held_to, Scalar::F32 | Scalar::F64);
+    let floats = matches!(held_from, Scalar::F32 | Scalar::F64)
+        || matches!(held_to, Scalar::F32 | Scalar::F64);
     cx.scalar_type(held_from)?;
     cx.scalar_type(held_to)?;
     if held_from == held_to {
@@ -62,16 +63,19 @@ fn saturate(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     let name = format!("{from}_to_{to}");
     cx.helper(&name, DType { scalar: to, lanes: 1 }, |cx| {
         let (least, past) = limits(to);
-        let (low, high) = (number(cx, Const::Float(least), from)?, number(cx, Const::Float(past), from)?);
+        let (low, high) =
+            (number(cx, Const::Float(least), from)?, number(cx, Const::Float(past), from)?);
         let dtype = DType { scalar: to, lanes: 1 };
         let (min, max) = (number(cx, dtype.min_value(), to)?, number(cx, dtype.max_value(), to)?);
-        let body = format!("return x!=x?0:x<{low}?{min}:x>={high}?{max}:({})x;", cx.scalar_type(to)?);
+        let body =
+            format!("return x!=x?0:x<{low}?{min}:x>={high}?{max}:({})x;", cx.scalar_type(to)?);
         Ok((format!("{} x", cx.scalar_type(from)?), body))
     })?;
     Ok(format!("{name}({x})"))
 }
 
-/// The least value of an integer type, and the first past its greatest: both are floats of either width exactly.
+/// The least value of an integer type, and the first past its greatest: both are floats of either
+/// width exactly.
 pub(super) fn limits(to: Scalar) -> (f64, f64) {
     let dtype = DType { scalar: to, lanes: 1 };
     if dtype.is_unsigned() {
@@ -81,8 +85,8 @@ pub(super) fn limits(to: Scalar) -> (f64, f64) {
     }
 }
 
-/// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of more than 53 bits the low 11 are dropped, and the last bit
-/// kept is set if one of them was.
+/// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of
+/// more than 53 bits the low 11 are dropped, and the last bit kept is set if one of them was.
 fn odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
     let name = format!("{}_to_odd_f64", storage(from));
     cx.helper(&name, DType::F64, |cx| {
@@ -91,7 +95,9 @@ fn odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
         let params = format!("{} x", cx.scalar_type(from)?);
         let negative = if from == Scalar::U64 { "0" } else { "x<0" };
         let body = format!(
-            "{u} m = {negative}?0u{long}-({u})x:({u})x; if (m>>53) m = (m&~0x7ffu{long})|((m&0x7ffu{long})!=0?0x800u{long}:0u{long}); return {negative}?-(double)m:(double)m;"
+            "{u} m = {negative}?0u{long}-({u})x:({u})x; if (m>>53) m = \
+             (m&~0x7ffu{long})|((m&0x7ffu{long})!=0?0x800u{long}:0u{long}); return \
+             {negative}?-(double)m:(double)m;"
         );
         Ok((params, body))
     })?;

@@ -1,4 +1,5 @@
-//! C for gcc and clang. The text needs no header; it relies on `-fwrapv` (signed integers wrap) and `-ffp-contract=off` (one rounding per op).
+//! C for gcc and clang. The text needs no header; it relies on `-fwrapv` (signed integers wrap) and
+//! `-ffp-contract=off` (one rounding per op).
 
 use super::clang_vector::{self, held};
 use super::dialect::{Alu, Dialect, Kernel, Place, Words};
@@ -10,7 +11,8 @@ use crate::ir::{Op, SpecialKind, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
-/// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long tidx)` that takes the buffers in slot order.
+/// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long tidx)` that takes
+/// the buffers in slot order.
 ///
 /// Compile it with `-std=c11 -ffp-contract=off -fno-math-errno -fwrapv`.
 #[derive(Clone, Debug)]
@@ -55,16 +57,25 @@ fn typedef(cx: &mut Cx, dtype: DType) -> String {
     let dtype = held(dtype);
     let name = dtype.to_string();
     let element = cx.scalar_type(dtype.scalar).expect("C has every scalar");
-    cx.need(&name, || format!("typedef {element} {name} __attribute__((vector_size({})));", dtype.itemsize()));
+    cx.need(&name, || {
+        format!("typedef {element} {name} __attribute__((vector_size({})));", dtype.itemsize())
+    });
     name
 }
 
-/// The same vector where it lies in memory among scalars: aligned as they are, and allowed to alias them.
+/// The same vector where it lies in memory among scalars: aligned as they are, and allowed to alias
+/// them.
 fn typedef_in_memory(cx: &mut Cx, dtype: DType) -> String {
     let dtype = in_memory(dtype);
     let name = format!("{}_u", typedef(cx, dtype));
-    let (element, align) = (cx.scalar_type(dtype.scalar).expect("C has every scalar"), dtype.scalar().itemsize());
-    cx.need(&name, || format!("typedef {element} {name} __attribute__((vector_size({}),aligned({align}),may_alias));", dtype.itemsize()));
+    let (element, align) =
+        (cx.scalar_type(dtype.scalar).expect("C has every scalar"), dtype.scalar().itemsize());
+    cx.need(&name, || {
+        format!(
+            "typedef {element} {name} __attribute__((vector_size({}),aligned({align}),may_alias));",
+            dtype.itemsize()
+        )
+    });
     name
 }
 
@@ -92,7 +103,10 @@ impl Dialect for Clang {
             let splat = format!("splat_{name}");
             let made = cx.helper(&splat, held(dtype), |cx| {
                 let every = vec!["x"; dtype.lanes as usize].join(",");
-                Ok((format!("{} x", cx.scalar_type(held(dtype).scalar)?), format!("return ({name}){{{every}}};")))
+                Ok((
+                    format!("{} x", cx.scalar_type(held(dtype).scalar)?),
+                    format!("return ({name}){{{every}}};"),
+                ))
             });
             made.expect("C has every scalar");
             return format!("{splat}({sign}{})", lanes[0]);
@@ -106,7 +120,12 @@ impl Dialect for Clang {
 
     fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
         // The type in memory has other attributes; gcc refuses to mix the two in a conditional.
-        let vector = format!("({})*(({}*)({}))", typedef(cx, in_memory(dtype)), typedef_in_memory(cx, dtype), place.address());
+        let vector = format!(
+            "({})*(({}*)({}))",
+            typedef(cx, in_memory(dtype)),
+            typedef_in_memory(cx, dtype),
+            place.address()
+        );
         if !dtype.is_bool() {
             return Some(vector);
         }
@@ -118,7 +137,10 @@ impl Dialect for Clang {
         if !dtype.is_bool() {
             return Some(format!("{pointer} = {value};"));
         }
-        Some(format!("{pointer} = __builtin_convertvector(-{value},{});", typedef(cx, in_memory(dtype))))
+        Some(format!(
+            "{pointer} = __builtin_convertvector(-{value},{});",
+            typedef(cx, in_memory(dtype))
+        ))
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
         clang_vector::alu(cx, alu)
@@ -139,7 +161,10 @@ impl Dialect for Clang {
     fn function(&self, cx: &mut Cx, op: Op, scalar: Scalar) -> Option<String> {
         let name = op.name().to_lowercase();
         if matches!(op, Op::Fma | Op::Sqrt | Op::Trunc) {
-            return Some(format!("__builtin_{name}{}", if scalar == Scalar::F32 { "f" } else { "" }));
+            return Some(format!(
+                "__builtin_{name}{}",
+                if scalar == Scalar::F32 { "f" } else { "" }
+            ));
         }
         // The C library's own, declared by hand. They are native for f64 alone.
         let params = vec!["double"; op.arity()].join(", ");
@@ -161,17 +186,28 @@ impl Dialect for Clang {
         let mut args = Vec::new();
         for (slot, dtype, stored) in &k.args {
             let element = cx.element_type(*dtype).expect("C has every scalar");
-            params.push(format!("{}{element}* restrict data{slot}", if *stored { "" } else { "const " }));
+            params.push(format!(
+                "{}{element}* restrict data{slot}",
+                if *stored { "" } else { "const " }
+            ));
             args.push(format!("bufs[{slot}]"));
         }
         if k.threaded {
             params.push("const long tidx".to_string());
             args.push("tidx".to_string());
         }
-        let (params, args) = (if params.is_empty() { "void".to_string() } else { params.join(", ") }, args.join(", "));
+        let (params, args) = (
+            if params.is_empty() { "void".to_string() } else { params.join(", ") },
+            args.join(", "),
+        );
         let Kernel { name, body, .. } = k;
-        let inline = if prelude.contains(WORDS.helper) { "#define INLINE static inline __attribute__((always_inline))\n" } else { "" };
-        let entry = format!("void {name}_entry(void* const* bufs, long tidx) {{ {name}({args}); }}");
+        let inline = if prelude.contains(WORDS.helper) {
+            "#define INLINE static inline __attribute__((always_inline))\n"
+        } else {
+            ""
+        };
+        let entry =
+            format!("void {name}_entry(void* const* bufs, long tidx) {{ {name}({args}); }}");
         format!("{inline}{prelude}static void {name}({params}) {{\n{body}}}\n{entry}\n")
     }
 }

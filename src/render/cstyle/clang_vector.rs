@@ -1,4 +1,5 @@
-//! Vectors in C by the vector extensions of gcc and clang. A vector of bools is one of 32-bit integers, 0 or -1 in each lane.
+//! Vectors in C by the vector extensions of gcc and clang. A vector of bools is one of 32-bit
+//! integers, 0 or -1 in each lane.
 
 use super::cast::limits;
 use super::dialect::{Alu, Text, is_small, storage, width_index};
@@ -18,7 +19,8 @@ pub(super) fn held(dtype: DType) -> DType {
 
 /// Signed integers of the width of another dtype: what a comparison of it gives.
 fn mask_of(dtype: DType) -> DType {
-    let scalar = [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64][width_index(held(dtype).bits())];
+    let scalar =
+        [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64][width_index(held(dtype).bits())];
     DType { scalar, lanes: dtype.lanes }
 }
 
@@ -27,8 +29,13 @@ pub(super) fn select(cx: &mut Cx, dtype: DType, mask: &str, x: &str, y: &str) ->
     let dtype = held(dtype);
     let name = format!("sel_{dtype}");
     cx.helper(&name, dtype, |cx| {
-        let (ty, narrow, bits) = (cx.ty(dtype)?, cx.ty(DType::I32.vec(dtype.lanes))?, cx.ty(mask_of(dtype))?);
-        let mask = if bits == narrow { "m".to_string() } else { format!("__builtin_convertvector(m,{bits})") };
+        let (ty, narrow, bits) =
+            (cx.ty(dtype)?, cx.ty(DType::I32.vec(dtype.lanes))?, cx.ty(mask_of(dtype))?);
+        let mask = if bits == narrow {
+            "m".to_string()
+        } else {
+            format!("__builtin_convertvector(m,{bits})")
+        };
         let body = format!("{bits} k = {mask}; return ({ty})((k&({bits})x)|(~k&({bits})y));");
         Ok((format!("{narrow} m, {ty} x, {ty} y"), body))
     })?;
@@ -118,7 +125,11 @@ fn bools(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
 
 fn extreme(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let dtype = alu.dtype;
-    let (name, sign) = if alu.op == Op::Max { (format!("max_{dtype}"), ">") } else { (format!("min_{dtype}"), "<") };
+    let (name, sign) = if alu.op == Op::Max {
+        (format!("max_{dtype}"), ">")
+    } else {
+        (format!("min_{dtype}"), "<")
+    };
     cx.helper(&name, dtype, |cx| {
         let ty = cx.ty(dtype)?;
         let body = if dtype.is_float() {
@@ -183,7 +194,8 @@ fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
     })())
 }
 
-/// Lanes outside the range are set to 0 before the conversion, and after it to the nearest bound, unless they are NaN.
+/// Lanes outside the range are set to 0 before the conversion, and after it to the nearest bound,
+/// unless they are NaN.
 fn saturate(cx: &mut Cx, from: DType, dtype: DType, x: &str) -> Text {
     let name = format!("{from}_to_{dtype}");
     cx.helper(&name, dtype, |cx| {
@@ -196,10 +208,15 @@ fn saturate(cx: &mut Cx, from: DType, dtype: DType, x: &str) -> Text {
         };
         let (low, high) = (all(cx, Const::Float(least), from)?, all(cx, Const::Float(past), from)?);
         let (min, max) = (all(cx, dtype.min_value(), dtype)?, all(cx, dtype.max_value(), dtype)?);
-        let (under, over) = (as_bools(cx, format!("(x<{low})"), from)?, as_bools(cx, format!("(x>={high})"), from)?);
+        let (under, over) = (
+            as_bools(cx, format!("(x<{low})"), from)?,
+            as_bools(cx, format!("(x>={high})"), from)?,
+        );
         let inside = as_bools(cx, format!("((x>={low})&(x<{high}))"), from)?;
         let kept = select(cx, from, &inside, "x", &format!("({f}){{0}}"))?;
-        let body = format!("{m} under = {under}; {m} over = {over}; {t} r = __builtin_convertvector({kept},{t}); ");
+        let body = format!(
+            "{m} under = {under}; {m} over = {over}; {t} r = __builtin_convertvector({kept},{t}); "
+        );
         let bounded = select(cx, dtype, "over", &max, "r")?;
         let bounded = select(cx, dtype, "under", &min, &bounded)?;
         Ok((format!("{f} x"), format!("{body}return {bounded};")))

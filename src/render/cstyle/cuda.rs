@@ -1,6 +1,9 @@
-//! CUDA C. One rounding per op needs `--fmad=false`; everything else is what the compiler does by default.
+//! CUDA C. One rounding per op needs `--fmad=false`; everything else is what the compiler does by
+//! default.
 
-use super::dialect::{Alu, Dialect, Element, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
+use super::dialect::{
+    Alu, Dialect, Element, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned,
+};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
@@ -9,7 +12,8 @@ use crate::ir::{Op, SpecialKind, TensorCore, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
-/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes, unless it is told otherwise.
+/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes,
+/// unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     target: Target,
@@ -23,9 +27,14 @@ impl Cuda {
         let number = arch.trim_start_matches(|c: char| !c.is_ascii_digit());
         let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
         let cores = number[..digits].parse().is_ok_and(|n: u32| n >= TENSOR_CORES);
-        Cuda { target: Target::cuda().with_tensor_cores(cores, false), arch: arch.to_string(), aligned: true }
+        Cuda {
+            target: Target::cuda().with_tensor_cores(cores, false),
+            arch: arch.to_string(),
+            aligned: true,
+        }
     }
-    /// Without tensor cores, or with those that round f32 as well, as [`Target::with_tensor_cores`] says.
+    /// Without tensor cores, or with those that round f32 as well, as [`Target::with_tensor_cores`]
+    /// says.
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
         Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
     }
@@ -70,7 +79,8 @@ const TENSOR_CORES: u32 = 80;
 /// Threads of a warp.
 const WARP: usize = Target::cuda().warp;
 
-/// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words are what memory gives.
+/// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words
+/// are what memory gives.
 fn in_words(dtype: DType) -> bool {
     matches!(dtype.scalar, Scalar::F16 | Scalar::BF16) && matches!(dtype.lanes, 4 | 8)
 }
@@ -108,7 +118,9 @@ impl Dialect for Cuda {
         if in_words(dtype) {
             return Some(format!("uint{}", dtype.lanes / 2));
         }
-        (2..=4).contains(&dtype.lanes).then(|| format!("{}{}", vector_stem(dtype.scalar), dtype.lanes))
+        (2..=4)
+            .contains(&dtype.lanes)
+            .then(|| format!("{}{}", vector_stem(dtype.scalar), dtype.lanes))
     }
     fn build(&self, _: &mut Cx, dtype: DType, lanes: &[String]) -> String {
         if in_words(dtype) {
@@ -142,14 +154,17 @@ impl Dialect for Cuda {
             (Scalar::F32, _) => format!("__float_as_uint({value})"),
             (Scalar::I32, _) => format!("__int_as_float({value})"),
             (Scalar::U32, _) => format!("__uint_as_float({value})"),
-            (Scalar::F64, Scalar::U64) => format!("((unsigned long long)__double_as_longlong({value}))"),
+            (Scalar::F64, Scalar::U64) => {
+                format!("((unsigned long long)__double_as_longlong({value}))")
+            }
             (Scalar::F64, _) => format!("__double_as_longlong({value})"),
             (Scalar::U64, _) => format!("__longlong_as_double((long long)({value}))"),
             _ => format!("__longlong_as_double({value})"),
         }
     }
-    /// The assembler of CUDA 13.0 makes a choice between -0.0 and a whole number one of integers, and loses the sign. It does not where an instruction
-    /// chooses bits; a choice of bits in C becomes one of numbers again.
+    /// The assembler of CUDA 13.0 makes a choice between -0.0 and a whole number one of integers,
+    /// and loses the sign. It does not where an instruction chooses bits; a choice of bits in C
+    /// becomes one of numbers again.
     fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         let (name, ty, width, letter) = match scalar {
             Scalar::F32 => ("choose_f32", "float", "b32", "f"),
@@ -160,9 +175,15 @@ impl Dialect for Cuda {
             return format!("({condition}?{x}:{y})");
         }
         cx.need(name, || {
-            let code = format!("{{.reg .pred p; setp.ne.s32 p, %1, 0; selp.{width} %0, %2, %3, p;}}");
-            let operands = format!(": \"={letter}\"(r) : \"r\"((int)c), \"{letter}\"(x), \"{letter}\"(y)");
-            format!("{} {ty} {name}(bool c, {ty} x, {ty} y) {{ {ty} r; asm(\"{code}\" {operands}); return r; }}", WORDS.helper)
+            let code =
+                format!("{{.reg .pred p; setp.ne.s32 p, %1, 0; selp.{width} %0, %2, %3, p;}}");
+            let operands =
+                format!(": \"={letter}\"(r) : \"r\"((int)c), \"{letter}\"(x), \"{letter}\"(y)");
+            format!(
+                "{} {ty} {name}(bool c, {ty} x, {ty} y) {{ {ty} r; asm(\"{code}\" {operands}); \
+                 return r; }}",
+                WORDS.helper
+            )
         });
         format!("{name}({condition},{x},{y})")
     }
@@ -174,39 +195,62 @@ impl Dialect for Cuda {
         if scalar == Scalar::F32 {
             cx.need("tf32", || {
                 let code = "asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r) : \"f\"(x))";
-                format!("{} unsigned int tf32(float x) {{ unsigned int r; {code}; return r; }}", WORDS.helper)
+                format!(
+                    "{} unsigned int tf32(float x) {{ unsigned int r; {code}; return r; }}",
+                    WORDS.helper
+                )
             });
             return Some(elements.iter().map(|e| format!("tf32({})", text(e))).collect());
         }
         let pair = |w: &[Element]| match (&w[0], &w[1]) {
-            (Element::Lane(x, dx, i), Element::Lane(y, dy, j)) if in_words(*dx) && in_words(*dy) => {
+            (Element::Lane(x, dx, i), Element::Lane(y, dy, j))
+                if in_words(*dx) && in_words(*dy) =>
+            {
                 let (wx, wy) = (XYZW[i / 2], XYZW[j / 2]);
                 if (x, i / 2, i % 2, j % 2) == (y, j / 2, 0, 1) {
                     return format!("{x}.{wx}");
                 }
-                let bytes = |first: usize, half: usize| format!("{}{}", first + 2 * half + 1, first + 2 * half);
+                let bytes = |first: usize, half: usize| {
+                    format!("{}{}", first + 2 * half + 1, first + 2 * half)
+                };
                 format!("__byte_perm({x}.{wx},{y}.{wy},0x{}{})", bytes(4, j % 2), bytes(0, i % 2))
             }
             (lo, hi) => word(&text(lo), &text(hi)),
         };
         Some(elements.chunks(2).map(pair).collect())
     }
-    fn wmma(&self, cx: &mut Cx, core: &TensorCore, [a, b]: [&[String]; 2], c: &str) -> Option<String> {
+    fn wmma(
+        &self,
+        cx: &mut Cx,
+        core: &TensorCore,
+        [a, b]: [&[String]; 2],
+        c: &str,
+    ) -> Option<String> {
         let name = format!("mma_{}", core.name);
         cx.need(&name, || {
-            let inputs: Vec<String> = (0..a.len()).map(|i| format!("a{i}")).chain((0..b.len()).map(|i| format!("b{i}"))).collect();
+            let inputs: Vec<String> = (0..a.len())
+                .map(|i| format!("a{i}"))
+                .chain((0..b.len()).map(|i| format!("b{i}")))
+                .collect();
             let params: Vec<String> = inputs.iter().map(|p| format!("unsigned int {p}")).collect();
-            let numbers = |from: usize, n: usize| (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",");
+            let numbers = |from: usize, n: usize| {
+                (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(",")
+            };
             let (each_a, each_b) = (a.len() / core.steps, b.len() / core.steps);
             let step = |i: usize| {
-                let (a, b) = (numbers(4 + i * each_a, each_a), numbers(4 + a.len() + i * each_b, each_b));
+                let (a, b) =
+                    (numbers(4 + i * each_a, each_a), numbers(4 + a.len() + i * each_b, each_b));
                 format!("{} {{%0,%1,%2,%3}}, {{{a}}}, {{{b}}}, {{%0,%1,%2,%3}};", core.instruction)
             };
             let code: Vec<String> = (0..core.steps).map(step).collect();
             let sums = XYZW.map(|l| format!("\"+f\"(c.{l})")).join(", ");
             let inputs: Vec<String> = inputs.iter().map(|p| format!("\"r\"({p})")).collect();
-            let (head, params, inputs, code) = (WORDS.helper, params.join(", "), inputs.join(", "), code.join(" "));
-            format!("{head} float4 {name}(float4 c, {params}) {{ asm(\"{code}\" : {sums} : {inputs}); return c; }}")
+            let (head, params, inputs, code) =
+                (WORDS.helper, params.join(", "), inputs.join(", "), code.join(" "));
+            format!(
+                "{head} float4 {name}(float4 c, {params}) {{ asm(\"{code}\" : {sums} : {inputs}); \
+                 return c; }}"
+            )
         });
         Some(format!("{name}({c},{},{})", a.join(","), b.join(",")))
     }
@@ -218,11 +262,18 @@ impl Dialect for Cuda {
     fn half(&self) -> [Option<&'static str>; 2] {
         [
             Some("float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r;"),
-            Some("unsigned short r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r;"),
+            Some(
+                "unsigned short r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return \
+                 r;",
+            ),
         ]
     }
     fn function(&self, _: &mut Cx, op: Op, scalar: Scalar) -> Option<String> {
-        Some(format!("{}{}", op.name().to_lowercase(), if scalar == Scalar::F32 { "f" } else { "" }))
+        Some(format!(
+            "{}{}",
+            op.name().to_lowercase(),
+            if scalar == Scalar::F32 { "f" } else { "" }
+        ))
     }
     fn position(&self, kind: SpecialKind, dim: usize, _: &[usize]) -> Option<String> {
         let axis = XYZW.get(dim).filter(|_| dim < 3)?;
@@ -251,14 +302,16 @@ impl Dialect for Cuda {
             head += "#define NAN (__int_as_float(0x7fffffff))\n";
         }
         let threads: usize = k.local.iter().product();
-        // 512 threads at a time have 128 registers each. With more registers and fewer threads nothing hides what loads take.
+        // 512 threads at a time have 128 registers each. With more registers and fewer threads
+        // nothing hides what loads take.
         let bounds = match 512 / threads {
             // A warp's tile of a product by tensor cores is most of what registers there are.
             n @ 2..=4 if !k.tensor_cores => format!("{threads},{n}"),
             _ => threads.to_string(),
         };
         format!(
-            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({bounds}) {}({}) {{\n{}}}\n",
+            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({bounds}) {}({}) \
+             {{\n{}}}\n",
             k.name,
             params.join(", "),
             k.body

@@ -1,4 +1,5 @@
-//! Where the languages of the family differ: a table of words, and a few hooks for what is more than a word.
+//! Where the languages of the family differ: a table of words, and a few hooks for what is more
+//! than a word.
 
 use super::prelude::Cx;
 use super::value::Operand;
@@ -8,7 +9,8 @@ use crate::target::Target;
 
 pub(super) use crate::render::facts::{is_small, storage};
 
-/// Text, or why there is none. The walker adds the node to the reason and makes an [`Error`](crate::error::Error) of it.
+/// Text, or why there is none. The walker adds the node to the reason and makes an
+/// [`Error`](crate::error::Error) of it.
 pub(super) type Text = Result<String, String>;
 
 /// The words of a language.
@@ -29,14 +31,16 @@ pub(super) struct Words {
     pub special64: Option<[&'static str; 2]>,
     /// What stands before a helper function.
     pub helper: &'static str,
-    /// The address spaces of kernel arguments and of local memory, as a pointer type starts with them.
+    /// The address spaces of kernel arguments and of local memory, as a pointer type starts with
+    /// them.
     pub global: &'static str,
     pub local: &'static str,
     /// What a declaration of local memory starts with.
     pub local_array: &'static str,
     /// The statement that makes a workgroup meet; none where a workgroup is one thread.
     pub barrier: Option<&'static str>,
-    /// Is signed overflow undefined, so that arithmetic on signed data goes through unsigned types?
+    /// Is signed overflow undefined, so that arithmetic on signed data goes through unsigned
+    /// types?
     pub wrap_by_cast: bool,
 }
 
@@ -62,7 +66,8 @@ pub(super) struct Place<'a> {
     pub space: &'static str,
     pub base: &'a str,
     pub offset: &'a str,
-    /// Is the place proven to be a multiple of the vector's size, given that the buffer's start is one?
+    /// Is the place proven to be a multiple of the vector's size, given that the buffer's start is
+    /// one?
     pub aligned: bool,
 }
 
@@ -73,7 +78,11 @@ impl Place<'_> {
     }
     /// One element, `lane` places further.
     pub fn element(&self, lane: usize) -> String {
-        if lane == 0 { format!("*({}+{})", self.base, self.offset) } else { format!("*({}+{}+{lane})", self.base, self.offset) }
+        if lane == 0 {
+            format!("*({}+{})", self.base, self.offset)
+        } else {
+            format!("*({}+{}+{lane})", self.base, self.offset)
+        }
     }
 }
 
@@ -99,7 +108,8 @@ pub(super) trait Dialect: Send + Sync {
     fn target(&self) -> &Target;
     fn words(&self) -> &Words;
 
-    /// The name of the language's own type for a vector; none where it has none, and a struct stands in.
+    /// The name of the language's own type for a vector; none where it has none, and a struct
+    /// stands in.
     fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String>;
     /// A vector of that type from the text of its lanes.
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String;
@@ -112,14 +122,17 @@ pub(super) trait Dialect: Send + Sync {
     fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String>;
     /// A short form of an op on vectors of a type of their own; none where it is done lane by lane.
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;
-    /// Are ops lane by lane put into helper functions? Otherwise they are written out where they stand.
+    /// Are ops lane by lane put into helper functions? Otherwise they are written out where they
+    /// stand.
     fn lanes_in_helpers(&self) -> bool {
         false
     }
 
-    /// The bits of a scalar as another type of the same width, where one of the two is `float` or `double`.
+    /// The bits of a scalar as another type of the same width, where one of the two is `float` or
+    /// `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
-    /// The registers that hold what a thread has of a matrix for a tensor core; none where the language has no tensor cores.
+    /// The registers that hold what a thread has of a matrix for a tensor core; none where the
+    /// language has no tensor cores.
     fn fragment(&self, _: &mut Cx, _: Scalar, _: &[Element]) -> Option<Vec<String>> {
         None
     }
@@ -127,7 +140,8 @@ pub(super) trait Dialect: Send + Sync {
     fn wmma(&self, _: &mut Cx, _: &TensorCore, _: [&[String]; 2], _: &str) -> Option<String> {
         None
     }
-    /// What the thread holds whose number in the workgroup, which has so many, differs in these bits; none where the language cannot say it.
+    /// What the thread holds whose number in the workgroup, which has so many, differs in these
+    /// bits; none where the language cannot say it.
     fn shuffle(&self, _value: &str, _bits: usize, _threads: usize) -> Option<String> {
         None
     }
@@ -135,13 +149,15 @@ pub(super) trait Dialect: Send + Sync {
     fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         format!("({condition}?{x}:{y})")
     }
-    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter than integer arithmetic.
+    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter
+    /// than integer arithmetic.
     fn half(&self) -> [Option<&'static str>; 2] {
         [None, None]
     }
     /// The function for a fma, a square root, a truncation, or an op that the target has natively.
     fn function(&self, cx: &mut Cx, op: Op, scalar: Scalar) -> Option<String>;
-    /// The expression for a position in the launch grid. `extents` are those of all dimensions of the kind.
+    /// The expression for a position in the launch grid. `extents` are those of all dimensions of
+    /// the kind.
     fn position(&self, kind: SpecialKind, dim: usize, extents: &[usize]) -> Option<String>;
     /// The struct that stands in for a vector, from the text of its lanes.
     fn build_struct(&self, name: &str, lanes: &str) -> String {
@@ -159,17 +175,26 @@ pub(super) fn width_index(bits: u32) -> usize {
 /// The letters of the four lanes that short vectors have names for.
 pub(super) const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
-/// A vector that lies aligned in memory, read through a pointer of its own type, as CUDA and Metal can.
+/// A vector that lies aligned in memory, read through a pointer of its own type, as CUDA and Metal
+/// can.
 pub(super) fn load_aligned(place: &Place, dtype: DType, vector_type: &str) -> Option<String> {
-    (whole(place, dtype)).then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
+    (whole(place, dtype))
+        .then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
 }
 
 /// The statement that writes it.
-pub(super) fn store_aligned(place: &Place, dtype: DType, vector_type: &str, value: &str) -> Option<String> {
-    (whole(place, dtype)).then(|| format!("*(({}{vector_type}*)({})) = {value};", place.space, place.address()))
+pub(super) fn store_aligned(
+    place: &Place,
+    dtype: DType,
+    vector_type: &str,
+    value: &str,
+) -> Option<String> {
+    (whole(place, dtype))
+        .then(|| format!("*(({}{vector_type}*)({})) = {value};", place.space, place.address()))
 }
 
-/// Bools are left out because a byte other than 0 and 1 counts as true; vectors of three because their size in memory differs by language.
+/// Bools are left out because a byte other than 0 and 1 counts as true; vectors of three because
+/// their size in memory differs by language.
 fn whole(place: &Place, dtype: DType) -> bool {
     place.aligned && !dtype.is_bool() && dtype.lanes.is_power_of_two() && dtype.itemsize() <= 16
 }

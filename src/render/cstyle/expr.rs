@@ -1,4 +1,5 @@
-//! Elementwise ops as expressions. One function serves scalars, and with fewer casts the vectors that a language has operators for.
+//! Elementwise ops as expressions. One function serves scalars, and with fewer casts the vectors
+//! that a language has operators for.
 
 use super::cast::{bitcast, cast};
 use super::dialect::{Alu, Text, is_small, storage};
@@ -19,7 +20,12 @@ pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, Str
         Op::Bitcast => return plain(bitcast(cx, from.scalar, dtype.scalar, &x.text)),
         Op::Where => {
             let dialect = cx.dialect;
-            return Ok(Operand::plain(dialect.select(cx, dtype.scalar, &x.text, [&alu.args[1].text, &alu.args[2].text])));
+            return Ok(Operand::plain(dialect.select(
+                cx,
+                dtype.scalar,
+                &x.text,
+                [&alu.args[1].text, &alu.args[2].text],
+            )));
         }
         _ => {}
     }
@@ -33,7 +39,11 @@ pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, Str
     if dtype.is_bool() {
         return boolean(op, alu.args, from);
     }
-    if dtype.is_float() { float(cx, alu, dtype.scalar) } else { integer(cx, op, dtype, alu.args, index) }
+    if dtype.is_float() {
+        float(cx, alu, dtype.scalar)
+    } else {
+        integer(cx, op, dtype, alu.args, index)
+    }
 }
 
 /// `x < y` and its like.
@@ -44,7 +54,11 @@ pub(super) fn comparison(op: Op, from: DType, x: &str, y: &str) -> Operand {
         _ => "!=",
     };
     // `!(x<y)` is `x>=y` only where there is no NaN.
-    let form = if op == Op::Lt && from.is_float() { Form::Plain } else { Form::Compared { op, x: x.to_string(), y: y.to_string() } };
+    let form = if op == Op::Lt && from.is_float() {
+        Form::Plain
+    } else {
+        Form::Compared { op, x: x.to_string(), y: y.to_string() }
+    };
     Operand::with_form(format!("({x}{sign}{y})"), form)
 }
 
@@ -67,7 +81,9 @@ fn boolean(op: Op, args: &[Operand], from: DType) -> Result<Operand, String> {
         Op::Xor => {
             for (x, y) in [(x, y), (y, x)] {
                 if is_ones(y, from.scalar) {
-                    return Ok(Operand::plain(negated_comparison(&x.form).unwrap_or_else(|| format!("(!{})", x.text))));
+                    return Ok(Operand::plain(
+                        negated_comparison(&x.form).unwrap_or_else(|| format!("(!{})", x.text)),
+                    ));
                 }
             }
             "!="
@@ -80,13 +96,21 @@ fn boolean(op: Op, args: &[Operand], from: DType) -> Result<Operand, String> {
 fn float(cx: &mut Cx, alu: &Alu, scalar: Scalar) -> Result<Operand, String> {
     let (op, args) = (alu.op, alu.args);
     match op {
-        Op::Add | Op::Mul | Op::Div => Ok(arithmetic(cx, op, scalar, args).expect("floats have these operators")),
+        Op::Add | Op::Mul | Op::Div => {
+            Ok(arithmetic(cx, op, scalar, args).expect("floats have these operators"))
+        }
         Op::Max | Op::Min => extreme(cx, op, scalar, args),
         _ => {
-            let known = matches!(op, Op::Fma | Op::Sqrt | Op::Trunc) || cx.dialect.target().has(op, DType { scalar, lanes: 1 });
+            let known = matches!(op, Op::Fma | Op::Sqrt | Op::Trunc)
+                || cx.dialect.target().has(op, DType { scalar, lanes: 1 });
             let dialect = cx.dialect;
             let name = if known { dialect.function(cx, op, scalar) } else { None };
-            let name = name.ok_or_else(|| format!("{} has no {op:?} on {scalar}; it has to be decomposed", dialect.target().name))?;
+            let name = name.ok_or_else(|| {
+                format!(
+                    "{} has no {op:?} on {scalar}; it has to be decomposed",
+                    dialect.target().name
+                )
+            })?;
             let args: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
             Ok(Operand::plain(format!("{name}({})", args.join(","))))
         }
@@ -95,19 +119,25 @@ fn float(cx: &mut Cx, alu: &Alu, scalar: Scalar) -> Result<Operand, String> {
 
 /// The greater or the lesser, by a helper because each operand is written twice.
 fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand, String> {
-    let (name, sign) = if op == Op::Max { (format!("max_{scalar}"), ">") } else { (format!("min_{scalar}"), "<") };
+    let (name, sign) =
+        if op == Op::Max { (format!("max_{scalar}"), ">") } else { (format!("min_{scalar}"), "<") };
     let dtype = DType { scalar, lanes: 1 };
     cx.helper(&name, dtype, |cx| {
         let ty = cx.scalar_type(scalar)?;
         // NaN wins, and adding +0 makes a zero result +0.
         let zero = if scalar == Scalar::F64 { "0.0" } else { "0.0f" };
-        let body = if dtype.is_float() { format!("return (a{sign}b||a!=a?a:b)+{zero};") } else { format!("return a{sign}b?a:b;") };
+        let body = if dtype.is_float() {
+            format!("return (a{sign}b||a!=a?a:b)+{zero};")
+        } else {
+            format!("return a{sign}b?a:b;")
+        };
         Ok((format!("{ty} a, {ty} b"), body))
     })?;
     Ok(Operand::plain(format!("{name}({},{})", args[0].text, args[1].text)))
 }
 
-/// What a language with operators writes for an op, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of vectors may be scalars of the same type.
+/// What a language with operators writes for an op, before casts: `(x+y)`, `(x-y)`, `(-x)`.
+/// Operands of vectors may be scalars of the same type.
 pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
     let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
     fn text(o: &Operand) -> &str {
@@ -130,7 +160,10 @@ pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> O
             for (x, y) in either {
                 if is_ones(y, scalar) && x.literal.is_none() {
                     let x = text(x);
-                    return Some(Operand::with_form(format!("({})", minus("", x)), Form::Negated(x.to_string())));
+                    return Some(Operand::with_form(
+                        format!("({})", minus("", x)),
+                        Form::Negated(x.to_string()),
+                    ));
                 }
             }
             "*"
@@ -152,7 +185,13 @@ pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> O
     Some(Operand::plain(format!("({}{sign}{})", text(x), text(y))))
 }
 
-fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> Result<Operand, String> {
+fn integer(
+    cx: &mut Cx,
+    op: Op,
+    dtype: DType,
+    args: &[Operand],
+    index: bool,
+) -> Result<Operand, String> {
     let scalar = dtype.scalar;
     let bits = dtype.bits();
     let ty = cx.scalar_type(scalar)?;
@@ -163,11 +202,17 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
         Op::Shl => "<<",
         Op::Shr => ">>",
         Op::Add | Op::Mul | Op::CDiv | Op::CMod | Op::And | Op::Or | Op::Xor => "",
-        _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+        _ => {
+            return Err(format!(
+                "{op:?} is not a rendered op on integers; it has to be decomposed"
+            ));
+        }
     };
-    // Signed overflow is undefined where the compiler has no -fwrapv: such arithmetic goes through the unsigned type.
+    // Signed overflow is undefined where the compiler has no -fwrapv: such arithmetic goes through
+    // the unsigned type.
     let wraps = matches!(op, Op::Add | Op::Mul | Op::Shl);
-    let through_unsigned = cx.dialect.words().wrap_by_cast && wraps && dtype.is_signed_int() && bits >= 32 && !index;
+    let through_unsigned =
+        cx.dialect.words().wrap_by_cast && wraps && dtype.is_signed_int() && bits >= 32 && !index;
     let through = if through_unsigned { unsigned_of(scalar) } else { scalar };
     let converted: Vec<Operand>;
     let given = args;
@@ -181,9 +226,10 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
                 }
                 Ok(match (a.literal, &a.form) {
                     (Some(c), _) => literal(cx, c, DType { scalar: through, lanes: 1 })?,
-                    (None, Form::Negated(x)) => {
-                        Operand::with_form(format!("({unsigned}){}", a.text), Form::Negated(format!("({unsigned}){x}")))
-                    }
+                    (None, Form::Negated(x)) => Operand::with_form(
+                        format!("({unsigned}){}", a.text),
+                        Form::Negated(format!("({unsigned}){x}")),
+                    ),
                     (None, Form::Wrapped(x)) => Operand::plain(x.clone()),
                     _ => Operand::plain(format!("({unsigned}){}", a.text)),
                 })
@@ -201,7 +247,9 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
     if through_unsigned {
         // What is negated is remembered as it was before the casts.
         let form = match &result.form {
-            Form::Negated(_) => Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone()),
+            Form::Negated(_) => {
+                Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone())
+            }
             _ => Form::Wrapped(result.text.clone()),
         };
         return Ok(Operand::with_form(format!("(({ty}){})", result.text), form));
@@ -214,7 +262,8 @@ fn integer(cx: &mut Cx, op: Op, dtype: DType, args: &[Operand], index: bool) -> 
     Ok(result)
 }
 
-/// A shift count. One outside the width is undefined in C, even where the result is not used, so only its low bits are taken.
+/// A shift count. One outside the width is undefined in C, even where the result is not used, so
+/// only its low bits are taken.
 pub(super) fn count(cx: &Cx, y: &Operand, scalar: Scalar) -> Text {
     let mask = i64::from(scalar.bits()) - 1;
     match y.literal {

@@ -5,13 +5,19 @@ use super::prelude::Cx;
 use super::value::{Form, Operand};
 use crate::dtype::{Const, DType, Scalar};
 
-/// A literal as an operand, in every lane of a vector. Narrow integers are plain `int` literals; small floats are their bits.
+/// A literal as an operand, in every lane of a vector. Narrow integers are plain `int` literals;
+/// small floats are their bits.
 pub(super) fn literal(cx: &Cx, value: Const, dtype: DType) -> Result<Operand, String> {
     let text = scalar(cx, value, dtype.scalar)?;
     let literal = Some(value.normalize(dtype.scalar()));
     Ok(match dtype.lanes {
         1 => Operand { text, form: Form::Plain, literal, lanes: None },
-        n => Operand { text: String::new(), form: Form::Plain, literal, lanes: Some(vec![text; n as usize].into()) },
+        n => Operand {
+            text: String::new(),
+            form: Form::Plain,
+            literal,
+            lanes: Some(vec![text; n as usize].into()),
+        },
     })
 }
 
@@ -27,7 +33,9 @@ pub(super) fn below_zero(cx: &Cx, x: &Operand, scalar: Scalar) -> Option<String>
         Const::Int(v) if v < 0 && dtype.is_signed_int() && Const::Int(v) != dtype.min_value() => {
             self::scalar(cx, Const::Int(-v), scalar).ok()
         }
-        Const::Float(v) if v < 0.0 && v.is_finite() && !is_small(scalar) => self::scalar(cx, Const::Float(-v), scalar).ok(),
+        Const::Float(v) if v < 0.0 && v.is_finite() && !is_small(scalar) => {
+            self::scalar(cx, Const::Float(-v), scalar).ok()
+        }
         _ => None,
     }
 }
@@ -43,15 +51,22 @@ pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
     Ok(match (scalar, value) {
         (Scalar::F16 | Scalar::BF16, _) => format!("{:#06x}", value.to_bits(dtype)),
         (Scalar::F8E4M3 | Scalar::F8E5M2, _) => format!("{:#04x}", value.to_bits(dtype)),
-        (Scalar::F32, Const::Float(v)) => float(v, format!("{}f", digits(v, format!("{:?}", v as f32))), words.special32),
+        (Scalar::F32, Const::Float(v)) => {
+            float(v, format!("{}f", digits(v, format!("{:?}", v as f32))), words.special32)
+        }
         (Scalar::F64, Const::Float(v)) => {
-            let special = words.special64.ok_or_else(|| format!("{} has no f64", cx.dialect.target().name))?;
+            let special = words
+                .special64
+                .ok_or_else(|| format!("{} has no f64", cx.dialect.target().name))?;
             float(v, format!("{v:?}"), special)
         }
         (_, Const::Bool(b)) => words.truth[b as usize].to_string(),
-        // The least value is not a literal in C: it would be a minus sign before a number that the type does not hold.
+        // The least value is not a literal in C: it would be a minus sign before a number that the
+        // type does not hold.
         (Scalar::I32, Const::Int(v)) if v == i32::MIN as i64 => "(-2147483647-1)".to_string(),
-        (Scalar::I64 | Scalar::Index, Const::Int(i64::MIN)) => format!("(-9223372036854775807{0}-1{0})", words.long),
+        (Scalar::I64 | Scalar::Index, Const::Int(i64::MIN)) => {
+            format!("(-9223372036854775807{0}-1{0})", words.long)
+        }
         (Scalar::I64 | Scalar::Index, Const::Int(v)) => format!("{v}{}", words.long),
         (Scalar::U32, Const::Int(v)) => format!("{v}u"),
         (Scalar::U64, Const::Int(v)) => format!("{}u{}", v as u64, words.long),

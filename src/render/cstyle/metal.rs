@@ -1,6 +1,9 @@
-//! Metal's shading language. To be compiled without fast math, so that division and square roots are correctly rounded.
+//! Metal's shading language. To be compiled without fast math, so that division and square roots
+//! are correctly rounded.
 
-use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned};
+use super::dialect::{
+    Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned,
+};
 use super::prelude::Cx;
 use super::value::Operand;
 use super::vector::gpu_operators;
@@ -10,7 +13,8 @@ use crate::ir::{Op, SpecialKind, UOp};
 use crate::render::Renderer;
 use crate::target::Target;
 
-/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes, unless it is told otherwise.
+/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes, unless it is
+/// told otherwise.
 #[derive(Clone, Debug)]
 pub struct Metal {
     target: Target,
@@ -77,7 +81,11 @@ impl Dialect for Metal {
     }
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String {
         let name = self.vector_type(cx, dtype).unwrap_or_default();
-        if lanes.iter().all(|l| *l == lanes[0]) { format!("{name}({})", lanes[0]) } else { format!("{name}({})", lanes.join(",")) }
+        if lanes.iter().all(|l| *l == lanes[0]) {
+            format!("{name}({})", lanes[0])
+        } else {
+            format!("{name}({})", lanes.join(","))
+        }
     }
     fn lane(&self, _: DType, vector: &str, lane: usize) -> String {
         format!("{vector}.{}", XYZW[lane])
@@ -115,12 +123,20 @@ impl Dialect for Metal {
     }
     fn kernel(&self, prelude: &str, k: &Kernel) -> String {
         let cx = Cx::new(self);
-        let mut params: Vec<String> =
-            k.args.iter().map(|(slot, dtype, _)| format!("device {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())).collect();
+        let mut params: Vec<String> = k
+            .args
+            .iter()
+            .map(|(slot, dtype, _)| {
+                format!("device {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())
+            })
+            .collect();
         params.push("uint3 gid [[threadgroup_position_in_grid]]".to_string());
         params.push("uint3 lid [[thread_position_in_threadgroup]]".to_string());
         let contract = if k.multiplies { "#pragma clang fp contract(off)\n" } else { "" };
         let (name, params, body) = (k.name, params.join(", "), &k.body);
-        format!("#include <metal_stdlib>\nusing namespace metal;\n{contract}{prelude}kernel void {name}({params}) {{\n{body}}}\n")
+        format!(
+            "#include <metal_stdlib>\nusing namespace metal;\n{contract}{prelude}kernel void \
+             {name}({params}) {{\n{body}}}\n"
+        )
     }
 }

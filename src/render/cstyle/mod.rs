@@ -1,7 +1,8 @@
 //! The C family: one walker over the linear program, and a dialect for each language.
 //!
-//! In comes the list of UOps, out comes source text. A value with one use is written where it is used, if it stays short; every other value gets a name
-//! by its kind. Loads always get a name, so no read moves past a write.
+//! In comes the list of UOps, out comes source text. A value with one use is written where it is
+//! used, if it stays short; every other value gets a name by its kind. Loads always get a name, so
+//! no read moves past a write.
 
 mod cast;
 mod clang;
@@ -36,7 +37,8 @@ pub use cuda::Cuda;
 pub use metal::Metal;
 pub use opencl::OpenCl;
 
-/// The longest text that is written inside another: past it, a line is easier to read when the value has a name.
+/// The longest text that is written inside another: past it, a line is easier to read when the
+/// value has a name.
 const MAX_INLINE: usize = 80;
 
 /// The text of a program.
@@ -70,7 +72,8 @@ struct Walker<'a> {
     args: Vec<(usize, DType, bool)>,
     multiplies: bool,
     tensor_cores: bool,
-    /// Loops and conditions that are open, each with the values that were named inside and end with it.
+    /// Loops and conditions that are open, each with the values that were named inside and end
+    /// with it.
     open: Vec<(UOp, Vec<u64>)>,
     /// Declarations of local memory, which belong at the top of a kernel.
     locals: String,
@@ -106,12 +109,22 @@ impl<'a> Walker<'a> {
     fn finish(mut self, name: &str) -> String {
         self.args.sort_by_key(|(slot, ..)| *slot);
         let mut local = [1; 3];
-        for (size, extent) in local.iter_mut().zip(self.extents.get(&SpecialKind::Local).into_iter().flatten()) {
+        for (size, extent) in
+            local.iter_mut().zip(self.extents.get(&SpecialKind::Local).into_iter().flatten())
+        {
             *size = *extent;
         }
         let threaded = self.extents.contains_key(&SpecialKind::Thread);
         let body = self.locals + &self.body;
-        let kernel = Kernel { name, args: self.args, local, threaded, tensor_cores: self.tensor_cores, multiplies: self.multiplies, body };
+        let kernel = Kernel {
+            name,
+            args: self.args,
+            local,
+            threaded,
+            tensor_cores: self.tensor_cores,
+            multiplies: self.multiplies,
+            body,
+        };
         self.cx.dialect.kernel(&self.cx.prelude(), &kernel)
     }
 
@@ -137,13 +150,16 @@ impl<'a> Walker<'a> {
                 self.name(u, format!("data{slot}"));
             }
             (Op::DefineLocal, Arg::Local { id, len }) => {
-                let (start, element) = (self.cx.dialect.words().local_array, self.cx.element_type(u.dtype())?);
-                writeln!(self.locals, "  {start}{element} temp{id}[{len}];").expect("a string takes any text");
+                let (start, element) =
+                    (self.cx.dialect.words().local_array, self.cx.element_type(u.dtype())?);
+                writeln!(self.locals, "  {start}{element} temp{id}[{len}];")
+                    .expect("a string takes any text");
                 self.name(u, format!("temp{id}"));
             }
             (Op::Special, Arg::Special { kind, dim, extent }) => {
                 let position = self.cx.dialect.position(*kind, *dim as usize, &self.extents[kind]);
-                let position = position.ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
+                let position =
+                    position.ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
                 let name = format!("{}{dim}", kind.prefix());
                 let ty = self.cx.ty(u.dtype())?;
                 self.line(&format!("{ty} {name} = {position}; /* {extent} */"));
@@ -195,7 +211,8 @@ impl<'a> Walker<'a> {
             }
             (Op::Store, _) => self.store(u)?,
             (Op::Vectorize, _) if self.plan.fragments.contains(&u.id()) => {
-                let elements = src.iter().map(|s| self.element(s)).collect::<Result<Vec<_>, _>>()?;
+                let elements =
+                    src.iter().map(|s| self.element(s)).collect::<Result<Vec<_>, _>>()?;
                 let mut names = Vec::new();
                 for word in self.registers(u.dtype(), &elements)? {
                     let name = self.fresh("frag");
@@ -205,16 +222,22 @@ impl<'a> Walker<'a> {
                 self.remember(u, Operand::from_lanes(names));
             }
             (Op::Wmma, Arg::Wmma { core, .. }) => {
-                let (a, b, c) = (self.fragment(&src[0])?, self.fragment(&src[1])?, self.text(&src[2])?);
+                let (a, b, c) =
+                    (self.fragment(&src[0])?, self.fragment(&src[1])?, self.text(&src[2])?);
                 let dialect = self.cx.dialect;
-                let text = dialect.wmma(&mut self.cx, core, [&a, &b], &c).ok_or("the language has no tensor cores")?;
+                let text = dialect
+                    .wmma(&mut self.cx, core, [&a, &b], &c)
+                    .ok_or("the language has no tensor cores")?;
                 self.declare(u, "wmma", Operand::plain(text))?;
             }
             // It is a line of its own, so that all threads come to it.
             (Op::Shuffle, Arg::Shuffle(bits)) => {
-                let threads = self.extents.get(&SpecialKind::Local).map_or(1, |e| e.iter().product());
+                let threads =
+                    self.extents.get(&SpecialKind::Local).map_or(1, |e| e.iter().product());
                 let dialect = self.cx.dialect;
-                let lane = |x: String| dialect.shuffle(&x, *bits, threads).ok_or("the language has no shuffles");
+                let lane = |x: String| {
+                    dialect.shuffle(&x, *bits, threads).ok_or("the language has no shuffles")
+                };
                 let operand = match u.dtype().lanes {
                     1 => Operand::plain(lane(self.text(&src[0])?)?),
                     n => {
@@ -232,7 +255,15 @@ impl<'a> Walker<'a> {
                     true => vec![self.text(&src[0])?; src.len()],
                     false => src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?,
                 };
-                self.value(u, "vec", if src.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
+                self.value(
+                    u,
+                    "vec",
+                    if src.len() == 1 {
+                        Operand::plain(lanes[0].clone())
+                    } else {
+                        Operand::from_lanes(lanes)
+                    },
+                )?;
             }
             (Op::Gep, Arg::Lanes(picked)) => {
                 if picked.len() != u.dtype().lanes as usize {
@@ -241,12 +272,27 @@ impl<'a> Walker<'a> {
                 if let Some(past) = picked.iter().find(|l| **l >= src[0].dtype().lanes) {
                     return Err(format!("there is no lane {past} in {:?}", src[0]));
                 }
-                let lanes = picked.iter().map(|l| self.lane(&src[0], *l as usize)).collect::<Result<Vec<_>, _>>()?;
-                self.value(u, "lane", if lanes.len() == 1 { Operand::plain(lanes[0].clone()) } else { Operand::from_lanes(lanes) })?;
+                let lanes = picked
+                    .iter()
+                    .map(|l| self.lane(&src[0], *l as usize))
+                    .collect::<Result<Vec<_>, _>>()?;
+                self.value(
+                    u,
+                    "lane",
+                    if lanes.len() == 1 {
+                        Operand::plain(lanes[0].clone())
+                    } else {
+                        Operand::from_lanes(lanes)
+                    },
+                )?;
             }
             (op, _) if op.is_alu() => {
                 let operand = self.alu(u)?;
-                self.value(u, if matches!(op, Op::Cast | Op::Bitcast) { "cast" } else { "alu" }, operand)?;
+                self.value(
+                    u,
+                    if matches!(op, Op::Cast | Op::Bitcast) { "cast" } else { "alu" },
+                    operand,
+                )?;
             }
             _ => return Err("it does not belong in a linear program".to_string()),
         }
@@ -276,7 +322,9 @@ impl<'a> Walker<'a> {
     /// What a thread has of a matrix for a tensor core, as registers.
     fn registers(&mut self, dtype: DType, elements: &[Element]) -> Result<Vec<String>, String> {
         let dialect = self.cx.dialect;
-        dialect.fragment(&mut self.cx, dtype.scalar, elements).ok_or_else(|| "the language has no tensor cores".to_string())
+        dialect
+            .fragment(&mut self.cx, dtype.scalar, elements)
+            .ok_or_else(|| "the language has no tensor cores".to_string())
     }
 
     /// The registers of a matrix that a tensor core takes.
@@ -301,7 +349,8 @@ impl<'a> Walker<'a> {
 
     /// Remembers a value: as text for its one user, or under a new name.
     fn value(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
-        let short = self.plan.short.contains(&u.id()) && self.values.get(&u.src()[0].id()).is_some_and(|v| v.named);
+        let short = self.plan.short.contains(&u.id())
+            && self.values.get(&u.src()[0].id()).is_some_and(|v| v.named);
         if short || (self.plan.inline.contains(&u.id()) && operand.len() <= MAX_INLINE) {
             self.values.insert(u.id(), Value { operand, named: short });
             return Ok(());
@@ -311,7 +360,8 @@ impl<'a> Walker<'a> {
 
     /// Gives a value a name of its kind.
     fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
-        let (ty, text) = (self.cx.ty(u.dtype())?, vector::into_whole(&mut self.cx, operand, u.dtype())?);
+        let (ty, text) =
+            (self.cx.ty(u.dtype())?, vector::into_whole(&mut self.cx, operand, u.dtype())?);
         let name = self.fresh(kind);
         self.line_of(&[&ty, " ", &name, " = ", &text, ";"]);
         self.name(u, name);
@@ -322,7 +372,9 @@ impl<'a> Walker<'a> {
         match (self.values.get(&u.id()), u.as_const()) {
             (_, Some(value)) => literal(&self.cx, value, u.dtype()),
             (Some(value), None) => Ok(value.operand.clone()),
-            (None, None) => Err(format!("its operand {u:?} does not stand before it, or stands in a block that is closed")),
+            (None, None) => Err(format!(
+                "its operand {u:?} does not stand before it, or stands in a block that is closed"
+            )),
         }
     }
 
@@ -365,7 +417,8 @@ impl<'a> Walker<'a> {
         if src.iter().any(|s| s.dtype().lanes != u.dtype().lanes) {
             return Err("the operands differ in lanes".to_string());
         }
-        let args = src.iter().map(|s| self.operand(s)).collect::<Result<SmallVec<[Operand; 3]>, _>>()?;
+        let args =
+            src.iter().map(|s| self.operand(s)).collect::<Result<SmallVec<[Operand; 3]>, _>>()?;
         let index = self.plan.index.contains(&u.id());
         let alu = Alu { op: u.op(), dtype: u.dtype(), from, args: &args };
         if u.dtype().lanes == 1 {
@@ -386,11 +439,18 @@ impl<'a> Walker<'a> {
         }
         let lanes = src.iter().map(|s| (0..from.lanes as usize).map(|l| self.lane(s, l)).collect());
         let lanes = lanes.collect::<Result<Vec<Vec<String>>, String>>()?;
-        vector::lanes(&mut self.cx, &alu, index, |_, i, l| lanes[i][l].clone()).map(Operand::from_lanes)
+        vector::lanes(&mut self.cx, &alu, index, |_, i, l| lanes[i][l].clone())
+            .map(Operand::from_lanes)
     }
 
-    /// The buffer and the offset of an index. The offset has to be a name where it is written more than once.
-    fn place(&mut self, index: &UOp, dtype: DType, repeated: bool) -> Result<(&'static str, String, String, bool), String> {
+    /// The buffer and the offset of an index. The offset has to be a name where it is written more
+    /// than once.
+    fn place(
+        &mut self,
+        index: &UOp,
+        dtype: DType,
+        repeated: bool,
+    ) -> Result<(&'static str, String, String, bool), String> {
         if index.op() != Op::Index {
             return Err(format!("its address is not an index but {index:?}"));
         }
@@ -398,7 +458,12 @@ impl<'a> Walker<'a> {
         let words = self.cx.dialect.words();
         let space = if buffer.op() == Op::DefineLocal { words.local } else { words.global };
         let aligned = plan::is_multiple(offset, dtype.lanes as i64);
-        Ok((space, self.text(buffer)?, if repeated { self.named(offset)? } else { self.text(offset)? }, aligned))
+        Ok((
+            space,
+            self.text(buffer)?,
+            if repeated { self.named(offset)? } else { self.text(offset)? },
+            aligned,
+        ))
     }
 
     fn load(&mut self, u: &UOp) -> Text {
@@ -408,7 +473,11 @@ impl<'a> Walker<'a> {
         let (space, base, offset, aligned) = self.place(index, dtype, false)?;
         let place = Place { space, base: &base, offset: &offset, aligned };
         let value = if dtype.lanes == 1 {
-            if dtype.is_bool() { format!("({}{is_true})", place.element(0)) } else { place.element(0) }
+            if dtype.is_bool() {
+                format!("({}{is_true})", place.element(0))
+            } else {
+                place.element(0)
+            }
         } else if self.cx.has_vector(dtype)
             && let Some(text) = dialect.load(&mut self.cx, &place, dtype)
         {
@@ -416,14 +485,24 @@ impl<'a> Walker<'a> {
         } else {
             let (space, base, offset, aligned) = self.place(index, dtype, true)?;
             let place = Place { space, base: &base, offset: &offset, aligned };
-            let lanes: Vec<String> = (0..dtype.lanes as usize).map(|l| format!("{}{is_true}", place.element(l))).collect();
-            let lanes: Vec<String> = if dtype.is_bool() { lanes.iter().map(|l| format!("({l})")).collect() } else { lanes };
+            let lanes: Vec<String> = (0..dtype.lanes as usize)
+                .map(|l| format!("{}{is_true}", place.element(l)))
+                .collect();
+            let lanes: Vec<String> = if dtype.is_bool() {
+                lanes.iter().map(|l| format!("({l})")).collect()
+            } else {
+                lanes
+            };
             self.cx.build(dtype, &lanes)?
         };
         match (index.src().get(2), u.src().get(1)) {
             (None, _) => Ok(value),
-            (Some(_), None) => Err("its index is guarded, but there is no value for where it is not valid".to_string()),
-            (Some(valid), Some(alt)) => Ok(format!("({}?{value}:{})", self.text(valid)?, self.text(alt)?)),
+            (Some(_), None) => Err("its index is guarded, but there is no value for where it is \
+                                    not valid"
+                .to_string()),
+            (Some(valid), Some(alt)) => {
+                Ok(format!("({}?{value}:{})", self.text(valid)?, self.text(alt)?))
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! OpenCL C. Divisions and square roots of f32 are correctly rounded only under `-cl-fp32-correctly-rounded-divide-sqrt`.
+//! OpenCL C. Divisions and square roots of f32 are correctly rounded only under
+//! `-cl-fp32-correctly-rounded-divide-sqrt`.
 
 use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, storage};
 use super::prelude::Cx;
@@ -73,10 +74,18 @@ impl Dialect for OpenCl {
     }
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String {
         let name = self.vector_type(cx, dtype).unwrap_or_default();
-        if lanes.iter().all(|l| *l == lanes[0]) { format!("({name})({})", lanes[0]) } else { format!("({name})({})", lanes.join(",")) }
+        if lanes.iter().all(|l| *l == lanes[0]) {
+            format!("({name})({})", lanes[0])
+        } else {
+            format!("({name})({})", lanes.join(","))
+        }
     }
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String {
-        if dtype.lanes <= 4 { format!("{vector}.{}", XYZW[lane]) } else { format!("{vector}.s{lane:x}") }
+        if dtype.lanes <= 4 {
+            format!("{vector}.{}", XYZW[lane])
+        } else {
+            format!("{vector}.s{lane:x}")
+        }
     }
 
     fn load(&self, _: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
@@ -93,7 +102,10 @@ impl Dialect for OpenCl {
         format!("as_{}({value})", cx.scalar_type(storage(to)).unwrap_or_default())
     }
     fn half(&self) -> [Option<&'static str>; 2] {
-        [Some("return vload_half(0,(const half*)&x);"), Some("ushort r; vstore_half_rte(x,0,(half*)&r); return r;")]
+        [
+            Some("return vload_half(0,(const half*)&x);"),
+            Some("ushort r; vstore_half_rte(x,0,(half*)&r); return r;"),
+        ]
     }
     fn function(&self, _: &mut Cx, op: Op, _: Scalar) -> Option<String> {
         Some(op.name().to_lowercase())
@@ -108,11 +120,19 @@ impl Dialect for OpenCl {
     }
     fn kernel(&self, prelude: &str, k: &Kernel) -> String {
         let cx = Cx::new(self);
-        let buffer =
-            |(slot, dtype, _): &(usize, DType, bool)| format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default());
-        // A buffer may begin anywhere in its memory, and OpenCL has no pointers on the host to say where: the place comes beside it, in elements.
-        let params: Vec<String> = k.args.iter().map(buffer).chain(k.args.iter().map(|(slot, _, _)| format!("ulong at{slot}"))).collect();
-        let starts: String = k.args.iter().map(|(slot, _, _)| format!("  data{slot} += at{slot};\n")).collect();
+        let buffer = |(slot, dtype, _): &(usize, DType, bool)| {
+            format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())
+        };
+        // A buffer may begin anywhere in its memory, and OpenCL has no pointers on the host to say
+        // where: the place comes beside it, in elements.
+        let params: Vec<String> = k
+            .args
+            .iter()
+            .map(buffer)
+            .chain(k.args.iter().map(|(slot, _, _)| format!("ulong at{slot}")))
+            .collect();
+        let starts: String =
+            k.args.iter().map(|(slot, _, _)| format!("  data{slot} += at{slot};\n")).collect();
         let mut head = String::new();
         if k.multiplies {
             head += "#pragma OPENCL FP_CONTRACT OFF\n";
@@ -121,7 +141,16 @@ impl Dialect for OpenCl {
             head += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
         }
         let [x, y, z] = k.local;
-        let size = if x * y * z > 1 { format!("__attribute__((reqd_work_group_size({x},{y},{z}))) ") } else { String::new() };
-        format!("{head}{prelude}__kernel {size}void {}({}) {{\n{starts}{}}}\n", k.name, params.join(", "), k.body)
+        let size = if x * y * z > 1 {
+            format!("__attribute__((reqd_work_group_size({x},{y},{z}))) ")
+        } else {
+            String::new()
+        };
+        format!(
+            "{head}{prelude}__kernel {size}void {}({}) {{\n{starts}{}}}\n",
+            k.name,
+            params.join(", "),
+            k.body
+        )
     }
 }

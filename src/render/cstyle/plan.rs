@@ -1,4 +1,5 @@
-//! What is decided before a line is written: which values are written where they are used, which integers are index arithmetic, which arguments are stored to.
+//! What is decided before a line is written: which values are written where they are used, which
+//! integers are index arithmetic, which arguments are stored to.
 
 use crate::dtype::Const;
 use crate::ir::{Op, UOp};
@@ -8,11 +9,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The decisions, by node id.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Values with one use in the same straight line of code, which no assignment in between can change.
+    /// Values with one use in the same straight line of code, which no assignment in between can
+    /// change.
     pub inline: FxHashSet<u64>,
-    /// Single lanes and negations, which are as short as a name if their operand has one, and may then be written any number of times.
+    /// Single lanes and negations, which are as short as a name if their operand has one, and may
+    /// then be written any number of times.
     pub short: FxHashSet<u64>,
-    /// Integers that only serve addresses and loop bounds, and come from launch positions and loop counters alone: they are known not to overflow.
+    /// Integers that only serve addresses and loop bounds, and come from launch positions and loop
+    /// counters alone: they are known not to overflow.
     pub index: FxHashSet<u64>,
     /// Vectors that a tensor core takes a matrix from.
     pub fragments: FxHashSet<u64>,
@@ -22,15 +26,17 @@ pub(super) struct Plan {
     pub reads_acc: FxHashSet<u64>,
 }
 
-/// The operands whose values a node writes into its text. An index is transparent: it stands in the text of its loads and stores.
+/// The operands whose values a node writes into its text. An index is transparent: it stands in the
+/// text of its loads and stores.
 pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let src = u.src();
     let (first, second): (&[UOp], &[UOp]) = match u.op() {
         Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], &[]),
         // Without a `valid` the operands after the first only order.
-        Op::Load => {
-            (src[0].src().get(1..).unwrap_or_default(), if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] })
-        }
+        Op::Load => (
+            src[0].src().get(1..).unwrap_or_default(),
+            if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] },
+        ),
         Op::Store => (src[0].src().get(1..2).unwrap_or_default(), &src[1..2]),
         Op::DefineAcc => (&src[..1], &[]),
         Op::Assign => (&src[1..2], &[]),
@@ -52,7 +58,8 @@ impl Plan {
         plan
     }
 
-    /// Two clocks run along the list: one ticks where the straight line of code ends, the other where an accumulator changes.
+    /// Two clocks run along the list: one ticks where the straight line of code ends, the other
+    /// where an accumulator changes.
     fn find_inline(&mut self, uops: &[UOp]) {
         let mut last_use: FxHashMap<u64, (usize, [usize; 2])> = FxHashMap::default();
         let mut defined: Vec<[usize; 2]> = Vec::with_capacity(uops.len());
@@ -71,7 +78,8 @@ impl Plan {
         }
         for (u, at) in uops.iter().zip(defined) {
             let reads = value_operands(u).any(|s| {
-                matches!(s.op(), Op::DefineAcc | Op::Assign) || (self.inline.contains(&s.id()) && self.reads_acc.contains(&s.id()))
+                matches!(s.op(), Op::DefineAcc | Op::Assign)
+                    || (self.inline.contains(&s.id()) && self.reads_acc.contains(&s.id()))
             });
             if reads {
                 self.reads_acc.insert(u.id());
@@ -79,10 +87,15 @@ impl Plan {
             if !u.op().is_alu() && !matches!(u.op(), Op::Vectorize | Op::Gep) {
                 continue;
             }
-            let once = last_use.get(&u.id()).is_some_and(|(count, used)| *count == 1 && used[0] == at[0] && (!reads || used[1] == at[1]));
+            let once = last_use.get(&u.id()).is_some_and(|(count, used)| {
+                *count == 1 && used[0] == at[0] && (!reads || used[1] == at[1])
+            });
             if once {
                 self.inline.insert(u.id());
-            } else if !reads && last_use.contains_key(&u.id()) && (is_negation(u) || (u.op() == Op::Gep && u.dtype().lanes == 1)) {
+            } else if !reads
+                && last_use.contains_key(&u.id())
+                && (is_negation(u) || (u.op() == Op::Gep && u.dtype().lanes == 1))
+            {
                 self.short.insert(u.id());
             }
         }
@@ -91,11 +104,13 @@ impl Plan {
 
 /// Is it `x * -1`, which is written `-x`?
 fn is_negation(u: &UOp) -> bool {
-    let minus_one = |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
+    let minus_one =
+        |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
     u.op() == Op::Mul && !u.dtype().is_bool() && minus_one(&u.src()[1])
 }
 
-/// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not seen at once.
+/// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not
+/// seen at once.
 pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
     is_multiple_within(u, n, 12)
 }
@@ -109,9 +124,11 @@ fn is_multiple_within(u: &UOp, n: i64, depth: usize) -> bool {
         Op::Const => u.as_int().is_some_and(|v| v % n == 0),
         Op::Add => u.src().iter().all(|s| is_multiple(s, n)),
         Op::Mul => u.src().iter().any(|s| is_multiple(s, n)),
-        Op::Shl => u.src()[1]
-            .as_int()
-            .is_some_and(|v| (0..62).contains(&v) && ((1i64 << v) % n == 0 || (n % (1i64 << v) == 0 && is_multiple(&u.src()[0], n >> v)))),
+        Op::Shl => u.src()[1].as_int().is_some_and(|v| {
+            (0..62).contains(&v)
+                && ((1i64 << v) % n == 0
+                    || (n % (1i64 << v) == 0 && is_multiple(&u.src()[0], n >> v)))
+        }),
         Op::Cast => u.src()[0].dtype().is_int() && is_multiple(&u.src()[0], n),
         _ => false,
     }

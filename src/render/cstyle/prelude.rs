@@ -1,4 +1,5 @@
-//! What stands before a kernel: types and helper functions, each once and only if used, in the order in which they were first needed.
+//! What stands before a kernel: types and helper functions, each once and only if used, in the
+//! order in which they were first needed.
 
 use super::dialect::{Dialect, Text, storage, width_index};
 use crate::dtype::{DType, Scalar};
@@ -9,7 +10,8 @@ pub(super) struct Cx<'a> {
     pub dialect: &'a dyn Dialect,
     names: FxHashSet<String>,
     items: Vec<String>,
-    /// The types that were asked for, so that their names are put together once; nothing for a vector that the language has no type for.
+    /// The types that were asked for, so that their names are put together once; nothing for a
+    /// vector that the language has no type for.
     types: FxHashMap<DType, Option<String>>,
 }
 
@@ -26,7 +28,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Adds a helper function unless it is there. `make` gives its parameters and body, and is free to need others: they come before it.
+    /// Adds a helper function unless it is there. `make` gives its parameters and body, and is free
+    /// to need others: they come before it.
     pub fn helper(
         &mut self,
         name: &str,
@@ -39,7 +42,10 @@ impl<'a> Cx<'a> {
         let result = self.ty(result)?;
         let (params, body) = make(self)?;
         self.names.insert(name.to_string());
-        self.items.push(format!("{} {result} {name}({params}) {{ {body} }}", self.dialect.words().helper));
+        self.items.push(format!(
+            "{} {result} {name}({params}) {{ {body} }}",
+            self.dialect.words().helper
+        ));
         Ok(())
     }
 
@@ -83,7 +89,9 @@ impl<'a> Cx<'a> {
             Scalar::F32 => "float",
             Scalar::F64 if words.special64.is_some() => "double",
             Scalar::F64 => return Err(format!("{} has no f64", self.dialect.target().name)),
-            _ if DType { scalar: s, lanes: 1 }.is_unsigned() => words.unsigned[width_index(s.bits())],
+            _ if DType { scalar: s, lanes: 1 }.is_unsigned() => {
+                words.unsigned[width_index(s.bits())]
+            }
             _ => words.signed[width_index(s.bits())],
         })
     }
@@ -123,9 +131,14 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The lane that a loop has come to, in a dialect that puts ops lane by lane into helpers: there brackets pick a lane.
+    /// The lane that a loop has come to, in a dialect that puts ops lane by lane into helpers:
+    /// there brackets pick a lane.
     pub fn lane_at(&mut self, dtype: DType, vector: &str, counter: &str) -> String {
         let place = if self.has_vector(dtype) { "" } else { ".v" };
-        if dtype.is_bool() { format!("({vector}{place}[{counter}]!=0)") } else { format!("{vector}{place}[{counter}]") }
+        if dtype.is_bool() {
+            format!("({vector}{place}[{counter}]!=0)")
+        } else {
+            format!("{vector}{place}[{counter}]")
+        }
     }
 }

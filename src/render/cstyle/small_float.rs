@@ -1,5 +1,6 @@
-//! Conversions of the floats that are held as bits (f16, bf16, fp8), as helper functions of integer arithmetic that every language of the family can
-//! run: to the nearest, ties to even, with subnormals, on hardware that flushes subnormals of `float` too.
+//! Conversions of the floats that are held as bits (f16, bf16, fp8), as helper functions of integer
+//! arithmetic that every language of the family can run: to the nearest, ties to even, with
+//! subnormals, on hardware that flushes subnormals of `float` too.
 
 use super::dialect::{Text, storage};
 use super::prelude::Cx;
@@ -29,19 +30,39 @@ impl Kit {
     }
     fn reinterpret(&self, cx: &mut Cx, x: &str, from: DType, to: DType) -> Text {
         let dialect = cx.dialect;
-        if self.lanes == 1 { Ok(dialect.reinterpret(cx, x, from.scalar, to.scalar)) } else { Ok(format!("({})({x})", cx.ty(to)?)) }
+        if self.lanes == 1 {
+            Ok(dialect.reinterpret(cx, x, from.scalar, to.scalar))
+        } else {
+            Ok(format!("({})({x})", cx.ty(to)?))
+        }
     }
     fn convert(&self, cx: &mut Cx, x: &str, to: DType) -> Text {
         let ty = cx.ty(to)?;
-        Ok(if self.lanes == 1 { format!("({ty}){x}") } else { format!("__builtin_convertvector({x},{ty})") })
+        Ok(if self.lanes == 1 {
+            format!("({ty}){x}")
+        } else {
+            format!("__builtin_convertvector({x},{ty})")
+        })
     }
     fn select(&self, cx: &mut Cx, condition: &str, x: &str, y: &str) -> Text {
-        if self.lanes == 1 { Ok(format!("({condition}?{x}:{y})")) } else { super::clang_vector::select(cx, self.work, condition, x, y) }
+        if self.lanes == 1 {
+            Ok(format!("({condition}?{x}:{y})"))
+        } else {
+            super::clang_vector::select(cx, self.work, condition, x, y)
+        }
     }
     /// An integer of the working type in every lane.
     fn int(&self, cx: &mut Cx, value: u64) -> Text {
-        let text = if self.work.bits() == 64 { format!("{value:#x}u{}", cx.dialect.words().long) } else { format!("{value:#x}u") };
-        if self.lanes == 1 { Ok(text) } else { cx.build(self.work, &vec![text; self.lanes as usize]) }
+        let text = if self.work.bits() == 64 {
+            format!("{value:#x}u{}", cx.dialect.words().long)
+        } else {
+            format!("{value:#x}u")
+        };
+        if self.lanes == 1 {
+            Ok(text)
+        } else {
+            cx.build(self.work, &vec![text; self.lanes as usize])
+        }
     }
 }
 
@@ -62,23 +83,35 @@ pub(super) fn decode(cx: &mut Cx, small: DType, x: &str) -> Text {
             let value = kit.float(cx, "u<<16")?;
             return Ok((params, format!("{u} u = {widened}; return {value};")));
         }
-        // A code moved to the place of a float's exponent and mantissa lacks only the difference of the biases. A subnormal gets the exponent of
-        // the least normal number, which is then taken off again: both steps are exact, and neither meets a subnormal float.
+        // A code moved to the place of a float's exponent and mantissa lacks only the difference of
+        // the biases. A subnormal gets the exponent of the least normal number, which is then taken
+        // off again: both steps are exact, and neither meets a subnormal float.
         let drop = 23 - l.mantissa;
         let rebase = u64::from(127 - l.bias) << 23;
         let least = u64::from(128 - l.bias) << 23;
         let f = cx.ty(wide)?;
         let raised = kit.float(cx, &format!("(m<<{drop})|{least:#x}u"))?;
-        let base = super::literal::scalar(cx, Const::Float(f32::from_bits(least as u32) as f64), Scalar::F32)?;
-        let special = if l.has_inf { format!("(n+{rebase:#x}u)") } else { kit.int(cx, 0x7fc0_0000)? };
+        let base = super::literal::scalar(
+            cx,
+            Const::Float(f32::from_bits(least as u32) as f64),
+            Scalar::F32,
+        )?;
+        let special =
+            if l.has_inf { format!("(n+{rebase:#x}u)") } else { kit.int(cx, 0x7fc0_0000)? };
         let lifted = kit.bits(cx, "s")?;
         let number = kit.select(cx, &format!("(m<{:#x}u)", 1 << l.mantissa), &lifted, "n")?;
         let magnitude = kit.select(cx, &format!("(m>={:#x}u)", l.over), &special, &number)?;
-        let value = kit.float(cx, &format!("{magnitude}|((u&{:#x}u)<<{})", 1u64 << (l.bits - 1), 32 - l.bits))?;
+        let value = kit.float(
+            cx,
+            &format!("{magnitude}|((u&{:#x}u)<<{})", 1u64 << (l.bits - 1), 32 - l.bits),
+        )?;
         let mask = (1u64 << (l.bits - 1)) - 1;
         Ok((
             params,
-            format!("{u} u = {widened}; {u} m = u&{mask:#x}u; {u} n = (m<<{drop})+{rebase:#x}u; {f} s = {raised}-{base}; return {value};"),
+            format!(
+                "{u} u = {widened}; {u} m = u&{mask:#x}u; {u} n = (m<<{drop})+{rebase:#x}u; {f} s \
+                 = {raised}-{base}; return {value};"
+            ),
         ))
     })?;
     Ok(format!("{name}({x})"))
@@ -97,37 +130,55 @@ pub(super) fn encode(cx: &mut Cx, wide: DType, small: Scalar, x: &str) -> Text {
         }
         let l = layout(small.scalar);
         let u = cx.ty(kit.work)?;
-        let (mantissa, bias, width) = if wide.scalar == Scalar::F64 { (52u32, 1023u32, 64u32) } else { (23, 127, 32) };
-        let suffix = if width == 64 { format!("u{}", cx.dialect.words().long) } else { "u".to_string() };
+        let (mantissa, bias, width) =
+            if wide.scalar == Scalar::F64 { (52u32, 1023u32, 64u32) } else { (23, 127, 32) };
+        let suffix =
+            if width == 64 { format!("u{}", cx.dialect.words().long) } else { "u".to_string() };
         let infinity = u64::from(2 * bias + 1) << mantissa;
         let drop = mantissa - l.mantissa;
         let (bits, sign) = (kit.bits(cx, "x")?, 1u64 << (l.bits - 1));
         let nan = kit.int(cx, l.over | 1 << (l.mantissa - 1))?;
         let is_nan = format!("(m>{infinity:#x}{suffix})");
-        let mut body = format!("{u} u = {bits}; {u} m = u&{:#x}{suffix}; ", (1u64 << (width - 1)) - 1);
+        let mut body =
+            format!("{u} u = {bits}; {u} m = u&{:#x}{suffix}; ", (1u64 << (width - 1)) - 1);
         let half = (1u64 << (drop - 1)) - 1;
         if bias == l.bias {
             // bf16 from f32: the upper half, rounded.
             body += &format!("{u} r = (m+{half:#x}{suffix}+((m>>{drop})&1{suffix}))>>{drop}; ");
         } else {
-            // Codes are in the order of their values, so rounding may carry into the exponent. A subnormal is rounded by adding the power of two
-            // whose last place is that of the least subnormal.
+            // Codes are in the order of their values, so rounding may carry into the exponent. A
+            // subnormal is rounded by adding the power of two whose last place is that of the least
+            // subnormal.
             let rebase = u64::from(bias - l.bias) << mantissa;
             let least = u64::from(bias - l.bias + 1) << mantissa;
             let magic = u64::from(bias + 1 + mantissa - l.bias - l.mantissa) << mantissa;
-            let value = if width == 64 { f64::from_bits(magic) } else { f32::from_bits(magic as u32) as f64 };
+            let value = if width == 64 {
+                f64::from_bits(magic)
+            } else {
+                f32::from_bits(magic as u32) as f64
+            };
             let magic_text = super::literal::scalar(cx, Const::Float(value), wide.scalar)?;
             let positive = kit.float(cx, "m")?;
             let lifted = kit.bits(cx, &format!("({positive}+{magic_text})"))?;
-            let code = kit.select(cx, &format!("(m<{least:#x}{suffix})"), &format!("({lifted}-{magic:#x}{suffix})"), "n")?;
+            let code = kit.select(
+                cx,
+                &format!("(m<{least:#x}{suffix})"),
+                &format!("({lifted}-{magic:#x}{suffix})"),
+                "n",
+            )?;
             let over = kit.int(cx, l.over)?;
             let clamped = kit.select(cx, &format!("(r>{:#x}{suffix})", l.over), &over, "r")?;
             body += &format!(
-                "{u} n = (m-{rebase:#x}{suffix}+{half:#x}{suffix}+((m>>{drop})&1{suffix}))>>{drop}; {u} r = {code}; r = {clamped}; "
+                "{u} n = (m-{rebase:#x}{suffix}+{half:#x}{suffix}+((m>>{drop})&\
+                 1{suffix}))>>{drop}; {u} r = {code}; r = {clamped}; "
             );
         }
         let kept = kit.select(cx, &is_nan, &nan, "r")?;
-        let code = kit.convert(cx, &format!("({kept}|((u>>{})&{sign:#x}{suffix}))", width - l.bits), kit.code)?;
+        let code = kit.convert(
+            cx,
+            &format!("({kept}|((u>>{})&{sign:#x}{suffix}))", width - l.bits),
+            kit.code,
+        )?;
         Ok((params, format!("{body}return {code};")))
     })?;
     Ok(format!("{name}({x})"))

@@ -1,4 +1,5 @@
-//! What the walker knows of a value: its text, and enough of its form to write `x-y` for `x + y*-1`.
+//! What the walker knows of a value: its text, and enough of its form to write `x-y` for `x +
+//! y*-1`.
 
 use crate::dtype::Const;
 use crate::ir::Op;
@@ -51,7 +52,13 @@ impl Operand {
     /// The characters that it takes where it is written.
     pub fn len(&self) -> usize {
         self.text.len()
-            + self.lanes.as_ref().map_or(0, |l| if self.splat().is_some() { l[0].len() } else { l.iter().map(|t| t.len() + 1).sum() })
+            + self.lanes.as_ref().map_or(0, |l| {
+                if self.splat().is_some() {
+                    l[0].len()
+                } else {
+                    l.iter().map(|t| t.len() + 1).sum()
+                }
+            })
     }
 }
 

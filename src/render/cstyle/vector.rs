@@ -21,7 +21,8 @@ pub(super) fn into_whole(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
     if x.lanes.is_some() && x.text.is_empty() { whole(cx, &x, dtype) } else { Ok(x.text) }
 }
 
-/// The operands as an operator takes them: one of the two may stay a scalar where its type is surely that of a lane.
+/// The operands as an operator takes them: one of the two may stay a scalar where its type is
+/// surely that of a lane.
 pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<Operand>, String> {
     let mut free = dtype.bits() >= 32 && !dtype.is_bool() && !is_small(dtype.scalar);
     let all = args.iter().all(|a| a.splat().is_some());
@@ -39,7 +40,9 @@ pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<O
 /// `x+y` and its like on whole vectors.
 pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     // Minus one and all ones leave the text altogether, so they are not built.
-    let plain = |a: &Operand| a.literal.is_some() && matches!(alu.op, Op::Mul | Op::Xor) && is_ones(a, alu.dtype.scalar);
+    let plain = |a: &Operand| {
+        a.literal.is_some() && matches!(alu.op, Op::Mul | Op::Xor) && is_ones(a, alu.dtype.scalar)
+    };
     if let Some(i) = alu.args.iter().position(plain)
         && alu.args.len() == 2
         && alu.args[1 - i].literal.is_none()
@@ -52,7 +55,8 @@ pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String
         return arithmetic(cx, alu.op, alu.dtype.scalar, &args).map(Ok);
     }
     match sides(cx, alu.args, alu.dtype) {
-        // A literal below zero would be taken off as a scalar, which is not sure to fit a narrow lane.
+        // A literal below zero would be taken off as a scalar, which is not sure to fit a narrow
+        // lane.
         Ok(mut args) => {
             if alu.dtype.bits() < 32 {
                 args.iter_mut().for_each(|a| a.literal = None);
@@ -63,7 +67,8 @@ pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String
     }
 }
 
-/// The ops that OpenCL and Metal have operators for on vectors. Signed integers go lane by lane, through unsigned ones.
+/// The ops that OpenCL and Metal have operators for on vectors. Signed integers go lane by lane,
+/// through unsigned ones.
 pub(super) fn gpu_operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     let dtype = alu.dtype;
     let has = match alu.op {
@@ -82,21 +87,41 @@ fn operand_dtype(alu: &Alu, i: usize) -> DType {
 }
 
 /// The op on each lane. `lane` gives the text of a lane of an operand.
-pub(super) fn lanes(cx: &mut Cx, alu: &Alu, index: bool, lane: impl Fn(&mut Cx, usize, usize) -> String) -> Result<Vec<String>, String> {
+pub(super) fn lanes(
+    cx: &mut Cx,
+    alu: &Alu,
+    index: bool,
+    lane: impl Fn(&mut Cx, usize, usize) -> String,
+) -> Result<Vec<String>, String> {
     (0..alu.dtype.lanes as usize)
         .map(|l| {
-            let args: Vec<Operand> =
-                alu.args.iter().enumerate().map(|(i, a)| Operand { literal: a.literal, ..Operand::plain(lane(cx, i, l)) }).collect();
-            Ok(scalar(cx, &Alu { op: alu.op, dtype: alu.dtype.scalar(), from: alu.from.scalar(), args: &args }, index)?.text)
+            let args: Vec<Operand> = alu
+                .args
+                .iter()
+                .enumerate()
+                .map(|(i, a)| Operand { literal: a.literal, ..Operand::plain(lane(cx, i, l)) })
+                .collect();
+            Ok(scalar(
+                cx,
+                &Alu {
+                    op: alu.op,
+                    dtype: alu.dtype.scalar(),
+                    from: alu.from.scalar(),
+                    args: &args,
+                },
+                index,
+            )?
+            .text)
         })
         .collect()
 }
 
-/// Is the op long on each lane, so that a loop is better than each lane written out? Short ones are written out because compilers make one vector
-/// instruction of them then.
+/// Is the op long on each lane, so that a loop is better than each lane written out? Short ones are
+/// written out because compilers make one vector instruction of them then.
 fn is_heavy(alu: &Alu) -> bool {
     let long = alu.op == Op::Cast && (is_small(alu.dtype.scalar) || is_small(alu.from.scalar));
-    !alu.dtype.is_bool() && (long || alu.op.is(Group::Transcendental) || matches!(alu.op, Op::CDiv | Op::CMod))
+    !alu.dtype.is_bool()
+        && (long || alu.op.is(Group::Transcendental) || matches!(alu.op, Op::CDiv | Op::CMod))
 }
 
 /// The op as a call of a helper function that does it lane by lane.
@@ -116,15 +141,27 @@ pub(super) fn lanes_in_helper(cx: &mut Cx, alu: &Alu) -> Text {
         let general = Alu { args: &args, ..*alu };
         let body = if is_heavy(alu) {
             let one = Alu { dtype: alu.dtype.scalar(), from: alu.from.scalar(), ..general };
-            let text = lanes(cx, &one, false, |cx, i, _| cx.lane_at(operand_dtype(alu, i), ["x", "y", "z"][i], "i"))?;
+            let text = lanes(cx, &one, false, |cx, i, _| {
+                cx.lane_at(operand_dtype(alu, i), ["x", "y", "z"][i], "i")
+            })?;
             let (ty, lane) = (cx.ty(alu.dtype)?, cx.lane_at(alu.dtype, "r", "i"));
-            format!("{ty} r; for (int i = 0; i < {}; i++) {lane} = {}; return r;", alu.dtype.lanes, text[0])
+            format!(
+                "{ty} r; for (int i = 0; i < {}; i++) {lane} = {}; return r;",
+                alu.dtype.lanes, text[0]
+            )
         } else {
-            let lanes = lanes(cx, &general, false, |cx, i, l| cx.lane(operand_dtype(alu, i), ["x", "y", "z"][i], l))?;
+            let lanes = lanes(cx, &general, false, |cx, i, l| {
+                cx.lane(operand_dtype(alu, i), ["x", "y", "z"][i], l)
+            })?;
             format!("return {};", cx.build(alu.dtype, &lanes)?)
         };
         Ok((params.join(", "), body))
     })?;
-    let args: Vec<String> = alu.args.iter().enumerate().map(|(i, a)| whole(cx, a, operand_dtype(alu, i))).collect::<Result<_, _>>()?;
+    let args: Vec<String> = alu
+        .args
+        .iter()
+        .enumerate()
+        .map(|(i, a)| whole(cx, a, operand_dtype(alu, i)))
+        .collect::<Result<_, _>>()?;
     Ok(format!("{name}({})", args.join(",")))
 }

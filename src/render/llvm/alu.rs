@@ -13,7 +13,14 @@ impl Writer<'_> {
     }
 
     /// Each lane of `x` or `y` by the condition, which has as many lanes.
-    pub(super) fn select(&mut self, kind: &'static str, dtype: DType, condition: &str, x: &str, y: &str) -> String {
+    pub(super) fn select(
+        &mut self,
+        kind: &'static str,
+        dtype: DType,
+        condition: &str,
+        x: &str,
+        y: &str,
+    ) -> String {
         let (bools, ty) = (ty(DType::BOOL.vec(dtype.lanes)), ty(dtype));
         self.define(kind, &format!("select {bools} {condition}, {ty} {x}, {ty} {y}"))
     }
@@ -21,7 +28,11 @@ impl Writer<'_> {
     /// A call of one of LLVM's own functions, whose arguments are all of one type.
     pub(super) fn intrinsic(&mut self, name: &str, dtype: DType, args: &[String]) -> String {
         let ty = ty(dtype);
-        self.call(&format!("llvm.{name}.{}", suffix(dtype)), &ty, args.iter().map(|a| (ty.clone(), a.clone())).collect())
+        self.call(
+            &format!("llvm.{name}.{}", suffix(dtype)),
+            &ty,
+            args.iter().map(|a| (ty.clone(), a.clone())).collect(),
+        )
     }
 
     /// A call of a function, which is declared at the end.
@@ -93,9 +104,12 @@ impl Writer<'_> {
                 // A literal comes first: it is no NaN, or both are, so the test for NaN goes away.
                 let literal_last = u.src()[1].as_const().is_some();
                 let (x, y) = if literal_last { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
-                let better = self.two(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
+                let better =
+                    self.two(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
                 let mut chosen = self.select("alu", dtype, &better, x, y);
-                if !literal_last || matches!(u.src()[1].as_const(), Some(Const::Float(v)) if v.is_nan()) {
+                if !literal_last
+                    || matches!(u.src()[1].as_const(), Some(Const::Float(v)) if v.is_nan())
+                {
                     let nan = self.two("fcmp uno", dtype, x, x);
                     chosen = self.select("alu", dtype, &nan, x, &chosen);
                 }
@@ -104,7 +118,12 @@ impl Writer<'_> {
             }
             Op::Fma | Op::Sqrt | Op::Trunc => self.intrinsic(&op.name().to_lowercase(), dtype, x),
             _ if self.target.has(op, dtype.scalar()) => self.library(op, dtype, x),
-            _ => return Err(format!("{} has no {op:?} on {}; it has to be decomposed", self.target.name, dtype.scalar)),
+            _ => {
+                return Err(format!(
+                    "{} has no {op:?} on {}; it has to be decomposed",
+                    self.target.name, dtype.scalar
+                ));
+            }
         })
     }
 
@@ -116,10 +135,18 @@ impl Writer<'_> {
         }
         let mut result = "poison".to_string();
         for lane in 0..dtype.lanes {
-            let args = x.iter().map(|x| (one.clone(), self.define("lane", &format!("extractelement {whole} {x}, i32 {lane}"))));
+            let args = x.iter().map(|x| {
+                (
+                    one.clone(),
+                    self.define("lane", &format!("extractelement {whole} {x}, i32 {lane}")),
+                )
+            });
             let args = args.collect();
             let value = self.call(&name, &one, args);
-            result = self.define("vec", &format!("insertelement {whole} {result}, {one} {value}, i32 {lane}"));
+            result = self.define(
+                "vec",
+                &format!("insertelement {whole} {result}, {one} {value}, i32 {lane}"),
+            );
         }
         result
     }
@@ -127,7 +154,8 @@ impl Writer<'_> {
     fn integer(&mut self, u: &UOp, x: &[String]) -> Text {
         let (op, dtype) = (u.op(), u.dtype());
         let unsigned = dtype.is_unsigned();
-        let choose = |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
+        let choose =
+            |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
         let wrap = if self.counted.contains(&u.id()) && !unsigned { " nsw" } else { "" };
         let instruction = match op {
             Op::Add => format!("add{wrap}"),
@@ -136,7 +164,8 @@ impl Writer<'_> {
             Op::CMod => choose("srem", "urem").to_string(),
             Op::And | Op::Or | Op::Xor => op.name().to_lowercase(),
             Op::Shl | Op::Shr => {
-                // A count past the width has no result, even where that is not used, so only its low bits are taken.
+                // A count past the width has no result, even where that is not used, so only its
+                // low bits are taken.
                 let mask = i64::from(dtype.bits()) - 1;
                 let count = match u.src()[1].as_const() {
                     Some(Const::Int(v)) => literal(Const::Int(v & mask), dtype),
@@ -146,11 +175,19 @@ impl Writer<'_> {
                 return Ok(self.two(instruction, dtype, &x[0], &count));
             }
             Op::Max | Op::Min => {
-                let test = if op == Op::Max { choose("icmp sgt", "icmp ugt") } else { choose("icmp slt", "icmp ult") };
+                let test = if op == Op::Max {
+                    choose("icmp sgt", "icmp ugt")
+                } else {
+                    choose("icmp slt", "icmp ult")
+                };
                 let better = self.two(test, dtype, &x[0], &x[1]);
                 return Ok(self.select("alu", dtype, &better, &x[0], &x[1]));
             }
-            _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+            _ => {
+                return Err(format!(
+                    "{op:?} is not a rendered op on integers; it has to be decomposed"
+                ));
+            }
         };
         Ok(self.two(&instruction, dtype, &x[0], &x[1]))
     }

@@ -1,5 +1,5 @@
-//! Conversions, exactly as [`Const::cast`](crate::dtype::Const::cast) defines them. Small floats are converted by integer arithmetic, but for f16 from and to
-//! f32, which is one instruction.
+//! Conversions, exactly as [`Const::cast`](crate::dtype::Const::cast) defines them. Small floats
+//! are converted by integer arithmetic, but for f16 from and to f32, which is one instruction.
 
 use super::text::{literal, suffix, ty};
 use super::{Text, Writer};
@@ -37,9 +37,15 @@ impl Writer<'_> {
         let (narrows, widens) = (to.bits() < from.bits(), to.bits() > from.bits());
         let unsigned = from.is_unsigned() || from.is_bool();
         let instruction = match (from.is_float(), to.is_float()) {
-            _ if from.scalar == Scalar::Void || to.scalar == Scalar::Void => return Err("a void has no value".to_string()),
-            (true, _) if to.is_bool() => return Ok(self.two("fcmp une", from, x, &literal(Const::Float(0.0), from))),
-            (false, _) if to.is_bool() => return Ok(self.two("icmp ne", from, x, &literal(Const::Int(0), from))),
+            _ if from.scalar == Scalar::Void || to.scalar == Scalar::Void => {
+                return Err("a void has no value".to_string());
+            }
+            (true, _) if to.is_bool() => {
+                return Ok(self.two("fcmp une", from, x, &literal(Const::Float(0.0), from)));
+            }
+            (false, _) if to.is_bool() => {
+                return Ok(self.two("icmp ne", from, x, &literal(Const::Int(0), from)));
+            }
             (true, true) => {
                 if narrows {
                     "fptrunc"
@@ -63,14 +69,22 @@ impl Writer<'_> {
     fn saturate(&mut self, from: DType, to: DType, x: &str) -> String {
         let sign = if to.is_unsigned() { 'u' } else { 's' };
         if from.lanes == 1 {
-            return self.call(&format!("llvm.fpto{sign}i.sat.{}.{}", suffix(to), suffix(from)), &ty(to), vec![(ty(from), x.to_string())]);
+            return self.call(
+                &format!("llvm.fpto{sign}i.sat.{}.{}", suffix(to), suffix(from)),
+                &ty(to),
+                vec![(ty(from), x.to_string())],
+            );
         }
-        // LLVM 19 scalarizes the intrinsic on vectors: 1e6 elements took 414 µs, and take 96 µs in this form. Values outside are replaced before the conversion,
-        // which is undefined for them. Both limits are powers of two, and exact.
+        // LLVM 19 scalarizes the intrinsic on vectors: 1e6 elements took 414 µs, and take 96 µs in
+        // this form. Values outside are replaced before the conversion, which is undefined for
+        // them. Both limits are powers of two, and exact.
         let limit = 2f64.powi((to.bits() - u32::from(!to.is_unsigned())) as i32);
         let least = if to.is_unsigned() { 0.0 } else { -limit };
-        let (limit, least, zero) =
-            (literal(Const::Float(limit), from), literal(Const::Float(least), from), literal(Const::Float(0.0), from));
+        let (limit, least, zero) = (
+            literal(Const::Float(limit), from),
+            literal(Const::Float(least), from),
+            literal(Const::Float(0.0), from),
+        );
         let is_below_limit = self.two("fcmp olt", from, x, &limit);
         let is_above_least = self.two("fcmp oge", from, x, &least);
         let is_inside = self.two("and", like(from, Scalar::Bool), &is_below_limit, &is_above_least);
@@ -92,7 +106,12 @@ impl Writer<'_> {
         }
         Ok(match () {
             _ if from.is_bool() && !to.is_bool() => self.convert("zext", from, x, to),
-            _ if to.is_bool() && !from.is_bool() => self.two("icmp ne", from, x, &literal(Const::Int(0), like(from, storage(from.scalar)))),
+            _ if to.is_bool() && !from.is_bool() => self.two(
+                "icmp ne",
+                from,
+                x,
+                &literal(Const::Int(0), like(from, storage(from.scalar))),
+            ),
             _ => self.reinterpret(from, x, to),
         })
     }
@@ -114,8 +133,9 @@ impl Writer<'_> {
             let upper = self.two("shl", u32s, &u, &int(16, u32s));
             return self.reinterpret(u32s, &upper, f32s);
         }
-        // A code moved to the place of a float's exponent and mantissa lacks only the difference of the biases. A subnormal gets the exponent of the least
-        // normal number, which is then taken off again: both steps are exact.
+        // A code moved to the place of a float's exponent and mantissa lacks only the difference of
+        // the biases. A subnormal gets the exponent of the least normal number, which is then taken
+        // off again: both steps are exact.
         let l = layout(small.scalar);
         let rebase = int(u64::from(127 - l.bias) << 23, u32s);
         let least = u64::from(128 - l.bias) << 23;
@@ -129,7 +149,8 @@ impl Writer<'_> {
         let lifted = self.reinterpret(f32s, &lifted, u32s);
         let subnormal = self.two("icmp ult", u32s, &m, &int(1 << l.mantissa, u32s));
         let number = self.select("cast", u32s, &subnormal, &lifted, &n);
-        let special = if l.has_inf { self.two("add", u32s, &n, &rebase) } else { int(0x7fc0_0000, u32s) };
+        let special =
+            if l.has_inf { self.two("add", u32s, &n, &rebase) } else { int(0x7fc0_0000, u32s) };
         let over = self.two("icmp uge", u32s, &m, &int(l.over, u32s));
         let magnitude = self.select("cast", u32s, &over, &special, &number);
         let sign = self.two("and", u32s, &u, &int(1 << (l.bits - 1), u32s));
@@ -187,14 +208,21 @@ impl Writer<'_> {
         let up = self.two("add", work, &up, &last);
         let mut r = self.two("lshr", work, &up, &int(u64::from(drop), work));
         if rebase > 0 {
-            // A subnormal is rounded by adding the power of two whose last place is that of the least subnormal.
+            // A subnormal is rounded by adding the power of two whose last place is that of the
+            // least subnormal.
             let magic = u64::from(bias + 1 + mantissa - l.bias - l.mantissa) << mantissa;
-            let value = if double { f64::from_bits(magic) } else { f32::from_bits(magic as u32) as f64 };
+            let value =
+                if double { f64::from_bits(magic) } else { f32::from_bits(magic as u32) as f64 };
             let positive = self.reinterpret(work, &m, wide);
             let lifted = self.two("fadd", wide, &positive, &literal(Const::Float(value), wide));
             let lifted = self.reinterpret(wide, &lifted, work);
             let code = self.two("sub", work, &lifted, &int(magic, work));
-            let subnormal = self.two("icmp ult", work, &m, &int(u64::from(bias - l.bias + 1) << mantissa, work));
+            let subnormal = self.two(
+                "icmp ult",
+                work,
+                &m,
+                &int(u64::from(bias - l.bias + 1) << mantissa, work),
+            );
             r = self.select("cast", work, &subnormal, &code, &r);
             let over = self.two("icmp ugt", work, &r, &int(l.over, work));
             r = self.select("cast", work, &over, &int(l.over, work), &r);
@@ -207,13 +235,16 @@ impl Writer<'_> {
         self.convert("trunc", work, &code, to)
     }
 
-    /// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of more than 53 bits the low 11 are dropped, and the last
-    /// bit kept is set if one of them was.
+    /// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of
+    /// more than 53 bits the low 11 are dropped, and the last bit kept is set if one of them was.
     fn odd(&mut self, from: DType, x: &str) -> String {
         let (u64s, f64s) = (like(from, Scalar::U64), like(from, Scalar::F64));
         let zero = int(0, u64s);
-        let negative =
-            if from.is_unsigned() { literal(Const::Bool(false), like(from, Scalar::Bool)) } else { self.two("icmp slt", from, x, &zero) };
+        let negative = if from.is_unsigned() {
+            literal(Const::Bool(false), like(from, Scalar::Bool))
+        } else {
+            self.two("icmp slt", from, x, &zero)
+        };
         let turned = self.two("sub", u64s, &zero, x);
         let m = self.select("cast", u64s, &negative, &turned, x);
         let low = self.two("and", u64s, &m, &int(0x7ff, u64s));

@@ -1,7 +1,8 @@
 //! LLVM's language, as text. In comes the list of UOps, out comes a module with one kernel.
 //!
-//! Every value is a name that is set once. Accumulators are no memory: a loop or a guarded region that changes one has a phi for it, so the text needs no
-//! optimisation before machine code is made of it. What comes out is for LLVM 15 and later, where pointers have no type.
+//! Every value is a name that is set once. Accumulators are no memory: a loop or a guarded region
+//! that changes one has a phi for it, so the text needs no optimisation before machine code is made
+//! of it. What comes out is for LLVM 15 and later, where pointers have no type.
 //!
 //! No instruction has a fast-math flag: one rounding per op, as in C with `-ffp-contract=off`.
 
@@ -22,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Text, or why there is none. The node is added to the reason where it becomes an [`Error`].
 type Text = std::result::Result<String, String>;
 
-/// Renders LLVM's language: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that takes the buffers in slot order.
+/// Renders LLVM's language: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that
+/// takes the buffers in slot order.
 #[derive(Clone, Debug)]
 pub struct Llvm {
     target: Target,
@@ -71,7 +73,8 @@ struct Region {
     /// The block that the region was entered from, and what accumulators held there.
     from: String,
     before: Vec<(u32, String)>,
-    /// Of a loop: the lines of its phis, and the accumulator that each is of; none for the counter.
+    /// Of a loop: the lines of its phis, and the accumulator that each is of; none for the
+    /// counter.
     phis: Vec<(usize, Option<u32>)>,
     /// Is there a guarded region around a loop, because it may have no turn?
     guarded: bool,
@@ -98,7 +101,8 @@ struct Writer<'a> {
     counted: FxHashSet<u64>,
     /// Values that are offsets.
     offsets: FxHashSet<u64>,
-    /// Offsets that addresses are not made from, because they are at a fixed distance from another, and that nothing else needs.
+    /// Offsets that addresses are not made from, because they are at a fixed distance from
+    /// another, and that nothing else needs.
     folded: FxHashSet<u64>,
     /// How many names of a kind are taken.
     taken: FxHashMap<&'static str, usize>,
@@ -116,10 +120,12 @@ fn accumulator(u: &UOp) -> Option<u32> {
 /// An offset as one that is in the list and a distance in elements from it.
 fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
     match (idx.op(), idx.src()) {
-        (Op::Add, [x, by]) if counted.contains(&idx.id()) && x.as_const().is_none() => match by.as_int() {
-            Some(by) => (x, by),
-            None => (idx, 0),
-        },
+        (Op::Add, [x, by]) if counted.contains(&idx.id()) && x.as_const().is_none() => {
+            match by.as_int() {
+                Some(by) => (x, by),
+                None => (idx, 0),
+            }
+        }
         _ => (idx, 0),
     }
 }
@@ -128,7 +134,8 @@ impl<'a> Writer<'a> {
     fn new(target: &'a Target, uops: &[UOp]) -> Writer<'a> {
         let counted = counted(uops);
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
-        let (mut offsets, mut folded, mut used) = (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
+        let (mut offsets, mut folded, mut used) =
+            (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
         let mut threads = Vec::new();
         for u in uops {
             // An index needs its condition and, below, what its offset comes from.
@@ -178,19 +185,27 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self, name: &str) -> String {
         self.args.sort_unstable();
-        let mut params: Vec<String> = self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
-        let mut given: Vec<String> = self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
+        let mut params: Vec<String> =
+            self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
+        let mut given: Vec<String> =
+            self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
         if !self.threads.is_empty() {
             params.push("i64 %tidx".to_string());
             given.push("i64 %tidx".to_string());
         }
         let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
         let newline = if body.is_empty() { "" } else { "\n" };
-        let mut out = format!("define internal void @{name}({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.locals);
+        let mut out = format!(
+            "define internal void @{name}({params}) #0 {{\nentry:\n{}{body}{newline}  ret \
+             void\n}}\n",
+            self.locals
+        );
         out += &format!("define void @{name}_entry(ptr %bufs, i64 %tidx) #0 {{\n");
         for slot in &self.args {
-            out +=
-                &format!("  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load ptr, ptr %slot{slot}, align 8\n");
+            out += &format!(
+                "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
+                 ptr, ptr %slot{slot}, align 8\n"
+            );
         }
         out += &format!("  call void @{name}({given})\n  ret void\n}}\n");
         for line in &self.declared {
@@ -198,7 +213,8 @@ impl<'a> Writer<'a> {
         }
         // Left to itself LLVM keeps to 256 bits on some CPUs that have 512.
         let width = self.target.vector_bytes * 8;
-        let width = if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
+        let width =
+            if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
         out + &format!("attributes #0 = {{ nounwind{width} }}\n")
     }
 
@@ -245,13 +261,21 @@ impl<'a> Writer<'a> {
 
     fn text(&self, u: &UOp) -> Text {
         if let Some(value) = u.as_const() {
-            return if u.dtype() == DType::VOID { Err("a void has no value".to_string()) } else { Ok(literal(value, u.dtype())) };
+            return if u.dtype() == DType::VOID {
+                Err("a void has no value".to_string())
+            } else {
+                Ok(literal(value, u.dtype()))
+            };
         }
         let found = match accumulator(u) {
             Some(acc) => self.accs.get(&acc).map(|(text, _)| text.clone()),
             None => self.known(|s| s.values.get(&u.id())),
         };
-        found.ok_or_else(|| format!("its operand {u:?} does not stand before it, or stands in a block that is closed"))
+        found.ok_or_else(|| {
+            format!(
+                "its operand {u:?} does not stand before it, or stands in a block that is closed"
+            )
+        })
     }
 
     /// One item of the program.
@@ -265,11 +289,18 @@ impl<'a> Writer<'a> {
                 self.value(u, format!("%data{slot}"));
             }
             (Op::DefineLocal, Arg::Local { id, len }) => {
-                self.locals += &format!("  %temp{id} = alloca [{len} x {}], align 64\n", memory_type(u.dtype()));
+                self.locals += &format!(
+                    "  %temp{id} = alloca [{len} x {}], align 64\n",
+                    memory_type(u.dtype())
+                );
                 self.scope.values.insert(u.id(), format!("%temp{id}"));
             }
-            (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => self.position(u, *dim as usize),
-            (Op::Special, Arg::Special { kind, dim, .. }) => return Err(format!("there is no {}{dim}", kind.prefix())),
+            (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => {
+                self.position(u, *dim as usize)
+            }
+            (Op::Special, Arg::Special { kind, dim, .. }) => {
+                return Err(format!("there is no {}{dim}", kind.prefix()));
+            }
             (Op::Range, Arg::Range { .. }) => self.open_loop(u)?,
             (Op::EndRange, _) => self.close_loop(&src[0])?,
             (Op::If, _) => {
@@ -282,9 +313,11 @@ impl<'a> Writer<'a> {
                 self.accs.insert(*number, (init, u.dtype()));
             }
             (Op::Assign, _) => {
-                let acc = accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", src[0]))?;
+                let acc =
+                    accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", src[0]))?;
                 let value = self.text(&src[1])?;
-                let held = self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
+                let held =
+                    self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
                 held.0 = value;
             }
             (Op::Load, _) => {
@@ -322,7 +355,11 @@ impl<'a> Writer<'a> {
         }
         if u.dtype().bits() < 64 {
             let name = format!("%tidx{dim}");
-            self.line(format!("{name} = trunc i64 {text} to {} ; {}", ty(u.dtype()), self.threads[dim]));
+            self.line(format!(
+                "{name} = trunc i64 {text} to {} ; {}",
+                ty(u.dtype()),
+                self.threads[dim]
+            ));
             text = name;
         }
         self.value(u, text);
@@ -350,7 +387,15 @@ impl<'a> Writer<'a> {
             let inside = self.define("acc", &format!("phi {} [ {before}, %{from} ]", ty(dtype)));
             self.accs.insert(acc, (inside, dtype));
         }
-        self.open.push(Region { opened: u.clone(), scope: Scope::default(), label, from, before: Vec::new(), phis, guarded });
+        self.open.push(Region {
+            opened: u.clone(),
+            scope: Scope::default(),
+            label,
+            from,
+            before: Vec::new(),
+            phis,
+            guarded,
+        });
         self.value(u, name);
         Ok(())
     }
@@ -378,7 +423,15 @@ impl<'a> Writer<'a> {
         self.line(format!("br i1 {condition}, label %{inside}, label %{label}"));
         let before = self.accs.iter().map(|(acc, (value, _))| (*acc, value.clone())).collect();
         let from = std::mem::take(&mut self.block);
-        self.open.push(Region { opened: u.clone(), scope: Scope::default(), label, from, before, phis: Vec::new(), guarded: false });
+        self.open.push(Region {
+            opened: u.clone(),
+            scope: Scope::default(),
+            label,
+            from,
+            before,
+            phis: Vec::new(),
+            guarded: false,
+        });
         self.begin(inside);
     }
 
@@ -392,7 +445,14 @@ impl<'a> Writer<'a> {
         for (acc, before) in region.before {
             let (value, dtype) = self.accs[&acc].clone();
             if value != before {
-                let merged = self.define("acc", &format!("phi {} [ {before}, %{} ], [ {value}, %{inside} ]", ty(dtype), region.from));
+                let merged = self.define(
+                    "acc",
+                    &format!(
+                        "phi {} [ {before}, %{} ], [ {value}, %{inside} ]",
+                        ty(dtype),
+                        region.from
+                    ),
+                );
                 self.accs.insert(acc, (merged, dtype));
             }
         }
@@ -407,7 +467,11 @@ impl<'a> Writer<'a> {
         let (buffer, idx) = (&index.src()[0], &index.src()[1]);
         let (base, element) = (self.text(buffer)?, memory_type(buffer.dtype()));
         if let Some(at) = idx.as_int() {
-            return Ok(if at == 0 { base } else { self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {at}")) });
+            return Ok(if at == 0 {
+                base
+            } else {
+                self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {at}"))
+            });
         }
         let (offset, by) = split(idx, &self.counted);
         let key = (buffer.id(), offset.id());
@@ -416,21 +480,31 @@ impl<'a> Writer<'a> {
             None => {
                 let narrow = self.text(offset)?;
                 let wide = self.known(|s| s.wide.get(&offset.id())).unwrap_or(narrow);
-                let place = self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {wide}"));
+                let place =
+                    self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {wide}"));
                 self.innermost().places.insert(key, place.clone());
                 place
             }
         };
-        Ok(if by == 0 { start } else { self.define("ptr", &format!("getelementptr {element}, ptr {start}, i64 {by}")) })
+        Ok(if by == 0 {
+            start
+        } else {
+            self.define("ptr", &format!("getelementptr {element}, ptr {start}, i64 {by}"))
+        })
     }
 
-    /// A guarded load reads the buffer's first elements where it is not valid, and drops them: there is no branch, and memory is never left.
+    /// A guarded load reads the buffer's first elements where it is not valid, and drops them:
+    /// there is no branch, and memory is never left.
     fn load(&mut self, u: &UOp) -> Text {
         let (index, dtype) = (&u.src()[0], u.dtype());
         let mut place = self.address(index)?;
         let guard = match (index.src().get(2), u.src().get(1)) {
             (None, _) => None,
-            (Some(_), None) => return Err("its index is guarded, but there is no value for where it is not valid".to_string()),
+            (Some(_), None) => {
+                return Err("its index is guarded, but there is no value for where it is not \
+                            valid"
+                    .to_string());
+            }
             (Some(valid), Some(alt)) => Some((self.text(valid)?, self.text(alt)?)),
         };
         if let Some((valid, alt)) = &guard {
@@ -463,9 +537,14 @@ impl<'a> Writer<'a> {
         let place = self.address(index)?;
         let mut value = self.text(&u.src()[1])?;
         if dtype.is_bool() {
-            value = self.define("cast", &format!("zext {} {value} to {}", ty(dtype), memory_type(dtype)));
+            value = self
+                .define("cast", &format!("zext {} {value} to {}", ty(dtype), memory_type(dtype)));
         }
-        self.line(format!("store {} {value}, ptr {place}, align {}", memory_type(dtype), dtype.scalar().itemsize()));
+        self.line(format!(
+            "store {} {value}, ptr {place}, align {}",
+            memory_type(dtype),
+            dtype.scalar().itemsize()
+        ));
         Ok(())
     }
 
@@ -477,7 +556,10 @@ impl<'a> Writer<'a> {
         let (whole, one) = (ty(dtype), ty(dtype.scalar()));
         let first = self.define("vec", &format!("insertelement {whole} poison, {one} {x}, i32 0"));
         let picked = ty(DType::I32.vec(dtype.lanes));
-        self.define("vec", &format!("shufflevector {whole} {first}, {whole} poison, {picked} zeroinitializer"))
+        self.define(
+            "vec",
+            &format!("shufflevector {whole} {first}, {whole} poison, {picked} zeroinitializer"),
+        )
     }
 
     fn vectorize(&mut self, u: &UOp) -> Text {
@@ -495,7 +577,8 @@ impl<'a> Writer<'a> {
         let (whole, one) = (ty(dtype), ty(dtype.scalar()));
         let mut vector = "poison".to_string();
         for (i, x) in texts.iter().enumerate() {
-            vector = self.define("vec", &format!("insertelement {whole} {vector}, {one} {x}, i32 {i}"));
+            vector =
+                self.define("vec", &format!("insertelement {whole} {vector}, {one} {x}, i32 {i}"));
         }
         Ok(vector)
     }
@@ -511,11 +594,16 @@ impl<'a> Writer<'a> {
         let (text, whole) = (self.text(x)?, ty(x.dtype()));
         Ok(match (x.dtype().lanes, picked) {
             (1, _) => self.splat(&text, dtype),
-            (_, [lane]) => self.define("lane", &format!("extractelement {whole} {text}, i32 {lane}")),
+            (_, [lane]) => {
+                self.define("lane", &format!("extractelement {whole} {text}, i32 {lane}"))
+            }
             _ => {
                 let places = DType::I32.vec(dtype.lanes);
                 let mask = lanes(&picked.iter().map(u16::to_string).collect::<Vec<_>>(), places);
-                self.define("lane", &format!("shufflevector {whole} {text}, {whole} poison, {} {mask}", ty(places)))
+                self.define(
+                    "lane",
+                    &format!("shufflevector {whole} {text}, {whole} poison, {} {mask}", ty(places)),
+                )
             }
         })
     }

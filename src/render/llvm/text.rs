@@ -58,8 +58,11 @@ fn scalar(value: Const, dtype: DType) -> String {
     match value.normalize(dtype) {
         Const::Bool(b) => b.to_string(),
         Const::Int(v) => v.to_string(),
-        Const::Float(_) if storage(dtype.scalar) != dtype.scalar => value.to_bits(dtype).to_string(),
-        // A decimal has to be exactly the value, which short ones are; the rest is the bits of a double, also for a float.
+        Const::Float(_) if storage(dtype.scalar) != dtype.scalar => {
+            value.to_bits(dtype).to_string()
+        }
+        // A decimal has to be exactly the value, which short ones are; the rest is the bits of a
+        // double, also for a float.
         Const::Float(v) if (v * 16.0).fract() == 0.0 && v.abs() < 65536.0 => format!("{v:?}"),
         Const::Float(v) => format!("{:#018X}", v.to_bits()).replace("0X", "0x"),
     }

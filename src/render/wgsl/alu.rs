@@ -27,7 +27,8 @@ impl Writer<'_> {
         if matches!(op, Op::Shl | Op::Shr) {
             args[1] = counts(&src[1], &args[1]);
         }
-        // What is made of literals alone is computed by the compiler, which takes what it calls an overflow for a mistake. A name hides a literal from it.
+        // What is made of literals alone is computed by the compiler, which takes what it calls an
+        // overflow for a mistake. A name hides a literal from it.
         if src.iter().all(|s| s.as_const().is_some()) {
             let hidden = self.define("lit", &args[0][0].clone());
             args[0] = vec![hidden; args[0].len()];
@@ -38,12 +39,20 @@ impl Writer<'_> {
             .map(|lane| {
                 let x: Vec<&str> = args.iter().map(|a| a[lane].as_str()).collect();
                 let text = match op {
-                    Op::Mul if dtype.is_float() && src.len() == 2 && (negates(0) || negates(1)) && !is_small(dtype.scalar) => {
+                    Op::Mul
+                        if dtype.is_float()
+                            && src.len() == 2
+                            && (negates(0) || negates(1))
+                            && !is_small(dtype.scalar) =>
+                    {
                         self.exact_call("hidden", &[&format!("-{}", x[negates(0) as usize])])
                     }
                     _ => self.expression(&alu, &x)?,
                 };
-                Ok(self.define(if matches!(op, Op::Cast | Op::Bitcast) { "cast" } else { "alu" }, &text))
+                Ok(self.define(
+                    if matches!(op, Op::Cast | Op::Bitcast) { "cast" } else { "alu" },
+                    &text,
+                ))
             })
             .collect()
     }
@@ -81,7 +90,8 @@ impl Writer<'_> {
     }
 }
 
-/// Shift counts, which are unsigned. Only their low bits are taken: one past the width is a mistake, even where the result is not used.
+/// Shift counts, which are unsigned. Only their low bits are taken: one past the width is a
+/// mistake, even where the result is not used.
 fn counts(u: &UOp, lanes: &[String]) -> Lanes {
     let mask = u.dtype().bits() - 1;
     match u.as_int() {
@@ -104,9 +114,17 @@ fn integer(op: Op, dtype: DType, x: &[&str]) -> Text {
         Op::Min => format!("select({1}, {0}, {0} < {1})", x[0], x[1]),
         Op::Shl => format!("{}<<{}", x[0], x[1]),
         Op::Shr => format!("{}>>{}", x[0], x[1]),
-        _ => return Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+        _ => {
+            return Err(format!(
+                "{op:?} is not a rendered op on integers; it has to be decomposed"
+            ));
+        }
     };
-    Ok(if matches!(op, Op::Add | Op::Mul | Op::Shl | Op::CDiv) { narrowed(dtype.scalar, &text) } else { text })
+    Ok(if matches!(op, Op::Add | Op::Mul | Op::Shl | Op::CDiv) {
+        narrowed(dtype.scalar, &text)
+    } else {
+        text
+    })
 }
 
 /// A value of 32 bits as one of a narrower integer, extended again.

@@ -1,11 +1,15 @@
 //! Buffers: how they are bound, read and written.
 //!
-//! A buffer begins at any element of its first binding, and `at` says at which. Elements of 8 and 16 bits are packed in words of 32, the first in the
-//! lowest bits. Threads that write different elements of one word must not undo each other's, so such words are atomic: a store clears the bits
-//! of its element and then sets them, and leaves all others as they are at that moment. Nobody else writes those bits, and who reads other
-//! bits of the word does not see these, so it makes no difference in which order threads come. A thread that has all elements of a word stores it whole.
+//! A buffer begins at any element of its first binding, and `at` says at which. Elements of 8 and
+//! 16 bits are packed in words of 32, the first in the lowest bits. Threads that write different
+//! elements of one word must not undo each other's, so such words are atomic: a store clears the
+//! bits of its element and then sets them, and leaves all others as they are at that moment. Nobody
+//! else writes those bits, and who reads other bits of the word does not see these, so it makes no
+//! difference in which order threads come. A thread that has all elements of a word stores it
+//! whole.
 //!
-//! A buffer of more bytes than fit into a binding is bound in pieces, each of a power of two; the upper bits of an index choose the piece.
+//! A buffer of more bytes than fit into a binding is bound in pieces, each of a power of two; the
+//! upper bits of an index choose the piece.
 
 use super::text::ty;
 use super::{Lanes, Wgsl, Writer};
@@ -50,15 +54,27 @@ impl Argument {
             _ => ty(self.dtype.scalar).expect("it was looked at before"),
         }
     }
-    /// A function's body that does `each` with the piece of the element `i`, given the piece and the place in it.
+    /// A function's body that does `each` with the piece of the element `i`, given the piece and
+    /// the place in it.
     fn by_piece(&self, each: impl Fn(&str, &str) -> String) -> String {
-        let place = if self.pieces == 1 { "i".to_string() } else { format!("(i&{})", (1usize << self.each) - 1) };
+        let place = if self.pieces == 1 {
+            "i".to_string()
+        } else {
+            format!("(i&{})", (1usize << self.each) - 1)
+        };
         let place = if self.is_packed() { format!("{place}>>{}u", self.packed) } else { place };
         if self.pieces == 1 {
             return each(&self.name(0), &place);
         }
-        let cases: Vec<String> = (1..self.pieces).map(|piece| format!("case {piece}: {{ {} }}", each(&self.name(piece), &place))).collect();
-        format!("switch (i>>{}u) {{ {} default: {{ {} }} }}", self.each, cases.join(" "), each(&self.name(0), &place))
+        let cases: Vec<String> = (1..self.pieces)
+            .map(|piece| format!("case {piece}: {{ {} }}", each(&self.name(piece), &place)))
+            .collect();
+        format!(
+            "switch (i>>{}u) {{ {} default: {{ {} }} }}",
+            self.each,
+            cases.join(" "),
+            each(&self.name(0), &place)
+        )
     }
     /// Bits of an element, and the shift to its place in a word.
     fn field(&self) -> (u32, String) {
@@ -72,8 +88,14 @@ impl Argument {
         let (bits, shift) = self.field();
         let body = self.by_piece(|name, place| match (self.is_packed(), self.stored) {
             (false, _) => format!("return {name}[{place}];"),
-            (true, false) => format!("return {};", unpacked(self.dtype.scalar, &format!("{name}[{place}]"), bits, &shift)),
-            (true, true) => format!("return {};", unpacked(self.dtype.scalar, &format!("atomicLoad(&{name}[{place}])"), bits, &shift)),
+            (true, false) => format!(
+                "return {};",
+                unpacked(self.dtype.scalar, &format!("{name}[{place}]"), bits, &shift)
+            ),
+            (true, true) => format!(
+                "return {};",
+                unpacked(self.dtype.scalar, &format!("atomicLoad(&{name}[{place}])"), bits, &shift)
+            ),
         });
         format!("fn load{}(i: i32) -> {result} {{ {body} }}", self.slot)
     }
@@ -88,7 +110,10 @@ impl Argument {
                 return format!("{name}[{place}] = v;");
             }
             let field = field(self.dtype.scalar, "v", mask);
-            format!("let s = {shift}; atomicAnd(&{name}[{place}], ~({mask:#x}u<<s)); atomicOr(&{name}[{place}], {field}<<s);")
+            format!(
+                "let s = {shift}; atomicAnd(&{name}[{place}], ~({mask:#x}u<<s)); \
+                 atomicOr(&{name}[{place}], {field}<<s);"
+            )
         });
         format!("fn store{}(i: i32, v: {value}) {{ {body} }}", self.slot)
     }
@@ -103,13 +128,25 @@ impl Argument {
         let fields: Vec<String> = names
             .iter()
             .enumerate()
-            .map(|(k, v)| format!("({}<<{}u)", field(self.dtype.scalar, v, u32::MAX >> (32 - bits)), k as u32 * bits))
+            .map(|(k, v)| {
+                format!(
+                    "({}<<{}u)",
+                    field(self.dtype.scalar, v, u32::MAX >> (32 - bits)),
+                    k as u32 * bits
+                )
+            })
             .collect();
-        let whole = self.by_piece(|name, place| format!("atomicStore(&{name}[{place}], {});", fields.join("|")));
+        let whole = self.by_piece(|name, place| {
+            format!("atomicStore(&{name}[{place}], {});", fields.join("|"))
+        });
         let slot = self.slot;
-        let single: Vec<String> = names.iter().enumerate().map(|(k, v)| format!("store{slot}(i+{k}, {v});")).collect();
+        let single: Vec<String> =
+            names.iter().enumerate().map(|(k, v)| format!("store{slot}(i+{k}, {v});")).collect();
         let (params, last, single) = (params.join(", "), count - 1, single.join(" "));
-        format!("fn store{slot}_word(i: i32, {params}) {{ if ((i&{last}) == 0) {{ {whole} }} else {{ {single} }} }}")
+        format!(
+            "fn store{slot}_word(i: i32, {params}) {{ if ((i&{last}) == 0) {{ {whole} }} else {{ \
+             {single} }} }}"
+        )
     }
 }
 
@@ -139,12 +176,19 @@ impl Writer<'_> {
         let mut number = 0;
         for a in &self.args {
             for piece in 0..a.pieces {
-                out += &format!("@group(0) @binding({number}) var<storage, read_write> {}: array<{}>;\n", a.name(piece), a.bound());
+                out += &format!(
+                    "@group(0) @binding({number}) var<storage, read_write> {}: array<{}>;\n",
+                    a.name(piece),
+                    a.bound()
+                );
                 number += 1;
             }
         }
         let last = self.args.last().map_or(0, |a| a.slot + 1) / 4;
-        out += &format!("@group(0) @binding({number}) var<uniform> at: array<vec4<i32>, {}>;\n", last + 1);
+        out += &format!(
+            "@group(0) @binding({number}) var<uniform> at: array<vec4<i32>, {}>;\n",
+            last + 1
+        );
         if self.helpers.iter().any(|(_, text)| text.contains("zero()")) {
             // A zero that no compiler knows to be one.
             out += &format!("fn zero() -> u32 {{ return bitcast<u32>(at[{last}].w); }}\n");
@@ -166,7 +210,11 @@ impl Writer<'_> {
         match buffer.arg() {
             Arg::Local { id, .. } => Ok((None, format!("temp{id}"), at)),
             Arg::Global { slot, .. } => {
-                let argument = self.args.iter().position(|a| a.slot == *slot).ok_or("its buffer does not stand before it")?;
+                let argument = self
+                    .args
+                    .iter()
+                    .position(|a| a.slot == *slot)
+                    .ok_or("its buffer does not stand before it")?;
                 let start = format!("at[{}].{}", slot / 4, ["x", "y", "z", "w"][slot % 4]);
                 let at = if offset.as_int() == Some(0) { start } else { format!("{at}+{start}") };
                 let at = self.define("idx", &at);
@@ -180,7 +228,11 @@ impl Writer<'_> {
         let (index, dtype) = (&u.src()[0], u.dtype());
         let guard = match (index.src().get(2), u.src().get(1)) {
             (None, _) => None,
-            (Some(_), None) => return Err("its index is guarded, but there is no value for where it is not valid".to_string()),
+            (Some(_), None) => {
+                return Err("its index is guarded, but there is no value for where it is not \
+                            valid"
+                    .to_string());
+            }
             (Some(valid), Some(alt)) => Some((self.scalar(valid)?, self.lanes(alt)?)),
         };
         let (argument, name, at) = self.place(index)?;
@@ -206,7 +258,8 @@ impl Writer<'_> {
         for (name, alt) in names.iter().zip(&alt) {
             self.line(&format!("var {name}: {ty} = {alt};"));
         }
-        let sets: Vec<String> = names.iter().zip(&reads).map(|(name, read)| format!("{name} = {read};")).collect();
+        let sets: Vec<String> =
+            names.iter().zip(&reads).map(|(name, read)| format!("{name} = {read};")).collect();
         self.line(&format!("if ({valid}) {{ {} }}", sets.join(" ")));
         Ok(names)
     }
@@ -229,7 +282,11 @@ impl Writer<'_> {
             let text = self.args[a].word_writer();
             self.helper(&format!("store{slot}_word"), || text);
             for (word, values) in values.chunks(per_word).enumerate() {
-                self.line(&format!("store{slot}_word({}, {});", step(word * per_word), values.join(", ")));
+                self.line(&format!(
+                    "store{slot}_word({}, {});",
+                    step(word * per_word),
+                    values.join(", ")
+                ));
             }
             return Ok(());
         }

@@ -1,8 +1,11 @@
-//! WGSL, the shading language of WebGPU. In comes the list of UOps, out comes a module with one entry point.
+//! WGSL, the shading language of WebGPU. In comes the list of UOps, out comes a module with one
+//! entry point.
 //!
-//! Every value is a name that is set once, and every lane of a vector has a name of its own: what runs the text makes vectors of threads, not of lanes.
-//! The language has neither pointers nor types narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity, that sums can
-//! be regrouped, and that a product and a sum are one operation. What has to be exact all the same is written so that it is; `exact` has the forms.
+//! Every value is a name that is set once, and every lane of a vector has a name of its own: what
+//! runs the text makes vectors of threads, not of lanes. The language has neither pointers nor
+//! types narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity,
+//! that sums can be regrouped, and that a product and a sum are one operation. What has to be exact
+//! all the same is written so that it is; `exact` has the forms.
 
 mod alu;
 mod cast;
@@ -41,9 +44,10 @@ pub enum Fma {
 
 /// Renders WGSL.
 ///
-/// Binding `n` of group 0 is the `n`-th of the pieces of all buffers, in the order of their slots; [`Wgsl::pieces`] says how many a buffer has. The last
-/// binding is a uniform of 32-bit integers: where each buffer begins, in elements from the start of its first piece, then zeros up to a multiple of
-/// four, at least one. The kernel is launched with [`Wgsl::groups`] workgroups.
+/// Binding `n` of group 0 is the `n`-th of the pieces of all buffers, in the order of their slots;
+/// [`Wgsl::pieces`] says how many a buffer has. The last binding is a uniform of 32-bit integers:
+/// where each buffer begins, in elements from the start of its first piece, then zeros up to a
+/// multiple of four, at least one. The kernel is launched with [`Wgsl::groups`] workgroups.
 #[derive(Clone, Debug)]
 pub struct Wgsl {
     target: Target,
@@ -56,7 +60,8 @@ impl Wgsl {
     pub const fn new() -> Wgsl {
         Wgsl::with(Target::wgsl(), 128 << 20, Fma::Integers)
     }
-    /// For a device that was looked at: how many bytes a binding has at most, and what rounds a fused multiplication and addition once.
+    /// For a device that was looked at: how many bytes a binding has at most, and what rounds a
+    /// fused multiplication and addition once.
     pub const fn with(target: Target, binding: usize, fma: Fma) -> Wgsl {
         Wgsl { target, binding, fma }
     }
@@ -69,8 +74,8 @@ impl Wgsl {
         let most = bytes.saturating_add(256);
         if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
     }
-    /// The workgroups of a launch: those of the program, folded where a dimension has more than the device takes. The kernel does nothing in those that
-    /// are too many.
+    /// The workgroups of a launch: those of the program, folded where a dimension has more than the
+    /// device takes. The kernel does nothing in those that are too many.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
         folded(extents(uops, SpecialKind::Group))
     }
@@ -92,7 +97,12 @@ impl Renderer for Wgsl {
             return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
         }
         let mut writer = Writer::new(self, uops);
-        if writer.groups.iter().try_fold(1u32, |all, n| all.checked_mul(u32::try_from(*n).ok()?)).is_none() {
+        if writer
+            .groups
+            .iter()
+            .try_fold(1u32, |all, n| all.checked_mul(u32::try_from(*n).ok()?))
+            .is_none()
+        {
             return Err(refuse(format!("a grid of {:?} workgroups is too long", writer.groups)));
         }
         for u in uops {
@@ -176,8 +186,12 @@ impl<'a> Writer<'a> {
             out.push('\n');
         }
         let [x, y, z] = self.threads;
-        let params = "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
-        format!("{out}{}@compute @workgroup_size({x}, {y}, {z}) fn {name}({params}) {{\n{}}}\n", self.locals, self.body)
+        let params =
+            "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
+        format!(
+            "{out}{}@compute @workgroup_size({x}, {y}, {z}) fn {name}({params}) {{\n{}}}\n",
+            self.locals, self.body
+        )
     }
 
     fn line(&mut self, text: &str) {
@@ -226,7 +240,11 @@ impl<'a> Writer<'a> {
             return Ok(vec![self.literal(value, u.dtype().scalar)?; u.dtype().lanes as usize]);
         }
         let known = self.scopes.iter().rev().find_map(|s| s.get(&u.id())).cloned();
-        known.ok_or_else(|| format!("its operand {u:?} does not stand before it, or stands in a block that is closed"))
+        known.ok_or_else(|| {
+            format!(
+                "its operand {u:?} does not stand before it, or stands in a block that is closed"
+            )
+        })
     }
 
     fn scalar(&mut self, u: &UOp) -> Text {
@@ -243,17 +261,28 @@ impl<'a> Writer<'a> {
             (Op::Const | Op::Index | Op::Sink, _) => {}
             (Op::DefineGlobal, Arg::Global { slot, len }) => {
                 ty(u.dtype().scalar)?;
-                let argument = Argument::new(self.wgsl, *slot, u.dtype(), *len, self.stored.contains(&u.id()));
+                let argument =
+                    Argument::new(self.wgsl, *slot, u.dtype(), *len, self.stored.contains(&u.id()));
                 self.args.push(argument);
             }
             (Op::DefineLocal, Arg::Local { id, len }) => {
-                self.locals += &format!("var<workgroup> temp{id}: array<{}, {len}>;\n", ty(u.dtype().scalar)?);
+                self.locals +=
+                    &format!("var<workgroup> temp{id}: array<{}, {len}>;\n", ty(u.dtype().scalar)?);
             }
             (Op::Special, Arg::Special { kind, dim, extent }) => {
-                let position = self.position(*kind, *dim as usize).ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
+                let position = self
+                    .position(*kind, *dim as usize)
+                    .ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
                 let name = format!("{}{dim}", kind.prefix());
-                let position = if u.dtype().bits() == 64 { self.exact_call("to_u64", &[&position]) } else { position };
-                self.line(&format!("let {name} = {}({position}); // {extent}", ty(u.dtype().scalar)?));
+                let position = if u.dtype().bits() == 64 {
+                    self.exact_call("to_u64", &[&position])
+                } else {
+                    position
+                };
+                self.line(&format!(
+                    "let {name} = {}({position}); // {extent}",
+                    ty(u.dtype().scalar)?
+                ));
                 self.remember(u, vec![name]);
             }
             (Op::Range, Arg::Range { id, .. }) => {
@@ -278,7 +307,8 @@ impl<'a> Writer<'a> {
             (Op::DefineAcc, Arg::Acc(id)) => {
                 let (ty, init) = (ty(u.dtype().scalar)?, self.lanes(&src[0])?);
                 let many = init.len() > 1;
-                let name = |lane: usize| if many { format!("acc{id}_{lane}") } else { format!("acc{id}") };
+                let name =
+                    |lane: usize| if many { format!("acc{id}_{lane}") } else { format!("acc{id}") };
                 for (lane, init) in init.iter().enumerate() {
                     self.line(&format!("var {}: {ty} = {init};", name(lane)));
                 }
@@ -295,13 +325,20 @@ impl<'a> Writer<'a> {
                 if src.len() != u.dtype().lanes as usize {
                     return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
                 }
-                let lanes = src.iter().map(|s| self.held(s)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
+                let lanes = src
+                    .iter()
+                    .map(|s| self.held(s))
+                    .collect::<std::result::Result<Vec<_>, _>>()?
+                    .concat();
                 self.remember(u, lanes);
             }
             (Op::Gep, Arg::Lanes(picked)) => {
                 let all = self.held(&src[0])?;
-                let lanes =
-                    picked.iter().map(|l| all.get(*l as usize).cloned().ok_or_else(|| format!("there is no lane {l} in {:?}", src[0])));
+                let lanes = picked.iter().map(|l| {
+                    all.get(*l as usize)
+                        .cloned()
+                        .ok_or_else(|| format!("there is no lane {l} in {:?}", src[0]))
+                });
                 let lanes = lanes.collect::<std::result::Result<Lanes, String>>()?;
                 self.remember(u, lanes);
             }
@@ -319,7 +356,8 @@ impl<'a> Writer<'a> {
         self.scopes.push(FxHashMap::default());
     }
 
-    /// The lanes as they are now: those of an accumulator get names of their own, because it may change.
+    /// The lanes as they are now: those of an accumulator get names of their own, because it may
+    /// change.
     fn held(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
         let lanes = self.lanes(u)?;
         if !matches!(u.op(), Op::DefineAcc | Op::Assign) {
@@ -329,7 +367,9 @@ impl<'a> Writer<'a> {
     }
 
     fn assign(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let [acc, value] = u.src() else { return Err("it takes an accumulator and a value".to_string()) };
+        let [acc, value] = u.src() else {
+            return Err("it takes an accumulator and a value".to_string());
+        };
         if !matches!(acc.op(), Op::DefineAcc | Op::Assign) {
             return Err(format!("{acc:?} is not an accumulator"));
         }
@@ -338,7 +378,11 @@ impl<'a> Writer<'a> {
             self.line(&format!("{name} = {value};"));
         }
         // It lives as long as the accumulator, not only to the end of the block.
-        let scope = self.scopes.iter_mut().find(|s| s.contains_key(&acc.id())).expect("its lanes are known");
+        let scope = self
+            .scopes
+            .iter_mut()
+            .find(|s| s.contains_key(&acc.id()))
+            .expect("its lanes are known");
         scope.insert(u.id(), names);
         Ok(())
     }
@@ -351,14 +395,19 @@ impl<'a> Writer<'a> {
             SpecialKind::Local => Some(format!("lid.{axis}")),
             SpecialKind::Group if folded(self.groups) == self.groups => Some(format!("gid.{axis}")),
             SpecialKind::Group => {
-                // Past the most of a dimension one number counts through all, the first dimension fastest.
+                // Past the most of a dimension one number counts through all, the first dimension
+                // fastest.
                 let [columns, rows, _] = folded(self.groups);
                 if !self.body.contains("let group = ") {
                     self.line(&format!("let group = gid.x+{columns}u*(gid.y+{rows}u*gid.z);"));
-                    self.line(&format!("if (group >= {}u) {{ return; }}", self.groups.iter().product::<usize>()));
+                    self.line(&format!(
+                        "if (group >= {}u) {{ return; }}",
+                        self.groups.iter().product::<usize>()
+                    ));
                 }
                 let stride: usize = self.groups[..dim].iter().product();
-                let outer = if stride == 1 { "group".to_string() } else { format!("(group/{stride}u)") };
+                let outer =
+                    if stride == 1 { "group".to_string() } else { format!("(group/{stride}u)") };
                 let last = self.groups[dim + 1..].iter().all(|n| *n == 1);
                 Some(if last { outer } else { format!("{outer}%{}u", self.groups[dim]) })
             }

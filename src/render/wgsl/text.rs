@@ -4,7 +4,8 @@ use super::Text;
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::is_small;
 
-/// The type that holds a value: integers narrower than 32 bits are held in 32, extended by their sign; small floats are their bits.
+/// The type that holds a value: integers narrower than 32 bits are held in 32, extended by their
+/// sign; small floats are their bits.
 pub(super) fn ty(scalar: Scalar) -> Result<&'static str, String> {
     Ok(match scalar {
         Scalar::Bool => "bool",
@@ -17,7 +18,8 @@ pub(super) fn ty(scalar: Scalar) -> Result<&'static str, String> {
     })
 }
 
-/// A scalar literal. What WGSL refuses to write, because it counts as a mistake there, is made from its bits, and `bits` says so.
+/// A scalar literal. What WGSL refuses to write, because it counts as a mistake there, is made from
+/// its bits, and `bits` says so.
 pub(super) fn literal(value: Const, scalar: Scalar) -> Text {
     let ty = ty(scalar)?;
     let dtype = DType { scalar, lanes: 1 };
@@ -42,7 +44,9 @@ pub(super) fn literal(value: Const, scalar: Scalar) -> Text {
         Const::Float(v) => {
             let v = v as f32;
             match v.is_normal() || v.to_bits() == 0 {
-                true if v.fract() == 0.0 && v.abs() < 1e12 => format!("{}{v:.1}f{}", open(v), close(v)),
+                true if v.fract() == 0.0 && v.abs() < 1e12 => {
+                    format!("{}{v:.1}f{}", open(v), close(v))
+                }
                 true => format!("{}{v:?}f{}", open(v), close(v)),
                 false => format!("number({:#x}u)", v.to_bits()),
             }

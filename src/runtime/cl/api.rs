@@ -1,4 +1,5 @@
-//! The C functions of OpenCL, from the library that hands them on to the drivers of the machine. Names and numbers are those of its headers.
+//! The C functions of OpenCL, from the library that hands them on to the drivers of the machine.
+//! Names and numbers are those of its headers.
 
 use crate::error::{Error, Result};
 use crate::runtime::library::{Library, functions};
@@ -158,7 +159,9 @@ pub(super) fn named(status: Status) -> String {
     let below = |first: Status| usize::try_from(first - status).ok();
     let name = match status {
         PLATFORM_NOT_FOUND => Some(&"CL_PLATFORM_NOT_FOUND_KHR"),
-        _ => below(-1).and_then(|i| FAILURES.get(i)).or_else(|| below(-30).and_then(|i| MISUSE.get(i))),
+        _ => below(-1)
+            .and_then(|i| FAILURES.get(i))
+            .or_else(|| below(-30).and_then(|i| MISUSE.get(i))),
     };
     format!("{} ({status})", name.unwrap_or(&"an error of the driver's own"))
 }
@@ -179,29 +182,41 @@ pub(in crate::runtime) struct Owned {
     release: unsafe extern "C" fn(Handle) -> Status,
 }
 
-// SAFETY: things of OpenCL belong to no thread, and its functions may be called from any; only the arguments of a kernel may not be set by two at once,
-// which is for its owner to see to.
+// SAFETY: things of OpenCL belong to no thread, and its functions may be called from any; only the
+// arguments of a kernel may not be set by two at once, which is for its owner to see to.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
 
 impl Owned {
     /// What a function made, where it did.
-    pub fn new(what: &str, (handle, status): (Handle, Status), release: unsafe extern "C" fn(Handle) -> Status) -> Result<Owned> {
+    pub fn new(
+        what: &str,
+        (handle, status): (Handle, Status),
+        release: unsafe extern "C" fn(Handle) -> Status,
+    ) -> Result<Owned> {
         check(what, status)?;
-        if handle.is_null() { Err(Error::Device(format!("OpenCL: {what}: nothing came of it"))) } else { Ok(Owned { handle, release }) }
+        if handle.is_null() {
+            Err(Error::Device(format!("OpenCL: {what}: nothing came of it")))
+        } else {
+            Ok(Owned { handle, release })
+        }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the thing is whole, ours, and of the kind that the function takes. What commands still need of it, the driver keeps.
+        // SAFETY: the thing is whole, ours, and of the kind that the function takes. What commands
+        // still need of it, the driver keeps.
         unsafe { (self.release)(self.handle) };
     }
 }
 
 /// The answer to a query that is asked twice: for its length, and for its bytes.
-pub(super) fn answer(what: &str, ask: impl Fn(usize, *mut c_void, *mut usize) -> Status) -> Result<Vec<u8>> {
+pub(super) fn answer(
+    what: &str,
+    ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
+) -> Result<Vec<u8>> {
     let mut length = 0;
     check(what, ask(0, null_mut(), &mut length))?;
     let mut bytes = vec![0u8; length];
@@ -216,7 +231,10 @@ pub(super) fn text(bytes: &[u8]) -> String {
 
 /// An answer that is numbers of up to 64 bits.
 pub(super) fn numbers(bytes: &[u8], width: usize) -> Vec<u64> {
-    bytes.chunks(width.clamp(1, 8)).map(|c| c.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect()
+    bytes
+        .chunks(width.clamp(1, 8))
+        .map(|c| c.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+        .collect()
 }
 
 /// The names that the library goes by.
@@ -245,32 +263,46 @@ impl Api {
     /// The platforms: one for each driver.
     pub fn platforms(&self) -> Result<Vec<Handle>> {
         // SAFETY: the list has room for as many as are said to fit.
-        let list = |most, ids, count: &mut u32| unsafe { (self.clGetPlatformIDs)(most, ids, count) };
+        let list =
+            |most, ids, count: &mut u32| unsafe { (self.clGetPlatformIDs)(most, ids, count) };
         listed("looking for platforms", PLATFORM_NOT_FOUND, list)
     }
 
     /// The devices of a platform of some kinds.
     pub fn devices(&self, platform: Handle, kinds: u64) -> Result<Vec<Handle>> {
-        // SAFETY: the platform is one of the list above, and the list has room for as many as are said to fit.
-        let list = |most, ids, count: &mut u32| unsafe { (self.clGetDeviceIDs)(platform, kinds, most, ids, count) };
+        // SAFETY: the platform is one of the list above, and the list has room for as many as are
+        // said to fit.
+        let list = |most, ids, count: &mut u32| unsafe {
+            (self.clGetDeviceIDs)(platform, kinds, most, ids, count)
+        };
         listed("looking for devices", DEVICE_NOT_FOUND, list)
     }
 
     /// What a platform says of itself.
     pub fn of_platform(&self, platform: Handle, what: u32) -> Result<Vec<u8>> {
-        // SAFETY: the answer is written where there is room for so many bytes, and its length to a number of ours.
-        answer("asking a platform", |n, out, len| unsafe { (self.clGetPlatformInfo)(platform, what, n, out, len) })
+        // SAFETY: the answer is written where there is room for so many bytes, and its length to a
+        // number of ours.
+        answer("asking a platform", |n, out, len| unsafe {
+            (self.clGetPlatformInfo)(platform, what, n, out, len)
+        })
     }
 
     /// What a device says of itself.
     pub fn of_device(&self, device: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: as above.
-        answer("asking a device", |n, out, len| unsafe { (self.clGetDeviceInfo)(device, what, n, out, len) })
+        answer("asking a device", |n, out, len| unsafe {
+            (self.clGetDeviceInfo)(device, what, n, out, len)
+        })
     }
 }
 
-/// A list that is asked for twice: for its length, and for what is in it. `none` is how an empty one is said.
-fn listed(what: &str, none: Status, list: impl Fn(u32, *mut Handle, &mut u32) -> Status) -> Result<Vec<Handle>> {
+/// A list that is asked for twice: for its length, and for what is in it. `none` is how an empty
+/// one is said.
+fn listed(
+    what: &str,
+    none: Status,
+    list: impl Fn(u32, *mut Handle, &mut u32) -> Status,
+) -> Result<Vec<Handle>> {
     let mut count = 0;
     match list(0, null_mut(), &mut count) {
         status if status == none => return Ok(Vec::new()),
@@ -286,5 +318,6 @@ fn listed(what: &str, none: Status, list: impl Fn(u32, *mut Handle, &mut u32) ->
 
 /// How to get what is missing.
 pub(super) fn advice() -> &'static str {
-    "install the library and a driver: `apt install ocl-icd-libopencl1` with your GPU's driver, or with `pocl-opencl-icd`, which runs on any CPU"
+    "install the library and a driver: `apt install ocl-icd-libopencl1` with your GPU's driver, or \
+     with `pocl-opencl-icd`, which runs on any CPU"
 }

@@ -21,7 +21,8 @@ pub(super) struct Kernel {
     name: String,
     /// Bytes of an element of each argument.
     widths: Vec<usize>,
-    /// Arguments belong to the kernel and not to the launch, so one thread sets and launches at a time.
+    /// Arguments belong to the kernel and not to the launch, so one thread sets and launches at a
+    /// time.
     kernel: Mutex<Owned>,
     kept: bool,
 }
@@ -30,19 +31,38 @@ impl Kernel {
     /// The kernel of a name in a program that was built.
     pub fn new(shared: &Arc<Shared>, built: Built<Owned>, program: &Program) -> Result<Kernel> {
         let Built { code, symbol, source, kept } = built;
-        let entry = CString::new(symbol).map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
+        let entry = CString::new(symbol)
+            .map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
         let mut status = 0;
         // SAFETY: the program is built, and the name ends in a null byte.
-        let kernel = unsafe { (shared.api.clCreateKernel)(code.handle, entry.as_ptr(), &mut status) };
-        let kernel = Owned::new("taking a kernel from its program", (kernel, status), shared.api.clReleaseKernel)?;
+        let kernel =
+            unsafe { (shared.api.clCreateKernel)(code.handle, entry.as_ptr(), &mut status) };
+        let kernel = Owned::new(
+            "taking a kernel from its program",
+            (kernel, status),
+            shared.api.clReleaseKernel,
+        )?;
         let threads: usize = program.launch.local.iter().product();
         let most = shared.most_threads(&kernel)?;
         if threads > most {
-            let msg = format!("kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it", program.name, shared.label);
-            return Err(Error::Compile { msg, source_at: keep_source(&source, &program.name, ".cl", store::global().dir()) });
+            let msg = format!(
+                "kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it",
+                program.name, shared.label
+            );
+            return Err(Error::Compile {
+                msg,
+                source_at: keep_source(&source, &program.name, ".cl", store::global().dir()),
+            });
         }
         let widths = program.args.iter().map(|a| a.dtype().itemsize()).collect();
-        Ok(Kernel { shared: shared.clone(), source, name: program.name.clone(), widths, kernel: Mutex::new(kernel), kept })
+        Ok(Kernel {
+            shared: shared.clone(),
+            source,
+            name: program.name.clone(),
+            widths,
+            kernel: Mutex::new(kernel),
+            kept,
+        })
     }
 }
 
@@ -52,11 +72,27 @@ impl Shared {
         let (start, length) = (source.as_ptr().cast(), source.len());
         let mut status = 0;
         // SAFETY: the context is alive, and the one text is as long as is said; it is copied.
-        let program = unsafe { (self.api.clCreateProgramWithSource)(self.context.handle, 1, &start, &length, &mut status) };
+        let program = unsafe {
+            (self.api.clCreateProgramWithSource)(
+                self.context.handle,
+                1,
+                &start,
+                &length,
+                &mut status,
+            )
+        };
         let program = Owned::new("reading a source", (program, status), self.api.clReleaseProgram)?;
         self.finish(&program).map_err(|status| {
-            let msg = format!("kernel {name}: {}: {}\n{}", self.label, api::named(status), first_lines(&self.log(&program)));
-            Error::Compile { msg, source_at: keep_source(source, name, ".cl", store::global().dir()) }
+            let msg = format!(
+                "kernel {name}: {}: {}\n{}",
+                self.label,
+                api::named(status),
+                first_lines(&self.log(&program))
+            );
+            Error::Compile {
+                msg,
+                source_at: keep_source(source, name, ".cl", store::global().dir()),
+            }
         })?;
         Ok(program)
     }
@@ -65,10 +101,19 @@ impl Shared {
     pub fn built_binary(&self, binary: &[u8]) -> Result<Owned> {
         let (start, length) = (binary.as_ptr(), binary.len());
         let (mut whole, mut status) = (0, 0);
-        // SAFETY: the context and the device are alive, and the one binary is as long as is said; it is copied.
+        // SAFETY: the context and the device are alive, and the one binary is as long as is said;
+        // it is copied.
         let program = unsafe {
             let (context, device) = (self.context.handle, self.device.0);
-            (self.api.clCreateProgramWithBinary)(context, 1, &device, &length, &start, &mut whole, &mut status)
+            (self.api.clCreateProgramWithBinary)(
+                context,
+                1,
+                &device,
+                &length,
+                &start,
+                &mut whole,
+                &mut status,
+            )
         };
         let program = Owned::new("reading a binary", (program, status), self.api.clReleaseProgram)?;
         check("reading a binary", whole)?;
@@ -79,17 +124,35 @@ impl Shared {
     /// Compiles and links.
     fn finish(&self, program: &Owned) -> std::result::Result<(), i32> {
         let options = CString::new(self.options.as_str()).unwrap_or_default();
-        // SAFETY: program and device are alive, the options end in a null byte, and there is no callback, so that it is done when it returns.
-        match unsafe { (self.api.clBuildProgram)(program.handle, 1, &self.device.0, options.as_ptr(), null(), null_mut()) } {
+        // SAFETY: program and device are alive, the options end in a null byte, and there is no
+        // callback, so that it is done when it returns.
+        match unsafe {
+            (self.api.clBuildProgram)(
+                program.handle,
+                1,
+                &self.device.0,
+                options.as_ptr(),
+                null(),
+                null_mut(),
+            )
+        } {
             0 => Ok(()),
             status => Err(status),
         }
     }
 
     fn log(&self, program: &Owned) -> String {
-        // SAFETY: program and device are alive; the answer is written where there is room for so many bytes.
+        // SAFETY: program and device are alive; the answer is written where there is room for so
+        // many bytes.
         let log = answer("asking for the log", |n, out, len| unsafe {
-            (self.api.clGetProgramBuildInfo)(program.handle, self.device.0, api::PROGRAM_BUILD_LOG, n, out, len)
+            (self.api.clGetProgramBuildInfo)(
+                program.handle,
+                self.device.0,
+                api::PROGRAM_BUILD_LOG,
+                n,
+                out,
+                len,
+            )
         });
         log.map_or_else(|e| e.to_string(), |b| text(&b))
     }
@@ -99,23 +162,49 @@ impl Shared {
         let mut length = 0usize;
         let room = size_of::<usize>();
         // SAFETY: the program is alive and of one device, so one length is written.
-        let status =
-            unsafe { (self.api.clGetProgramInfo)(program.handle, api::PROGRAM_BINARY_SIZES, room, (&raw mut length).cast(), null_mut()) };
+        let status = unsafe {
+            (self.api.clGetProgramInfo)(
+                program.handle,
+                api::PROGRAM_BINARY_SIZES,
+                room,
+                (&raw mut length).cast(),
+                null_mut(),
+            )
+        };
         check("asking for a binary", status)?;
         let mut binary = vec![0u8; length];
         let mut start = binary.as_mut_ptr();
         // SAFETY: one address is read, and the bytes behind it are as many as the binary has.
-        let status =
-            unsafe { (self.api.clGetProgramInfo)(program.handle, api::PROGRAM_BINARIES, room, (&raw mut start).cast(), null_mut()) };
+        let status = unsafe {
+            (self.api.clGetProgramInfo)(
+                program.handle,
+                api::PROGRAM_BINARIES,
+                room,
+                (&raw mut start).cast(),
+                null_mut(),
+            )
+        };
         check("asking for a binary", status)?;
-        if binary.is_empty() { Err(Error::Device("OpenCL: a binary without a byte".into())) } else { Ok(binary) }
+        if binary.is_empty() {
+            Err(Error::Device("OpenCL: a binary without a byte".into()))
+        } else {
+            Ok(binary)
+        }
     }
 
     /// How many threads of a kernel can be in a workgroup.
     fn most_threads(&self, kernel: &Owned) -> Result<usize> {
-        // SAFETY: kernel and device are alive; the answer is written where there is room for so many bytes.
+        // SAFETY: kernel and device are alive; the answer is written where there is room for so
+        // many bytes.
         let most = answer("asking for the limit of a kernel", |n, out, len| unsafe {
-            (self.api.clGetKernelWorkGroupInfo)(kernel.handle, self.device.0, api::KERNEL_WORK_GROUP_SIZE, n, out, len)
+            (self.api.clGetKernelWorkGroupInfo)(
+                kernel.handle,
+                self.device.0,
+                api::KERNEL_WORK_GROUP_SIZE,
+                n,
+                out,
+                len,
+            )
         })?;
         Ok(numbers(&most, size_of::<usize>()).first().map_or(0, |n| *n as usize))
     }
@@ -130,10 +219,20 @@ impl Shared {
     fn time(&self, event: &Owned) -> Result<Duration> {
         self.wait(event)?;
         let [mut start, mut end] = [0u64; 2];
-        for (what, out) in [(api::PROFILING_COMMAND_START, &mut start), (api::PROFILING_COMMAND_END, &mut end)] {
+        for (what, out) in
+            [(api::PROFILING_COMMAND_START, &mut start), (api::PROFILING_COMMAND_END, &mut end)]
+        {
             let out = (&raw mut *out).cast();
             // SAFETY: the event is alive, and what is written is one number of 64 bits.
-            let status = unsafe { (self.api.clGetEventProfilingInfo)(event.handle, what, size_of::<u64>(), out, null_mut()) };
+            let status = unsafe {
+                (self.api.clGetEventProfilingInfo)(
+                    event.handle,
+                    what,
+                    size_of::<u64>(),
+                    out,
+                    null_mut(),
+                )
+            };
             check("timing a kernel", status)?;
         }
         Ok(Duration::from_nanos(end.saturating_sub(start)))
@@ -144,22 +243,40 @@ impl Kernel {
     /// Starts it. Where the launch is to be waited for, its event comes back.
     fn start(&self, args: &[Place], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
         let shared = &self.shared;
-        let misfit = |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
+        let misfit =
+            |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
         if args.len() != self.widths.len() {
             return Err(misfit(&format!("{} arguments for {}", args.len(), self.widths.len())));
         }
         let kernel = self.kernel.lock().unwrap_or_else(|e| e.into_inner());
         let set = |at: usize, bytes: &[u8]| {
-            // SAFETY: the kernel is alive and ours alone, and the value is as long as is said; it is copied.
-            let status = unsafe { (shared.api.clSetKernelArg)(kernel.handle, at as u32, bytes.len(), bytes.as_ptr().cast()) };
-            if status == 0 { Ok(()) } else { Err(misfit(&format!("argument {at}: {}", api::named(status)))) }
+            // SAFETY: the kernel is alive and ours alone, and the value is as long as is said; it
+            // is copied.
+            let status = unsafe {
+                (shared.api.clSetKernelArg)(
+                    kernel.handle,
+                    at as u32,
+                    bytes.len(),
+                    bytes.as_ptr().cast(),
+                )
+            };
+            if status == 0 {
+                Ok(())
+            } else {
+                Err(misfit(&format!("argument {at}: {}", api::named(status))))
+            }
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
-            let Memory::Remote(r) = place.memory else { return Err(misfit("it was given memory of another device")) };
+            let Memory::Remote(r) = place.memory else {
+                return Err(misfit("it was given memory of another device"));
+            };
             let memory = r.as_any().downcast_ref::<ClMemory>().and_then(|m| m.handle(shared));
             let memory = memory.ok_or_else(|| misfit("it was given memory of another device"))?;
             if place.offset % width != 0 {
-                return Err(misfit(&format!("argument {slot} begins at byte {}, which is inside an element of {width}", place.offset)));
+                return Err(misfit(&format!(
+                    "argument {slot} begins at byte {}, which is inside an element of {width}",
+                    place.offset
+                )));
             }
             set(slot, &(memory as usize).to_ne_bytes())?;
             set(args.len() + slot, &((place.offset / width) as u64).to_ne_bytes())?;
@@ -167,17 +284,37 @@ impl Kernel {
         let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
         let mut event = null_mut();
         let wanted = if wait { &raw mut event } else { null_mut() };
-        // SAFETY: the arguments are set, in the order in which the renderer declares them, and the sizes are three numbers each. Every index of the
-        // kernel was proven inside the argument of its slot, whose length the executor has checked, or is guarded.
+        // SAFETY: the arguments are set, in the order in which the renderer declares them, and the
+        // sizes are three numbers each. Every index of the kernel was proven inside the argument of
+        // its slot, whose length the executor has checked, or is guarded.
         let status = unsafe {
             let queue = shared.queue.handle;
-            (shared.api.clEnqueueNDRangeKernel)(queue, kernel.handle, 3, null(), global.as_ptr(), launch.local.as_ptr(), 0, null(), wanted)
+            (shared.api.clEnqueueNDRangeKernel)(
+                queue,
+                kernel.handle,
+                3,
+                null(),
+                global.as_ptr(),
+                launch.local.as_ptr(),
+                0,
+                null(),
+                wanted,
+            )
         };
         if status != 0 {
-            return Err(misfit(&format!("a grid of {:?} workgroups of {:?}: {}", launch.grid, launch.local, api::named(status))));
+            return Err(misfit(&format!(
+                "a grid of {:?} workgroups of {:?}: {}",
+                launch.grid,
+                launch.local,
+                api::named(status)
+            )));
         }
         shared.flush()?;
-        if wait { Owned::new("timing a launch", (event, 0), shared.api.clReleaseEvent).map(Some) } else { Ok(None) }
+        if wait {
+            Owned::new("timing a launch", (event, 0), shared.api.clReleaseEvent).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -191,7 +328,8 @@ impl Executable for Kernel {
             // SAFETY: the caller's promise.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the launch.
+        // The queue does not note times, so it is the clock on the wall, with nothing before the
+        // launch.
         self.shared.finish_all()?;
         let start = Instant::now();
         let event = self.start(args, launch, true)?;

@@ -1,5 +1,5 @@
-//! Memory of an OpenCL device. A freed block is kept for the next buffer of its size: whatever still runs on it comes before what the next one does,
-//! because the queue keeps the order.
+//! Memory of an OpenCL device. A freed block is kept for the next buffer of its size: whatever
+//! still runs on it comes before what the next one does, because the queue keeps the order.
 
 use super::Shared;
 use super::api::{self, Owned, check};
@@ -11,7 +11,8 @@ use std::any::Any;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many bytes of freed blocks are kept at most; less on a device with less than four times that.
+/// How many bytes of freed blocks are kept at most; less on a device with less than four times
+/// that.
 const KEEP: usize = 1 << 30;
 
 /// The blocks of a device.
@@ -58,23 +59,37 @@ pub(super) struct ClMemory {
 /// Memory of so many bytes. Kept blocks go before it is given up.
 pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<ClMemory> {
     let pool = &shared.pool;
-    let full = || Error::OutOfMemory { device: shared.name.clone(), asked: len, held: pool.blocks().held };
+    let full =
+        || Error::OutOfMemory { device: shared.name.clone(), asked: len, held: pool.blocks().held };
     if len > pool.limit {
         return Err(full());
     }
     let size = class(len.max(1));
     let memory = |block| ClMemory { shared: shared.clone(), block: Some(block), len, size };
-    provide(&pool.blocks, size, pool.limit, || fresh(shared, size)).map(memory).map_err(|status| match status {
-        Some(status) if !api::OUT_OF_MEMORY.contains(&status) => api::failed("allocating memory", status),
-        _ => full(),
+    provide(&pool.blocks, size, pool.limit, || fresh(shared, size)).map(memory).map_err(|status| {
+        match status {
+            Some(status) if !api::OUT_OF_MEMORY.contains(&status) => {
+                api::failed("allocating memory", status)
+            }
+            _ => full(),
+        }
     })
 }
 
 fn fresh(shared: &Shared, size: usize) -> std::result::Result<Owned, i32> {
     let mut status = 0;
     // SAFETY: the context is alive, and no memory of the host is given.
-    let handle = unsafe { (shared.api.clCreateBuffer)(shared.context.handle, api::MEM_READ_WRITE, size, null_mut(), &mut status) };
-    Owned::new("allocating memory", (handle, status), shared.api.clReleaseMemObject).map_err(|_| status)
+    let handle = unsafe {
+        (shared.api.clCreateBuffer)(
+            shared.context.handle,
+            api::MEM_READ_WRITE,
+            size,
+            null_mut(),
+            &mut status,
+        )
+    };
+    Owned::new("allocating memory", (handle, status), shared.api.clReleaseMemObject)
+        .map_err(|_| status)
 }
 
 impl Drop for ClMemory {
@@ -111,9 +126,21 @@ impl Remote for ClMemory {
             return Ok(());
         }
         let (queue, memory, at) = (self.shared.queue.handle, self.whole(), out.as_mut_ptr().cast());
-        // SAFETY: the bytes are inside the memory and inside `out`, which is ours until the call returns, and then it is filled.
-        let status =
-            unsafe { (self.shared.api.clEnqueueReadBuffer)(queue, memory, api::BLOCKING, offset, out.len(), at, 0, null(), null_mut()) };
+        // SAFETY: the bytes are inside the memory and inside `out`, which is ours until the call
+        // returns, and then it is filled.
+        let status = unsafe {
+            (self.shared.api.clEnqueueReadBuffer)(
+                queue,
+                memory,
+                api::BLOCKING,
+                offset,
+                out.len(),
+                at,
+                0,
+                null(),
+                null_mut(),
+            )
+        };
         check("reading memory, or a kernel before it", status)
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -122,12 +149,30 @@ impl Remote for ClMemory {
             return Ok(());
         }
         let (queue, memory, at) = (self.shared.queue.handle, self.whole(), bytes.as_ptr().cast());
-        // SAFETY: the bytes are inside the memory, and those of the host are read before the call returns.
-        let status =
-            unsafe { (self.shared.api.clEnqueueWriteBuffer)(queue, memory, api::BLOCKING, offset, bytes.len(), at, 0, null(), null_mut()) };
+        // SAFETY: the bytes are inside the memory, and those of the host are read before the call
+        // returns.
+        let status = unsafe {
+            (self.shared.api.clEnqueueWriteBuffer)(
+                queue,
+                memory,
+                api::BLOCKING,
+                offset,
+                bytes.len(),
+                at,
+                0,
+                null(),
+                null_mut(),
+            )
+        };
         check("writing memory, or a kernel before it", status)
     }
-    fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool> {
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<ClMemory>() else { return Ok(false) };
         let Some(source) = from.handle(&self.shared) else { return Ok(false) };
         // Parts of one block might overlap.
@@ -138,9 +183,21 @@ impl Remote for ClMemory {
         from.inside(from_offset, bytes);
         if bytes > 0 {
             let (queue, target) = (self.shared.queue.handle, self.whole());
-            // SAFETY: the bytes are inside both memories, which are of the queue's context and different ones.
-            let status =
-                unsafe { (self.shared.api.clEnqueueCopyBuffer)(queue, source, target, from_offset, offset, bytes, 0, null(), null_mut()) };
+            // SAFETY: the bytes are inside both memories, which are of the queue's context and
+            // different ones.
+            let status = unsafe {
+                (self.shared.api.clEnqueueCopyBuffer)(
+                    queue,
+                    source,
+                    target,
+                    from_offset,
+                    offset,
+                    bytes,
+                    0,
+                    null(),
+                    null_mut(),
+                )
+            };
             check("copying memory", status)?;
             self.shared.flush()?;
         }

@@ -3,7 +3,8 @@
 use super::*;
 use crate::runtime::buffer::Remote;
 
-/// Held by a test that opens devices: PoCL faults now and then where two threads do so at once. The registry opens one at a time.
+/// Held by a test that opens devices: PoCL faults now and then where two threads do so at once. The
+/// registry opens one at a time.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())
@@ -30,8 +31,16 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     let _alone = alone();
     let Some(cl) = device() else { return };
     let source = "__kernel void broken(__global float* data0) { *data0 = no_such_name; }\n";
-    let Err(Error::Compile { msg, source_at }) = cl.shared.built_source(source, "broken").map(drop) else { panic!("it was built") };
-    assert!(msg.contains("kernel broken") && msg.contains("CL_BUILD_PROGRAM_FAILURE") && msg.contains("no_such_name"), "{msg}");
+    let Err(Error::Compile { msg, source_at }) = cl.shared.built_source(source, "broken").map(drop)
+    else {
+        panic!("it was built")
+    };
+    assert!(
+        msg.contains("kernel broken")
+            && msg.contains("CL_BUILD_PROGRAM_FAILURE")
+            && msg.contains("no_such_name"),
+        "{msg}"
+    );
     let at = source_at.expect("a place");
     assert_eq!(std::fs::read_to_string(&at).unwrap(), source);
     std::fs::remove_file(at).unwrap();
@@ -55,15 +64,23 @@ fn freed_memory_is_kept_and_given_back_before_it_runs_out() {
     c.read(1, &mut out).unwrap();
     assert_eq!(out, [7; 2]);
     drop((b, c));
-    let Err(Error::OutOfMemory { asked: usize::MAX, held: 1088, .. }) = memory::allocate(shared, usize::MAX).map(drop) else {
+    let Err(Error::OutOfMemory { asked: usize::MAX, held: 1088, .. }) =
+        memory::allocate(shared, usize::MAX).map(drop)
+    else {
         panic!("there was room")
     };
     // A device of 4 KiB: what is kept goes before it is full.
     let small = Pool::new(4096);
-    let shared = Arc::new(Shared { pool: small, ..Cl::open(0).map(|c| Arc::into_inner(c.shared).expect("ours alone")).unwrap() });
+    let shared = Arc::new(Shared {
+        pool: small,
+        ..Cl::open(0).map(|c| Arc::into_inner(c.shared).expect("ours alone")).unwrap()
+    });
     drop(memory::allocate(&shared, 1000).unwrap());
     let most = memory::allocate(&shared, 4000).unwrap();
     assert_eq!(shared.pool.bytes(), (4096, 0));
-    assert!(matches!(memory::allocate(&shared, 1).map(drop), Err(Error::OutOfMemory { held: 4096, .. })));
+    assert!(matches!(
+        memory::allocate(&shared, 1).map(drop),
+        Err(Error::OutOfMemory { held: 4096, .. })
+    ));
     drop(most);
 }

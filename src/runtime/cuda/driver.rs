@@ -1,4 +1,5 @@
-//! The functions of NVIDIA's driver that are used, under its own names, from the library that comes with the driver.
+//! The functions of NVIDIA's driver that are used, under its own names, from the library that comes
+//! with the driver.
 
 use crate::error::{Error, Result};
 use crate::runtime::library::{Library, functions};
@@ -95,7 +96,8 @@ pub(super) mod number {
     /// What a module may be refused with because driver and compiler do not fit together.
     pub const MISFIT: [c_int; 4] = [200, 209, 218, 222];
     /// After one of these nothing works in the process any more.
-    pub const FATAL: [c_int; 14] = [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
+    pub const FATAL: [c_int; 14] =
+        [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
 }
 
 /// CUDA 11.4 is the first that has all of these.
@@ -111,14 +113,22 @@ impl Driver {
     fn search() -> std::result::Result<Driver, String> {
         let names = ["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"];
         let opened = names.iter().find_map(|n| Library::open(n).ok());
-        let library = opened.ok_or("there is no libcuda.so.1, which comes with the driver of an NVIDIA GPU")?;
-        let too_old = |why: String| format!("the NVIDIA driver is too old: {why}\n11.4 is the oldest CUDA that will do; update the driver");
+        let library = opened
+            .ok_or("there is no libcuda.so.1, which comes with the driver of an NVIDIA GPU")?;
+        let too_old = |why: String| {
+            format!(
+                "the NVIDIA driver is too old: {why}\n11.4 is the oldest CUDA that will do; \
+                 update the driver"
+            )
+        };
         let driver = Driver::load(&library).map_err(too_old)?;
         // SAFETY: the flags have to be 0.
         match unsafe { (driver.cuInit)(0) } {
             0 => {}
             number::NO_DEVICE => return Err("the NVIDIA driver is here but finds no GPU".into()),
-            code => return Err(format!("the NVIDIA driver does not start: {}", driver.explain(code))),
+            code => {
+                return Err(format!("the NVIDIA driver does not start: {}", driver.explain(code)));
+            }
         }
         let version = driver.version();
         if version < OLDEST {
@@ -139,10 +149,15 @@ impl Driver {
     pub fn explain(&self, code: c_int) -> String {
         let text = |ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
-            // SAFETY: the call writes a pointer to a constant text that ends in a null byte, or leaves it null.
+            // SAFETY: the call writes a pointer to a constant text that ends in a null byte, or
+            // leaves it null.
             unsafe {
                 ask(code, &mut text);
-                if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
+                if text.is_null() {
+                    None
+                } else {
+                    Some(CStr::from_ptr(text).to_string_lossy().into_owned())
+                }
             }
         };
         match (text(self.cuGetErrorName), text(self.cuGetErrorString)) {

@@ -8,7 +8,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// Bytes of freed memory that the driver keeps for the next allocations; more goes back when the stream is waited for.
+/// Bytes of freed memory that the driver keeps for the next allocations; more goes back when the
+/// stream is waited for.
 const KEEP: u64 = 8 << 30;
 
 /// An opened GPU.
@@ -53,12 +54,17 @@ impl Gpu {
     /// Opens the GPU of a number.
     pub fn open(driver: &'static Driver, index: usize) -> Result<Gpu> {
         let name = if index == 0 { "CUDA".to_string() } else { format!("CUDA:{index}") };
-        let fail = |what: &str, code: c_int| Error::Device(format!("{name}: {what}: {}", driver.explain(code)));
+        let fail = |what: &str, code: c_int| {
+            Error::Device(format!("{name}: {what}: {}", driver.explain(code)))
+        };
         let mut count = 0;
         // SAFETY: writes one number. Where that fails it stays 0.
         unsafe { (driver.cuDeviceGetCount)(&mut count) };
         if index >= count as usize {
-            return Err(Error::Device(format!("there is no {name}: the number of NVIDIA GPUs here is {count}, and the first is CUDA:0")));
+            return Err(Error::Device(format!(
+                "there is no {name}: the number of NVIDIA GPUs here is {count}, and the first is \
+                 CUDA:0"
+            )));
         }
         let (mut number, mut context) = (0, null_mut());
         // SAFETY: each call writes one value; the number is of a GPU that is there.
@@ -87,15 +93,22 @@ impl Gpu {
         };
         let mut stream = null_mut();
         // SAFETY: writes one handle.
-        gpu.call("a stream", |d| unsafe { (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING) })?;
+        gpu.call("a stream", |d| unsafe {
+            (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING)
+        })?;
         gpu.stream = stream;
         gpu.mark = gpu.event(number::EVENT_DISABLE_TIMING)?;
         if gpu.attribute(number::POOLS_SUPPORTED) == 1 {
             let (mut pool, mut keep) = (null_mut(), KEEP);
-            // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which this attribute is.
+            // SAFETY: the first call writes one handle, the second reads one number of 64 bits,
+            // which this attribute is.
             gpu.call("the pool of memory", |d| unsafe {
                 match (d.cuDeviceGetDefaultMemPool)(&mut pool, gpu.number) {
-                    0 => (d.cuMemPoolSetAttribute)(pool, number::RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>()),
+                    0 => (d.cuMemPoolSetAttribute)(
+                        pool,
+                        number::RELEASE_THRESHOLD,
+                        (&raw mut keep).cast::<c_void>(),
+                    ),
                     code => code,
                 }
             })?;
@@ -116,7 +129,13 @@ impl Gpu {
     pub fn model(&self) -> String {
         let mut name = [0u8; 128];
         // SAFETY: writes a text that ends in a null byte into as many bytes as are said.
-        unsafe { (self.driver.cuDeviceGetName)(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, self.number) };
+        unsafe {
+            (self.driver.cuDeviceGetName)(
+                name.as_mut_ptr().cast::<c_char>(),
+                name.len() as c_int,
+                self.number,
+            )
+        };
         String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
     }
 
@@ -134,7 +153,9 @@ impl Gpu {
         let Some(pool) = self.pool else { return live };
         let mut bytes = 0u64;
         // SAFETY: writes one number of 64 bits, which this attribute is.
-        match self.ask(|d| unsafe { (d.cuMemPoolGetAttribute)(pool, number::RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) }) {
+        match self.ask(|d| unsafe {
+            (d.cuMemPoolGetAttribute)(pool, number::RESERVED_NOW, (&raw mut bytes).cast::<c_void>())
+        }) {
             Ok(0) => bytes as usize,
             _ => live,
         }
@@ -153,7 +174,8 @@ impl Gpu {
         if number::FATAL.contains(&code) {
             let (name, last) = (&self.name, lock(&self.last).clone());
             let why = format!(
-                "{name} is lost to this process: {}\nthe kernel that was started last: {last}; DEBUG=2 waits for each kernel, and so names the right one",
+                "{name} is lost to this process: {}\nthe kernel that was started last: {last}; \
+                 DEBUG=2 waits for each kernel, and so names the right one",
                 self.driver.explain(code)
             );
             return Err(Error::Device(self.lost.get_or_init(|| why).clone()));
@@ -165,7 +187,9 @@ impl Gpu {
     pub fn call(&self, what: &str, f: impl FnOnce(&Driver) -> c_int) -> Result<()> {
         match self.ask(f)? {
             0 => Ok(()),
-            code => Err(Error::Device(format!("{}: {what}: {}", self.name, self.driver.explain(code)))),
+            code => {
+                Err(Error::Device(format!("{}: {what}: {}", self.name, self.driver.explain(code))))
+            }
         }
     }
 
@@ -194,7 +218,8 @@ impl Gpu {
         *lock(&self.last) = kernel.clone();
     }
 
-    /// Runs something between two points of the stream, waits for it, and says the time between them.
+    /// Runs something between two points of the stream, waits for it, and says the time between
+    /// them.
     pub fn timed(&self, f: impl FnOnce() -> Result<()>) -> Result<std::time::Duration> {
         let mut timer = lock(&self.timer);
         if timer.is_none() {

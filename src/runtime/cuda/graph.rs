@@ -1,4 +1,5 @@
-//! Kernels that are started together: one launch of the driver for all. Those that do not depend on each other may run at the same time.
+//! Kernels that are started together: one launch of the driver for all. Those that do not depend on
+//! each other may run at the same time.
 
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
@@ -39,7 +40,11 @@ unsafe impl Send for CudaGraph {}
 
 impl CudaGraph {
     /// A graph of calls; none, where one of them is not a kernel of this GPU's.
-    pub fn new(gpu: &Arc<Gpu>, calls: &[Call], meet: &dyn Fn(usize, usize) -> bool) -> Option<CudaGraph> {
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        calls: &[Call],
+        meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Option<CudaGraph> {
         let mut nodes: Vec<Node> = Vec::new();
         // For each kernel all that come before it, as bits.
         let mut before: Vec<Vec<u64>> = Vec::new();
@@ -63,8 +68,17 @@ impl CudaGraph {
                 handle: null_mut(),
             });
         }
-        let name = format!("one of a graph of {} kernels; JIT=2 starts them one by one", nodes.len()).into();
-        Some(CudaGraph { gpu: gpu.clone(), nodes, graph: null_mut(), ready: null_mut(), addresses: Vec::new(), name })
+        let name =
+            format!("one of a graph of {} kernels; JIT=2 starts them one by one", nodes.len())
+                .into();
+        Some(CudaGraph {
+            gpu: gpu.clone(),
+            nodes,
+            graph: null_mut(),
+            ready: null_mut(),
+            addresses: Vec::new(),
+            name,
+        })
     }
 
     /// Makes the driver's graph.
@@ -75,23 +89,28 @@ impl CudaGraph {
         gpu.call("a graph", |d| unsafe { (d.cuGraphCreate)(&mut graph, 0) })?;
         self.graph = graph;
         for i in 0..self.nodes.len() {
-            let after: Vec<Handle> = self.nodes[i].after.iter().map(|&j| self.nodes[j].handle).collect();
+            let after: Vec<Handle> =
+                self.nodes[i].after.iter().map(|&j| self.nodes[j].handle).collect();
             let node = &mut self.nodes[i];
             node.launch = launch(i);
             let own_addresses = &addresses[node.args.clone()];
             let function = own(&*node.executable)?.function_for(own_addresses)?;
             let mut handle = null_mut();
             with_node(function, own_addresses, &node.launch, |node| {
-                // SAFETY: the graph is ours, and what is pointed at is copied before the call returns.
-                let add =
-                    |d: &super::driver::Driver| unsafe { (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node) };
+                // SAFETY: the graph is ours, and what is pointed at is copied before the call
+                // returns.
+                let add = |d: &super::driver::Driver| unsafe {
+                    (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node)
+                };
                 gpu.call("a kernel of a graph", add)
             })?;
             node.handle = handle;
         }
         let mut ready = null_mut();
         // SAFETY: writes one handle; no flag is set.
-        gpu.call("a graph made ready", |d| unsafe { (d.cuGraphInstantiateWithFlags)(&mut ready, graph, 0) })?;
+        gpu.call("a graph made ready", |d| unsafe {
+            (d.cuGraphInstantiateWithFlags)(&mut ready, graph, 0)
+        })?;
         (self.ready, self.addresses) = (ready, addresses.to_vec());
         Ok(())
     }
@@ -99,7 +118,9 @@ impl CudaGraph {
 
 /// Does a call have to come after another: does one of them write where the other reads or writes?
 fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bool {
-    let writes = |c: &Call, d: &Call| c.writes.iter().any(|w| d.args.clone().any(|a| meet(c.args.start + w, a)));
+    let writes = |c: &Call, d: &Call| {
+        c.writes.iter().any(|w| d.args.clone().any(|a| meet(c.args.start + w, a)))
+    };
     writes(call, other) || writes(other, call)
 }
 
@@ -108,15 +129,29 @@ fn kernel_of(executable: &dyn Executable) -> Option<&Kernel> {
 }
 
 fn own(executable: &dyn Executable) -> Result<&Kernel> {
-    kernel_of(executable).ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
+    kernel_of(executable)
+        .ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
 }
 
 /// Calls something with the driver's description of a kernel.
-fn with_node<T>(function: Handle, addresses: &[Address], launch: &Launch, f: impl FnOnce(&KernelNode) -> T) -> T {
+fn with_node<T>(
+    function: Handle,
+    addresses: &[Address],
+    launch: &Launch,
+    f: impl FnOnce(&KernelNode) -> T,
+) -> T {
     let mut addresses = addresses.to_vec();
     let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
-    let [grid, block] = [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
-    f(&KernelNode { function, grid, block, shared: 0, params: params.as_mut_ptr(), extra: null_mut() })
+    let [grid, block] =
+        [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
+    f(&KernelNode {
+        function,
+        grid,
+        block,
+        shared: 0,
+        params: params.as_mut_ptr(),
+        extra: null_mut(),
+    })
 }
 
 impl Graph for CudaGraph {
@@ -136,14 +171,17 @@ impl Graph for CudaGraph {
             let function = own(&*node.executable)?.function_for(own_addresses)?;
             with_node(function, own_addresses, &now, |params| {
                 // SAFETY: both are ours, and what is pointed at is copied before the call returns.
-                let set = |d: &super::driver::Driver| unsafe { (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params) };
+                let set = |d: &super::driver::Driver| unsafe {
+                    (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params)
+                };
                 gpu.call("the memory of a graph", set)
             })?;
             node.launch = now;
         }
         self.addresses = addresses;
         gpu.note(&self.name);
-        // SAFETY: both live; what kernels point at is kept by whoever asks for the launch, and is freed in the order of the stream.
+        // SAFETY: both live; what kernels point at is kept by whoever asks for the launch, and is
+        // freed in the order of the stream.
         gpu.call("the start of a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })
     }
 }

@@ -52,16 +52,22 @@ impl Maker for Builder {
     }
     fn load(&self, image: &[u8], name: &str) -> Result<Module> {
         let mut module = null_mut();
-        // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call writes one handle.
-        match self.gpu.ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })? {
+        // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call
+        // writes one handle.
+        match self
+            .gpu
+            .ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?
+        {
             0 => Ok(Module { gpu: self.gpu.clone(), handle: module }),
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
-                let mut msg = format!("kernel {name} is refused by the driver: {}", driver.explain(code));
+                let mut msg =
+                    format!("kernel {name} is refused by the driver: {}", driver.explain(code));
                 if number::MISFIT.contains(&code) {
                     let version = shown(driver.version());
                     msg += &format!(
-                        "\nthe driver is for CUDA {version}, and NVRTC ({}) is {}: update the driver, or take an NVRTC that is not newer than it",
+                        "\nthe driver is for CUDA {version}, and NVRTC ({}) is {}: update the \
+                         driver, or take an NVRTC that is not newer than it",
                         nvrtc.path.display(),
                         nvrtc.version
                     );
@@ -85,9 +91,13 @@ unsafe impl Sync for Module {}
 impl Module {
     fn function(self: &Arc<Module>, name: &str) -> Result<Function> {
         let mut handle = null_mut();
-        let symbol = CString::new(name).map_err(|_| Error::Device(format!("{name:?} is no name of a kernel")))?;
-        // SAFETY: the module is loaded, the name ends in a null byte, and the call writes one handle.
-        self.gpu.call(name, |d| unsafe { (d.cuModuleGetFunction)(&mut handle, self.handle, symbol.as_ptr()) })?;
+        let symbol = CString::new(name)
+            .map_err(|_| Error::Device(format!("{name:?} is no name of a kernel")))?;
+        // SAFETY: the module is loaded, the name ends in a null byte, and the call writes one
+        // handle.
+        self.gpu.call(name, |d| unsafe {
+            (d.cuModuleGetFunction)(&mut handle, self.handle, symbol.as_ptr())
+        })?;
         Ok(Function { handle, _module: self.clone() })
     }
 }
@@ -120,7 +130,8 @@ pub(super) struct Kernel {
     function: Function,
     /// The text without vectors in memory, where it is another.
     plain: Option<String>,
-    /// Compiled when a buffer first does not start where vectors have to: as a part of another may.
+    /// Compiled when a buffer first does not start where vectors have to: as a part of another
+    /// may.
     unaligned: OnceLock<Result<Function>>,
     kept: bool,
 }
@@ -135,16 +146,31 @@ pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[Place]) -> Result<Vec<Address>> 
         _ => None,
     };
     let found: Option<Vec<Address>> = args.iter().map(address).collect();
-    found.ok_or_else(|| Error::Device(format!("a kernel of {} was given memory of another device", gpu.name)))
+    found.ok_or_else(|| {
+        Error::Device(format!("a kernel of {} was given memory of another device", gpu.name))
+    })
 }
 
 impl Kernel {
     /// A kernel of loaded code, with its name for people.
-    pub fn new(builder: &Arc<Builder>, built: Built<Module>, name: &str, plain: String) -> Result<Kernel> {
+    pub fn new(
+        builder: &Arc<Builder>,
+        built: Built<Module>,
+        name: &str,
+        plain: String,
+    ) -> Result<Kernel> {
         let Built { code, symbol, source, kept } = built;
         let plain = (plain != source).then_some(plain);
         let function = code.function(&symbol)?;
-        Ok(Kernel { builder: builder.clone(), name: name.into(), source, function, plain, unaligned: OnceLock::new(), kept })
+        Ok(Kernel {
+            builder: builder.clone(),
+            name: name.into(),
+            source,
+            function,
+            plain,
+            unaligned: OnceLock::new(),
+            kept,
+        })
     }
 
     /// The version of the kernel for these buffers, and their addresses.
@@ -170,12 +196,28 @@ impl Kernel {
 
     fn start(&self, function: Handle, addresses: &mut [Address], launch: &Launch) -> Result<()> {
         let gpu = &self.builder.gpu;
-        let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
-        let [[gx, gy, gz], [lx, ly, lz]] = [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
+        let mut params: Vec<*mut c_void> =
+            addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
+        let [[gx, gy, gz], [lx, ly, lz]] =
+            [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
         gpu.note(&self.name);
-        // SAFETY: the kernel takes as many addresses as there are, each of which its index proofs hold for; they are copied before the call returns.
-        let code =
-            gpu.ask(|d| unsafe { (d.cuLaunchKernel)(function, gx, gy, gz, lx, ly, lz, 0, gpu.stream, params.as_mut_ptr(), null_mut()) })?;
+        // SAFETY: the kernel takes as many addresses as there are, each of which its index proofs
+        // hold for; they are copied before the call returns.
+        let code = gpu.ask(|d| unsafe {
+            (d.cuLaunchKernel)(
+                function,
+                gx,
+                gy,
+                gz,
+                lx,
+                ly,
+                lz,
+                0,
+                gpu.stream,
+                params.as_mut_ptr(),
+                null_mut(),
+            )
+        })?;
         if code != 0 {
             let shape = format!("{:?} groups of {:?} threads", launch.grid, launch.local);
             return Err(Error::Device(format!(

@@ -1,7 +1,8 @@
-//! Memory of a GPU. Allocations, copies and frees happen in the order of its stream, so that what a kernel still uses is not given away.
+//! Memory of a GPU. Allocations, copies and frees happen in the order of its stream, so that what a
+//! kernel still uses is not given away.
 //!
-//! What goes to the host and back passes through memory that the GPU can reach by itself, in two halves: while one is copied by the GPU, the
-//! other is by the host.
+//! What goes to the host and back passes through memory that the GPU can reach by itself, in two
+//! halves: while one is copied by the GPU, the other is by the host.
 
 use super::driver::{Address, Driver, PoolAccess, number};
 use super::gpu::{Event, Gpu, lock};
@@ -53,15 +54,27 @@ impl GpuMemory {
             }
             number::OUT_OF_MEMORY => {
                 let held = gpu.held.load(Ordering::Relaxed);
-                Err(Error::OutOfMemory { device: format!("{} ({} bytes in all)", gpu.name, gpu.total()), asked: len, held })
+                Err(Error::OutOfMemory {
+                    device: format!("{} ({} bytes in all)", gpu.name, gpu.total()),
+                    asked: len,
+                    held,
+                })
             }
-            code => Err(Error::Device(format!("{}: {len} bytes of memory: {}", gpu.name, gpu.driver.explain(code)))),
+            code => Err(Error::Device(format!(
+                "{}: {len} bytes of memory: {}",
+                gpu.name,
+                gpu.driver.explain(code)
+            ))),
         }
     }
 
     /// The address of some bytes, which have to be inside.
     fn at(&self, offset: usize, bytes: usize) -> Address {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len), "{bytes} bytes at {offset} leave a buffer of {}", self.len);
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.len),
+            "{bytes} bytes at {offset} leave a buffer of {}",
+            self.len
+        );
         self.address + offset as Address
     }
 }
@@ -69,8 +82,9 @@ impl GpuMemory {
 impl Drop for GpuMemory {
     fn drop(&mut self) {
         self.gpu.held.fetch_sub(self.len, Ordering::Relaxed);
-        // SAFETY: the address came from the same allocator, and nobody has it from now on; what was asked before still finds it. The other way
-        // to free waits for the GPU. Memory of a lost GPU is gone anyway.
+        // SAFETY: the address came from the same allocator, and nobody has it from now on; what was
+        // asked before still finds it. The other way to free waits for the GPU. Memory of a lost
+        // GPU is gone anyway.
         let _ = self.gpu.ask(|d| unsafe {
             match self.gpu.pool {
                 Some(_) => (d.cuMemFreeAsync)(self.address, self.gpu.stream),
@@ -103,7 +117,8 @@ impl Staging {
         let mut start = std::ptr::null_mut();
         // SAFETY: writes one pointer.
         gpu.call("memory for copies", |d| unsafe { (d.cuMemHostAlloc)(&mut start, 2 * HALF, 0) })?;
-        let done = [gpu.event(number::EVENT_DISABLE_TIMING)?, gpu.event(number::EVENT_DISABLE_TIMING)?];
+        let done =
+            [gpu.event(number::EVENT_DISABLE_TIMING)?, gpu.event(number::EVENT_DISABLE_TIMING)?];
         Ok(Staging { start: start.cast(), done })
     }
 
@@ -123,10 +138,14 @@ impl Remote for GpuMemory {
         let (from, len) = (self.at(offset, out.len()), out.len());
         Staging::with(&self.gpu, |staging| {
             let ask = |i: usize| -> Result<()> {
-                let (to, at, size) = (staging.half(i).cast::<c_void>(), i * HALF, HALF.min(len - i * HALF));
+                let (to, at, size) =
+                    (staging.half(i).cast::<c_void>(), i * HALF, HALF.min(len - i * HALF));
                 let gpu = &self.gpu;
-                // SAFETY: the piece is inside the buffer and not longer than the half. Whatever else uses the half comes before in the stream.
-                let copy = |d: &Driver| unsafe { (d.cuMemcpyDtoHAsync_v2)(to, from + at as Address, size, gpu.stream) };
+                // SAFETY: the piece is inside the buffer and not longer than the half. Whatever
+                // else uses the half comes before in the stream.
+                let copy = |d: &Driver| unsafe {
+                    (d.cuMemcpyDtoHAsync_v2)(to, from + at as Address, size, gpu.stream)
+                };
                 gpu.call("a copy to the host", copy)?;
                 gpu.record(staging.done[i % 2])
             };
@@ -135,7 +154,9 @@ impl Remote for GpuMemory {
             for (i, piece) in out.chunks_mut(HALF).enumerate() {
                 staging.wait(&self.gpu, i)?;
                 // SAFETY: the GPU has filled the half as far as the piece is long.
-                unsafe { std::ptr::copy_nonoverlapping(staging.half(i), piece.as_mut_ptr(), piece.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(staging.half(i), piece.as_mut_ptr(), piece.len())
+                };
                 if i + 2 < pieces {
                     ask(i + 2)?;
                 }
@@ -150,9 +171,12 @@ impl Remote for GpuMemory {
             for (i, piece) in bytes.chunks(HALF).enumerate() {
                 staging.wait(&self.gpu, i)?;
                 // SAFETY: the GPU is done with the half, and the piece is not longer.
-                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), staging.half(i), piece.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), staging.half(i), piece.len())
+                };
                 let (from, at) = (staging.half(i).cast::<c_void>(), i * HALF);
-                // SAFETY: the piece is inside the buffer, and the half stays as it is until the event is set.
+                // SAFETY: the piece is inside the buffer, and the half stays as it is until the
+                // event is set.
                 self.gpu.call("a copy from the host", |d| unsafe {
                     (d.cuMemcpyHtoDAsync_v2)(to + at as Address, from, piece.len(), self.gpu.stream)
                 })?;
@@ -162,27 +186,41 @@ impl Remote for GpuMemory {
         })
     }
 
-    fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool> {
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
         let (to, start) = (self.at(offset, bytes), from.at(from_offset, bytes));
         let (gpu, other) = (&self.gpu, &from.gpu);
         if Arc::ptr_eq(gpu, other) {
             // SAFETY: both places are inside their buffers.
-            gpu.call("a copy", |d| unsafe { (d.cuMemcpyDtoDAsync_v2)(to, start, bytes, gpu.stream) })?;
+            gpu.call("a copy", |d| unsafe {
+                (d.cuMemcpyDtoDAsync_v2)(to, start, bytes, gpu.stream)
+            })?;
             return Ok(true);
         }
         if !reaches(gpu, other)? {
             return Ok(false);
         }
-        // The copy comes after all that the other was asked for, and what the other is asked for next comes after the copy.
+        // The copy comes after all that the other was asked for, and what the other is asked for
+        // next comes after the copy.
         let wait = |waiting: &Gpu, on: &Gpu| -> Result<()> {
             on.record(on.mark)?;
-            // SAFETY: the handles live as long as the process. What is waited for is what the event stands for now.
-            waiting.call("waiting for another GPU", |d| unsafe { (d.cuStreamWaitEvent)(waiting.stream, on.mark.0, 0) })
+            // SAFETY: the handles live as long as the process. What is waited for is what the event
+            // stands for now.
+            waiting.call("waiting for another GPU", |d| unsafe {
+                (d.cuStreamWaitEvent)(waiting.stream, on.mark.0, 0)
+            })
         };
         wait(gpu, other)?;
         // SAFETY: both places are inside their buffers, of these contexts.
-        gpu.call("a copy between GPUs", |d| unsafe { (d.cuMemcpyPeerAsync)(to, gpu.context, start, other.context, bytes, gpu.stream) })?;
+        gpu.call("a copy between GPUs", |d| unsafe {
+            (d.cuMemcpyPeerAsync)(to, gpu.context, start, other.context, bytes, gpu.stream)
+        })?;
         wait(other, gpu)?;
         Ok(true)
     }
@@ -196,9 +234,15 @@ impl Remote for GpuMemory {
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.
-    gpu.call("the way between GPUs", |d| unsafe { (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number) })?;
+    gpu.call("the way between GPUs", |d| unsafe {
+        (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number)
+    })?;
     let Some(pool) = other.pool.filter(|_| can == 1) else { return Ok(false) };
-    let access = PoolAccess { location_kind: number::LOCATION_DEVICE, location: gpu.number, flags: number::READ_WRITE };
+    let access = PoolAccess {
+        location_kind: number::LOCATION_DEVICE,
+        location: gpu.number,
+        flags: number::READ_WRITE,
+    };
     // SAFETY: reads the one struct; giving access twice is no error.
     other.call("the way between GPUs", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
     Ok(true)

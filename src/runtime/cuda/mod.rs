@@ -1,4 +1,5 @@
-//! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at run time.
+//! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at
+//! run time.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | `kernel` | modules and launches |
 //! | `graph` | many launches as one |
 //!
-//! **Invariant:** kernels, copies, allocations and frees of one GPU happen in one stream, in the order in which they were asked for. The host waits
-//! only where it reads.
+//! **Invariant:** kernels, copies, allocations and frees of one GPU happen in one stream, in the
+//! order in which they were asked for. The host waits only where it reads.
 
 mod driver;
 mod gpu;
@@ -46,7 +47,8 @@ pub(crate) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens the GPU of a number, or says what is missing. Kernels are compiled for an architecture, as in `sm_80`, or for the GPU's own.
+    /// Opens the GPU of a number, or says what is missing. Kernels are compiled for an
+    /// architecture, as in `sm_80`, or for the GPU's own.
     pub fn open(index: usize, arch: Option<&str>) -> Result<CudaDevice> {
         let driver = Driver::find()?;
         let gpu = Arc::new(Gpu::open(driver, index)?);
@@ -64,7 +66,11 @@ impl CudaDevice {
         );
         let config = env::config()?;
         let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
-        Ok(CudaDevice { plain: renderer.clone().unaligned(), builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }), about })
+        Ok(CudaDevice {
+            plain: renderer.clone().unaligned(),
+            builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }),
+            about,
+        })
     }
 }
 
@@ -75,7 +81,11 @@ fn number_of(arch: &str) -> Option<u32> {
 
 /// Is this the name of an architecture? Which of them a GPU runs shows when it is opened.
 pub(super) fn is_arch(name: &str) -> std::result::Result<(), String> {
-    if name == NATIVE || number_of(name).is_some() { Ok(()) } else { Err("its ARCHs are native and sm_NN, as in sm_80".into()) }
+    if name == NATIVE || number_of(name).is_some() {
+        Ok(())
+    } else {
+        Err("its ARCHs are native and sm_NN, as in sm_80".into())
+    }
 }
 
 impl Backend for CudaDevice {
@@ -91,7 +101,11 @@ impl Backend for CudaDevice {
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
     }
-    fn compile_many(&self, programs: &[&Program], purpose: Purpose) -> Result<Vec<Arc<dyn Executable>>> {
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
         let built = build(&*self.builder, programs, purpose)?;
         let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
             let plain = self.plain.render(short(&program.name), &program.uops)?;
@@ -103,7 +117,11 @@ impl Backend for CudaDevice {
         let built = build_text(&*self.builder, text.to_string(), &program.name)?;
         Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
     }
-    fn graph(&self, calls: &[Call], meet: &dyn Fn(usize, usize) -> bool) -> Result<Option<Box<dyn Graph>>> {
+    fn graph(
+        &self,
+        calls: &[Call],
+        meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Option<Box<dyn Graph>>> {
         let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
         Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }

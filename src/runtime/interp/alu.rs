@@ -1,15 +1,19 @@
-//! Elementwise ops on raw lanes. A lane is the bits that [`Const::to_bits`] stores a value as, zeros above, in a `u64`.
+//! Elementwise ops on raw lanes. A lane is the bits that [`Const::to_bits`] stores a value as,
+//! zeros above, in a `u64`.
 //!
-//! `ir::eval::alu` is the definition. What a loop spends its time on has a function here that works on the lanes themselves; everything else
-//! goes through the definition. A test holds the two together over ops, dtypes and edge values, bit for bit.
+//! `ir::eval::alu` is the definition. What a loop spends its time on has a function here that works
+//! on the lanes themselves; everything else goes through the definition. A test holds the two
+//! together over ops, dtypes and edge values, bit for bit.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Op, eval};
 
-/// An elementwise op over as many lanes as the result has. Operands that the op does not take are not read.
+/// An elementwise op over as many lanes as the result has. Operands that the op does not take are
+/// not read.
 pub(super) type Kernel = fn(&mut [u64], &[u64], &[u64], &[u64]);
 
-// Numbers and not zips: an iterator is some calls for each lane where little is inlined, as in the builds of tests.
+// Numbers and not zips: an iterator is some calls for each lane where little is inlined, as in the
+// builds of tests.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
 fn map1(out: &mut [u64], a: &[u64], f: impl Fn(u64) -> u64) {
@@ -52,16 +56,29 @@ fn f64_of(x: u64) -> f64 {
     f64::from_bits(x)
 }
 
-/// Ops on an integer type `$t` whose lanes are the bits of `$u`. A result of a comparison is a bool lane.
+/// Ops on an integer type `$t` whose lanes are the bits of `$u`. A result of a comparison is a bool
+/// lane.
 macro_rules! int_ops {
     ($name:ident, $t:ty, $u:ty) => {
         fn $name(op: Op) -> Option<Kernel> {
             const BITS: u64 = <$t>::BITS as u64;
             Some(match op {
-                Op::Add => |o, a, b, _| map2(o, a, b, |x, y| (x as $t).wrapping_add(y as $t) as $u as u64),
-                Op::Mul => |o, a, b, _| map2(o, a, b, |x, y| (x as $t).wrapping_mul(y as $t) as $u as u64),
-                Op::CDiv => |o, a, b, _| map2(o, a, b, |x, y| if y == 0 { 0 } else { (x as $t).wrapping_div(y as $t) as $u as u64 }),
-                Op::CMod => |o, a, b, _| map2(o, a, b, |x, y| if y == 0 { 0 } else { (x as $t).wrapping_rem(y as $t) as $u as u64 }),
+                Op::Add => {
+                    |o, a, b, _| map2(o, a, b, |x, y| (x as $t).wrapping_add(y as $t) as $u as u64)
+                }
+                Op::Mul => {
+                    |o, a, b, _| map2(o, a, b, |x, y| (x as $t).wrapping_mul(y as $t) as $u as u64)
+                }
+                Op::CDiv => |o, a, b, _| {
+                    map2(o, a, b, |x, y| {
+                        if y == 0 { 0 } else { (x as $t).wrapping_div(y as $t) as $u as u64 }
+                    })
+                },
+                Op::CMod => |o, a, b, _| {
+                    map2(o, a, b, |x, y| {
+                        if y == 0 { 0 } else { (x as $t).wrapping_rem(y as $t) as $u as u64 }
+                    })
+                },
                 Op::Max => |o, a, b, _| map2(o, a, b, |x, y| (x as $t).max(y as $t) as $u as u64),
                 Op::Min => |o, a, b, _| map2(o, a, b, |x, y| (x as $t).min(y as $t) as $u as u64),
                 Op::Lt => |o, a, b, _| map2(o, a, b, |x, y| ((x as $t) < (y as $t)) as u64),
@@ -75,8 +92,13 @@ macro_rules! int_ops {
                 Op::Shr => |o, a, b, _| {
                     map2(o, a, b, |x, y| {
                         let n = y as $t as i64 as u64;
-                        // Past the width the sign is left; of an unsigned number that is zero, which two shifts give without a case.
-                        if n < BITS { ((x as $t) >> n) as $u as u64 } else { ((x as $t) >> (BITS - 1) >> 1) as $u as u64 }
+                        // Past the width the sign is left; of an unsigned number that is zero,
+                        // which two shifts give without a case.
+                        if n < BITS {
+                            ((x as $t) >> n) as $u as u64
+                        } else {
+                            ((x as $t) >> (BITS - 1) >> 1) as $u as u64
+                        }
                     })
                 },
                 _ => return bit_ops(op),
@@ -121,7 +143,9 @@ macro_rules! float_ops {
                 Op::Add => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) + $of(y))),
                 Op::Mul => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) * $of(y))),
                 Op::Div => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) / $of(y))),
-                Op::Fma => |o, a, b, c| map3(o, a, b, c, |x, y, z| $bits($of(x).mul_add($of(y), $of(z)))),
+                Op::Fma => {
+                    |o, a, b, c| map3(o, a, b, c, |x, y, z| $bits($of(x).mul_add($of(y), $of(z))))
+                }
                 Op::Sqrt => |o, a, _, _| map1(o, a, |x| $bits($of(x).sqrt())),
                 Op::Trunc => |o, a, _, _| map1(o, a, |x| $bits($of(x).trunc())),
                 Op::Max => |o, a, b, _| {
@@ -180,7 +204,9 @@ macro_rules! from_int {
                 Scalar::I8 | Scalar::U8 => |o, a, _, _| map1(o, a, |x| x as $t as u8 as u64),
                 Scalar::I16 | Scalar::U16 => |o, a, _, _| map1(o, a, |x| x as $t as u16 as u64),
                 Scalar::I32 | Scalar::U32 => |o, a, _, _| map1(o, a, |x| x as $t as u32 as u64),
-                Scalar::I64 | Scalar::U64 | Scalar::Index => |o, a, _, _| map1(o, a, |x| x as $t as u64),
+                Scalar::I64 | Scalar::U64 | Scalar::Index => {
+                    |o, a, _, _| map1(o, a, |x| x as $t as u64)
+                }
                 Scalar::F32 => |o, a, _, _| map1(o, a, |x| (x as $t as f32).to_bits() as u64),
                 Scalar::F64 => |o, a, _, _| map1(o, a, |x| (x as $t as f64).to_bits()),
                 _ => return None,
@@ -233,7 +259,14 @@ pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
 }
 
 /// The definition, on lanes: `from` are the dtypes of the operands.
-pub(super) fn slow(op: Op, dtype: DType, from: [DType; 3], arity: usize, out: &mut [u64], src: [&[u64]; 3]) {
+pub(super) fn slow(
+    op: Op,
+    dtype: DType,
+    from: [DType; 3],
+    arity: usize,
+    out: &mut [u64],
+    src: [&[u64]; 3],
+) {
     let mut x = [Const::Bool(false); 3];
     for (i, o) in out.iter_mut().enumerate() {
         for k in 0..arity {

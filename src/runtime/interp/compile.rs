@@ -1,7 +1,9 @@
-//! From the list of UOps to instructions: each value gets a place in the register file, each loop its end.
+//! From the list of UOps to instructions: each value gets a place in the register file, each loop
+//! its end.
 //!
-//! **Invariant:** a value's place lies after those of its operands, so that the machine can split the register file between them.
-//! Only an `Assign` and the counter of a loop write to a place again.
+//! **Invariant:** a value's place lies after those of its operands, so that the machine can split
+//! the register file between them. Only an `Assign` and the counter of a loop write to a place
+//! again.
 
 use super::alu::{self, Kernel};
 use super::{Fault, Global, Interp};
@@ -54,7 +56,8 @@ pub(super) struct Access {
     pub idx: Int,
 }
 
-/// One step. Places are in lanes of one thread; the machine multiplies them by the number of threads.
+/// One step. Places are in lanes of one thread; the machine multiplies them by the number of
+/// threads.
 pub(super) enum Instr {
     Fast {
         f: Kernel,
@@ -201,11 +204,21 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
             _ if c.place.contains_key(&u.id()) => {}
             Arg::Const(value) if u.op() == Op::Const => {
                 let at = c.allot(u);
-                c.out.consts.push(Const { at, lanes: u.dtype().lanes as u32, bits: value.to_bits(u.dtype().scalar()) });
+                c.out.consts.push(Const {
+                    at,
+                    lanes: u.dtype().lanes as u32,
+                    bits: value.to_bits(u.dtype().scalar()),
+                });
             }
             Arg::Var { name, min, max } => {
                 let at = c.allot(u);
-                c.out.vars.push(Var { at, name: name.to_string(), min: *min, max: *max, dtype: u.dtype() });
+                c.out.vars.push(Var {
+                    at,
+                    name: name.to_string(),
+                    min: *min,
+                    max: *max,
+                    dtype: u.dtype(),
+                });
             }
             _ => {}
         }
@@ -278,7 +291,10 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
             }
             Op::Store => {
                 let value = &u.src()[1];
-                let instr = Instr::Store { access: c.access(&u.src()[0], value.dtype().lanes), value: c.at(value) };
+                let instr = Instr::Store {
+                    access: c.access(&u.src()[0], value.dtype().lanes),
+                    value: c.at(value),
+                };
                 c.emit(u, instr);
             }
             Op::Barrier => c.emit(u, Instr::Barrier),

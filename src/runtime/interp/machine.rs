@@ -1,5 +1,6 @@
-//! Executes instructions for all threads of a workgroup at once. Element `l` of value `v` in thread `t` is at `v.at * threads + t * lanes + l`,
-//! so that an elementwise op runs over one stretch of the register file whatever the number of threads and lanes.
+//! Executes instructions for all threads of a workgroup at once. Element `l` of value `v` in thread
+//! `t` is at `v.at * threads + t * lanes + l`, so that an elementwise op runs over one stretch of
+//! the register file whatever the number of threads and lanes.
 
 use super::compile::{Access, Instr, Int, Size};
 use super::shadow::{Local, Moment, Shadow};
@@ -31,7 +32,8 @@ struct Machine<'a> {
     width: usize,
     regs: Vec<u64>,
     frames: Vec<Frame>,
-    /// Which threads are active, a stretch of `width` per level. Level 0 has all of them and is never looked at.
+    /// Which threads are active, a stretch of `width` per level. Level 0 has all of them and is
+    /// never looked at.
     masks: Vec<bool>,
     level: usize,
     locals: Vec<Local>,
@@ -44,7 +46,12 @@ struct Machine<'a> {
     thread: usize,
 }
 
-pub(super) fn run(interp: &Interp, bufs: &[Memory<'_>], launch: Launch, options: &Options<'_>) -> Result<(), Fault> {
+pub(super) fn run(
+    interp: &Interp,
+    bufs: &[Memory<'_>],
+    launch: Launch,
+    options: &Options<'_>,
+) -> Result<(), Fault> {
     let width = launch.local.iter().product::<usize>();
     let shadows = options.races.then(|| {
         let globals = interp.globals.iter().map(|g| Shadow::new(g.len, true)).collect();
@@ -71,9 +78,14 @@ pub(super) fn run(interp: &Interp, bufs: &[Memory<'_>], launch: Launch, options:
     }
     for v in &interp.vars {
         let given = options.vars.iter().find(|(name, _)| *name == v.name);
-        let Some((_, value)) = given else { return Err(Fault::Launch(format!("variable {} has no value", v.name))) };
+        let Some((_, value)) = given else {
+            return Err(Fault::Launch(format!("variable {} has no value", v.name)));
+        };
         if !(v.min..=v.max).contains(value) {
-            return Err(Fault::Launch(format!("variable {} is {value}, outside {}..={}", v.name, v.min, v.max)));
+            return Err(Fault::Launch(format!(
+                "variable {} is {value}, outside {}..={}",
+                v.name, v.min, v.max
+            )));
         }
         m.fill(v.at, 1, Const::Int(*value).cast(DType::I64, v.dtype).to_bits(v.dtype));
     }
@@ -102,7 +114,8 @@ fn int(bits: u64, wide: bool) -> i64 {
 
 #[inline(always)]
 fn bytes<const N: usize>(cells: &[Cell<u8>]) -> [u8; N] {
-    let cells: &[Cell<u8>; N] = cells.first_chunk().expect("checked: the buffer holds its elements");
+    let cells: &[Cell<u8>; N] =
+        cells.first_chunk().expect("checked: the buffer holds its elements");
     std::array::from_fn(|i| cells[i].get())
 }
 
@@ -153,7 +166,12 @@ impl Machine<'_> {
     #[cold]
     fn spot(&self, a: &Access, index: i64, t: usize, pc: usize) -> Box<Spot> {
         let buffer = format!("{} {}", if a.global { "global" } else { "local" }, a.buf);
-        Box::new(Spot { node: format!("{:?}", self.interp.nodes[pc]), buffer, index, who: self.who(t) })
+        Box::new(Spot {
+            node: format!("{:?}", self.interp.nodes[pc]),
+            buffer,
+            index,
+            who: self.who(t),
+        })
     }
 
     /// One workgroup from the first instruction to the last.
@@ -166,9 +184,15 @@ impl Machine<'_> {
                 Instr::Fast { f, out, src, lanes } => {
                     let n = *lanes as usize * w;
                     let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    // A value's place lies after its operands', so all of theirs is in the first part.
+                    // A value's place lies after its operands', so all of theirs is in the first
+                    // part.
                     let [a, b, c] = *src;
-                    f(&mut here[..n], &past[a as usize * w..], &past[b as usize * w..], &past[c as usize * w..]);
+                    f(
+                        &mut here[..n],
+                        &past[a as usize * w..],
+                        &past[b as usize * w..],
+                        &past[c as usize * w..],
+                    );
                 }
                 Instr::Slow { op, dtype, from, arity, out, src } => {
                     let n = dtype.lanes as usize * w;
@@ -179,18 +203,27 @@ impl Machine<'_> {
                 Instr::Load { access, out, gate } => self.load(access, *out, *gate, pc)?,
                 Instr::Store { access, value } => self.store(access, *value, pc)?,
                 Instr::Set { out, value, lanes } => {
-                    let (out, value, lanes) = (*out as usize * w, *value as usize * w, *lanes as usize);
+                    let (out, value, lanes) =
+                        (*out as usize * w, *value as usize * w, *lanes as usize);
                     if self.level == 0 {
                         self.regs.copy_within(value..value + lanes * w, out);
                     } else {
                         for t in (0..w).filter(|t| self.masks[self.level * w + t]) {
-                            self.regs.copy_within(value + t * lanes..value + (t + 1) * lanes, out + t * lanes);
+                            self.regs.copy_within(
+                                value + t * lanes..value + (t + 1) * lanes,
+                                out + t * lanes,
+                            );
                         }
                     }
                 }
                 Instr::Range { out, extent, frame, end } => {
                     let (least, most) = self.trips(*extent);
-                    self.frames[*frame as usize] = Frame { counter: 0, trips: most, level: self.level, uniform: least == most };
+                    self.frames[*frame as usize] = Frame {
+                        counter: 0,
+                        trips: most,
+                        level: self.level,
+                        uniform: least == most,
+                    };
                     if most <= 0 {
                         pc = *end as usize + 1;
                         continue;
@@ -204,12 +237,17 @@ impl Machine<'_> {
                 Instr::EndRange { out, extent, frame, begin } => {
                     let f = &mut self.frames[*frame as usize];
                     f.counter += 1;
-                    let (counter, level, more, uniform) = (f.counter, f.level, f.counter < f.trips, f.uniform);
+                    let (counter, level, more, uniform) =
+                        (f.counter, f.level, f.counter < f.trips, f.uniform);
                     if more {
                         if !uniform {
                             self.mask_trips(*frame, *extent);
                         }
-                        self.fill(*out, 1, counter as u64 & if extent.wide { u64::MAX } else { u32::MAX as u64 });
+                        self.fill(
+                            *out,
+                            1,
+                            counter as u64 & if extent.wide { u64::MAX } else { u32::MAX as u64 },
+                        );
                         pc = *begin as usize + 1;
                         continue;
                     }
@@ -258,12 +296,15 @@ impl Machine<'_> {
                     }
                 }
                 Instr::Wmma { core, out, src } => self.wmma(core, *out, *src, pc)?,
-                Instr::Shuffle { out, src, lanes, bits } => self.shuffle(*out, *src, *lanes as usize, *bits, pc)?,
+                Instr::Shuffle { out, src, lanes, bits } => {
+                    self.shuffle(*out, *src, *lanes as usize, *bits, pc)?
+                }
                 Instr::Gep { out, src, lanes, picks } => {
                     let (past, here) = self.regs.split_at_mut(*out as usize * w);
                     for t in 0..w {
                         for (l, p) in picks.iter().enumerate() {
-                            here[t * picks.len() + l] = past[*src as usize * w + t * *lanes as usize + *p as usize];
+                            here[t * picks.len() + l] =
+                                past[*src as usize * w + t * *lanes as usize + *p as usize];
                         }
                     }
                 }
@@ -284,7 +325,10 @@ impl Machine<'_> {
     fn wmma(&mut self, core: &TensorCore, out: u32, src: [u32; 3], pc: usize) -> Result<(), Fault> {
         let w = self.width;
         if !w.is_multiple_of(core.threads()) {
-            let msg = format!("{w} threads of a workgroup are no whole number of warps of {}", core.threads());
+            let msg = format!(
+                "{w} threads of a workgroup are no whole number of warps of {}",
+                core.threads()
+            );
             return Err(Fault::Launch(msg));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
@@ -297,16 +341,29 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Each thread gets what another one holds. A thread that is not there would be one whose value nobody knows.
-    fn shuffle(&mut self, out: u32, src: u32, lanes: usize, bits: usize, pc: usize) -> Result<(), Fault> {
+    /// Each thread gets what another one holds. A thread that is not there would be one whose value
+    /// nobody knows.
+    fn shuffle(
+        &mut self,
+        out: u32,
+        src: u32,
+        lanes: usize,
+        bits: usize,
+        pc: usize,
+    ) -> Result<(), Fault> {
         let w = self.width;
         if let Some(t) = (0..w).find(|t| t ^ bits >= w) {
-            let msg = format!("thread {t} reads what thread {} holds, and the workgroup has {w}", t ^ bits);
+            let msg = format!(
+                "thread {t} reads what thread {} holds, and the workgroup has {w}",
+                t ^ bits
+            );
             return Err(Fault::Launch(msg));
         }
         // A warp of CUDA's, and a workgroup is whole warps or a part of one.
         if bits >= WARP || (w > WARP && !w.is_multiple_of(WARP)) {
-            return Err(Fault::Launch(format!("threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}")));
+            return Err(Fault::Launch(format!(
+                "threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}"
+            )));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
             return Err(Fault::DivergentBarrier(self.absent(t, pc)));
@@ -315,7 +372,8 @@ impl Machine<'_> {
         let from = &past[src as usize * w..];
         for t in 0..w {
             let other = t ^ bits;
-            here[t * lanes..(t + 1) * lanes].copy_from_slice(&from[other * lanes..(other + 1) * lanes]);
+            here[t * lanes..(t + 1) * lanes]
+                .copy_from_slice(&from[other * lanes..(other + 1) * lanes]);
         }
         Ok(())
     }
@@ -345,12 +403,22 @@ impl Machine<'_> {
     fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
         let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
         if index as u64 > a.len as u64 || a.len as u64 - (index as u64) < a.lanes as u64 {
-            return Err(Fault::OutOfBounds { at: self.spot(a, index, t, pc), lanes: a.lanes as usize, len: a.len });
+            return Err(Fault::OutOfBounds {
+                at: self.spot(a, index, t, pc),
+                lanes: a.lanes as usize,
+                len: a.len,
+            });
         }
         Ok(index as usize)
     }
 
-    fn load(&mut self, a: &Access, out: u32, gate: Option<(u32, u32)>, pc: usize) -> Result<(), Fault> {
+    fn load(
+        &mut self,
+        a: &Access,
+        out: u32,
+        gate: Option<(u32, u32)>,
+        pc: usize,
+    ) -> Result<(), Fault> {
         let (w, lanes) = (self.width, a.lanes as usize);
         let bufs = self.bufs;
         for t in 0..w {
@@ -421,10 +489,18 @@ impl Machine<'_> {
 
     /// Notes an access of one element, a write where there is a value.
     #[cold]
-    fn watch(&mut self, a: &Access, at: usize, value: Option<u64>, t: usize, pc: usize) -> Result<(), Fault> {
+    fn watch(
+        &mut self,
+        a: &Access,
+        at: usize,
+        value: Option<u64>,
+        t: usize,
+        pc: usize,
+    ) -> Result<(), Fault> {
         let now = Moment { epoch: self.epoch, begin: self.begin, thread: t as u32 };
         let Some((globals, locals)) = &mut self.shadows else { return Ok(()) };
-        let shadow = if a.global { &mut globals[a.buf as usize] } else { &mut locals[a.buf as usize] };
+        let shadow =
+            if a.global { &mut globals[a.buf as usize] } else { &mut locals[a.buf as usize] };
         let race = match value {
             Some(v) => shadow.write(at, v, now),
             None => shadow.read(at, now),

@@ -1,11 +1,15 @@
-//! The interpreter of linear programs: the reference that every other device is compared with, and our memory checker.
+//! The interpreter of linear programs: the reference that every other device is compared with, and
+//! our memory checker.
 //!
-//! In comes what `lower` makes (a list of UOps); [`Interp::compile`] numbers its values and loops once, and [`Interp::run`] executes it on
-//! bytes. Workgroups run in lockstep: every thread does an instruction before any does the next. Values are raw lanes in one register file.
+//! In comes what `lower` makes (a list of UOps); [`Interp::compile`] numbers its values and loops
+//! once, and [`Interp::run`] executes it on bytes. Workgroups run in lockstep: every thread does an
+//! instruction before any does the next. Values are raw lanes in one register file.
 //!
-//! **Invariant:** no program makes this crate touch memory outside the buffers it was given. Every access is checked, and a wrong one is a
-//! [`Fault`] that names the node, the buffer, the element and the thread. Local memory must be written before it is read, and a barrier must be
-//! reached by all threads of its workgroup. With [`Options::races`] accesses of different threads that nothing orders are faults too.
+//! **Invariant:** no program makes this crate touch memory outside the buffers it was given. Every
+//! access is checked, and a wrong one is a [`Fault`] that names the node, the buffer, the element
+//! and the thread. Local memory must be written before it is read, and a barrier must be reached by
+//! all threads of its workgroup. With [`Options::races`] accesses of different threads that nothing
+//! orders are faults too.
 
 mod alu;
 mod compile;
@@ -31,10 +35,12 @@ impl<'a> Memory<'a> {
     pub fn new(bytes: &'a mut [u8]) -> Memory<'a> {
         Memory(Cell::from_mut(bytes).as_slice_of_cells())
     }
-    /// `len` bytes at `ptr`, of a buffer that the runtime holds. Where `len` is 0 the pointer is not looked at.
+    /// `len` bytes at `ptr`, of a buffer that the runtime holds. Where `len` is 0 the pointer is
+    /// not looked at.
     ///
     /// # Safety
-    /// For the life of the value the bytes must be allocated and initialised, and nothing may access them but through `Memory` on this thread.
+    /// For the life of the value the bytes must be allocated and initialised, and nothing may
+    /// access them but through `Memory` on this thread.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Memory<'a> {
         if len == 0 {
             return Memory(&[]);
@@ -102,7 +108,8 @@ pub struct Spot {
     pub who: Who,
 }
 
-/// Why a program was refused or stopped. It is always a mistake of whoever made or launched the program.
+/// Why a program was refused or stopped. It is always a mistake of whoever made or launched the
+/// program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The list is not a linear program.
@@ -186,26 +193,50 @@ impl Interp {
         launch
     }
 
-    /// Runs on buffers in slot order. The launch must be the one that [`launch`](Interp::launch) tells.
-    pub fn run(&self, bufs: &[Memory<'_>], grid: [usize; 3], local: [usize; 3], threads: usize) -> Result<(), Fault> {
+    /// Runs on buffers in slot order. The launch must be the one that [`launch`](Interp::launch)
+    /// tells.
+    pub fn run(
+        &self,
+        bufs: &[Memory<'_>],
+        grid: [usize; 3],
+        local: [usize; 3],
+        threads: usize,
+    ) -> Result<(), Fault> {
         self.run_with(bufs, Launch { grid, local, threads }, &Options::default())
     }
 
     /// Runs with options.
-    pub fn run_with(&self, bufs: &[Memory<'_>], launch: Launch, options: &Options<'_>) -> Result<(), Fault> {
+    pub fn run_with(
+        &self,
+        bufs: &[Memory<'_>],
+        launch: Launch,
+        options: &Options<'_>,
+    ) -> Result<(), Fault> {
         let made = self.launch();
         // A grid may be smaller than the greatest, where variables say how long it is.
         let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
         if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
-            return Err(Fault::Launch(format!("launched as {launch:?}, but the program's specials say {:?}", self.launch())));
+            return Err(Fault::Launch(format!(
+                "launched as {launch:?}, but the program's specials say {:?}",
+                self.launch()
+            )));
         }
         if bufs.len() != self.globals.len() {
-            return Err(Fault::Launch(format!("{} buffers given to a program of {}", bufs.len(), self.globals.len())));
+            return Err(Fault::Launch(format!(
+                "{} buffers given to a program of {}",
+                bufs.len(),
+                self.globals.len()
+            )));
         }
         for (slot, (m, g)) in bufs.iter().zip(&self.globals).enumerate() {
             let need = g.len.saturating_mul(g.dtype.itemsize());
             if m.len() < need {
-                return Err(Fault::Launch(format!("slot {slot} needs {need} bytes ({} of {}) and was given {}", g.len, g.dtype, m.len())));
+                return Err(Fault::Launch(format!(
+                    "slot {slot} needs {need} bytes ({} of {}) and was given {}",
+                    g.len,
+                    g.dtype,
+                    m.len()
+                )));
             }
         }
         machine::run(self, bufs, launch, options)

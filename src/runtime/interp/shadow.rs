@@ -1,5 +1,6 @@
-//! What the memory checker remembers of each element: who touched it last, and when. Time is counted in epochs: one begins with each workgroup and
-//! after each barrier, so two accesses of a workgroup are ordered exactly when they are of one thread or of different epochs.
+//! What the memory checker remembers of each element: who touched it last, and when. Time is
+//! counted in epochs: one begins with each workgroup and after each barrier, so two accesses of a
+//! workgroup are ordered exactly when they are of one thread or of different epochs.
 
 /// When and by which thread. Epoch 0 is "never".
 #[derive(Clone, Copy, Default)]
@@ -63,20 +64,28 @@ impl Shadow {
         }
         e.read_elsewhere |= now.elsewhere(e.read);
         // A later epoch forgets the readers of an earlier one: a write now is ordered after those.
-        let thread = if e.read.epoch == now.epoch && e.read.thread != now.thread { MANY } else { now.thread };
+        let thread = if e.read.epoch == now.epoch && e.read.thread != now.thread {
+            MANY
+        } else {
+            now.thread
+        };
         e.read = Touch { epoch: now.epoch, thread };
         None
     }
 
-    /// Notes a write; the race it is, if it is one. Writes of one value to a global element do not race with each other.
+    /// Notes a write; the race it is, if it is one. Writes of one value to a global element do not
+    /// race with each other.
     pub(super) fn write(&mut self, at: usize, value: u64, now: Moment) -> Option<&'static str> {
         let e = &mut self.elements[at];
         if now.unordered(e.read) || (self.global && (e.read_elsewhere || now.elsewhere(e.read))) {
             return Some("write after read");
         }
         let other = if self.global {
-            // A barrier orders local memory; whether it orders global memory depends on the language, so it does not excuse this.
-            e.written.epoch != 0 && (now.elsewhere(e.written) || e.written.thread != now.thread) && e.value != value
+            // A barrier orders local memory; whether it orders global memory depends on the
+            // language, so it does not excuse this.
+            e.written.epoch != 0
+                && (now.elsewhere(e.written) || e.written.thread != now.thread)
+                && e.value != value
         } else {
             now.unordered(e.written)
         };
@@ -89,7 +98,8 @@ impl Shadow {
     }
 }
 
-/// Memory of a workgroup: lanes, and the epoch in which each was written, which tells whether it was.
+/// Memory of a workgroup: lanes, and the epoch in which each was written, which tells whether it
+/// was.
 pub(super) struct Local {
     pub(super) lanes: Vec<u64>,
     pub(super) written: Vec<u64>,

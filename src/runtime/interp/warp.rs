@@ -1,24 +1,28 @@
-//! What the threads of a warp compute together, from the registers in which each holds its elements.
+//! What the threads of a warp compute together, from the registers in which each holds its
+//! elements.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Fragment, TensorCore};
 
-/// The product of the warp whose threads begin at `first`: C and, one after the other along k, the exact products of A and B, each rounded to C's dtype as it
-/// is added. Element `r` of thread `t` is at `t * registers + r` of its matrix.
+/// The product of the warp whose threads begin at `first`: C and, one after the other along k, the
+/// exact products of A and B, each rounded to C's dtype as it is added. Element `r` of thread `t`
+/// is at `t * registers + r` of its matrix.
 pub(super) fn product(core: &TensorCore, first: usize, out: &mut [u64], [a, b, c]: [&[u64]; 3]) {
     let [m, n, k] = core.dims;
-    let matrix = |from: &[u64], f: &Fragment, scalar: Scalar, [rows, columns]: [usize; 2]| -> Vec<f32> {
-        let dtype = DType { scalar, lanes: 1 };
-        let mut all = vec![0.0; rows * columns];
-        for thread in 0..core.threads() {
-            for r in 0..f.registers() {
-                let bits = from[(first + thread) * f.registers() + r];
-                let value = Const::from_bits(bits, dtype).as_f64(dtype) as f32;
-                all[f.row.at(core, thread, r) * columns + f.column.at(core, thread, r)] = if core.rounds { rounded(value) } else { value };
+    let matrix =
+        |from: &[u64], f: &Fragment, scalar: Scalar, [rows, columns]: [usize; 2]| -> Vec<f32> {
+            let dtype = DType { scalar, lanes: 1 };
+            let mut all = vec![0.0; rows * columns];
+            for thread in 0..core.threads() {
+                for r in 0..f.registers() {
+                    let bits = from[(first + thread) * f.registers() + r];
+                    let value = Const::from_bits(bits, dtype).as_f64(dtype) as f32;
+                    all[f.row.at(core, thread, r) * columns + f.column.at(core, thread, r)] =
+                        if core.rounds { rounded(value) } else { value };
+                }
             }
-        }
-        all
-    };
+            all
+        };
     let (a, b) = (matrix(a, &core.a, core.input, [m, k]), matrix(b, &core.b, core.input, [k, n]));
     for thread in 0..core.threads() {
         for r in 0..core.c.registers() {

@@ -1,4 +1,5 @@
-//! LLVM's C functions, from a shared library that is looked for at run time: nothing of LLVM is needed to build.
+//! LLVM's C functions, from a shared library that is looked for at run time: nothing of LLVM is
+//! needed to build.
 
 use crate::runtime::library::{Library, functions};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -40,11 +41,16 @@ functions! {
 }
 
 impl Api {
-    /// Opens a library and says its version and file. One that is too old is refused with the reason.
+    /// Opens a library and says its version and file. One that is too old is refused with the
+    /// reason.
     pub fn open(name: &str) -> Result<(Api, String, PathBuf), String> {
         let library = Library::open(name)?;
         let version = version(&library)?;
-        Ok((Api::load(&library)?, version, library.path("LLVMContextCreate").unwrap_or_else(|| name.into())))
+        Ok((
+            Api::load(&library)?,
+            version,
+            library.path("LLVMContextCreate").unwrap_or_else(|| name.into()),
+        ))
     }
 
     /// Takes a text over and frees it.
@@ -61,7 +67,8 @@ impl Api {
     }
 }
 
-/// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new pointers.
+/// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new
+/// pointers.
 fn version(library: &Library) -> Result<String, String> {
     let Ok(ask) = library.need("LLVMGetVersion") else {
         library.need("LLVMContextCreate")?;
@@ -73,7 +80,10 @@ fn version(library: &Library) -> Result<String, String> {
     let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
     // SAFETY: the function writes three numbers, and is there.
     unsafe {
-        let ask = std::mem::transmute::<Handle, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint)>(ask);
+        let ask = std::mem::transmute::<
+            Handle,
+            unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint),
+        >(ask);
         ask(&mut major, &mut minor, &mut patch);
     }
     Ok(format!("{major}.{minor}.{patch}"))
@@ -82,15 +92,26 @@ fn version(library: &Library) -> Result<String, String> {
 const NEWEST: u32 = 21;
 const OLDEST: u32 = 15;
 
-/// The names that the library of a version goes by. Those without a slash are looked for by the system.
+/// The names that the library of a version goes by. Those without a slash are looked for by the
+/// system.
 fn names(version: u32) -> Vec<String> {
-    let mut names = vec![format!("libLLVM.so.{version}.1"), format!("libLLVM-{version}.so.1"), format!("libLLVM-{version}.so")];
+    let mut names = vec![
+        format!("libLLVM.so.{version}.1"),
+        format!("libLLVM-{version}.so.1"),
+        format!("libLLVM-{version}.so"),
+    ];
     names.push(format!("libLLVM.so.{version}"));
-    for folder in [format!("/usr/lib/llvm-{version}/lib"), format!("/usr/lib/llvm{version}/lib"), format!("/usr/lib64/llvm{version}/lib")] {
+    for folder in [
+        format!("/usr/lib/llvm-{version}/lib"),
+        format!("/usr/lib/llvm{version}/lib"),
+        format!("/usr/lib64/llvm{version}/lib"),
+    ] {
         names.extend([format!("{folder}/libLLVM.so.1"), format!("{folder}/libLLVM.so")]);
     }
     for folder in ["/usr/local/opt", "/home/linuxbrew/.linuxbrew/opt"] {
-        names.extend(["dylib", "so"].map(|ending| format!("{folder}/llvm@{version}/lib/libLLVM.{ending}")));
+        names.extend(
+            ["dylib", "so"].map(|ending| format!("{folder}/llvm@{version}/lib/libLLVM.{ending}")),
+        );
     }
     names
 }
@@ -106,7 +127,8 @@ pub(super) fn too_old() -> Option<u32> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let there = |version: &u32| {
         let file = format!("libLLVM-{version}.so.1");
-        Path::new(&format!("/usr/lib/llvm-{version}/lib/{file}")).exists() || folders.iter().any(|f| Path::new(f).join(&file).exists())
+        Path::new(&format!("/usr/lib/llvm-{version}/lib/{file}")).exists()
+            || folders.iter().any(|f| Path::new(f).join(&file).exists())
     };
     (7..OLDEST).rev().find(there)
 }

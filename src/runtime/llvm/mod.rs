@@ -1,10 +1,13 @@
-//! LLVM in this process, from a shared library that is found at run time. In comes a module as text; out come the bytes of an object, or an error with what
-//! LLVM said and a file that holds the text.
+//! LLVM in this process, from a shared library that is found at run time. In comes a module as
+//! text; out come the bytes of an object, or an error with what LLVM said and a file that holds the
+//! text.
 //!
-//! What holds: compilations have contexts of their own and run beside each other. Each has a thread of its own: where LLVM cannot go on it would end the
-//! process, and there the thread sleeps instead, so that whoever waits gets an error.
+//! What holds: compilations have contexts of their own and run beside each other. Each has a thread
+//! of its own: where LLVM cannot go on it would end the process, and there the thread sleeps
+//! instead, so that whoever waits gets an error.
 //!
-//! No optimisation runs before machine code is made: the text has its vectors, shared values and loops in order already, and passes cost as much as the rest.
+//! No optimisation runs before machine code is made: the text has its vectors, shared values and
+//! loops in order already, and passes cost as much as the rest.
 
 mod api;
 
@@ -30,7 +33,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const STACK: usize = 64 << 20;
 /// Objects are of the format that the loader reads, on every system.
 const TRIPLE: &CStr = c"x86_64-unknown-linux-gnu";
-/// Of LLVM's headers: the usual effort, addresses by distance, an object, an error that is returned.
+/// Of LLVM's headers: the usual effort, addresses by distance, an object, an error that is
+/// returned.
 const DEFAULT_LEVEL: c_int = 2;
 const PIC: c_int = 2;
 const DEFAULT_MODEL: c_int = 0;
@@ -53,7 +57,8 @@ pub struct Llvm {
     idle: Mutex<Vec<Machine>>,
 }
 
-// SAFETY: the target is a table of LLVM's that does not change, and the functions are free of threads.
+// SAFETY: the target is a table of LLVM's that does not change, and the functions are free of
+// threads.
 unsafe impl Send for Llvm {}
 // SAFETY: as above; what is not shared, `idle` hands out.
 unsafe impl Sync for Llvm {}
@@ -101,11 +106,16 @@ struct Said<'a> {
 }
 
 extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
-    // SAFETY: the context was given a `Said` that lives longer than it and that nobody else touches meanwhile.
+    // SAFETY: the context was given a `Said` that lives longer than it and that nobody else touches
+    // meanwhile.
     let said = unsafe { &mut *said.cast::<Said>() };
     // SAFETY: the remark is alive during the call.
-    let (severity, text) =
-        unsafe { ((said.api.LLVMGetDiagInfoSeverity)(info), said.api.take((said.api.LLVMGetDiagInfoDescription)(info))) };
+    let (severity, text) = unsafe {
+        (
+            (said.api.LLVMGetDiagInfoSeverity)(info),
+            said.api.take((said.api.LLVMGetDiagInfoDescription)(info)),
+        )
+    };
     if severity == SEVERITY_ERROR {
         said.errors.push(text);
     }
@@ -127,54 +137,77 @@ pub(super) fn is_named() -> bool {
 }
 
 impl Llvm {
-    /// The LLVM of this process: what `PICO_LLVM` names, else the newest from 21 to 15 that is found. Looked for once.
+    /// The LLVM of this process: what `PICO_LLVM` names, else the newest from 21 to 15 that is
+    /// found. Looked for once.
     pub fn find() -> Result<&'static Llvm> {
         static FOUND: OnceLock<Result<Llvm>> = OnceLock::new();
-        FOUND.get_or_init(|| Llvm::search(std::env::var("PICO_LLVM").ok().as_deref())).as_ref().map_err(Clone::clone)
+        FOUND
+            .get_or_init(|| Llvm::search(std::env::var("PICO_LLVM").ok().as_deref()))
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     fn search(wanted: Option<&str>) -> Result<Llvm> {
         let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
         if !cfg!(target_arch = "x86_64") {
-            return Err(Error::Device("LLVM makes code for x86-64 only, so far, which this machine is not; DEV=CPU:CLANG works".into()));
+            return Err(Error::Device(
+                "LLVM makes code for x86-64 only, so far, which this machine is not; \
+                 DEV=CPU:CLANG works"
+                    .into(),
+            ));
         }
         match wanted.map(str::trim).filter(|w| !w.is_empty()) {
             Some("0" | "off") => return Err(Error::Device("PICO_LLVM turns LLVM off".into())),
-            Some(name) => return Llvm::open(name).map_err(|why| fail(format!("PICO_LLVM={name}: {why}"))),
+            Some(name) => {
+                return Llvm::open(name).map_err(|why| fail(format!("PICO_LLVM={name}: {why}")));
+            }
             None => {}
         }
         let mut tried = String::new();
         for name in api::candidates() {
             match Llvm::open(&name) {
                 Ok(found) => return Ok(found),
-                // There but of no use: the next one may do, and if none does the user wants to know. Most names are just not there.
+                // There but of no use: the next one may do, and if none does the user wants to
+                // know. Most names are just not there.
                 Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
                 Err(_) => {}
             }
         }
-        let old = api::too_old().map_or(String::new(), |v| format!(", only LLVM {v}, which is too old"));
+        let old =
+            api::too_old().map_or(String::new(), |v| format!(", only LLVM {v}, which is too old"));
         Err(fail(format!("no library of LLVM 15 to 21 found{old}{tried}")))
     }
 
     fn open(name: &str) -> std::result::Result<Llvm, String> {
         let (api, version, path) = Api::open(name)?;
-        // SAFETY: the functions are those of LLVM's headers; the texts end in null bytes, and the pointers are to variables of ours.
+        // SAFETY: the functions are those of LLVM's headers; the texts end in null bytes, and the
+        // pointers are to variables of ours.
         unsafe {
             (api.LLVMInstallFatalErrorHandler)(on_fatal);
             (api.LLVMInitializeX86TargetInfo)();
             (api.LLVMInitializeX86Target)();
             (api.LLVMInitializeX86TargetMC)();
             (api.LLVMInitializeX86AsmPrinter)();
-            let (cpu, features) = (api.take((api.LLVMGetHostCPUName)()), api.take((api.LLVMGetHostCPUFeatures)()));
+            let (cpu, features) =
+                (api.take((api.LLVMGetHostCPUName)()), api.take((api.LLVMGetHostCPUFeatures)()));
             let (mut target, mut error) = (null_mut(), null_mut());
             if (api.LLVMGetTargetFromTriple)(TRIPLE.as_ptr(), &mut target, &mut error) != 0 {
                 return Err(api.take(error));
             }
-            Ok(Llvm { library: identity(&path), api, version, cpu, features, target, idle: Mutex::default() })
+            Ok(Llvm {
+                library: identity(&path),
+                api,
+                version,
+                cpu,
+                features,
+                target,
+                idle: Mutex::default(),
+            })
         }
     }
 
-    /// The same library, for another CPU; the machine's own is the one that was found. There are a handful of names, so each is made once and stays.
+    /// The same library, for another CPU; the machine's own is the one that was found. There are a
+    /// handful of names, so each is made once and stays.
     pub fn for_cpu(&'static self, cpu: &'static str) -> &'static Llvm {
         static MADE: Mutex<BTreeMap<&'static str, &'static Llvm>> = Mutex::new(BTreeMap::new());
         if cpu == NATIVE {
@@ -182,7 +215,17 @@ impl Llvm {
         }
         let (version, library) = (self.version.clone(), self.library.clone());
         let (cpu_name, features, idle) = (cpu.to_string(), String::new(), Mutex::default());
-        let make = || &*Box::leak(Box::new(Llvm { api: self.api, version, cpu: cpu_name, features, library, target: self.target, idle }));
+        let make = || {
+            &*Box::leak(Box::new(Llvm {
+                api: self.api,
+                version,
+                cpu: cpu_name,
+                features,
+                library,
+                target: self.target,
+                idle,
+            }))
+        };
         MADE.lock().unwrap_or_else(|e| e.into_inner()).entry(cpu).or_insert_with(make)
     }
 
@@ -195,19 +238,30 @@ impl Llvm {
     /// Compiles a module to an object, after LLVM's verifier. The name is for messages only.
     ///
     /// # Safety
-    /// LLVM works in this process, and its verifier does not find everything that makes it fail: the text is one that a
-    /// renderer wrote, or one that LLVM is known to compile.
+    /// LLVM works in this process, and its verifier does not find everything that makes it fail:
+    /// the text is one that a renderer wrote, or one that LLVM is known to compile.
     pub unsafe fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
         self.compile_text(ir, name, true)
     }
 
-    /// The same of a text of the renderer's, which LLVM verifies where the settings say so, or of another, which it always
-    /// verifies.
-    pub(crate) fn compile_text(&'static self, ir: &str, name: &str, verify: bool) -> Result<Vec<u8>> {
+    /// The same of a text of the renderer's, which LLVM verifies where the settings say so, or of
+    /// another, which it always verifies.
+    pub(crate) fn compile_text(
+        &'static self,
+        ir: &str,
+        name: &str,
+        verify: bool,
+    ) -> Result<Vec<u8>> {
         self.compile_within(ir, name, verify || env::config()?.verify, store::global())
     }
 
-    fn compile_within(&'static self, ir: &str, name: &str, verify: bool, store: &Store) -> Result<Vec<u8>> {
+    fn compile_within(
+        &'static self,
+        ir: &str,
+        name: &str,
+        verify: bool,
+        store: &Store,
+    ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
             Error::Compile { msg, source_at: keep_source(ir, name, ".ll", store.dir()) }
@@ -227,7 +281,9 @@ impl Llvm {
         thread.map_err(|e| format!("has no thread to run on: {e}"))?;
         match result.recv_timeout(LIMIT) {
             Ok(object) => object,
-            Err(RecvTimeoutError::Timeout) => Err(format!("took longer than {} s and was left alone", LIMIT.as_secs())),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("took longer than {} s and was left alone", LIMIT.as_secs()))
+            }
             Err(RecvTimeoutError::Disconnected) => Err("ended without a word".into()),
         }
     }
@@ -238,12 +294,17 @@ impl Llvm {
         let length = ir.len();
         let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
         let machine = Lent { machine: self.machine()?, idle: &self.idle };
-        // SAFETY: handles go only to the functions that take them and are alive; the module is dropped before its context, and `said` after both. The text
-        // ends in a null byte, as the reader wants it, and is copied. What is written to are variables of ours.
+        // SAFETY: handles go only to the functions that take them and are alive; the module is
+        // dropped before its context, and `said` after both. The text ends in a null byte, as the
+        // reader wants it, and is copied. What is written to are variables of ours.
         let object = unsafe {
             let context = Owned((api.LLVMContextCreate)(), api.LLVMContextDispose);
             (api.LLVMContextSetDiagnosticHandler)(context.0, on_diagnostic, (&raw mut said).cast());
-            let text = (api.LLVMCreateMemoryBufferWithMemoryRangeCopy)(ir.as_ptr(), length, c"kernel".as_ptr());
+            let text = (api.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
+                ir.as_ptr(),
+                length,
+                c"kernel".as_ptr(),
+            );
             let (mut module, mut error) = (null_mut(), null_mut());
             if (api.LLVMParseIRInContext)(context.0, text, &mut module, &mut error) != 0 {
                 return Err(format!("cannot read the module: {}", api.take(error)));
@@ -258,11 +319,22 @@ impl Llvm {
             }
             let mut buffer = null_mut();
             error = null_mut();
-            if (api.LLVMTargetMachineEmitToMemoryBuffer)(machine.machine.0, module.0, OBJECT_FILE, &mut error, &mut buffer) != 0 {
+            if (api.LLVMTargetMachineEmitToMemoryBuffer)(
+                machine.machine.0,
+                module.0,
+                OBJECT_FILE,
+                &mut error,
+                &mut buffer,
+            ) != 0
+            {
                 return Err(format!("makes no code: {}", api.take(error)));
             }
             let buffer = Owned(buffer, api.LLVMDisposeMemoryBuffer);
-            std::slice::from_raw_parts((api.LLVMGetBufferStart)(buffer.0), (api.LLVMGetBufferSize)(buffer.0)).to_vec()
+            std::slice::from_raw_parts(
+                (api.LLVMGetBufferStart)(buffer.0),
+                (api.LLVMGetBufferSize)(buffer.0),
+            )
+            .to_vec()
         };
         if !said.errors.is_empty() {
             return Err(format!("says: {}", said.errors.join("\n")));
@@ -278,22 +350,36 @@ impl Llvm {
         let (cpu, features) = (text(&self.cpu)?, text(&self.features)?);
         let (cpu, features) = (cpu.as_ptr(), features.as_ptr());
         // SAFETY: the target is LLVM's own, and the texts end in null bytes and are copied.
-        let machine =
-            unsafe { (self.api.LLVMCreateTargetMachine)(self.target, TRIPLE.as_ptr(), cpu, features, DEFAULT_LEVEL, PIC, DEFAULT_MODEL) };
-        if machine.is_null() { Err(format!("makes no code for {}", self.cpu)) } else { Ok(Machine(machine)) }
+        let machine = unsafe {
+            (self.api.LLVMCreateTargetMachine)(
+                self.target,
+                TRIPLE.as_ptr(),
+                cpu,
+                features,
+                DEFAULT_LEVEL,
+                PIC,
+                DEFAULT_MODEL,
+            )
+        };
+        if machine.is_null() {
+            Err(format!("makes no code for {}", self.cpu))
+        } else {
+            Ok(Machine(machine))
+        }
     }
 }
 
 /// A file, with what tells it from another of that name.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let state = std::fs::metadata(&path).map_or(String::new(), |m| format!("{} {}.{}", m.size(), m.mtime(), m.mtime_nsec()));
+    let state = std::fs::metadata(&path)
+        .map_or(String::new(), |m| format!("{} {}.{}", m.size(), m.mtime(), m.mtime_nsec()));
     format!("{} {state}", path.display())
 }
 
 fn advice() -> &'static str {
-    "install one with `apt install libllvm19` (or any from libllvm15 on; `dnf install llvm-libs`, `pacman -S llvm-libs`), or name one in PICO_LLVM; \
-     DEV=CPU:CLANG and DEV=INTERP work without"
+    "install one with `apt install libllvm19` (or any from libllvm15 on; `dnf install llvm-libs`, \
+     `pacman -S llvm-libs`), or name one in PICO_LLVM; DEV=CPU:CLANG and DEV=INTERP work without"
 }
 
 #[cfg(test)]

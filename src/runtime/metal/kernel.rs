@@ -14,8 +14,9 @@ use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
 use objc2_foundation::{NSError, NSString};
 use objc2_metal::{
-    MTLBuffer, MTLCommandBuffer, MTLCommandEncoder, MTLCommandQueue, MTLCompileOptions, MTLComputeCommandEncoder,
-    MTLComputePipelineDescriptor, MTLComputePipelineState, MTLDevice, MTLLibrary, MTLPipelineOption, MTLSize,
+    MTLBuffer, MTLCommandBuffer, MTLCommandEncoder, MTLCommandQueue, MTLCompileOptions,
+    MTLComputeCommandEncoder, MTLComputePipelineDescriptor, MTLComputePipelineState, MTLDevice,
+    MTLLibrary, MTLPipelineOption, MTLSize,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,16 +35,26 @@ pub(super) struct Kernel {
     pipeline: Pipeline,
     /// The text without vectors in memory, where it is another.
     plain: Option<String>,
-    /// Compiled when a buffer first does not start where vectors have to: as a part of another may.
+    /// Compiled when a buffer first does not start where vectors have to: as a part of another
+    /// may.
     unaligned: OnceLock<Result<Pipeline>>,
 }
 
 impl Kernel {
     /// Compiles the kernel of a program.
-    pub fn new(shared: &Arc<Shared>, program: &Program, source: String, plain: String) -> Result<Kernel> {
+    pub fn new(
+        shared: &Arc<Shared>,
+        program: &Program,
+        source: String,
+        plain: String,
+    ) -> Result<Kernel> {
         let most = Target::metal().max_buffers;
         if program.args.len() > most {
-            let msg = format!("kernel {} has {} buffers, and Metal takes {most} at most", program.name, program.args.len());
+            let msg = format!(
+                "kernel {} has {} buffers, and Metal takes {most} at most",
+                program.name,
+                program.args.len()
+            );
             return Err(Error::Device(msg));
         }
         let threads = program.launch.local.iter().product();
@@ -64,11 +75,18 @@ impl Kernel {
     fn start(&self, args: &[Place], launch: &Launch) -> Result<Pending> {
         let device = &self.shared.name;
         let memory = |p: &Place| match p.memory {
-            Memory::Remote(r) => r.as_any().downcast_ref::<GpuMemory>().and_then(|m| m.block(&self.shared)).map(|b| b as *const _),
+            Memory::Remote(r) => r
+                .as_any()
+                .downcast_ref::<GpuMemory>()
+                .and_then(|m| m.block(&self.shared))
+                .map(|b| b as *const _),
             _ => None,
         };
-        let blocks: Option<Vec<*const ProtocolObject<dyn MTLBuffer>>> = args.iter().map(memory).collect();
-        let blocks = blocks.ok_or_else(|| Error::Device(format!("a kernel of {device} was given memory of another device")))?;
+        let blocks: Option<Vec<*const ProtocolObject<dyn MTLBuffer>>> =
+            args.iter().map(memory).collect();
+        let blocks = blocks.ok_or_else(|| {
+            Error::Device(format!("a kernel of {device} was given memory of another device"))
+        })?;
         let pipeline = match &self.plain {
             Some(plain) if args.iter().any(|p| !p.offset.is_multiple_of(ALIGN)) => {
                 let build = || compile(&self.shared, plain, &self.name, self.threads);
@@ -78,7 +96,10 @@ impl Kernel {
         };
         let most = pipeline.maxTotalThreadsPerThreadgroup();
         if self.threads > most {
-            let msg = format!("{device}: kernel {} has workgroups of {} threads, and runs with {most} at most", self.name, self.threads);
+            let msg = format!(
+                "{device}: kernel {} has workgroups of {} threads, and runs with {most} at most",
+                self.name, self.threads
+            );
             return Err(Error::Device(msg));
         }
         let refused = || Error::Device(format!("{device}: kernel {} is not started", self.name));
@@ -87,11 +108,13 @@ impl Kernel {
             let encoder = commands.computeCommandEncoder().ok_or_else(refused)?;
             encoder.setComputePipelineState(pipeline);
             for (slot, (block, place)) in blocks.iter().zip(args).enumerate() {
-                // SAFETY: the block is alive for as long as its place is lent, and the commands keep it afterwards; the offset is inside, as the executor has checked.
+                // SAFETY: the block is alive for as long as its place is lent, and the commands
+                // keep it afterwards; the offset is inside, as the executor has checked.
                 unsafe { encoder.setBuffer_offset_atIndex(Some(&**block), place.offset, slot) };
             }
             let size = |[width, height, depth]: [usize; 3]| MTLSize { width, height, depth };
-            encoder.dispatchThreadgroups_threadsPerThreadgroup(size(launch.grid), size(launch.local));
+            encoder
+                .dispatchThreadgroups_threadsPerThreadgroup(size(launch.grid), size(launch.local));
             encoder.endEncoding();
             commands.commit();
             Ok(Pending { commands, kernel: self.name.clone() })
@@ -103,7 +126,10 @@ impl Kernel {
 fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<Pipeline> {
     let refused = |why: String| {
         let msg = format!("kernel {name}: Metal: {}", first_lines(&why));
-        Error::Compile { msg, source_at: keep_source(source, name, ".metal", store::global().dir()) }
+        Error::Compile {
+            msg,
+            source_at: keep_source(source, name, ".metal", store::global().dir()),
+        }
     };
     let said = |e: Retained<NSError>| refused(e.localizedDescription().to_string());
     autoreleasepool(|_| {
@@ -111,14 +137,21 @@ fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<
         // Newer systems call it another way, and still take this one.
         #[allow(deprecated)]
         options.setFastMathEnabled(false);
-        let library = shared.device.newLibraryWithSource_options_error(&NSString::from_str(source), Some(&options)).map_err(said)?;
+        let library = shared
+            .device
+            .newLibraryWithSource_options_error(&NSString::from_str(source), Some(&options))
+            .map_err(said)?;
         let function = library.newFunctionWithName(&NSString::from_str(short(name)));
-        let function = function.ok_or_else(|| refused("the text has no kernel of that name".to_string()))?;
+        let function =
+            function.ok_or_else(|| refused("the text has no kernel of that name".to_string()))?;
         let wanted = MTLComputePipelineDescriptor::new();
         wanted.setComputeFunction(Some(&function));
         wanted.setMaxTotalThreadsPerThreadgroup(threads);
         let none = MTLPipelineOption::None;
-        shared.device.newComputePipelineStateWithDescriptor_options_reflection_error(&wanted, none, None).map_err(said)
+        shared
+            .device
+            .newComputePipelineStateWithDescriptor_options_reflection_error(&wanted, none, None)
+            .map_err(said)
     })
 }
 

@@ -1,9 +1,12 @@
-//! Apple's GPUs, through the system's own Metal, on macOS alone. Kernels are texts in Metal's language, which the system compiles.
+//! Apple's GPUs, through the system's own Metal, on macOS alone. Kernels are texts in Metal's
+//! language, which the system compiles.
 //!
-//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host do, because the memory is one that both see. With `DEBUG=2` or
-//! `PROFILE=1` each launch waits, and its time is the GPU's own.
+//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host
+//! do, because the memory is one that both see. With `DEBUG=2` or `PROFILE=1` each launch waits,
+//! and its time is the GPU's own.
 //!
-//! This device has been compiled for macOS and not been run: what is tested is the text of its kernels.
+//! This device has been compiled for macOS and not been run: what is tested is the text of its
+//! kernels.
 
 mod kernel;
 mod memory;
@@ -19,7 +22,9 @@ use crate::render::{self, Renderer};
 use crate::target::Target;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
-use objc2_metal::{MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandQueue, MTLCopyAllDevices, MTLDevice};
+use objc2_metal::{
+    MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandQueue, MTLCopyAllDevices, MTLDevice,
+};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 // Programs without windows find no device otherwise.
@@ -54,7 +59,8 @@ struct Pending {
     commands: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
     kernel: Arc<str>,
 }
-// SAFETY: after they were handed over, commands may be waited for and asked how they ended by any thread.
+// SAFETY: after they were handed over, commands may be waited for and asked how they ended by any
+// thread.
 unsafe impl Send for Pending {}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -69,7 +75,10 @@ impl Pending {
         if self.commands.status() != MTLCommandBufferStatus::Error {
             return Ok(());
         }
-        let why = self.commands.error().map_or_else(|| "no reason given".to_string(), |e| e.localizedDescription().to_string());
+        let why = self.commands.error().map_or_else(
+            || "no reason given".to_string(),
+            |e| e.localizedDescription().to_string(),
+        );
         Err(Error::Device(format!("{device}: kernel {}: {why}", self.kernel)))
     }
 }
@@ -97,11 +106,14 @@ impl MetalDevice {
         let Some(device) = list.iter().nth(index) else {
             let count = list.len();
             return Err(Error::Device(format!(
-                "there is no METAL:{index}: the number of GPUs for Metal here is {count}, and the first is METAL:0"
+                "there is no METAL:{index}: the number of GPUs for Metal here is {count}, and the \
+                 first is METAL:0"
             )));
         };
         let name = if index == 0 { "METAL".to_string() } else { format!("METAL:{index}") };
-        let queue = device.newCommandQueue().ok_or_else(|| Error::Device(format!("{name} gives out no queue")))?;
+        let queue = device
+            .newCommandQueue()
+            .ok_or_else(|| Error::Device(format!("{name} gives out no queue")))?;
         let (common, threads) = (Target::metal(), device.maxThreadsPerThreadgroup());
         let target = Target {
             local_dims: [threads.width, threads.height, threads.depth],
@@ -111,7 +123,8 @@ impl MetalDevice {
             ..common
         };
         let total = usize::try_from(device.recommendedMaxWorkingSetSize()).unwrap_or(usize::MAX);
-        let about = format!("{}, {:.1} GiB, no f64", device.name(), total as f64 / (1u64 << 30) as f64);
+        let about =
+            format!("{}, {:.1} GiB, no f64", device.name(), total as f64 / (1u64 << 30) as f64);
         let pool = Pool::new(device.maxBufferLength(), total);
         let renderer = render::Metal::with(target);
         let shared = Arc::new(Shared { name, device, queue, pending: Mutex::default(), pool });
@@ -131,7 +144,12 @@ impl Backend for MetalDevice {
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let render = |r: &render::Metal| r.render(short(&program.name), &program.uops);
-        Ok(Arc::new(Kernel::new(&self.shared, program, render(&self.renderer)?, render(&self.plain)?)?))
+        Ok(Arc::new(Kernel::new(
+            &self.shared,
+            program,
+            render(&self.renderer)?,
+            render(&self.plain)?,
+        )?))
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(Kernel::new(&self.shared, program, text.to_string(), text.to_string())?))

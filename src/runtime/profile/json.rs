@@ -1,5 +1,6 @@
-//! The trace as JSON, in the format of Chrome's own tracing: a process for the host, with a thread for each of its threads, and a process for each device, with its kernels, its
-//! copies and a curve of its memory. Times are in microseconds.
+//! The trace as JSON, in the format of Chrome's own tracing: a process for the host, with a thread
+//! for each of its threads, and a process for each device, with its kernels, its copies and a curve
+//! of its memory. Times are in microseconds.
 
 use super::super::json::quoted;
 use super::{Detail, Event, Events, Track, Value};
@@ -14,7 +15,11 @@ const DEVICE_TRACKS: u32 = 1_000_000;
 
 /// Writes all events, in the order in which they began.
 pub(super) fn write(events: &Events, out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"version\":{},", quoted(env!("CARGO_PKG_VERSION")))?;
+    writeln!(
+        out,
+        "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"version\":{},",
+        quoted(env!("CARGO_PKG_VERSION"))
+    )?;
     writeln!(out, "\"dropped events\":{}}},\"traceEvents\":[", events.dropped)?;
     name(out, "process", HOST, 0, "host")?;
     for (i, thread) in events.threads.iter().enumerate() {
@@ -31,14 +36,22 @@ pub(super) fn write(events: &Events, out: &mut dyn Write) -> Result<()> {
     }
     if events.dropped > 0 {
         let text = quoted(&format!("{} events were dropped from here on", events.dropped));
-        writeln!(out, "{{\"ph\":\"i\",\"s\":\"g\",\"pid\":{HOST},\"tid\":0,\"ts\":{},\"name\":{text}}},", micros(events.dropped_from))?;
+        writeln!(
+            out,
+            "{{\"ph\":\"i\",\"s\":\"g\",\"pid\":{HOST},\"tid\":0,\"ts\":{},\"name\":{text}}},",
+            micros(events.dropped_from)
+        )?;
     }
     // What is inside another comes after it.
     let mut order: Vec<&Event> = events.list.iter().collect();
     order.sort_by_key(|e| (e.start, std::cmp::Reverse(e.time)));
     order.into_iter().try_for_each(|e| event(out, e))?;
     // It takes the comma before it, and says again what is so anyway.
-    writeln!(out, "{{\"ph\":\"M\",\"pid\":{HOST},\"tid\":0,\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":0}}}}\n]}}")
+    writeln!(
+        out,
+        "{{\"ph\":\"M\",\"pid\":{HOST},\"tid\":0,\"name\":\"process_sort_index\",\"args\":{{\"\
+         sort_index\":0}}}}\n]}}"
+    )
 }
 
 /// The process and the thread of a track.
@@ -51,13 +64,22 @@ fn place(track: Track) -> (u32, u32) {
 }
 
 fn name(out: &mut dyn Write, what: &str, process: u32, thread: u32, name: &str) -> Result<()> {
-    writeln!(out, "{{\"ph\":\"M\",\"pid\":{process},\"tid\":{thread},\"name\":\"{what}_name\",\"args\":{{\"name\":{}}}}},", quoted(name))
+    writeln!(
+        out,
+        "{{\"ph\":\"M\",\"pid\":{process},\"tid\":{thread},\"name\":\"{what}_name\",\"args\":{{\"\
+         name\":{}}}}},",
+        quoted(name)
+    )
 }
 
 fn event(out: &mut dyn Write, e: &Event) -> Result<()> {
     let ((process, thread), name, start) = (place(e.track), quoted(&e.name), micros(e.start));
     if let Detail::Memory { live } = e.detail {
-        return writeln!(out, "{{\"ph\":\"C\",\"pid\":{process},\"name\":{name},\"ts\":{start},\"args\":{{\"live\":{live}}}}},");
+        return writeln!(
+            out,
+            "{{\"ph\":\"C\",\"pid\":{process},\"name\":{name},\"ts\":{start},\"args\":{{\"live\":\
+             {live}}}}},"
+        );
     }
     let category = match e.track {
         Track::Host(_) => "host",
@@ -68,11 +90,14 @@ fn event(out: &mut dyn Write, e: &Event) -> Result<()> {
     let time = micros(e.time);
     write!(
         out,
-        "{{\"ph\":\"X\",\"pid\":{process},\"tid\":{thread},\"ts\":{start},\"dur\":{time},\"name\":{name},\"cat\":\"{category}\",\"args\":{{"
+        "{{\"ph\":\"X\",\"pid\":{process},\"tid\":{thread},\"ts\":{start},\"dur\":{time},\"name\":\
+         {name},\"cat\":\"{category}\",\"args\":{{"
     )?;
     let notes: Vec<String> = match &e.detail {
         Detail::Notes(notes) => notes.iter().map(|(what, value)| said(what, value)).collect(),
-        Detail::Copy { bytes } => vec![count("bytes", *bytes as f64), count("GB/s", rate(*bytes as f64, e.time))],
+        Detail::Copy { bytes } => {
+            vec![count("bytes", *bytes as f64), count("GB/s", rate(*bytes as f64, e.time))]
+        }
         Detail::Kernel { launch, flops, bytes } => {
             let size = |n: [usize; 3]| Value::Text(n.map(|n| n.to_string()).join(" × "));
             vec![

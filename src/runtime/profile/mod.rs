@@ -1,13 +1,15 @@
-//! What ran when, for `PROFILE`: a trace that Perfetto and Chrome open. In come spans of the host, kernels and copies of devices, and the memory of their buffers; out comes a
-//! file, when the process ends or when [`write`] is called.
+//! What ran when, for `PROFILE`: a trace that Perfetto and Chrome open. In come spans of the host,
+//! kernels and copies of devices, and the memory of their buffers; out comes a file, when the
+//! process ends or when [`write`] is called.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mod` | how events are noted, and when they are written |
 //! | `json` | how they are written |
 //!
-//! Without `PROFILE` nothing is noted: each place where something could be asks once whether it is on. There is a most of events, and what comes after is counted and said, so
-//! that a long run takes no more memory than a short one.
+//! Without `PROFILE` nothing is noted: each place where something could be asks once whether it is
+//! on. There is a most of events, and what comes after is counted and said, so that a long run
+//! takes no more memory than a short one.
 
 mod json;
 
@@ -28,7 +30,8 @@ use std::time::{Duration, Instant};
 /// So many events are kept: 150 to 300 MB, and about as much as a viewer takes.
 const MOST: usize = 1_000_000;
 
-/// Writes the events up to now into a file; `PROFILE` says where all of them go when the process ends. Without `PROFILE` there are none, which is an error.
+/// Writes the events up to now into a file; `PROFILE` says where all of them go when the process
+/// ends. Without `PROFILE` there are none, which is an error.
 ///
 /// ```
 /// use picograd::profile;
@@ -41,7 +44,9 @@ const MOST: usize = 1_000_000;
 pub fn write(path: impl AsRef<Path>) -> Result<()> {
     match profile() {
         Some(profile) => profile.write(path.as_ref()),
-        None => Err(Error::Env("nothing is recorded: run the program with PROFILE=1 to have a trace to write".into())),
+        None => Err(Error::Env(
+            "nothing is recorded: run the program with PROFILE=1 to have a trace to write".into(),
+        )),
     }
 }
 
@@ -143,14 +148,25 @@ impl Profile {
         // The program may go to another folder before it ends.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         if let Some(why) = files::why_not(&path) {
-            say(format_args!("PROFILE: {} cannot be written: {why}; nothing is recorded", path.display()));
+            say(format_args!(
+                "PROFILE: {} cannot be written: {why}; nothing is recorded",
+                path.display()
+            ));
             return None;
         }
         // SAFETY: the function lives as long as the process, takes nothing and does not unwind.
         if unsafe { libc::atexit(at_exit) } != 0 {
-            say(format_args!("PROFILE: nothing can be done at the end of this process; profile::write writes the trace"));
+            say(format_args!(
+                "PROFILE: nothing can be done at the end of this process; profile::write writes \
+                 the trace"
+            ));
         }
-        Some(Profile { start: Instant::now(), path, process: std::process::id(), events: Mutex::default() })
+        Some(Profile {
+            start: Instant::now(),
+            path,
+            process: std::process::id(),
+            events: Mutex::default(),
+        })
     }
 
     /// Writes all events at the end of the process.
@@ -163,7 +179,11 @@ impl Profile {
             Ok(()) => {
                 let events = self.events();
                 let (list, dropped) = (events.list.len(), events.dropped);
-                let less = if dropped > 0 { format!(" and dropped the {dropped} after them") } else { String::new() };
+                let less = if dropped > 0 {
+                    format!(" and dropped the {dropped} after them")
+                } else {
+                    String::new()
+                };
                 say(format_args!(
                     "PROFILE: wrote {list} events{less} to {path}; open it at https://ui.perfetto.dev or in chrome://tracing"
                 ));
@@ -201,7 +221,11 @@ impl Profile {
         NUMBER.get().unwrap_or_else(|| {
             let threads = &mut self.events().threads;
             let number = threads.len() as u32;
-            threads.push(std::thread::current().name().map_or_else(|| format!("thread {number}"), str::to_string));
+            threads.push(
+                std::thread::current()
+                    .name()
+                    .map_or_else(|| format!("thread {number}"), str::to_string),
+            );
             NUMBER.set(Some(number));
             number
         })
@@ -237,7 +261,8 @@ impl Events {
     }
 }
 
-/// Something that the host does, from now until it is dropped. Nothing is computed for it where there is no recording.
+/// Something that the host does, from now until it is dropped. Nothing is computed for it where
+/// there is no recording.
 #[must_use]
 pub(crate) struct Span(Option<Open>);
 
@@ -250,7 +275,12 @@ struct Open {
 
 /// Begins something that the host does on this thread.
 pub(crate) fn span(name: impl FnOnce() -> Cow<'static, str>) -> Span {
-    Span(profile().map(|profile| Open { profile, name: name(), start: profile.now(), notes: Vec::new() }))
+    Span(profile().map(|profile| Open {
+        profile,
+        name: name(),
+        start: profile.now(),
+        notes: Vec::new(),
+    }))
 }
 
 impl Span {
@@ -284,13 +314,27 @@ pub(crate) fn watch() -> Option<Watch> {
 
 impl Watch {
     /// Notes that a kernel has just ended, which took so long.
-    pub fn kernel(&self, device: &DeviceName, name: &str, time: Duration, launch: Launch, estimate: &Estimate) {
-        // It ended when it was waited for, or a little before. It did not begin before it was started.
+    pub fn kernel(
+        &self,
+        device: &DeviceName,
+        name: &str,
+        time: Duration,
+        launch: Launch,
+        estimate: &Estimate,
+    ) {
+        // It ended when it was waited for, or a little before. It did not begin before it was
+        // started.
         let end = self.profile.now();
         let start = end.saturating_sub(nanos(time)).max(self.start);
         let mut events = self.profile.events();
         let track = Track::Kernels(events.device(device));
-        events.push(track, name, start, end - start, Detail::Kernel { launch, flops: estimate.flops, bytes: estimate.bytes });
+        events.push(
+            track,
+            name,
+            start,
+            end - start,
+            Detail::Kernel { launch, flops: estimate.flops, bytes: estimate.bytes },
+        );
     }
 
     /// Notes that a copy has just ended.
@@ -330,11 +374,21 @@ mod tests {
     #[test]
     fn names_and_notes_are_quoted() {
         let mut events = Events { threads: vec!["a \"thread\"".into()], ..Events::default() };
-        let notes = vec![("path", "C:\\x\n\u{1}".into()), ("count", 3.into()), ("odd", Value::Number(f64::NAN))];
+        let notes = vec![
+            ("path", "C:\\x\n\u{1}".into()),
+            ("count", 3.into()),
+            ("odd", Value::Number(f64::NAN)),
+        ];
         events.push(Track::Host(0), "say \"hi\"\t日", 1500, 250, Detail::Notes(notes));
         let device = events.device(&DeviceName::new("CPU\\\"1"));
         let launch = Launch { grid: [2, 3, 1], local: [32, 1, 1], threads: 1 };
-        events.push(Track::Kernels(device), "r_\"\\", 2000, 1000, Detail::Kernel { launch, flops: 5e3, bytes: f64::INFINITY });
+        events.push(
+            Track::Kernels(device),
+            "r_\"\\",
+            2000,
+            1000,
+            Detail::Kernel { launch, flops: 5e3, bytes: f64::INFINITY },
+        );
         events.push(Track::Copies(device), "copy", 4000, 0, Detail::Copy { bytes: 7 });
         events.push(Track::Memory(device), "memory", 4000, 0, Detail::Memory { live: 9 });
         let text = text(&events);
@@ -359,10 +413,17 @@ mod tests {
         for i in 0..MOST + 3 {
             events.push(Track::Memory(device), "memory", i as u64, 0, Detail::Memory { live: i });
         }
-        assert_eq!((events.list.len(), events.dropped, events.dropped_from), (MOST, 3, MOST as u64));
+        assert_eq!(
+            (events.list.len(), events.dropped, events.dropped_from),
+            (MOST, 3, MOST as u64)
+        );
         events.list.truncate(1);
         let text = text(&events);
-        assert!(text.contains(r#""dropped events":3"#) && text.contains("3 events were dropped from here on"), "{text}");
+        assert!(
+            text.contains(r#""dropped events":3"#)
+                && text.contains("3 events were dropped from here on"),
+            "{text}"
+        );
         assert!(!self::text(&Events::default()).contains("were dropped"));
     }
 }

@@ -1,11 +1,13 @@
-//! One entry is one file. Its name is the key; it holds a format, a seal, a kind, a device and the value.
+//! One entry is one file. Its name is the key; it holds a format, a seal, a kind, a device and the
+//! value.
 //!
 //! ```text
 //! "picograd" · format u8 · seal [u8; 32] · kind u8 · length of the device's name u8 · name · value
 //! ```
 //!
-//! The seal is a keyed hash over the key and all that follows it. An entry whose seal is not right was damaged, or was not written by us; its
-//! value is not looked at. The time of the last use is the time of the file.
+//! The seal is a keyed hash over the key and all that follows it. An entry whose seal is not right
+//! was damaged, or was not written by us; its value is not looked at. The time of the last use is
+//! the time of the file.
 
 use super::folder::{Folder, NEW, c_name, new_name};
 use super::hash::{SEAL, seal};
@@ -43,7 +45,11 @@ pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Found::Nothing,
         // A link, or a file of somebody else.
-        Err(e) if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(libc::ELOOP) => return Found::Corrupt,
+        Err(e)
+            if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(libc::ELOOP) =>
+        {
+            return Found::Corrupt;
+        }
         Err(_) => return Found::Nothing,
     };
     let mut bytes = Vec::new();
@@ -53,7 +59,9 @@ pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
         set_aside(folder, key);
         return Found::Corrupt;
     }
-    if bytes.try_reserve_exact(meta.len() as usize).is_err() || (&mut file).take(meta.len()).read_to_end(&mut bytes).is_err() {
+    if bytes.try_reserve_exact(meta.len() as usize).is_err()
+        || (&mut file).take(meta.len()).read_to_end(&mut bytes).is_err()
+    {
         return Found::Nothing;
     }
     let Some((_, _, value)) = opened(folder, key, &bytes) else {
@@ -92,11 +100,12 @@ fn set_aside(folder: &Folder, key: Key) {
     }
 }
 
-/// Writes an entry. A process that lists the folder between the creation of the new file and its lock takes the file for one that was left, and
-/// removes it; then the entry is written again.
+/// Writes an entry. A process that lists the folder between the creation of the new file and its
+/// lock takes the file for one that was left, and removes it; then the entry is written again.
 pub(super) fn write(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
     const TRIES: usize = 8;
-    let is_lost = |done: &io::Result<()>| matches!(done, Err(e) if e.kind() == io::ErrorKind::NotFound);
+    let is_lost =
+        |done: &io::Result<()>| matches!(done, Err(e) if e.kind() == io::ErrorKind::NotFound);
     let mut done = write_once(folder, entry, now);
     for _ in 1..TRIES {
         if !is_lost(&done) {
@@ -138,7 +147,8 @@ pub(super) struct Listed {
     pub(super) bytes: u64,
 }
 
-/// The entries of a folder, and those that were set aside. What killed processes left unfinished is deleted.
+/// The entries of a folder, and those that were set aside. What killed processes left unfinished is
+/// deleted.
 pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     let mut found = Vec::new();
     for file in fs::read_dir(&folder.path)?.flatten() {
@@ -149,9 +159,17 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
         }
         let Ok(meta) = file.metadata() else { continue };
         let stem = name.strip_suffix(CORRUPT).unwrap_or(&name);
-        let Some(key) = (stem.len() == 32).then(|| u128::from_str_radix(stem, 16).ok()).flatten() else { continue };
+        let Some(key) = (stem.len() == 32).then(|| u128::from_str_radix(stem, 16).ok()).flatten()
+        else {
+            continue;
+        };
         let key = (stem.len() == name.len()).then_some(Key(key));
-        found.push(Listed { key, name, used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), bytes: meta.len() });
+        found.push(Listed {
+            key,
+            name,
+            used: meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            bytes: meta.len(),
+        });
     }
     Ok(found)
 }

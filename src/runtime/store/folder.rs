@@ -1,8 +1,9 @@
-//! The folder of the disk cache, as an open directory: every file is opened relative to it, without following links, and looked at after it is
-//! opened. What belongs to somebody else, or what others can write to, is not read.
+//! The folder of the disk cache, as an open directory: every file is opened relative to it, without
+//! following links, and looked at after it is opened. What belongs to somebody else, or what others
+//! can write to, is not read.
 //!
-//! Whoever can write to the folder could also exchange it between a look and a use. So the directory is looked at once it is open, and its
-//! path is not used again but for listing.
+//! Whoever can write to the folder could also exchange it between a look and a use. So the
+//! directory is looked at once it is open, and its path is not used again but for listing.
 
 use super::hash::SEAL;
 use std::ffi::{CStr, CString};
@@ -68,15 +69,20 @@ impl Folder {
     fn new_secret(&self) -> io::Result<[u8; SEAL]> {
         let mut secret = [0; SEAL];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        // One that is damaged, or that others can read, is of no use, and the entries under it are not either.
-        let usable = self.read(SECRET).and_then(|f| f.metadata()).is_ok_and(|m| m.len() == SEAL as u64 && m.mode() & 0o077 == 0);
+        // One that is damaged, or that others can read, is of no use, and the entries under it are
+        // not either.
+        let usable = self
+            .read(SECRET)
+            .and_then(|f| f.metadata())
+            .is_ok_and(|m| m.len() == SEAL as u64 && m.mode() & 0o077 == 0);
         if !usable {
             let _ = self.remove(SECRET);
         }
         let name = c_name(&new_name())?;
         self.create(&name)?.write_all(&secret)?;
         // SAFETY: the names end in null bytes, and the directory is open.
-        let linked = unsafe { libc::linkat(self.fd(), name.as_ptr(), self.fd(), SECRET.as_ptr(), 0) };
+        let linked =
+            unsafe { libc::linkat(self.fd(), name.as_ptr(), self.fd(), SECRET.as_ptr(), 0) };
         let error = io::Error::last_os_error();
         let _ = self.remove(&name);
         match linked {

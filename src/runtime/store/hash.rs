@@ -5,8 +5,8 @@
 pub struct Key(pub u128);
 
 impl Key {
-    /// The key of some parts, in order, and of the version of picograd, so that no version is given what another made. Lengths are hashed along, so
-    /// `["ab", "c"]` and `["a", "bc"]` differ.
+    /// The key of some parts, in order, and of the version of picograd, so that no version is given
+    /// what another made. Lengths are hashed along, so `["ab", "c"]` and `["a", "bc"]` differ.
     pub fn of(parts: &[&[u8]]) -> Key {
         Key::of_version(env!("CARGO_PKG_VERSION"), parts)
     }
@@ -42,6 +42,10 @@ pub(super) const SEAL: usize = blake3::OUT_LEN;
 /// The keyed hash of an entry: who does not know the secret cannot make one.
 pub(super) fn seal(secret: &[u8; SEAL], key: Key, about: &[u8], value: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(secret);
-    hasher.update(&key.0.to_le_bytes()).update(&(about.len() as u64).to_le_bytes()).update(about).update(value);
+    hasher
+        .update(&key.0.to_le_bytes())
+        .update(&(about.len() as u64).to_le_bytes())
+        .update(about)
+        .update(value);
     hasher.finalize()
 }

@@ -1,16 +1,21 @@
-//! The store on disk: compiled programs and tuned optimisations, kept between processes. In comes a [`Key`] made of everything that decides what would be
-//! made; out come the bytes that were made before, or nothing.
+//! The store on disk: compiled programs and tuned optimisations, kept between processes. In comes a
+//! [`Key`] made of everything that decides what would be made; out come the bytes that were made
+//! before, or nothing.
 //!
-//! Every entry is a file in a private folder, named by its key and written whole: processes share the folder without waiting for each other, one that
-//! is killed leaves nothing half written, and a damaged file is one entry that is absent.
+//! Every entry is a file in a private folder, named by its key and written whole: processes share
+//! the folder without waiting for each other, one that is killed leaves nothing half written, and a
+//! damaged file is one entry that is absent.
 //!
-//! The store can only help. A folder that is missing, read-only, full or not ours means that kernels are compiled anew, never an error.
+//! The store can only help. A folder that is missing, read-only, full or not ours means that
+//! kernels are compiled anew, never an error.
 //!
-//! Values are code that will run, so only what this user wrote is read: a folder or a file that belongs to somebody else, or that others can write to,
-//! is refused, links are not followed, and each entry is sealed by a keyed hash whose secret only the user can read. What is not sealed by it is set
-//! aside and counted.
+//! Values are code that will run, so only what this user wrote is read: a folder or a file that
+//! belongs to somebody else, or that others can write to, is refused, links are not followed, and
+//! each entry is sealed by a keyed hash whose secret only the user can read. What is not sealed by
+//! it is set aside and counted.
 //!
-//! Kernels are compiled several in one text, and looked up one by one: a program holds its object where it is alone in it, and names it otherwise.
+//! Kernels are compiled several in one text, and looked up one by one: a program holds its object
+//! where it is alone in it, and names it otherwise.
 
 mod entry;
 mod folder;
@@ -31,7 +36,8 @@ use std::time::{Duration, SystemTime};
 const LOST: &std::ffi::CStr = c"lost-writes";
 /// What earlier versions kept, which nobody reads any more.
 const OLD: [&str; 2] = ["store.redb", "store.redb.corrupt"];
-/// What the store may hold in MiB, where `PICO_CACHE_SIZE` does not say. At some 10 kB a kernel this is fifty thousand kernels.
+/// What the store may hold in MiB, where `PICO_CACHE_SIZE` does not say. At some 10 kB a kernel
+/// this is fifty thousand kernels.
 pub const DEFAULT_SIZE: u64 = 512;
 
 /// What an entry is.
@@ -143,24 +149,31 @@ pub struct Store {
 }
 
 impl Store {
-    /// In the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else `picograd` under `XDG_CACHE_HOME` or `HOME/.cache`; of the size that
-    /// `PICO_CACHE_SIZE` says.
+    /// In the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else `picograd`
+    /// under `XDG_CACHE_HOME` or `HOME/.cache`; of the size that `PICO_CACHE_SIZE` says.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Store {
         let absolute = |name: &str| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let store = match env("PICO_CACHE") {
-            Some(s) if matches!(s.trim(), "" | "0" | "off") => Store::none("PICO_CACHE turns it off"),
+            Some(s) if matches!(s.trim(), "" | "0" | "off") => {
+                Store::none("PICO_CACHE turns it off")
+            }
             Some(s) => Store::at(Path::new(&s)),
-            None => match absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache"))) {
+            None => match absolute("XDG_CACHE_HOME")
+                .or_else(|| Some(absolute("HOME")?.join(".cache")))
+            {
                 Some(base) => Store::at(&base.join("picograd")),
                 None => Store::none("neither PICO_CACHE, XDG_CACHE_HOME nor HOME names a folder"),
             },
         };
         // A size that makes no sense is an error of the settings, which say so.
-        let size = env("PICO_CACHE_SIZE").and_then(|s| s.trim().parse::<u64>().ok()).unwrap_or(DEFAULT_SIZE);
+        let size = env("PICO_CACHE_SIZE")
+            .and_then(|s| s.trim().parse::<u64>().ok())
+            .unwrap_or(DEFAULT_SIZE);
         Store { limit: size.saturating_mul(1 << 20), ..store }
     }
 
-    /// A store in this folder, which is created where it is missing; none where that fails, or where it is not ours alone.
+    /// A store in this folder, which is created where it is missing; none where that fails, or
+    /// where it is not ours alone.
     pub fn at(dir: &Path) -> Store {
         match Folder::open(dir) {
             Ok(folder) => Store { folder: Some(folder), off: None, ..Store::none("") },
@@ -213,7 +226,10 @@ impl Store {
             let (symbol, object) = read_program(self.read(folder, key, now)?)?;
             let object = match object {
                 Object::Inside(object) => Some(Arc::new(object)),
-                Object::Named(name) => objects.entry(name).or_insert_with(|| self.read(folder, name, now).map(Arc::new)).clone(),
+                Object::Named(name) => objects
+                    .entry(name)
+                    .or_insert_with(|| self.read(folder, name, now).map(Arc::new))
+                    .clone(),
             };
             Some(Kept { object: object?, symbol })
         };
@@ -251,22 +267,38 @@ impl Store {
             }
             let name = Key(hash128(&m.object));
             objects.push((name, &m.object));
-            programs.extend(m.kernels.iter().map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))));
+            programs.extend(
+                m.kernels
+                    .iter()
+                    .map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))),
+            );
         }
-        let objects = objects.iter().map(|(key, value)| Entry { key: *key, kind: Kind::Object, device, value });
-        let programs = programs.iter().map(|(key, value)| Entry { key: *key, kind: Kind::Program, device, value });
+        let objects = objects.iter().map(|(key, value)| Entry {
+            key: *key,
+            kind: Kind::Object,
+            device,
+            value,
+        });
+        let programs = programs.iter().map(|(key, value)| Entry {
+            key: *key,
+            kind: Kind::Program,
+            device,
+            value,
+        });
         self.put(&objects.chain(programs).collect::<Vec<_>>());
     }
 
     /// Keeps values that nobody has checked.
     ///
     /// # Safety
-    /// Programs and objects are machine code that later processes run: they are what the compiler of the device makes of the text that their key is of.
+    /// Programs and objects are machine code that later processes run: they are what the compiler
+    /// of the device makes of the text that their key is of.
     pub unsafe fn put_unchecked(&self, entries: &[Entry]) {
         self.put(entries);
     }
 
-    /// Keeps values; what was there under their keys is replaced. A failure is counted and forgotten.
+    /// Keeps values; what was there under their keys is replaced. A failure is counted and
+    /// forgotten.
     pub(crate) fn put(&self, entries: &[Entry]) {
         let Some(folder) = self.folder.as_ref().filter(|_| !entries.is_empty()) else { return };
         let now = self.now();
@@ -274,14 +306,16 @@ impl Store {
         let mut bytes = self.bytes.lock().unwrap_or_else(|e| e.into_inner());
         let mut sum = bytes.unwrap_or_else(|| total(folder));
         for e in entries {
-            let done = size_of_entry(e) <= self.limit.min(entry::MOST_BYTES) && entry::write(folder, e, now).is_ok();
+            let done = size_of_entry(e) <= self.limit.min(entry::MOST_BYTES)
+                && entry::write(folder, e, now).is_ok();
             if done {
                 sum += size_of_entry(e);
             } else {
                 lost += 1;
             }
         }
-        // Entries of other processes, and those that were replaced, are counted when this limit is reached.
+        // Entries of other processes, and those that were replaced, are counted when this limit is
+        // reached.
         if sum > self.limit {
             sum = make_room(folder, self.limit);
         }
@@ -293,7 +327,8 @@ impl Store {
         }
     }
 
-    /// Deletes the entries of these kinds and returns how many there were and their bytes, or says why it cannot.
+    /// Deletes the entries of these kinds and returns how many there were and their bytes, or says
+    /// why it cannot.
     pub fn clear(&self, kinds: &[Kind]) -> std::result::Result<(usize, u64), String> {
         let Some(folder) = &self.folder else { return Ok((0, 0)) };
         let all = Kind::ALL.iter().all(|k| kinds.contains(k));
@@ -303,7 +338,9 @@ impl Store {
             if !kind.map_or(all, |k| kinds.contains(&k)) {
                 continue;
             }
-            c_name(&file.name).and_then(|n| folder.remove(&n)).map_err(|e| format!("{}: {e}", file.name))?;
+            c_name(&file.name)
+                .and_then(|n| folder.remove(&n))
+                .map_err(|e| format!("{}: {e}", file.name))?;
             if kind.is_some() {
                 deleted = (deleted.0 + 1, deleted.1 + file.bytes);
             }
@@ -320,7 +357,8 @@ impl Store {
         let Some(folder) = &self.folder else { return Ok(Contents::default()) };
         let mut found = Contents { lost_writes: lost(folder), ..Contents::default() };
         for file in entry::list(folder).map_err(|e| e.to_string())? {
-            let Some((kind, device)) = file.key.and_then(|_| entry::describe(folder, &file.name)) else {
+            let Some((kind, device)) = file.key.and_then(|_| entry::describe(folder, &file.name))
+            else {
                 found.corrupt += 1;
                 continue;
             };
@@ -354,8 +392,8 @@ fn total(folder: &Folder) -> u64 {
     entry::list(folder).map_or(0, |list| list.iter().map(|f| f.bytes).sum())
 }
 
-/// Where there is more than the limit, deletes what was not used for longest, down to four fifths, so that the next write does not begin the same
-/// work again. Returns the bytes that are left.
+/// Where there is more than the limit, deletes what was not used for longest, down to four fifths,
+/// so that the next write does not begin the same work again. Returns the bytes that are left.
 fn make_room(folder: &Folder, limit: u64) -> u64 {
     let Ok(mut list) = entry::list(folder) else { return 0 };
     let mut bytes: u64 = list.iter().map(|f| f.bytes).sum();
@@ -363,7 +401,9 @@ fn make_room(folder: &Folder, limit: u64) -> u64 {
         return bytes;
     }
     // What was set aside goes first.
-    list.sort_by(|a: &Listed, b: &Listed| (a.key.is_some(), a.used, &a.name).cmp(&(b.key.is_some(), b.used, &b.name)));
+    list.sort_by(|a: &Listed, b: &Listed| {
+        (a.key.is_some(), a.used, &a.name).cmp(&(b.key.is_some(), b.used, &b.name))
+    });
     for file in list {
         if bytes <= limit / 5 * 4 {
             break;
@@ -384,7 +424,8 @@ fn lost(folder: &Folder) -> u64 {
     text.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Counts writes that were lost. On a full disk a few bytes can often still be written, and nothing is owed where not.
+/// Counts writes that were lost. On a full disk a few bytes can often still be written, and nothing
+/// is owed where not.
 fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
     let mut file = folder.update(LOST)?;
     file.lock()?;
@@ -401,7 +442,8 @@ enum Object {
     Named(Key),
 }
 
-/// The value of a program: whether the object follows or its name, the name of the function, and that.
+/// The value of a program: whether the object follows or its name, the name of the function, and
+/// that.
 fn program(symbol: &str, inside: u8, object: &[u8]) -> Vec<u8> {
     [&[inside][..], &(symbol.len() as u32).to_le_bytes(), symbol.as_bytes(), object].concat()
 }
@@ -409,7 +451,8 @@ fn program(symbol: &str, inside: u8, object: &[u8]) -> Vec<u8> {
 /// The function and the object that an entry of a program names.
 fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     let (head, rest) = value.split_first_chunk::<5>()?;
-    let (symbol, object) = rest.split_at_checked(u32::from_le_bytes(*head.last_chunk()?) as usize)?;
+    let (symbol, object) =
+        rest.split_at_checked(u32::from_le_bytes(*head.last_chunk()?) as usize)?;
     let symbol = String::from_utf8(symbol.to_vec()).ok()?;
     let start = value.len() - object.len();
     match head[0] {

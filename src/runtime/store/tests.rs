@@ -1,4 +1,5 @@
-//! Tests of the store: what is put is got, damage and missing folders are harmless, many may write at once, and any of them may be killed.
+//! Tests of the store: what is put is got, damage and missing folders are harmless, many may write
+//! at once, and any of them may be killed.
 
 use super::*;
 use crate::runtime::testing::{Random, TempDir};
@@ -27,7 +28,11 @@ fn entries(store: &Store) -> usize {
 
 #[test]
 fn keys_are_of_all_parts_and_the_version() {
-    assert_eq!(format!("{:032x}", hash128(b"").swap_bytes()), "af1349b9f5f9a1a6a0404dea36dcc949", "the published hash of nothing");
+    assert_eq!(
+        format!("{:032x}", hash128(b"").swap_bytes()),
+        "af1349b9f5f9a1a6a0404dea36dcc949",
+        "the published hash of nothing"
+    );
     assert_ne!(Key::of(&[b"ab", b"c"]), Key::of(&[b"a", b"bc"]));
     assert_ne!(Key::of(&[b"a"]), Key::of(&[b"a", b""]));
     // No version is given what another made.
@@ -60,10 +65,20 @@ fn one_kind_is_cleared_and_the_others_stay() {
     let tmp = TempDir::new("clear");
     let store = Store::at(tmp.path());
     assert_eq!(store.clear(&Kind::ALL), Ok((0, 0)), "there is nothing yet");
-    store.put_programs("CPU:LLVM", &[Made { object: vec![1; 5000], kernels: vec![(Key(1), "a".into()), (Key(2), "b".into())] }]);
+    store.put_programs(
+        "CPU:LLVM",
+        &[Made {
+            object: vec![1; 5000],
+            kernels: vec![(Key(1), "a".into()), (Key(2), "b".into())],
+        }],
+    );
     store.put(&[Entry { key: Key(3), kind: Kind::Opts, device: "CPU:LLVM", value: b"UPCAST:0:4" }]);
     let contents = store.contents().unwrap();
-    assert_eq!([&[Kind::Program][..], &[Kind::Object], &[Kind::Opts], &Kind::PROGRAMS].map(|k| contents.of(k).0), [2, 1, 1, 3]);
+    assert_eq!(
+        [&[Kind::Program][..], &[Kind::Object], &[Kind::Opts], &Kind::PROGRAMS]
+            .map(|k| contents.of(k).0),
+        [2, 1, 1, 3]
+    );
     fs::write(tmp.path().join("mine.txt"), "not the store's").unwrap();
     assert_eq!(store.clear(&[Kind::Opts]).unwrap().0, 1);
     assert!(get(&store, Key(3)).is_none() && store.programs(&[Key(1)])[0].is_some());
@@ -80,20 +95,32 @@ fn one_kind_is_cleared_and_the_others_stay() {
 fn kernels_share_an_object_and_are_found_one_by_one() {
     let tmp = TempDir::new("programs");
     let store = Store::at(tmp.path());
-    let group = Made { object: vec![7; 100], kernels: vec![(Key(1), "k0_a".into()), (Key(2), "k1_b".into())] };
+    let group = Made {
+        object: vec![7; 100],
+        kernels: vec![(Key(1), "k0_a".into()), (Key(2), "k1_b".into())],
+    };
     let alone = Made { object: vec![8; 50], kernels: vec![(Key(5), "c".into())] };
     store.put_programs("CPU:CLANG", &[group, alone]);
     let found = store.programs(&[Key(2), Key(9), Key(1), Key(5)]);
     let kept = |n: usize| found[n].clone().unwrap();
     assert!(found[1].is_none() && Arc::ptr_eq(&kept(0).object, &kept(2).object));
-    assert_eq!((kept(0).symbol, kept(2).symbol, kept(3).symbol), ("k1_b".into(), "k0_a".into(), "c".into()));
+    assert_eq!(
+        (kept(0).symbol, kept(2).symbol, kept(3).symbol),
+        ("k1_b".into(), "k0_a".into(), "c".into())
+    );
     assert_eq!((*kept(0).object == [7; 100], *kept(3).object == [8; 50]), (true, true));
     // Without its object a program is not there.
     fs::remove_file(path_of(&store, Key(hash128(&[7; 100])))).unwrap();
     let found = store.programs(&[Key(1), Key(2), Key(5)]);
     assert!(found[0].is_none() && found[1].is_none() && found[2].is_some());
     // A value that is no program's.
-    for value in [&b"short"[..], b"", &[0, 255, 255, 255, 255], &[9, 0, 0, 0, 0], &[0, 1, 0, 0, 0, b'a', 1, 2]] {
+    for value in [
+        &b"short"[..],
+        b"",
+        &[0, 255, 255, 255, 255],
+        &[9, 0, 0, 0, 0],
+        &[0, 1, 0, 0, 0, b'a', 1, 2],
+    ] {
         put(&store, Key(1), value);
         assert_eq!(store.programs(&[Key(1)]), [None]);
     }
@@ -103,7 +130,10 @@ fn kernels_share_an_object_and_are_found_one_by_one() {
 fn filled(dir: &Path) -> Store {
     let store = Store::at(dir);
     let values: Vec<(Key, Vec<u8>)> = (0..20).map(|n| (key(n), value(n))).collect();
-    let entries: Vec<Entry> = values.iter().map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v }).collect();
+    let entries: Vec<Entry> = values
+        .iter()
+        .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+        .collect();
     store.put(&entries);
     store
 }
@@ -122,7 +152,12 @@ fn value(n: u64) -> Vec<u8> {
 /// Every value that is found is the right one. Returns how many were found.
 fn right(store: &Store, count: u64) -> usize {
     let found = store.get(&(0..count).map(key).collect::<Vec<_>>());
-    found.into_iter().enumerate().filter_map(|(n, v)| Some((n, v?))).map(|(n, v)| assert_eq!(v, value(n as u64))).count()
+    found
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, v)| Some((n, v?)))
+        .map(|(n, v)| assert_eq!(v, value(n as u64)))
+        .count()
 }
 
 #[test]
@@ -132,7 +167,12 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
     let path = path_of(&store, key(7));
     let good = fs::read(&path).unwrap();
     let mut random = Random(3);
-    let mut bad: Vec<Vec<u8>> = vec![vec![], b"PICO".to_vec(), vec![0; 4096], (0..100_000).map(|_| random.next() as u8).collect()];
+    let mut bad: Vec<Vec<u8>> = vec![
+        vec![],
+        b"PICO".to_vec(),
+        vec![0; 4096],
+        (0..100_000).map(|_| random.next() as u8).collect(),
+    ];
     // Cut off anywhere, longer, every bit of what stands before the value, and some of the value's.
     bad.extend((0..good.len()).map(|n| good[..n].to_vec()));
     bad.push([&good[..], &[0]].concat());
@@ -146,7 +186,12 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
     let count = bad.len();
     for bytes in bad {
         fs::write(&path, &bytes).unwrap();
-        assert_eq!((get(&store, key(7)), path.exists()), (None, false), "a file of {} bytes", bytes.len());
+        assert_eq!(
+            (get(&store, key(7)), path.exists()),
+            (None, false),
+            "a file of {} bytes",
+            bytes.len()
+        );
         assert_eq!(fs::read(path.with_file_name(format!("{}.corrupt", key(7)))).unwrap(), bytes);
     }
     assert_eq!((store.stats().corrupt, store.contents().unwrap().corrupt), (count, 1));
@@ -212,7 +257,10 @@ fn a_folder_that_others_can_write_to_is_refused() {
         let dir = tmp.path().join(format!("{mode:o}"));
         assert!(Store::at(&dir).why_off().is_none());
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
-        assert!(Store::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")), "{mode:o}");
+        assert!(
+            Store::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")),
+            "{mode:o}"
+        );
     }
     for mode in [0o700, 0o750, 0o755] {
         let dir = tmp.path().join(format!("{mode:o}"));
@@ -257,7 +305,9 @@ fn what_an_earlier_version_left_is_deleted() {
     let store = Store::at(tmp.path());
     OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
     put(&store, Key(1), b"x");
-    assert!(OLD.iter().all(|name| !tmp.path().join(name).exists()) && get(&store, Key(1)).is_some());
+    assert!(
+        OLD.iter().all(|name| !tmp.path().join(name).exists()) && get(&store, Key(1)).is_some()
+    );
 }
 
 #[test]
@@ -293,15 +343,21 @@ fn the_environment_names_the_folder_and_the_size() {
     let tmp = TempDir::new("env");
     let base = tmp.path().to_str().unwrap().to_string();
     let store = |vars: &[(&str, &str)]| {
-        let vars: Vec<(String, String)> = vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let vars: Vec<(String, String)> =
+            vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Store::from_env(&|name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()))
     };
-    let dir = |vars: &[(&str, &str)]| store(vars).dir().map(|d| d.strip_prefix(&base).unwrap().to_str().unwrap().to_string());
+    let dir = |vars: &[(&str, &str)]| {
+        store(vars).dir().map(|d| d.strip_prefix(&base).unwrap().to_str().unwrap().to_string())
+    };
     let at = |s: &str| format!("{base}/{s}");
     assert_eq!(dir(&[]), None);
     assert_eq!(dir(&[("HOME", "")]), None);
     assert_eq!(dir(&[("HOME", &at("h"))]).as_deref(), Some("h/.cache/picograd"));
-    assert_eq!(dir(&[("HOME", &at("h")), ("XDG_CACHE_HOME", &at("x"))]).as_deref(), Some("x/picograd"));
+    assert_eq!(
+        dir(&[("HOME", &at("h")), ("XDG_CACHE_HOME", &at("x"))]).as_deref(),
+        Some("x/picograd")
+    );
     assert_eq!(dir(&[("HOME", &at("h")), ("PICO_CACHE", &at("p"))]).as_deref(), Some("p"));
     for off in ["", "0", "off"] {
         assert_eq!(dir(&[("HOME", &at("h")), ("PICO_CACHE", off)]), None);
@@ -323,10 +379,17 @@ fn what_was_not_used_for_longest_goes_first() {
     assert!(get(&store, Key(0)).is_some());
     pass(5000);
     put(&store, Key(100), &[0; 953]);
-    assert_eq!((entries(&store), store.contents().unwrap().bytes), (10, 10_000), "as much as there is room for");
+    assert_eq!(
+        (entries(&store), store.contents().unwrap().bytes),
+        (10, 10_000),
+        "as much as there is room for"
+    );
     put(&store, Key(101), &[0; 953]);
     assert_eq!((entries(&store), store.contents().unwrap().bytes), (8, 8_000));
-    assert!([0, 4, 8, 100, 101].iter().all(|k| get(&store, Key(*k)).is_some()) && [1, 2, 3].iter().all(|k| get(&store, Key(*k)).is_none()));
+    assert!(
+        [0, 4, 8, 100, 101].iter().all(|k| get(&store, Key(*k)).is_some())
+            && [1, 2, 3].iter().all(|k| get(&store, Key(*k)).is_none())
+    );
     // What is larger than all is not kept; what replaces itself takes no more room.
     put(&store, Key(200), &[0; 10_000]);
     assert_eq!((get(&store, Key(200)), store.stats().failed_writes, entries(&store)), (None, 1, 8));
@@ -342,7 +405,8 @@ fn the_folder_does_not_grow_without_end() {
     for i in 0..60u64 {
         put(if i % 3 == 0 { &other } else { &store }, Key(i.into()), &[i as u8; 200_000]);
     }
-    // What another process wrote is seen when the limit is reached, so there may be twice as much for a while.
+    // What another process wrote is seen when the limit is reached, so there may be twice as much
+    // for a while.
     assert!(store.contents().unwrap().bytes <= 2 << 20);
     put(&Store { limit: 1 << 20, ..Store::at(tmp.path()) }, Key(99), &[0; 200_000]);
     assert!(store.contents().unwrap().bytes <= 1 << 20);
@@ -350,7 +414,8 @@ fn the_folder_does_not_grow_without_end() {
     assert_eq!(store.contents().unwrap().bytes, 0);
 }
 
-/// What a process does that is started by the tests below: the folder and what to do are in its environment.
+/// What a process does that is started by the tests below: the folder and what to do are in its
+/// environment.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("PICO_TEST_STORE") else { return };
@@ -394,7 +459,10 @@ fn race(store: &Store) {
                     _ => new.push((key(n), value(n))),
                 }
             }
-            let entries: Vec<Entry> = new.iter().map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v }).collect();
+            let entries: Vec<Entry> = new
+                .iter()
+                .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+                .collect();
             store.put(&entries);
         }
     }
@@ -417,8 +485,15 @@ fn threads_and_processes_write_the_same_keys() {
     assert!(children.iter_mut().all(|c| c.wait().unwrap().success()));
     let store = Store::at(tmp.path());
     assert_eq!((right(&store, 60), entries(&store)), (60, 60));
-    let names: Vec<_> = fs::read_dir(tmp.path()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(names.iter().filter(|n| n.len() != 32).collect::<Vec<_>>(), ["secret"], "nothing else is left in the folder");
+    let names: Vec<_> = fs::read_dir(tmp.path())
+        .unwrap()
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(
+        names.iter().filter(|n| n.len() != 32).collect::<Vec<_>>(),
+        ["secret"],
+        "nothing else is left in the folder"
+    );
 }
 
 #[test]
@@ -430,7 +505,10 @@ fn a_killed_writer_leaves_a_whole_store() {
         let mut child = racer(tmp.path());
         // Some are given the time that they need to begin.
         let begun = Instant::now();
-        while i % 8 == 0 && right(&Store::at(tmp.path()), 60) == 0 && begun.elapsed() < Duration::from_secs(30) {
+        while i % 8 == 0
+            && right(&Store::at(tmp.path()), 60) == 0
+            && begun.elapsed() < Duration::from_secs(30)
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_micros(2000 + random.below(60_000) as u64));
@@ -441,9 +519,15 @@ fn a_killed_writer_leaves_a_whole_store() {
         put(&store, Key(i), b"written after it");
         assert!(get(&store, Key(i)).is_some());
         assert_eq!(store.stats().corrupt, 0);
-        let names: Vec<_> = fs::read_dir(tmp.path()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+        let names: Vec<_> = fs::read_dir(tmp.path())
+            .unwrap()
+            .map(|f| f.unwrap().file_name().into_string().unwrap())
+            .collect();
         assert!(names.iter().all(|n| !n.ends_with(".corrupt")), "a kill damages no entry");
-        assert!(names.iter().all(|n| !n.starts_with(".new-")), "the first write removes what was left: {names:?}");
+        assert!(
+            names.iter().all(|n| !n.starts_with(".new-")),
+            "the first write removes what was left: {names:?}"
+        );
         if i % 8 == 7 {
             store.clear(&Kind::ALL).unwrap();
         }
@@ -459,7 +543,8 @@ fn a_folder_that_cannot_be_written_to_can_be_read() {
     let mut child = command(&dir, "read-only");
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
-        // Root may write everywhere, so somebody else has to try, with a copy of this program that he can reach.
+        // Root may write everywhere, so somebody else has to try, with a copy of this program that
+        // he can reach.
         let nobody = 65534;
         let program = tmp.path().join("tests");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
@@ -468,7 +553,11 @@ fn a_folder_that_cannot_be_written_to_can_be_read() {
             std::os::unix::fs::chown(p, Some(nobody), Some(nobody)).unwrap();
         }
         let mut other = Command::new(&program);
-        other.args(child.get_args()).envs(child.get_envs().filter_map(|(k, v)| Some((k, v?)))).stdout(Stdio::null()).current_dir("/");
+        other
+            .args(child.get_args())
+            .envs(child.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .stdout(Stdio::null())
+            .current_dir("/");
         other.uid(nobody).gid(nobody);
         child = other;
     }

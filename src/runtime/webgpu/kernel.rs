@@ -15,10 +15,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wgpu::{
-    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingResource,
-    BindingType, BufferBinding, BufferBindingType, BufferDescriptor, BufferUsages, ComputePassDescriptor, ComputePassTimestampWrites,
-    ComputePipeline, ComputePipelineDescriptor, MapMode, PipelineLayoutDescriptor, QuerySet, QuerySetDescriptor, QueryType,
-    ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource, ShaderStages,
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
+    BindGroupLayoutEntry, BindingResource, BindingType, BufferBinding, BufferBindingType,
+    BufferDescriptor, BufferUsages, ComputePassDescriptor, ComputePassTimestampWrites,
+    ComputePipeline, ComputePipelineDescriptor, MapMode, PipelineLayoutDescriptor, QuerySet,
+    QuerySetDescriptor, QueryType, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
+    ShaderStages,
 };
 
 /// How many uniforms are kept; past it they are made anew.
@@ -41,10 +43,18 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Compiles a source.
-    pub fn new(shared: &Arc<Shared>, wgsl: &Wgsl, source: String, program: &Program) -> Result<Kernel> {
+    pub fn new(
+        shared: &Arc<Shared>,
+        wgsl: &Wgsl,
+        source: String,
+        program: &Program,
+    ) -> Result<Kernel> {
         let refused = |what: &str| {
             let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
-            Error::Compile { msg, source_at: keep_source(&source, &program.name, ".wgsl", store::global().dir()) }
+            Error::Compile {
+                msg,
+                source_at: keep_source(&source, &program.name, ".wgsl", store::global().dir()),
+            }
         };
         let args: Vec<(usize, usize)> = program
             .args
@@ -58,7 +68,8 @@ impl Kernel {
         let most = shared.device.limits().max_storage_buffers_per_shader_stage as usize;
         if bound > most {
             return Err(refused(&format!(
-                "it takes {bound} buffers, and the device {most}; realize some of its inputs before, or use another device"
+                "it takes {bound} buffers, and the device {most}; realize some of its inputs \
+                 before, or use another device"
             )));
         }
         let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
@@ -67,31 +78,54 @@ impl Kernel {
             ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
             count: None,
         };
-        let mut entries: Vec<BindGroupLayoutEntry> =
-            (0..bound).map(|binding| entry(binding, BufferBindingType::Storage { read_only: false })).collect();
+        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
+            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
+            .collect();
         entries.push(entry(bound, BufferBindingType::Uniform));
         let made = shared.caught(|| {
-            let text = ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(&source)) };
-            // SAFETY: every index of a program is proven inside the argument of its slot, whose length the executor checks, or is guarded; every loop has
-            // an end; divisors are neither zero nor, beside the least value, minus one.
-            let module = unsafe { shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked()) };
-            let layout = shared.device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
-            let pipeline_layout = shared
-                .device
-                .create_pipeline_layout(&PipelineLayoutDescriptor { bind_group_layouts: &[Some(&layout)], ..Default::default() });
+            let text = ShaderModuleDescriptor {
+                label: None,
+                source: ShaderSource::Wgsl(Cow::Borrowed(&source)),
+            };
+            // SAFETY: every index of a program is proven inside the argument of its slot, whose
+            // length the executor checks, or is guarded; every loop has an end; divisors are
+            // neither zero nor, beside the least value, minus one.
+            let module = unsafe {
+                shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
+            };
+            let layout = shared.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
+                label: None,
+                entries: &entries,
+            });
+            let pipeline_layout = shared.device.create_pipeline_layout(&PipelineLayoutDescriptor {
+                bind_group_layouts: &[Some(&layout)],
+                ..Default::default()
+            });
             let pipeline = shared.device.create_compute_pipeline(&ComputePipelineDescriptor {
                 label: None,
                 layout: Some(&pipeline_layout),
                 module: &module,
                 entry_point: Some(short(&program.name)),
-                compilation_options: wgpu::PipelineCompilationOptions { zero_initialize_workgroup_memory: false, ..Default::default() },
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
                 cache: None,
             });
             (layout, pipeline)
         });
         let (layout, pipeline) = made.map_err(|e| refused(&first_lines(&e.to_string())))?;
         let groups = wgsl.groups(&program.uops).map(|n| n as u32);
-        Ok(Kernel { shared: shared.clone(), name: program.name.clone(), args, piece: wgsl.piece(), groups, layout, pipeline, source })
+        Ok(Kernel {
+            shared: shared.clone(),
+            name: program.name.clone(),
+            args,
+            piece: wgsl.piece(),
+            groups,
+            layout,
+            pipeline,
+            source,
+        })
     }
 
     fn misfit(&self, what: &str) -> Error {
@@ -106,31 +140,51 @@ impl Kernel {
         let mut resources = Vec::new();
         let mut starts: Starts = vec![0; (args.len() / 4 + 1) * 4];
         for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
-            let Memory::Remote(r) = place.memory else { return Err(self.misfit("it was given memory of another device")) };
+            let Memory::Remote(r) = place.memory else {
+                return Err(self.misfit("it was given memory of another device"));
+            };
             let memory = r.as_any().downcast_ref::<GpuMemory>().and_then(|m| m.block(&self.shared));
-            let buffer = memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
+            let buffer =
+                memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
             if place.offset % width != 0 {
-                let inside = format!("argument {slot} begins at byte {}, which is inside an element of {width}", place.offset);
+                let inside = format!(
+                    "argument {slot} begins at byte {}, which is inside an element of {width}",
+                    place.offset
+                );
                 return Err(self.misfit(&inside));
             }
             let base = place.offset / ALIGN * ALIGN;
             starts[slot] = ((place.offset - base) / width) as i32;
             for piece in 0..*pieces {
-                // The last piece may be there only for what an offset adds; then nothing reads it, and it shows any bytes.
-                let offset = Some((base + piece * self.piece) as u64).filter(|o| *o < buffer.size()).unwrap_or(0);
+                // The last piece may be there only for what an offset adds; then nothing reads it,
+                // and it shows any bytes.
+                let offset = Some((base + piece * self.piece) as u64)
+                    .filter(|o| *o < buffer.size())
+                    .unwrap_or(0);
                 let most = if *pieces == 1 { u64::MAX } else { self.piece as u64 };
                 let limit = self.shared.device.limits().max_storage_buffer_binding_size;
                 let size = (buffer.size() - offset).min(most).min(limit / 4 * 4);
-                resources.push(BindingResource::Buffer(BufferBinding { buffer, offset, size: size.try_into().ok() }));
+                resources.push(BindingResource::Buffer(BufferBinding {
+                    buffer,
+                    offset,
+                    size: size.try_into().ok(),
+                }));
             }
         }
         let at = self.shared.starts(starts)?;
         resources.push(at.as_entire_binding());
-        let entries: Vec<BindGroupEntry> =
-            resources.into_iter().enumerate().map(|(i, resource)| BindGroupEntry { binding: i as u32, resource }).collect();
+        let entries: Vec<BindGroupEntry> = resources
+            .into_iter()
+            .enumerate()
+            .map(|(i, resource)| BindGroupEntry { binding: i as u32, resource })
+            .collect();
         let what = || format!("kernel {}", self.name);
         self.shared.checked(&what, || {
-            self.shared.device.create_bind_group(&BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries })
+            self.shared.device.create_bind_group(&BindGroupDescriptor {
+                label: None,
+                layout: &self.layout,
+                entries: &entries,
+            })
         })
     }
 }
@@ -145,8 +199,12 @@ impl Shared {
         let bytes: Vec<u8> = starts.iter().flat_map(|s| s.to_le_bytes()).collect();
         let buffer = self.checked(&|| "making a uniform".to_string(), || {
             let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-            let buffer =
-                self.device.create_buffer(&BufferDescriptor { label: None, size: bytes.len() as u64, usage, mapped_at_creation: false });
+            let buffer = self.device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: bytes.len() as u64,
+                usage,
+                mapped_at_creation: false,
+            });
             self.queue.write_buffer(&buffer, 0, &bytes);
             buffer
         })?;
@@ -167,7 +225,8 @@ impl Executable for Kernel {
         shared.checked(&what, || {
             let mut encoder = shared.device.create_command_encoder(&Default::default());
             let timestamp_writes = shared.clock.as_ref().map(Clock::writes);
-            let mut pass = encoder.begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
+            let mut pass = encoder
+                .begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
             pass.set_pipeline(&self.pipeline);
             pass.set_bind_group(0, &group, &[]);
             let [x, y, z] = self.groups;
@@ -192,7 +251,8 @@ impl Executable for Kernel {
             // SAFETY: what holds for this call holds for that one.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the launch.
+        // The queue does not note times, so it is the clock on the wall, with nothing before the
+        // launch.
         let what = || format!("kernel {}", self.name);
         self.shared.finish(&what)?;
         let start = Instant::now();
@@ -208,14 +268,33 @@ impl Executable for Kernel {
 
 /// Does the language's `fma` round once here? It need not, and lavapipe's does not; so it is tried.
 pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
-    let buffer = |slot: usize, len: usize| UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len });
+    let buffer = |slot: usize, len: usize| {
+        UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
+    };
     let place = |buffer: &UOp, at: i64| {
-        UOp::new(Op::Index, DType::F32, [buffer.clone(), UOp::constant(at, DType::I32)].into_iter().collect::<Src>(), Arg::None)
+        UOp::new(
+            Op::Index,
+            DType::F32,
+            [buffer.clone(), UOp::constant(at, DType::I32)].into_iter().collect::<Src>(),
+            Arg::None,
+        )
     };
     let args = vec![buffer(0, 1), buffer(1, 3)];
-    let loads = [0, 1, 2].map(|at| UOp::new(Op::Load, DType::F32, [place(&args[1], at)].into_iter().collect::<Src>(), Arg::None));
+    let loads = [0, 1, 2].map(|at| {
+        UOp::new(
+            Op::Load,
+            DType::F32,
+            [place(&args[1], at)].into_iter().collect::<Src>(),
+            Arg::None,
+        )
+    });
     let fma = UOp::new(Op::Fma, DType::F32, loads.iter().cloned().collect::<Src>(), Arg::None);
-    let store = UOp::new(Op::Store, DType::VOID, [place(&args[0], 0), fma.clone()].into_iter().collect::<Src>(), Arg::None);
+    let store = UOp::new(
+        Op::Store,
+        DType::VOID,
+        [place(&args[0], 0), fma.clone()].into_iter().collect::<Src>(),
+        Arg::None,
+    );
     let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
     let (name, launch) = ("fuses".to_string(), Launch::default());
     let program = Program {
@@ -235,8 +314,14 @@ pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
     let (x, y) = (0.1f32, -0.01f32);
     given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
     let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
-    // SAFETY: the program reads three elements of its second argument and writes one of its first, as long as they are.
-    unsafe { kernel.run(&[Place { memory: &out, offset: 0 }, Place { memory: &given, offset: 0 }], &launch)? };
+    // SAFETY: the program reads three elements of its second argument and writes one of its first,
+    // as long as they are.
+    unsafe {
+        kernel.run(
+            &[Place { memory: &out, offset: 0 }, Place { memory: &given, offset: 0 }],
+            &launch,
+        )?
+    };
     let mut bits = [0; 4];
     let Memory::Remote(out) = &out else { return Ok(false) };
     out.read(0, &mut bits)?;
@@ -255,27 +340,46 @@ pub(super) struct Clock {
 impl Clock {
     /// For a device that has one.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Clock {
-        let buffer = |usage| device.create_buffer(&BufferDescriptor { label: None, size: 16, usage, mapped_at_creation: false });
+        let buffer = |usage| {
+            device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: 16,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
         Clock {
-            times: device.create_query_set(&QuerySetDescriptor { label: None, ty: QueryType::Timestamp, count: 2 }),
+            times: device.create_query_set(&QuerySetDescriptor {
+                label: None,
+                ty: QueryType::Timestamp,
+                count: 2,
+            }),
             resolved: buffer(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC),
             staging: buffer(BufferUsages::MAP_READ | BufferUsages::COPY_DST),
             period: queue.get_timestamp_period(),
         }
     }
     fn writes(&self) -> ComputePassTimestampWrites<'_> {
-        ComputePassTimestampWrites { query_set: &self.times, beginning_of_pass_write_index: Some(0), end_of_pass_write_index: Some(1) }
+        ComputePassTimestampWrites {
+            query_set: &self.times,
+            beginning_of_pass_write_index: Some(0),
+            end_of_pass_write_index: Some(1),
+        }
     }
     fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         encoder.resolve_query_set(&self.times, 0..2, &self.resolved, 0);
         encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.staging, 0, 16);
     }
-    /// The time between the two readings. Launches that are timed are waited for, and kernels run one at a time, so there is one pair of readings.
+    /// The time between the two readings. Launches that are timed are waited for, and kernels run
+    /// one at a time, so there is one pair of readings.
     fn read(&self, shared: &Shared) -> Result<Duration> {
         let what = || "timing a kernel".to_string();
         shared.checked(&what, || self.staging.map_async(MapMode::Read, .., |_| ()))?;
         shared.finish(&what)?;
-        let mapped = self.staging.get_mapped_range(..).map_err(|e| Error::Device(format!("{}: {}: {e}", shared.name, what())))?;
+        let mapped = self
+            .staging
+            .get_mapped_range(..)
+            .map_err(|e| Error::Device(format!("{}: {}: {e}", shared.name, what())))?;
         let tick = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| mapped[8 * i + k]));
         let ticks = tick(1).saturating_sub(tick(0));
         drop(mapped);

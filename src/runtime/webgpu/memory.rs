@@ -1,7 +1,8 @@
-//! Memory of a WebGPU device. A freed block is kept for the next buffer of its size: whatever still runs on it comes before what the next one does,
-//! because the queue keeps the order.
+//! Memory of a WebGPU device. A freed block is kept for the next buffer of its size: whatever still
+//! runs on it comes before what the next one does, because the queue keeps the order.
 //!
-//! Copies of WebGPU begin and end at multiples of four bytes. What begins or ends inside a word is merged with what is there.
+//! Copies of WebGPU begin and end at multiples of four bytes. What begins or ends inside a word is
+//! merged with what is there.
 
 use super::{Shared, locked};
 use crate::error::{Error, Result};
@@ -50,16 +51,27 @@ pub(super) struct GpuMemory {
 /// Memory of so many bytes. Kept blocks go before it is given up.
 pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
     let pool = &shared.pool;
-    let full = || Error::OutOfMemory { device: shared.name.clone(), asked: len, held: locked(&pool.blocks).held };
+    let full = || Error::OutOfMemory {
+        device: shared.name.clone(),
+        asked: len,
+        held: locked(&pool.blocks).held,
+    };
     // What is read may end inside a word, which is there as a whole.
-    let size = if len > isize::MAX as usize { usize::MAX } else { class(len.max(1)).min(pool.largest / WORD * WORD).max(len) };
+    let size = if len > isize::MAX as usize {
+        usize::MAX
+    } else {
+        class(len.max(1)).min(pool.largest / WORD * WORD).max(len)
+    };
     if size > pool.largest {
         return Err(full());
     }
     let memory = |block| GpuMemory { shared: shared.clone(), block: Some(block), len, size };
     // How much memory there is the adapter does not say.
-    provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e {
-        Some(e) if !matches!(e, wgpu::Error::OutOfMemory { .. }) => Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name)),
+    provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e
+    {
+        Some(e) if !matches!(e, wgpu::Error::OutOfMemory { .. }) => {
+            Error::Device(format!("{}: allocating {len} bytes: {e}", shared.name))
+        }
         _ => full(),
     })
 }
@@ -107,8 +119,14 @@ impl GpuMemory {
         let shared = &self.shared;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let size = out.len().min(AT_ONCE) as u64;
-        let staging = shared
-            .checked(&what, || shared.device.create_buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false }))?;
+        let staging = shared.checked(&what, || {
+            shared.device.create_buffer(&BufferDescriptor {
+                label: None,
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
+        })?;
         for (i, part) in out.chunks_mut(AT_ONCE).enumerate() {
             let (from, bytes) = ((offset + i * AT_ONCE) as u64, part.len() as u64);
             shared.checked(&what, || {
@@ -118,7 +136,9 @@ impl GpuMemory {
                 staging.map_async(MapMode::Read, ..bytes, |_| ());
             })?;
             shared.finish(&what)?;
-            let mapped = staging.get_mapped_range(..bytes).map_err(|e| Error::Device(format!("{}: {}: {e}", shared.name, what())))?;
+            let mapped = staging
+                .get_mapped_range(..bytes)
+                .map_err(|e| Error::Device(format!("{}: {}: {e}", shared.name, what())))?;
             part.copy_from_slice(&mapped);
             drop(mapped);
             staging.unmap();
@@ -178,12 +198,23 @@ impl Remote for GpuMemory {
         self.write_words(offset + head, &bytes[head..tail])?;
         self.merge(offset + tail, &bytes[tail..])
     }
-    fn copy_from(&self, offset: usize, from: &dyn Remote, from_offset: usize, bytes: usize) -> Result<bool> {
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
         let Some(source) = from.block(&self.shared) else { return Ok(false) };
-        // Parts of one block might overlap, and words at the end belong to others unless the memory ends there.
+        // Parts of one block might overlap, and words at the end belong to others unless the memory
+        // ends there.
         let whole = bytes.is_multiple_of(WORD) || offset + bytes == self.len;
-        if source == self.whole() || !offset.is_multiple_of(WORD) || !from_offset.is_multiple_of(WORD) || !whole {
+        if source == self.whole()
+            || !offset.is_multiple_of(WORD)
+            || !from_offset.is_multiple_of(WORD)
+            || !whole
+        {
             return Ok(false);
         }
         self.inside(offset, bytes);
@@ -193,7 +224,13 @@ impl Remote for GpuMemory {
             shared.checked(&|| "copying memory".to_string(), || {
                 let mut encoder = shared.device.create_command_encoder(&Default::default());
                 let bytes = bytes.next_multiple_of(WORD) as u64;
-                encoder.copy_buffer_to_buffer(source, from_offset as u64, self.whole(), offset as u64, bytes);
+                encoder.copy_buffer_to_buffer(
+                    source,
+                    from_offset as u64,
+                    self.whole(),
+                    offset as u64,
+                    bytes,
+                );
                 shared.queue.submit([encoder.finish()]);
             })?;
         }

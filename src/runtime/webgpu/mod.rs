@@ -1,7 +1,9 @@
-//! WebGPU, through the crate `wgpu`: Vulkan, Metal or Direct3D 12, whichever the machine has, with kernels in WGSL. It is built with `--features webgpu`.
+//! WebGPU, through the crate `wgpu`: Vulkan, Metal or Direct3D 12, whichever the machine has, with
+//! kernels in WGSL. It is built with `--features webgpu`.
 //!
-//! A device has one queue that keeps the order. Launches do not wait; reads do, and so come after all launches before them. With `DEBUG=2` each launch
-//! waits, and its time is the device's own where it has a clock. What `wgpu` finds wrong becomes an [`Error`] that names what was done.
+//! A device has one queue that keeps the order. Launches do not wait; reads do, and so come after
+//! all launches before them. With `DEBUG=2` each launch waits, and its time is the device's own
+//! where it has a clock. What `wgpu` finds wrong becomes an [`Error`] that names what was done.
 
 mod kernel;
 mod memory;
@@ -17,7 +19,10 @@ use crate::render::{Fma, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
-use wgpu::{Adapter, Backends, DeviceType, ErrorFilter, Features, Instance, InstanceDescriptor, InstanceFlags, PollType};
+use wgpu::{
+    Adapter, Backends, DeviceType, ErrorFilter, Features, Instance, InstanceDescriptor,
+    InstanceFlags, PollType,
+};
 
 /// How buffers are named that lie at an offset which a binding cannot have.
 type Starts = Vec<i32>;
@@ -75,8 +80,11 @@ fn found() -> Result<Vec<Adapter>> {
     let mut list = wait(instance.enumerate_adapters(Backends::all()));
     list.sort_by_key(rank);
     if list.is_empty() {
-        let advice = "a GPU needs its driver for Vulkan; `apt install mesa-vulkan-drivers` gives any machine one on its CPU";
-        return Err(Error::Device(format!("there is no adapter for WebGPU on this machine\n{advice}")));
+        let advice = "a GPU needs its driver for Vulkan; `apt install mesa-vulkan-drivers` gives \
+                      any machine one on its CPU";
+        return Err(Error::Device(format!(
+            "there is no adapter for WebGPU on this machine\n{advice}"
+        )));
     }
     Ok(list)
 }
@@ -86,9 +94,19 @@ impl WebGpu {
     pub fn open(index: usize) -> Result<WebGpu> {
         let list = found()?;
         let Some(adapter) = list.get(index) else {
-            let has = if list.len() == 1 { "1 adapter".to_string() } else { format!("{} adapters", list.len()) };
-            let last = if list.len() == 1 { "WEBGPU".to_string() } else { format!("WEBGPU to WEBGPU:{}", list.len() - 1) };
-            return Err(Error::Device(format!("there is no WEBGPU:{index}: WebGPU has {has} here, {last}")));
+            let has = if list.len() == 1 {
+                "1 adapter".to_string()
+            } else {
+                format!("{} adapters", list.len())
+            };
+            let last = if list.len() == 1 {
+                "WEBGPU".to_string()
+            } else {
+                format!("WEBGPU to WEBGPU:{}", list.len() - 1)
+            };
+            return Err(Error::Device(format!(
+                "there is no WEBGPU:{index}: WebGPU has {has} here, {last}"
+            )));
         };
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let timed = env::config()?.times_kernels();
@@ -102,32 +120,46 @@ impl WebGpu {
             memory_hints: wgpu::MemoryHints::Performance,
             trace: wgpu::Trace::Off,
         };
-        let (device, queue) = wait(adapter.request_device(&wanted)).map_err(|e| Error::Device(format!("{} for WebGPU: {e}", info.name)))?;
+        let (device, queue) = wait(adapter.request_device(&wanted))
+            .map_err(|e| Error::Device(format!("{} for WebGPU: {e}", info.name)))?;
         let lost = Arc::new(Mutex::new(None));
         let (note, uncaught) = (lost.clone(), lost.clone());
         device.set_device_lost_callback(move |_, why| *locked(&note) = Some(why));
         // Where nobody asked for errors there is nobody to return them to; the next call does.
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| *locked(&uncaught) = Some(e.to_string())));
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            *locked(&uncaught) = Some(e.to_string())
+        }));
         let binding = limits.max_storage_buffer_binding_size as usize;
         let longs = features.contains(Features::SHADER_INT64);
         let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
         let target = Target {
             wide: if info.device_type == DeviceType::Cpu { 0 } else { common.wide },
             local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
-            local_dims: [limits.max_compute_workgroup_size_x, limits.max_compute_workgroup_size_y, limits.max_compute_workgroup_size_z]
-                .map(|n| n as usize),
+            local_dims: [
+                limits.max_compute_workgroup_size_x,
+                limits.max_compute_workgroup_size_y,
+                limits.max_compute_workgroup_size_z,
+            ]
+            .map(|n| n as usize),
             local_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
-            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are powers of two.
+            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are
+            // powers of two.
             buffer_bytes: (1 << binding.ilog2()) - kernel::ALIGN,
             ..common
         };
-        let which = if list.len() > 1 { format!(", {} of {} adapters", index + 1, list.len()) } else { String::new() };
+        let which = if list.len() > 1 {
+            format!(", {} of {} adapters", index + 1, list.len())
+        } else {
+            String::new()
+        };
         let gaps = if longs { ", no f64" } else { ", no f64, i64 and u64" };
         let shared = Shared {
             name: if index == 0 { "WEBGPU".into() } else { format!("WEBGPU:{index}") },
             label: format!("{} by {} ({}){gaps}{which}", info.name, info.backend, info.driver_info),
-            clock: features.contains(Features::TIMESTAMP_QUERY).then(|| kernel::Clock::new(&device, &queue)),
+            clock: features
+                .contains(Features::TIMESTAMP_QUERY)
+                .then(|| kernel::Clock::new(&device, &queue)),
             pool: Pool::new(limits.max_buffer_size as usize),
             device,
             queue,
@@ -136,7 +168,8 @@ impl WebGpu {
             starts: Mutex::default(),
         };
         let shared = Arc::new(shared);
-        let renderer = |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
+        let renderer =
+            |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
         let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
             true => Fma::Native,
             false if features.contains(Features::SHADER_F64) => Fma::Doubles,
@@ -170,7 +203,9 @@ impl Shared {
         let lost = locked(&self.lost).clone();
         match (result, lost) {
             (Ok(value), None) => Ok(value),
-            (_, Some(why)) => Err(Error::Device(format!("{}: {}: the device is lost: {why}", self.name, what()))),
+            (_, Some(why)) => {
+                Err(Error::Device(format!("{}: {}: the device is lost: {why}", self.name, what())))
+            }
             (Err(e), None) => Err(Error::Device(format!("{}: {}: {e}", self.name, what()))),
         }
     }

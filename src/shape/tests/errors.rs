@@ -14,15 +14,31 @@ fn wrong_ops_are_told_by_op_and_shapes() {
     check(Movement::reshape([4]), &[2, 3], "reshape: [2, 3] has 6 elements and [4] has 4");
     check(Movement::reshape([]), &[0], "reshape: [0] has 0 elements and [] has 1");
     let huge = usize::MAX / 2;
-    check(Movement::reshape([huge, 4]), &[2], &format!("reshape: [{huge}, 4] has more elements than an index can count"));
-    check(Movement::expand([3, 3]), &[2, 1], "expand: [2, 1] to [3, 3]: axis 0 has size 2, and only an axis of size 1 expands");
+    check(
+        Movement::reshape([huge, 4]),
+        &[2],
+        &format!("reshape: [{huge}, 4] has more elements than an index can count"),
+    );
+    check(
+        Movement::expand([3, 3]),
+        &[2, 1],
+        "expand: [2, 1] to [3, 3]: axis 0 has size 2, and only an axis of size 1 expands",
+    );
     check(Movement::expand([2, 3]), &[1], "expand: 2 axes given for [1], which has 1");
-    check(Movement::expand([huge, huge]), &[1, 1], &format!("expand: [{huge}, {huge}] has more elements than an index can count"));
+    check(
+        Movement::expand([huge, huge]),
+        &[1, 1],
+        &format!("expand: [{huge}, {huge}] has more elements than an index can count"),
+    );
     check(Movement::permute([0]), &[2, 3], "permute: 1 axes given for [2, 3], which has 2");
     check(Movement::permute([0, 2]), &[2, 3], "permute: axis 2 of [0, 2] is outside [2, 3]");
     check(Movement::permute([1, 1]), &[2, 3], "permute: axis 1 comes twice in [1, 1], for [2, 3]");
     check(Movement::pad([]), &[2], "pad: 0 axes given for [2], which has 1");
-    check(Movement::pad([(usize::MAX, 1)]), &[2], &format!("pad: [({}, 1)] around [2] is more than an index can count", usize::MAX));
+    check(
+        Movement::pad([(usize::MAX, 1)]),
+        &[2],
+        &format!("pad: [({}, 1)] around [2] is more than an index can count", usize::MAX),
+    );
     check(Movement::shrink([(0, 3)]), &[2], "shrink: 0..3 is not within axis 0 of [2]");
     check(Movement::shrink([(2, 1)]), &[2], "shrink: 2..1 is not within axis 0 of [2]");
     check(Movement::flip([true]), &[], "flip: 1 axes given for [], which has 0");
@@ -67,11 +83,15 @@ fn overlaps_of_large_views_are_exact() {
     assert!(quarter.overlaps(&cut((2047, 4096), (2047, 4096))));
     // Even and odd columns lie between each other and share none.
     let split = base.apply(&Movement::reshape([4096, 2048, 2])).unwrap();
-    let every = |from| split.apply(&Movement::shrink([(0, 4096), (0, 2048), (from, from + 1)])).unwrap();
+    let every =
+        |from| split.apply(&Movement::shrink([(0, 4096), (0, 2048), (from, from + 1)])).unwrap();
     assert!(!every(0).overlaps(&every(1)));
     assert!(every(0).overlaps(&quarter));
     // A hidden element is not touched.
-    let nothing = quarter.apply(&Movement::pad([(1, 0), (0, 0)])).and_then(|st| st.apply(&Movement::shrink([(0, 1), (0, 2048)]))).unwrap();
+    let nothing = quarter
+        .apply(&Movement::pad([(1, 0), (0, 0)]))
+        .and_then(|st| st.apply(&Movement::shrink([(0, 1), (0, 2048)])))
+        .unwrap();
     assert!(!nothing.overlaps(&base));
     assert_eq!(nothing.extent(), None);
 }
@@ -82,7 +102,10 @@ fn prints_say_what_is_there() {
     assert_eq!(Movement::pad([(1, 0), (0, 2)]).to_string(), "pad [(1, 0), (0, 2)]");
     assert_eq!(Movement::shrink([(1, 3)]).to_string(), "shrink [1..3]");
     assert_eq!(Movement::flip([true, false, true]).to_string(), "flip [0, 2]");
-    let flat = ShapeTracker::new(&[2, 3]).apply(&Movement::permute([1, 0])).and_then(|st| st.apply(&Movement::reshape([6]))).unwrap();
+    let flat = ShapeTracker::new(&[2, 3])
+        .apply(&Movement::permute([1, 0]))
+        .and_then(|st| st.apply(&Movement::reshape([6])))
+        .unwrap();
     assert_eq!(flat.to_string(), "base 6: [3, 2] strides [1, 3] | [6] strides [1]");
     assert_eq!(View::contiguous(&[]).to_string(), "[] strides []");
 }

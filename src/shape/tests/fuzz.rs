@@ -1,4 +1,5 @@
-//! Thousands of random chains: everything a tracker says is compared with an array of indices that was moved element by element.
+//! Thousands of random chains: everything a tracker says is compared with an array of indices that
+//! was moved element by element.
 
 use super::super::{IndexExpr, ShapeTracker, movement_index};
 use super::*;
@@ -19,7 +20,8 @@ impl IndexExpr for Value {
     }
     fn div(&self, divisor: i64) -> Self {
         assert!(divisor > 1, "a division by {divisor} was made");
-        // Truncating on purpose: what is divided is promised to be non-negative wherever it matters.
+        // Truncating on purpose: what is divided is promised to be non-negative wherever it
+        // matters.
         Value(self.0 / divisor)
     }
     fn modulo(&self, divisor: i64) -> Self {
@@ -60,7 +62,10 @@ fn through_ops(chain: &Chain, index: &[Value]) -> Option<usize> {
         index = before.to_vec();
         valid = valid.and(&exists);
     }
-    let flat = index.iter().zip(&chain.base).fold(0i64, |flat, (i, &s)| flat.wrapping_mul(s as i64).wrapping_add(i.0));
+    let flat = index
+        .iter()
+        .zip(&chain.base)
+        .fold(0i64, |flat, (i, &s)| flat.wrapping_mul(s as i64).wrapping_add(i.0));
     named((Value(flat), valid))
 }
 
@@ -101,7 +106,9 @@ fn random_chains_know_their_place_in_the_base() {
                 assert!(bounds.0 <= exact.0 && exact.1 <= bounds.1, "{story}");
                 assert!(bounds.1 < st.base_numel(), "{story}");
             }
-            (bounds, exact) => assert!(exact.is_none() && (bounds.is_none() || st.views().len() > 1), "{story}"),
+            (bounds, exact) => {
+                assert!(exact.is_none() && (bounds.is_none() || st.views().len() > 1), "{story}")
+            }
         }
 
         let whole = brute.slice() == Some(0..st.base_numel());
@@ -171,7 +178,10 @@ fn views_are_canonical() {
         for view in chain.tracker.views() {
             let nothing = view.is_nothing();
             assert!(!nothing || chain.tracker.views().len() == 1, "{story}");
-            assert!(!nothing || (view.offset() == 0 && view.strides().iter().all(|&s| s == 0)), "{story}");
+            assert!(
+                !nothing || (view.offset() == 0 && view.strides().iter().all(|&s| s == 0)),
+                "{story}"
+            );
             let full: Vec<(usize, usize)> = view.shape().iter().map(|&s| (0, s)).collect();
             assert!(nothing || view.mask() != Some(&full), "{story}");
             let open = view.mask().unwrap_or(&full);
@@ -181,7 +191,9 @@ fn views_are_canonical() {
             }
         }
         // Equal single views say the same, so a chain that does nothing to its base is the base.
-        if chain.brute.slice() == Some(0..chain.brute.data.len()) && chain.tracker.views().len() == 1 {
+        if chain.brute.slice() == Some(0..chain.brute.data.len())
+            && chain.tracker.views().len() == 1
+        {
             let fresh = ShapeTracker::new(&chain.brute.shape);
             assert_eq!(chain.tracker.views(), fresh.views(), "{story}");
         }

@@ -1,4 +1,5 @@
-//! Chains that must stay few views, the share of random ones that do, and how little arithmetic index expressions take.
+//! Chains that must stay few views, the share of random ones that do, and how little arithmetic
+//! index expressions take.
 
 use super::super::{IndexExpr, movement_index};
 use super::*;
@@ -6,7 +7,8 @@ use std::fmt;
 
 /// The tracker of a chain from a base shape.
 fn chain(base: &[usize], ops: &[Movement]) -> ShapeTracker {
-    ops.iter().fold(ShapeTracker::new(base), |st, op| st.apply(op).unwrap_or_else(|e| panic!("{e}")))
+    ops.iter()
+        .fold(ShapeTracker::new(base), |st, op| st.apply(op).unwrap_or_else(|e| panic!("{e}")))
 }
 
 fn check(base: &[usize], ops: &[Movement], views: usize) {
@@ -41,7 +43,11 @@ fn flip<const N: usize>(flags: [bool; N]) -> Movement {
 fn classic_chains_are_one_view() {
     // Heads of attention: split, transpose, and the transpose undone.
     check(&[2, 6, 8], &[reshape([2, 6, 4, 2]), permute([0, 2, 1, 3])], 1);
-    check(&[2, 6, 8], &[reshape([2, 6, 4, 2]), permute([0, 2, 1, 3]), permute([0, 2, 1, 3]), reshape([2, 6, 8])], 1);
+    check(
+        &[2, 6, 8],
+        &[reshape([2, 6, 4, 2]), permute([0, 2, 1, 3]), permute([0, 2, 1, 3]), reshape([2, 6, 8])],
+        1,
+    );
     // A transpose, split and joined again along what follows in memory.
     check(&[4, 6], &[permute([1, 0]), reshape([3, 2, 4]), reshape([6, 4])], 1);
     check(&[2, 3, 4], &[permute([2, 0, 1]), reshape([4, 6])], 1);
@@ -69,8 +75,8 @@ fn classic_chains_are_one_view() {
     check(&[], &[reshape([1, 1]), expand([2, 3]), reshape([6]), shrink([(5, 6)]), reshape([])], 1);
 }
 
-/// The windows of a pool or convolution over the last axis: repeat the axis, cut it to rows one element longer than the axis, and
-/// the cut walks along.
+/// The windows of a pool or convolution over the last axis: repeat the axis, cut it to rows one
+/// element longer than the axis, and the cut walks along.
 fn windows(size: usize, kernel: usize) -> Vec<Movement> {
     let out = size - kernel + 1;
     vec![
@@ -112,13 +118,18 @@ fn later_ops_merge_what_an_earlier_one_could_not() {
     check(&[4, 6], &[&padded[..], &[shrink([(7, 9)])]].concat(), 1);
 }
 
-/// Whether some view says the same as an array: its open part is a box, and its indices are affine there.
+/// Whether some view says the same as an array: its open part is a box, and its indices are affine
+/// there.
 fn is_one_view(brute: &Brute) -> bool {
-    let open: Vec<Dims> = (0..brute.data.len()).filter(|&i| brute.data[i].is_some()).map(|i| unravel(&brute.shape, i)).collect();
+    let open: Vec<Dims> = (0..brute.data.len())
+        .filter(|&i| brute.data[i].is_some())
+        .map(|i| unravel(&brute.shape, i))
+        .collect();
     let Some(first) = open.first() else {
         return true;
     };
-    let end: Dims = (0..first.len()).map(|a| open.iter().map(|i| i[a] + 1).max().unwrap()).collect();
+    let end: Dims =
+        (0..first.len()).map(|a| open.iter().map(|i| i[a] + 1).max().unwrap()).collect();
     let inside = |index: &Dims| index.iter().zip(first).all(|(i, f)| i >= f);
     let boxed: usize = first.iter().zip(&end).map(|(f, e)| e - f).product();
     if !open.iter().all(inside) || boxed != open.len() {
@@ -136,7 +147,11 @@ fn is_one_view(brute: &Brute) -> bool {
         strides[axis] = next - origin;
     }
     open.iter().all(|index| {
-        let moved = index.iter().zip(first).zip(&strides).map(|((i, f), s)| (*i as isize - *f as isize) * s);
+        let moved = index
+            .iter()
+            .zip(first)
+            .zip(&strides)
+            .map(|((i, f), s)| (*i as isize - *f as isize) * s);
         at(index) == Some(origin + moved.sum::<isize>())
     })
 }
@@ -155,8 +170,12 @@ fn most_random_chains_stay_at_one_view() {
         views += st.views().len();
         longest = longest.max(st.views().len());
     }
-    println!("of {chains} chains of six ops {possible} can be one view and {one} are; {views} views, at most {longest}");
-    // Measured: 7978 of 7997. What is missed hides a corner with a mask, or is one view only as a whole stack of three.
+    println!(
+        "of {chains} chains of six ops {possible} can be one view and {one} are; {views} views, \
+         at most {longest}"
+    );
+    // Measured: 7978 of 7997. What is missed hides a corner with a mask, or is one view only as a
+    // whole stack of three.
     assert!(one * 100 >= possible * 99, "only {one} of {possible} chains that can be one view are");
     assert!(one * 100 >= chains * 75, "only {one} of {chains} chains are one view");
 }

@@ -1,5 +1,6 @@
-//! Tests of shapes: random chains against brute force (`fuzz`), chains that must stay few views (`merging`), and what a user can
-//! get wrong (`errors`). Here is what they share: a generator with fixed seeds, and arrays of base indices moved element by element.
+//! Tests of shapes: random chains against brute force (`fuzz`), chains that must stay few views
+//! (`merging`), and what a user can get wrong (`errors`). Here is what they share: a generator with
+//! fixed seeds, and arrays of base indices moved element by element.
 
 mod errors;
 mod fuzz;
@@ -153,7 +154,9 @@ impl Brute {
                         };
                     }
                     Movement::Shrink(ranges) => index[axis] = ranges[axis].0 + out[axis],
-                    Movement::Flip(flags) => index[axis] = if flags[axis] { size - 1 - out[axis] } else { out[axis] },
+                    Movement::Flip(flags) => {
+                        index[axis] = if flags[axis] { size - 1 - out[axis] } else { out[axis] }
+                    }
                 }
             }
             self.at(&index)
@@ -192,7 +195,12 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn random(rng: &mut Rng, base: &[usize], length: usize) -> Chain {
-        let mut chain = Chain { base: base.into(), ops: Vec::new(), tracker: ShapeTracker::new(base), brute: Brute::new(base) };
+        let mut chain = Chain {
+            base: base.into(),
+            ops: Vec::new(),
+            tracker: ShapeTracker::new(base),
+            brute: Brute::new(base),
+        };
         for _ in 0..length {
             let op = random_movement(rng, chain.tracker.shape());
             chain.tracker = chain.tracker.apply(&op).unwrap_or_else(|e| panic!("{e}"));

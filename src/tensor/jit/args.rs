@@ -1,4 +1,5 @@
-//! What goes into a captured function and what comes out: tensors, alone or in tuples, arrays, lists and options; going in also plain numbers.
+//! What goes into a captured function and what comes out: tensors, alone or in tuples, arrays,
+//! lists and options; going in also plain numbers.
 
 use crate::shape::Bound;
 use crate::tensor::Tensor;
@@ -15,7 +16,9 @@ pub enum Leaf {
     Length(usize),
 }
 
-/// What a [`Jit`](super::Jit) passes on to its function. Tensors and bound [`Variable`](crate::Variable)s may change from call to call, numbers and `bool`s may not: they are part of what was captured.
+/// What a [`Jit`](super::Jit) passes on to its function. Tensors and bound
+/// [`Variable`](crate::Variable)s may change from call to call, numbers and `bool`s may not: they
+/// are part of what was captured.
 ///
 /// ```
 /// use picograd::{Jit, Tensor};
@@ -25,7 +28,11 @@ pub enum Leaf {
 ///     assert_eq!(scaled.call((x, 3.0))?.to_vec::<f32>()?, [13.0, 26.0]);
 /// }
 /// let x = vec![Tensor::new([1.0f32, 2.0]), Tensor::new([10.0f32, 20.0])];
-/// assert_eq!(scaled.call((x, 4.0)).unwrap_err().to_string(), "jit: argument 2 was 3.0 when the function was captured and is 4.0 now; make it a tensor, or have a Jit for each value");
+/// assert_eq!(
+///     scaled.call((x, 4.0)).unwrap_err().to_string(),
+///     "jit: argument 2 was 3.0 when the function was captured and is 4.0 now; make it a \
+///      tensor, or have a Jit for each value"
+/// );
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub trait JitArg {

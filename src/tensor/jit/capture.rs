@@ -1,4 +1,5 @@
-//! From what was written down to a tape: every buffer becomes a slot, and it is decided where the memory of each slot comes from at a replay.
+//! From what was written down to a tape: every buffer becomes a slot, and it is decided where the
+//! memory of each slot comes from at a replay.
 
 use super::args::{JitOut, Leaf};
 use super::observe::{Observed, Owners};
@@ -53,7 +54,8 @@ pub(super) struct Outside {
 }
 
 pub(super) enum Signature {
-    /// A tensor; its parts have a device, a dtype and elements, and those over several devices an axis.
+    /// A tensor; its parts have a device, a dtype and elements, and those over several devices an
+    /// axis.
     Tensor {
         shape: Vec<usize>,
         dtype: DType,
@@ -99,8 +101,13 @@ impl Template {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
             let whole = &buffers[hole.at.slot];
-            let same = hole.at.offset == 0 && (whole.dtype(), whole.size()) == (hole.dtype, hole.len);
-            let buffer = if same { whole.clone() } else { whole.bytes_from(hole.at.offset, hole.dtype, hole.len) };
+            let same =
+                hole.at.offset == 0 && (whole.dtype(), whole.size()) == (hole.dtype, hole.len);
+            let buffer = if same {
+                whole.clone()
+            } else {
+                whole.bytes_from(hole.at.offset, hole.dtype, hole.len)
+            };
             let buffer = if hole.copied { copied(&buffer)? } else { buffer };
             map.insert(hole.node.clone(), buffer.node());
         }
@@ -138,8 +145,14 @@ impl Slots {
         self.slots.push(slot);
         self.slots.len() - 1
     }
-    /// Where a storage is. One that is not known is the function's own, made from numbers of the host, and is copied.
-    fn of(&mut self, id: u64, size: (&DeviceName, DType, usize), own: Option<&Buffer>) -> Result<At> {
+    /// Where a storage is. One that is not known is the function's own, made from numbers of the
+    /// host, and is copied.
+    fn of(
+        &mut self,
+        id: u64,
+        size: (&DeviceName, DType, usize),
+        own: Option<&Buffer>,
+    ) -> Result<At> {
         if let Some(at) = self.by_id.get(&id) {
             return Ok(*at);
         }
@@ -151,7 +164,11 @@ impl Slots {
                 let number = *self.numbers.entry(key).or_insert(next);
                 if number == next {
                     let tensor = Tensor(inner);
-                    self.outside.push(Outside { axis: tensor.shard_axis(), tensor, parts: Vec::new() });
+                    self.outside.push(Outside {
+                        axis: tensor.shard_axis(),
+                        tensor,
+                        parts: Vec::new(),
+                    });
                 }
                 let parts = &mut self.outside[number].parts;
                 let one = (size.0.clone(), size.1, size.2);
@@ -164,7 +181,8 @@ impl Slots {
             }
             (None, Some(own)) => self.add(Slot::Own(copied(own)?)),
             (None, None) => {
-                let msg = "the function uses a tensor from before that was dropped while it ran; keep it, or make it an argument";
+                let msg = "the function uses a tensor from before that was dropped while it ran; \
+                           keep it, or make it an argument";
                 return Err(Error::Jit(msg.into()));
             }
         };
@@ -193,14 +211,17 @@ impl Slots {
                     self.by_id.insert(piece.id, at);
                     at
                 }
-                Role::Temporary { .. } | Role::Values => At { slot: self.add(temporary()), offset: 0 },
+                Role::Temporary { .. } | Role::Values => {
+                    At { slot: self.add(temporary()), offset: 0 }
+                }
             }));
         }
         // A part of a buffer is a storage of its own.
         for (id, output) in run.outputs.iter().zip(&run.plan.outputs) {
             let (Some(id), Some(output)) = (id, output) else { continue };
             if let (Some(part), Some(whole)) = (&output.part, places[output.buffer]) {
-                let offset = whole.offset + part.start * run.plan.buffers[output.buffer].dtype.itemsize();
+                let offset =
+                    whole.offset + part.start * run.plan.buffers[output.buffer].dtype.itemsize();
                 self.by_id.insert(*id, At { slot: whole.slot, offset });
             }
         }
@@ -217,13 +238,16 @@ impl Slots {
         });
         let (mut map, mut parts) = (FxHashMap::default(), Vec::new());
         for (i, (node, id, buffer)) in found.into_iter().enumerate() {
-            let at = self.of(id, (buffer.device_name(), buffer.dtype(), buffer.size()), Some(&buffer))?;
+            let at =
+                self.of(id, (buffer.device_name(), buffer.dtype(), buffer.size()), Some(&buffer))?;
             if let Slot::Temporary { device, bytes } = &self.slots[at.slot] {
                 let whole = at.offset == 0 && *bytes == buffer.bytes();
-                let (dtype, len) = if whole { (buffer.dtype(), buffer.size()) } else { (DType::U8, *bytes) };
+                let (dtype, len) =
+                    if whole { (buffer.dtype(), buffer.size()) } else { (DType::U8, *bytes) };
                 self.slots[at.slot] = Slot::Fresh { device: device.clone(), dtype, len };
             }
-            let arg = Arg::Param { slot: i, len: buffer.size(), device: buffer.device_name().clone() };
+            let arg =
+                Arg::Param { slot: i, len: buffer.size(), device: buffer.device_name().clone() };
             let hole = UOp::new(Op::Param, node.dtype(), Src::new(), arg);
             map.insert(node, hole.clone());
             let copied = matches!(self.slots[at.slot], Slot::Own(_));
@@ -267,11 +291,22 @@ impl<R: JitOut> Captured<R> {
                 Leaf::Tensor(own) => {
                     let node = own.raw();
                     let all = storages(&node).unwrap_or_default();
-                    let part = |s: &&crate::ir::StorageRef| (s.storage.device().clone(), Buffer::of(s).dtype(), s.storage.len());
+                    let part = |s: &&crate::ir::StorageRef| {
+                        (s.storage.device().clone(), Buffer::of(s).dtype(), s.storage.len())
+                    };
                     let parts = all.iter().map(part).collect();
                     let (dtype, device, axis) = (own.dtype(), own.device(), own.shard_axis());
-                    let (shape, extents, shown) = (own.dims().to_vec(), unbound_extents(&own), described_for_all(&own));
-                    signature.push(Signature::Tensor { shape, dtype, device, axis, parts, extents, shown });
+                    let (shape, extents, shown) =
+                        (own.dims().to_vec(), unbound_extents(&own), described_for_all(&own));
+                    signature.push(Signature::Tensor {
+                        shape,
+                        dtype,
+                        device,
+                        axis,
+                        parts,
+                        extents,
+                        shown,
+                    });
                     for (part, s) in all.into_iter().enumerate() {
                         let slot = slots.add(Slot::Given);
                         slots.sources.push(Source::Argument { leaf, part });
@@ -280,17 +315,28 @@ impl<R: JitOut> Captured<R> {
                 }
             }
         }
-        let draws: FxHashMap<u64, usize> =
-            recording.draws.iter().enumerate().flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i))).collect();
-        let mut drawn: Vec<(Vec<Buffer>, u64)> = recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect();
+        let draws: FxHashMap<u64, usize> = recording
+            .draws
+            .iter()
+            .enumerate()
+            .flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i)))
+            .collect();
+        let mut drawn: Vec<(Vec<Buffer>, u64)> =
+            recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect();
         let mut steps: Vec<TapeStep> = Vec::new();
-        let (mut variables, mut at_capture) = (Vec::<(Buffer, Vec<Arc<str>>)>::new(), Values::default());
+        let (mut variables, mut at_capture) =
+            (Vec::<(Buffer, Vec<Arc<str>>)>::new(), Values::default());
         let mut of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize> = FxHashMap::default();
         for run in &recording.runs {
             at_capture.complete(&run.values);
-            // The seed and counter of a draw are written anew at each replay, into memory of the tape.
+            // The seed and counter of a draw are written anew at each replay, into memory of the
+            // tape.
             for input in &run.inputs {
-                let (Some(draw), false) = (draws.get(&input.id), slots.by_id.contains_key(&input.id)) else { continue };
+                let (Some(draw), false) =
+                    (draws.get(&input.id), slots.by_id.contains_key(&input.id))
+                else {
+                    continue;
+                };
                 let buffer = Buffer::new(&input.device, DType::U32, input.len)?;
                 drawn[*draw].0.push(buffer.clone());
                 let slot = slots.add(Slot::Own(buffer));
@@ -301,11 +347,14 @@ impl<R: JitOut> Captured<R> {
                 let whole = places[p.buffer].expect("a step names buffers that exist");
                 At { offset: whole.offset + p.offset, ..whole }
             };
-            for (Launch { step, pieces }, compiled) in run.plan.launches().into_iter().zip(&run.compiled) {
+            for (Launch { step, pieces }, compiled) in
+                run.plan.launches().into_iter().zip(&run.compiled)
+            {
                 steps.push(match (step, compiled, &pieces[..]) {
                     (Step::Kernel { buffers, device, .. }, Some(compiled), _) => {
                         let written = step.writes();
-                        let writes = (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
+                        let writes =
+                            (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
                         let mut args: Vec<At> = pieces.iter().map(at).collect();
                         // The values of its variables come after all others.
                         let names = &compiled.program.variables.names;
@@ -320,22 +369,35 @@ impl<R: JitOut> Captured<R> {
                             };
                             args.push(At { slot, offset: 0 });
                         }
-                        TapeStep::Kernel { compiled: compiled.clone(), device: device.clone(), args, writes }
+                        TapeStep::Kernel {
+                            compiled: compiled.clone(),
+                            device: device.clone(),
+                            args,
+                            writes,
+                        }
                     }
-                    (Step::Copy { .. }, _, [to, from]) => TapeStep::Copy { to: at(to), from: at(from), dtype: to.dtype, len: to.len },
+                    (Step::Copy { .. }, _, [to, from]) => {
+                        TapeStep::Copy { to: at(to), from: at(from), dtype: to.dtype, len: to.len }
+                    }
                     _ => unreachable!("a kernel that ran was compiled, and loops were written out"),
                 });
             }
         }
-        let template = |t: Tensor| slots.template(&without_history(&t.raw())).map(|template| (t, template));
-        let changed: Vec<(Tensor, Template)> = changed.into_iter().map(template).collect::<Result<_>>()?;
+        let template =
+            |t: Tensor| slots.template(&without_history(&t.raw())).map(|template| (t, template));
+        let changed: Vec<(Tensor, Template)> =
+            changed.into_iter().map(template).collect::<Result<_>>()?;
         let mut values = Vec::new();
         result.each(&mut |t| values.push((t.raw(), t.device())));
-        let results: Vec<(Template, &'static DeviceName)> =
-            values.iter().map(|(node, device)| Ok((slots.template(node)?, *device))).collect::<Result<_>>()?;
+        let results: Vec<(Template, &'static DeviceName)> = values
+            .iter()
+            .map(|(node, device)| Ok((slots.template(node)?, *device)))
+            .collect::<Result<_>>()?;
         for slot in Tape::written(&steps) {
             let given = slots.slots[..slot].iter().filter(|s| matches!(s, Slot::Given)).count();
-            if let (Slot::Given, Some(Source::Outside { written, .. })) = (&slots.slots[slot], slots.sources.get_mut(given)) {
+            if let (Slot::Given, Some(Source::Outside { written, .. })) =
+                (&slots.slots[slot], slots.sources.get_mut(given))
+            {
                 *written = true;
             }
         }
@@ -365,7 +427,9 @@ impl<R: JitOut> Captured<R> {
 
     /// Has a tensor that was captured as a literal become something else?
     pub(super) fn is_stale(&self) -> bool {
-        self.literal.iter().any(|(tensor, node)| tensor.upgrade().is_some_and(|t| Tensor(t).raw() != *node))
+        self.literal
+            .iter()
+            .any(|(tensor, node)| tensor.upgrade().is_some_and(|t| Tensor(t).raw() != *node))
     }
 
     pub(super) fn stats(&self) -> JitStats {

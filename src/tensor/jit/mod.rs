@@ -1,5 +1,5 @@
-//! Functions of tensors that are run once or twice and replayed from then on: without building graphs, without scheduling, with all memory planned over the
-//! whole call.
+//! Functions of tensors that are run once or twice and replayed from then on: without building
+//! graphs, without scheduling, with all memory planned over the whole call.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -28,14 +28,23 @@ use observe::observe;
 use print::{Difference, Print};
 use std::marker::PhantomData;
 
-/// A function that is captured. The first call runs it, the second runs it and writes down what it does, and from the third on that is replayed: one list of
-/// kernels over planned memory, and on CUDA one graph.
+/// A function that is captured. The first call runs it, the second runs it and writes down what it
+/// does, and from the third on that is replayed: one list of kernels over planned memory, and on
+/// CUDA one graph.
 ///
-/// Training steps work as inference does: parameters, the state of optimizers, running statistics and all other tensors that the function assigns to are
-/// changed by a replay as by a call, and random numbers go on where they are.
+/// Training steps work as inference does: parameters, the state of optimizers, running statistics
+/// and all other tensors that the function assigns to are changed by a replay as by a call, and
+/// random numbers go on where they are.
 ///
 /// ```
-/// use picograd::{Jit, Tensor, nn::{Layer, Linear, Module, optim::{Optimizer, SGD}}, tensor::Reduction};
+/// use picograd::{
+///     Jit, Tensor,
+///     nn::{
+///         Layer, Linear, Module,
+///         optim::{Optimizer, SGD},
+///     },
+///     tensor::Reduction,
+/// };
 /// Tensor::manual_seed(0);
 /// let net = Linear::new(1, 1);
 /// let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1))?;
@@ -56,25 +65,32 @@ use std::marker::PhantomData;
 /// ```
 ///
 /// # What may be kept
-/// - **Results** are computed when `call` returns, own their memory, and are not touched by later calls. No gradient goes through a call.
-/// - **Arguments** come into the function as plain values: an assignment to one inside does not reach the caller's tensor. Passing one tensor twice, or one
-///   that the function also uses by itself, is fine: what a call writes is kept apart from what it was given.
-/// - **Tensors around the function** are read as they are at each call. One that was not computed before the first call is computed after it, and one
-///   that is assigned to between calls is seen.
-/// - Tensors that the function makes and leaves somewhere without returning them keep what they had when it was captured.
+/// - **Results** are computed when `call` returns, own their memory, and are not touched by later
+///   calls. No gradient goes through a call.
+/// - **Arguments** come into the function as plain values: an assignment to one inside does not
+///   reach the caller's tensor. Passing one tensor twice, or one that the function also uses by
+///   itself, is fine: what a call writes is kept apart from what it was given.
+/// - **Tensors around the function** are read as they are at each call. One that was not computed
+///   before the first call is computed after it, and one that is assigned to between calls is seen.
+/// - Tensors that the function makes and leaves somewhere without returning them keep what they had
+///   when it was captured.
 ///
 /// # What is an error
-/// Reading a value inside (`item`, `to_vec`, printing), or the number that a variable is: it would be the value of one call for all. An argument of another shape, dtype or device, or another number.
-/// A function that does something else at each call, because a number of the host that it uses has changed: pass it as a tensor. Gradients that are left on
-/// parameters. The message names which.
+/// Reading a value inside (`item`, `to_vec`, printing), or the number that a variable is: it would
+/// be the value of one call for all. An argument of another shape, dtype or device, or another
+/// number. A function that does something else at each call, because a number of the host that it
+/// uses has changed: pass it as a tensor. Gradients that are left on parameters. The message names
+/// which.
 ///
-/// [Variables](crate::Variable) among the arguments may have another value at each call. Inside they are computed with; their values, and sizes that they are, are not read.
+/// [Variables](crate::Variable) among the arguments may have another value at each call. Inside
+/// they are computed with; their values, and sizes that they are, are not read.
 ///
-/// A number of the host that changes *later* cannot be seen by a function that is not run: what changes between calls has to be an argument or a tensor, as the
-/// learning rate of an [`Optimizer`](crate::nn::optim::Optimizer) is.
+/// A number of the host that changes *later* cannot be seen by a function that is not run: what
+/// changes between calls has to be an argument or a tensor, as the learning rate of an
+/// [`Optimizer`](crate::nn::optim::Optimizer) is.
 ///
-/// A `Jit` inside the function of another is a plain call, and is captured with the outer one. `JIT=0` runs the function at each call, `JIT=2` replays without
-/// graphs of devices.
+/// A `Jit` inside the function of another is a plain call, and is captured with the outer one.
+/// `JIT=0` runs the function at each call, `JIT=2` replays without graphs of devices.
 pub struct Jit<A, R, F> {
     f: F,
     phase: Phase<R>,
@@ -99,7 +115,8 @@ pub struct JitStats {
     pub steps: usize,
     /// What its values between kernels take.
     pub memory: PlannedMemory,
-    /// How often a replay had to copy a tensor before it could write it in place, because somebody else held it.
+    /// How often a replay had to copy a tensor before it could write it in place, because somebody
+    /// else held it.
     pub copies: u64,
 }
 
@@ -127,7 +144,11 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     ///     assert_eq!(sum.call(Tensor::new([1.0f32, 2.0]))?.item::<f32>()?, 3.0);
     /// }
     /// let long = sum.call(Tensor::new([1.0f32, 2.0, 3.0])).unwrap_err();
-    /// assert_eq!(long.to_string(), "jit: argument 0 is f32 [3] on CPU, and the function was captured with f32 [2] on CPU; have a Jit for each");
+    /// assert_eq!(
+    ///     long.to_string(),
+    ///     "jit: argument 0 is f32 [3] on CPU, and the function was captured with f32 [2] on \
+    ///      CPU; have a Jit for each"
+    /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn call(&mut self, args: A) -> Result<R> {
@@ -135,7 +156,8 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         if record::is_on() {
             return (self.f)(args);
         }
-        // A tensor that was a literal when the function was captured may have been assigned to since.
+        // A tensor that was a literal when the function was captured may have been assigned to
+        // since.
         if matches!(&self.phase, Phase::Ready(captured) if captured.is_stale()) {
             self.phase = Phase::New;
         }
@@ -165,7 +187,8 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
-                    // The call is done: where a replay cannot be had, for want of memory, the next call is another one.
+                    // The call is done: where a replay cannot be had, for want of memory, the next
+                    // call is another one.
                     match Captured::new(observed, &result, jit == 1) {
                         Ok(captured) => self.phase = Phase::Ready(Box::new(captured)),
                         Err(e) => {
@@ -184,7 +207,8 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         };
         if tries > MOST_TRIES {
             return Err(Error::Jit(format!(
-                "the function has done something else at each of {tries} calls, so there is nothing to replay; a Jit is for functions that always do the same"
+                "the function has done something else at each of {tries} calls, so there is \
+                 nothing to replay; a Jit is for functions that always do the same"
             )));
         }
         self.phase = Phase::Seen(print, tries);
@@ -246,7 +270,9 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
 /// A tensor whatever the values of its variables are.
 fn described_for_all(t: &Tensor) -> String {
     let node = t.raw();
-    let size = |(axis, n): (usize, &usize)| node.extent(axis).map_or(n.to_string(), |e| e.unbound().text());
+    let size = |(axis, n): (usize, &usize)| {
+        node.extent(axis).map_or(n.to_string(), |e| e.unbound().text())
+    };
     let sizes: Vec<String> = node.shape().iter().enumerate().map(size).collect();
     format!("{} [{}] on {}", t.dtype(), sizes.join(", "), t.device())
 }

@@ -1,4 +1,5 @@
-//! A call that is written down. Before it every live tensor is looked at, so that it can be told afterwards which of them the function used and changed.
+//! A call that is written down. Before it every live tensor is looked at, so that it can be told
+//! afterwards which of them the function used and changed.
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::described;
@@ -20,14 +21,16 @@ pub(super) type Owners = FxHashMap<u64, (Weak<Inner>, usize)>;
 
 /// What a call did.
 pub(super) struct Observed {
-    /// The arguments, with the tensors that the function got: the caller's memory under names of their own.
+    /// The arguments, with the tensors that the function got: the caller's memory under names of
+    /// their own.
     pub given: Vec<Leaf>,
     pub recording: Recording,
     /// The storages of tensors that were there before, with the tensor and the part of it.
     pub outside: Owners,
     /// Tensors that were there before and were assigned to.
     pub changed: Vec<Tensor>,
-    /// Tensors from before that are made of literals alone, which the function used: what it was captured with, as long as they stay so.
+    /// Tensors from before that are made of literals alone, which the function used: what it was
+    /// captured with, as long as they stay so.
     pub literal: Vec<(Weak<Inner>, UOp)>,
     /// Were there tensors among those used that had data and had not been computed?
     pub lazy: bool,
@@ -63,10 +66,15 @@ pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
 fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     args.visit(&mut |leaf| leaves.push(leaf));
-    let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
+    let tensors: Vec<&Tensor> = leaves
+        .iter()
+        .filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None })
+        .collect();
     realize_all(&tensors)?;
     let given = |leaf: Leaf| match leaf {
-        Leaf::Tensor(t) => Leaf::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None)),
+        Leaf::Tensor(t) => {
+            Leaf::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None))
+        }
         other => other,
     };
     Ok(leaves.into_iter().map(given).collect())
@@ -89,33 +97,46 @@ fn ids(node: &UOp) -> Vec<u64> {
 }
 
 /// Calls a function and computes everything that it returns or assigns to.
-pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> Result<R>, mode: Mode) -> Result<(R, Observed)> {
+pub(super) fn observe<A: JitArg, R: JitOut>(
+    args: &A,
+    f: &mut impl FnMut(A) -> Result<R>,
+    mode: Mode,
+) -> Result<(R, Observed)> {
     let given = given(args)?;
-    let own: Vec<Tensor> = given.iter().filter_map(|g| if let Leaf::Tensor(own) = g { Some(own.clone()) } else { None }).collect();
+    let own: Vec<Tensor> = given
+        .iter()
+        .filter_map(|g| if let Leaf::Tensor(own) = g { Some(own.clone()) } else { None })
+        .collect();
     let (before, outside) = looked_at(&own);
     let known = outside.keys().copied().chain(own.iter().flat_map(|t| ids(&t.raw()))).collect();
     let watched = before.iter().filter_map(|b| b.lazy.as_ref()).map(UOp::id).collect();
     let mut own = own.into_iter();
     let args = args.with_tensors(&mut || own.next().expect("a tensor for each"));
-    let (done, recording) = record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
-        take_read();
-        let result = f(args)?;
-        if mode == Mode::Sealed && take_read() {
-            let msg = "the value of a variable, or a size that it is, is read inside the function, where it would be that of one call for all; compute with the variable itself, as in `x / &n`";
-            return Err(Error::Jit(msg.into()));
-        }
-        let assigned = record::assigned().into_iter().collect();
-        let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
-        let mut wanted: Vec<Tensor> = Vec::new();
-        result.each(&mut |t| wanted.push(t.clone()));
-        wanted.extend(changed.iter().cloned());
-        realize_all(&wanted.iter().collect::<Vec<_>>())?;
-        // No gradient goes through a call, and what is assigned to a result later is not assigned to a tensor of the function.
-        let mut values = Vec::new();
-        result.each(&mut |t| values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None)));
-        let mut values = values.into_iter();
-        Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
-    });
+    let (done, recording) =
+        record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
+            take_read();
+            let result = f(args)?;
+            if mode == Mode::Sealed && take_read() {
+                let msg = "the value of a variable, or a size that it is, is read inside the \
+                           function, where it would be that of one call for all; compute with the \
+                           variable itself, as in `x / &n`";
+                return Err(Error::Jit(msg.into()));
+            }
+            let assigned = record::assigned().into_iter().collect();
+            let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
+            let mut wanted: Vec<Tensor> = Vec::new();
+            result.each(&mut |t| wanted.push(t.clone()));
+            wanted.extend(changed.iter().cloned());
+            realize_all(&wanted.iter().collect::<Vec<_>>())?;
+            // No gradient goes through a call, and what is assigned to a result later is not
+            // assigned to a tensor of the function.
+            let mut values = Vec::new();
+            result.each(&mut |t| {
+                values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None))
+            });
+            let mut values = values.into_iter();
+            Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
+        });
     // Printing writes an error down as text and goes on.
     if let Some(what) = &recording.read {
         return Err(Error::Jit(what.clone()));
@@ -124,26 +145,37 @@ pub(super) fn observe<A: JitArg, R: JitOut>(args: &A, f: &mut impl FnMut(A) -> R
     let graded = recording.graded.iter().copied().collect();
     before.iter().filter(|b| b.among(&graded).is_some()).try_for_each(Before::check_gradient)?;
     if recording.seeded {
-        return Err(Error::Jit("manual_seed or set_rng_state is called inside a captured function; call it outside".into()));
+        return Err(Error::Jit(
+            "manual_seed or set_rng_state is called inside a captured function; call it outside"
+                .into(),
+        ));
     }
-    // Of those that the function used, what has data is computed, so that the next call finds it in memory.
-    let used = before.iter().filter(|b| b.lazy.as_ref().is_some_and(|node| recording.used.contains(&node.id())));
-    let (lazy, literal): (Vec<&Before>, Vec<&Before>) = used.partition(|b| b.lazy.as_ref().is_some_and(has_data));
+    // Of those that the function used, what has data is computed, so that the next call finds it in
+    // memory.
+    let used = before
+        .iter()
+        .filter(|b| b.lazy.as_ref().is_some_and(|node| recording.used.contains(&node.id())));
+    let (lazy, literal): (Vec<&Before>, Vec<&Before>) =
+        used.partition(|b| b.lazy.as_ref().is_some_and(has_data));
     let tensors: Vec<Tensor> = lazy.iter().filter_map(|b| b.now()).collect();
     realize_all(&tensors.iter().collect::<Vec<_>>())?;
-    let literal = literal.iter().filter_map(|b| Some((b.tensor.clone(), b.lazy.clone()?))).collect();
+    let literal =
+        literal.iter().filter_map(|b| Some((b.tensor.clone(), b.lazy.clone()?))).collect();
     let lazy = !lazy.is_empty();
     Ok((result, Observed { given, recording, outside, changed, literal, lazy }))
 }
 
-/// Every live tensor as it is now, and whose storage is whose. Where several share one they get names of their own for it.
+/// Every live tensor as it is now, and whose storage is whose. Where several share one they get
+/// names of their own for it.
 fn looked_at(own: &[Tensor]) -> (Vec<Before>, Owners) {
     let own: FxHashSet<*const Inner> = own.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let mut outside: Owners = FxHashMap::default();
     let mut before = Vec::new();
     for t in live().iter().filter(|t| !own.contains(&Arc::as_ptr(&t.0))) {
         let mut node = t.raw();
-        if ids(&node).iter().any(|id| outside.contains_key(id)) && !storages(&node).into_iter().flatten().any(|s| s.is_stale()) {
+        if ids(&node).iter().any(|id| outside.contains_key(id))
+            && !storages(&node).into_iter().flatten().any(|s| s.is_stale())
+        {
             let other = renamed(&node);
             t.exchange(&node, other);
             node = t.raw();
@@ -171,9 +203,14 @@ impl Before {
         if t.grad().map(|g| g.id()) == self.grad {
             return Ok(());
         }
-        let what = if self.grad.is_none() { "leaves a gradient on" } else { "takes up or changes a gradient from outside on" };
+        let what = if self.grad.is_none() {
+            "leaves a gradient on"
+        } else {
+            "takes up or changes a gradient from outside on"
+        };
         Err(Error::Jit(format!(
-            "the function {what} the parameter {}; have backward and the optimizer's step inside the function, or return gradients as tensors",
+            "the function {what} the parameter {}; have backward and the optimizer's step inside \
+             the function, or return gradients as tensors",
             described(&t)
         )))
     }

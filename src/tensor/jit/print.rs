@@ -1,4 +1,5 @@
-//! What makes two calls of a function the same: the graphs that they computed, what these read, and the numbers of the host in them.
+//! What makes two calls of a function the same: the graphs that they computed, what these read, and
+//! the numbers of the host in them.
 
 use super::args::Leaf;
 use super::observe::{Observed, add_values, given_values};
@@ -46,7 +47,8 @@ pub(super) enum Difference {
     Other,
 }
 
-/// What a function makes itself. Files are not looked into, and where nothing is computed there is nothing to see.
+/// What a function makes itself. Files are not looked into, and where nothing is computed there is
+/// nothing to see.
 fn made_of_host(buffer: &Buffer) -> Result<Input> {
     let mut hasher = FxHasher::default();
     if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
@@ -65,7 +67,10 @@ fn compare_inputs(before: &[Input], now: &[Input]) -> Difference {
             (Input::Gone, _) | (_, Input::Gone) => return Difference::Other,
             (x, y) if x == y => {}
             (Input::Host(what, _), Input::Host(same, _)) if what == same => {
-                let msg = format!("the function makes {what} of numbers of the host, which are others than at the call before; {PASS}");
+                let msg = format!(
+                    "the function makes {what} of numbers of the host, which are others than at \
+                     the call before; {PASS}"
+                );
                 found = Difference::Values(msg);
             }
             _ => return Difference::Other,
@@ -106,7 +111,9 @@ impl Print {
             for input in &run.inputs {
                 inputs.push(match (known.get(&input.id), &input.own) {
                     (Some(known), _) => known.clone(),
-                    (None, Some(own)) => known.entry(input.id).or_insert(made_of_host(own)?).clone(),
+                    (None, Some(own)) => {
+                        known.entry(input.id).or_insert(made_of_host(own)?).clone()
+                    }
                     (None, None) => Input::Gone,
                 });
             }
@@ -133,53 +140,70 @@ impl Print {
         let passed = given_values(&observed.given)?;
         let mut all = passed.clone();
         // What is in memory already is cut by variables without a run.
-        let held = observed.changed.iter().map(|t| t.raw()).chain(results.iter().cloned()).map(|node| {
-            let mut values = Values::default();
-            add_values(&mut values, &node).map(|()| values)
-        });
+        let held =
+            observed.changed.iter().map(|t| t.raw()).chain(results.iter().cloned()).map(|node| {
+                let mut values = Values::default();
+                add_values(&mut values, &node).map(|()| values)
+            });
         for values in observed.recording.runs.iter().map(|r| Ok((*r.values).clone())).chain(held) {
             let values = values?;
             if let Some((name, a, b)) = all.differing(&values) {
                 return Err(Error::Jit(format!(
-                    "the variable {name} is {a} and {b} in one call; a captured function has one value of each, so give the other a name of its own"
+                    "the variable {name} is {a} and {b} in one call; a captured function has one \
+                     value of each, so give the other a name of its own"
                 )));
             }
             all.complete(&values);
         }
-        let values = all.iter().filter(|(name, _)| passed.get(name).is_none()).map(|(n, v)| (n.clone(), v)).collect();
+        let values = all
+            .iter()
+            .filter(|(name, _)| passed.get(name).is_none())
+            .map(|(n, v)| (n.clone(), v))
+            .collect();
         let draws = observed.recording.draws.iter().map(|d| d.numbers).collect();
         Ok(Print { runs, values, ends, draws, given })
     }
 
     pub(super) fn compare(&self, now: &Print) -> Difference {
         let other = |a: &String, b: &String| {
-            Difference::Values(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
+            Difference::Values(format!(
+                "an argument was {a} at the call before and is {b} now; have a Jit for each"
+            ))
         };
         if self.given.len() != now.given.len() {
             let (a, b) = (self.given.len(), now.given.len());
             return Difference::Values(format!(
-                "there were {a} arguments at the call before, and now there are {b}; have a Jit for each number"
+                "there were {a} arguments at the call before, and now there are {b}; have a Jit \
+                 for each number"
             ));
         }
         if let Some((a, b)) = self.given.iter().zip(&now.given).find(|(a, b)| a != b) {
             return other(a, b);
         }
-        if self.runs.len() != now.runs.len() || self.draws != now.draws || self.ends.len() != now.ends.len() {
+        if self.runs.len() != now.runs.len()
+            || self.draws != now.draws
+            || self.ends.len() != now.ends.len()
+        {
             return Difference::Other;
         }
         if self.values.iter().map(|v| &v.0).ne(now.values.iter().map(|v| &v.0)) {
             return Difference::Other;
         }
-        if let Some(((name, a), (_, b))) = self.values.iter().zip(&now.values).find(|(a, b)| a.1 != b.1) {
+        if let Some(((name, a), (_, b))) =
+            self.values.iter().zip(&now.values).find(|(a, b)| a.1 != b.1)
+        {
             return Difference::Values(format!(
-                "the variable {name} was {a} at the call before and is {b} now; pass it to the function as an argument"
+                "the variable {name} was {a} at the call before and is {b} now; pass it to the \
+                 function as an argument"
             ));
         }
         let mut found = Difference::None;
         for ((tensor, holds), (now_tensor, now_holds)) in self.ends.iter().zip(&now.ends) {
             match compare_inputs(holds, now_holds) {
                 Difference::None if tensor == now_tensor => {}
-                Difference::Values(what) if tensor == now_tensor => found = Difference::Values(what),
+                Difference::Values(what) if tensor == now_tensor => {
+                    found = Difference::Values(what)
+                }
                 _ => return Difference::Other,
             }
         }
@@ -191,13 +215,18 @@ impl Print {
             }
             if a != b {
                 let (xs, ys) = (a.toposort(), b.toposort());
-                let alike = |x: &UOp, y: &UOp| (x.op(), x.dtype(), x.src().len()) == (y.op(), y.dtype(), y.src().len());
+                let alike = |x: &UOp, y: &UOp| {
+                    (x.op(), x.dtype(), x.src().len()) == (y.op(), y.dtype(), y.src().len())
+                };
                 if xs.len() != ys.len() || !xs.iter().zip(&ys).all(|(x, y)| alike(x, y)) {
                     return Difference::Other;
                 }
-                let Some((x, y)) = xs.iter().zip(&ys).find(|(x, y)| x.arg() != y.arg()) else { return Difference::Other };
+                let Some((x, y)) = xs.iter().zip(&ys).find(|(x, y)| x.arg() != y.arg()) else {
+                    return Difference::Other;
+                };
                 let msg = format!(
-                    "the function is not the same at each call: {:?} of {:?} was {:?} at the call before; {PASS}",
+                    "the function is not the same at each call: {:?} of {:?} was {:?} at the call \
+                     before; {PASS}",
                     x.op(),
                     y.arg(),
                     x.arg()

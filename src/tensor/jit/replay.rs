@@ -1,4 +1,5 @@
-//! A replay: the memory of this call is found, what is written in place is made sure to be nobody else's, the tape runs, and tensors get their new values.
+//! A replay: the memory of this call is found, what is written in place is made sure to be nobody
+//! else's, the tape runs, and tensors get their new values.
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
@@ -14,16 +15,17 @@ use crate::tensor::{Tensor, holders, random};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
-/// The tensors that a replay writes in place, locked from where it is decided that nobody else reads their memory until
-/// they have their new values. Another thread that took the node of one in between would be left with memory that is
-/// overwritten, and where it assigns what it made of that, so would be every later reader of the tensor.
+/// The tensors that a replay writes in place, locked from where it is decided that nobody else
+/// reads their memory until they have their new values. Another thread that took the node of one in
+/// between would be left with memory that is overwritten, and where it assigns what it made of
+/// that, so would be every later reader of the tensor.
 #[derive(Default)]
 struct Locked<'a> {
     /// By [`Tensor::id`].
     guards: FxHashMap<usize, RwLockWriteGuard<'a, UOp>>,
     running: Option<MutexGuard<'a, ()>>,
-    /// Tensors with another node than before, and that node. It goes after the locks: it may hold what the user's code
-    /// drops.
+    /// Tensors with another node than before, and that node. It goes after the locks: it may hold
+    /// what the user's code drops.
     exchanged: Vec<(Tensor, UOp)>,
 }
 
@@ -57,12 +59,16 @@ impl<R: JitOut> Captured<R> {
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
-        let tensors: Vec<&Tensor> = leaves.iter().filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None }).collect();
+        let tensors: Vec<&Tensor> = leaves
+            .iter()
+            .filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None })
+            .collect();
         let outside: Vec<Tensor> = self.outside.iter().map(|o| o.tensor.clone()).collect();
         let of_arguments = given_values(&leaves)?;
         let mut locked = Locked::default();
         loop {
-            let lazy: Vec<&Tensor> = tensors.iter().copied().chain(&outside).filter(|t| !is_stored(&t.raw())).collect();
+            let lazy: Vec<&Tensor> =
+                tensors.iter().copied().chain(&outside).filter(|t| !is_stored(&t.raw())).collect();
             if !lazy.is_empty() {
                 realize_all(&lazy)?;
                 continue;
@@ -71,7 +77,10 @@ impl<R: JitOut> Captured<R> {
             for source in &self.sources {
                 if let Source::Outside { tensor, written: true, .. } = source {
                     let t = &outside[*tensor];
-                    locked.guards.entry(t.id()).or_insert_with(|| t.0.uop.write().unwrap_or_else(|e| e.into_inner()));
+                    locked
+                        .guards
+                        .entry(t.id())
+                        .or_insert_with(|| t.0.uop.write().unwrap_or_else(|e| e.into_inner()));
                 }
             }
             // Another thread may have assigned meanwhile.
@@ -85,9 +94,13 @@ impl<R: JitOut> Captured<R> {
             given.push(match source {
                 Source::Argument { leaf, part } => match &leaves[*leaf] {
                     Leaf::Tensor(t) => memory_of(&locked.node(t), *part)?,
-                    Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => unreachable!("the arguments were checked"),
+                    Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => {
+                        unreachable!("the arguments were checked")
+                    }
                 },
-                Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(&locked, *part)?,
+                Source::Outside { tensor, part, .. } => {
+                    self.outside[*tensor].memory(&locked, *part)?
+                }
             });
         }
         self.check_parts(&given)?;
@@ -98,15 +111,24 @@ impl<R: JitOut> Captured<R> {
         }
         let values = self.values_now(of_arguments, &locked)?;
         for (buffer, names) in &self.variables {
-            let numbers: Vec<i32> =
-                names.iter().map(|n| values.get(n).expect("every variable that was captured has a value") as i32).collect();
+            let numbers: Vec<i32> = names
+                .iter()
+                .map(|n| {
+                    values.get(n).expect("every variable that was captured has a value") as i32
+                })
+                .collect();
             buffer.write(crate::dtype::as_bytes(&numbers))?;
         }
         for (buffers, numbers) in &self.draws {
             let words = random::next_words(*numbers);
             buffers.iter().try_for_each(|b| b.write(crate::dtype::as_bytes(&words)))?;
         }
-        let written = self.sources.iter().zip(&given).filter(|(s, _)| matches!(s, Source::Outside { written: true, .. })).map(|(_, b)| b);
+        let written = self
+            .sources
+            .iter()
+            .zip(&given)
+            .filter(|(s, _)| matches!(s, Source::Outside { written: true, .. }))
+            .map(|(_, b)| b);
         // All memory is there before anything is written.
         let buffers = self.tape.memory_for(&given)?;
         let ran = self.tape.run(&buffers, &values);
@@ -117,8 +139,9 @@ impl<R: JitOut> Captured<R> {
             locked.set(t, template.filled(&buffers, &values)?);
             lock(&t.0.home).clear();
         }
-        let filled =
-            |(template, device): &(Template, &'static DeviceName)| Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None));
+        let filled = |(template, device): &(Template, &'static DeviceName)| {
+            Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None))
+        };
         let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         drop(locked);
         Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
@@ -128,12 +151,19 @@ impl<R: JitOut> Captured<R> {
         let mut i = 0;
         for (leaf, s) in leaves.iter().zip(&self.signature) {
             match (leaf, s) {
-                (Leaf::Tensor(t), Signature::Tensor { shape, dtype, device, axis, extents, shown, .. }) => {
-                    let alike = t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
+                (
+                    Leaf::Tensor(t),
+                    Signature::Tensor { shape, dtype, device, axis, extents, shown, .. },
+                ) => {
+                    let alike =
+                        t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
                     if !alike || t.shard_axis() != *axis || unbound_extents(t) != *extents {
-                        let along = |axis: Option<usize>| axis.map_or(String::new(), |a| format!(" along axis {a}"));
+                        let along = |axis: Option<usize>| {
+                            axis.map_or(String::new(), |a| format!(" along axis {a}"))
+                        };
                         return Err(Error::Jit(format!(
-                            "argument {i} is {}{}, and the function was captured with {shown}{}; have a Jit for each",
+                            "argument {i} is {}{}, and the function was captured with {shown}{}; \
+                             have a Jit for each",
                             described_for_all(t),
                             along(t.shard_axis()),
                             along(*axis)
@@ -143,26 +173,30 @@ impl<R: JitOut> Captured<R> {
                 (Leaf::Host(now), Signature::Host(then)) if now == then => {}
                 (Leaf::Host(now), Signature::Host(then)) => {
                     return Err(Error::Jit(format!(
-                        "argument {i} was {then} when the function was captured and is {now} now; make it a tensor, or have a Jit for each value"
+                        "argument {i} was {then} when the function was captured and is {now} now; \
+                         make it a tensor, or have a Jit for each value"
                     )));
                 }
                 (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
                 (Leaf::Variable(bound), Signature::Variable(then)) => {
                     let (now, then) = (bound.unbound().text(), then.text());
                     return Err(Error::Jit(format!(
-                        "argument {i} is {now}, and the function was captured with {then}; have a Jit for each"
+                        "argument {i} is {now}, and the function was captured with {then}; have a \
+                         Jit for each"
                     )));
                 }
                 (Leaf::Length(now), Signature::Length(then)) if now == then => continue,
                 (Leaf::Length(now), Signature::Length(then)) => {
                     let msg = format!(
-                        "a list of {now}, from argument {i} on, was one of {then} when the function was captured; have a Jit for each"
+                        "a list of {now}, from argument {i} on, was one of {then} when the \
+                         function was captured; have a Jit for each"
                     );
                     return Err(Error::Jit(msg));
                 }
                 _ => {
                     return Err(Error::Jit(format!(
-                        "argument {i} was a tensor, a variable, a number or a list and is another of these now"
+                        "argument {i} was a tensor, a variable, a number or a list and is another \
+                         of these now"
                     )));
                 }
             }
@@ -170,45 +204,64 @@ impl<R: JitOut> Captured<R> {
         }
         if leaves.len() != self.signature.len() {
             return Err(Error::Jit(
-                "there are more or fewer arguments than the function was captured with; have a Jit for each number of them".into(),
+                "there are more or fewer arguments than the function was captured with; have a \
+                 Jit for each number of them"
+                    .into(),
             ));
         }
         Ok(())
     }
 
-    /// Checks that the memory of each argument is as it was when the function was captured: its device, its dtype and its
-    /// length. The tensor was checked before, but what was lazy then is computed since, and may have been moved meanwhile.
+    /// Checks that the memory of each argument is as it was when the function was captured: its
+    /// device, its dtype and its length. The tensor was checked before, but what was lazy then is
+    /// computed since, and may have been moved meanwhile.
     fn check_parts(&self, given: &[Buffer]) -> Result<()> {
         for (source, buffer) in self.sources.iter().zip(given) {
             if let Source::Argument { leaf, part } = source
                 && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
-                && parts
-                    .get(*part)
-                    .is_none_or(|(device, dtype, len)| (device, *dtype, *len) != (buffer.device_name(), buffer.dtype(), buffer.size()))
+                && parts.get(*part).is_none_or(|(device, dtype, len)| {
+                    (device, *dtype, *len) != (buffer.device_name(), buffer.dtype(), buffer.size())
+                })
             {
-                let msg = format!("the memory of an argument is {buffer:?} now, and was another when the function was captured");
+                let msg = format!(
+                    "the memory of an argument is {buffer:?} now, and was another when the \
+                     function was captured"
+                );
                 return Err(Error::Jit(format!("{msg}; have a Jit for each")));
             }
         }
         Ok(())
     }
 
-    /// The values of variables: those of arguments, and of others those that they had when it was captured. A tensor around the function with another is an error.
+    /// The values of variables: those of arguments, and of others those that they had when it was
+    /// captured. A tensor around the function with another is an error.
     fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
         values.complete(&self.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
         Ok(values)
     }
 
-    /// Makes sure that nobody else reads memory that is written in place: who does keeps it, and the tensor gets a copy.
-    fn own(&mut self, i: usize, tensor: usize, part: usize, given: &mut [Buffer], locked: &mut Locked<'_>) -> Result<()> {
+    /// Makes sure that nobody else reads memory that is written in place: who does keeps it, and
+    /// the tensor gets a copy.
+    fn own(
+        &mut self,
+        i: usize,
+        tensor: usize,
+        part: usize,
+        given: &mut [Buffer],
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
         let block = given[i].span().0;
         let shared = given.iter().enumerate().any(|(j, b)| j != i && b.span().0 == block);
         let t = &self.outside[tensor].tensor;
         let node = locked.node(t);
         let storage = nth(&node, part)?;
-        // Handles on the node: the tensor's and this one. On the buffer: the storage's and the list's.
-        let alone = node.is_held_alone(2) && Arc::strong_count(&storage.storage) == 1 && given[i].is_alone(2) && given[i].is_writable();
+        // Handles on the node: the tensor's and this one. On the buffer: the storage's and the
+        // list's.
+        let alone = node.is_held_alone(2)
+            && Arc::strong_count(&storage.storage) == 1
+            && given[i].is_alone(2)
+            && given[i].is_writable();
         if alone && !shared {
             return Ok(());
         }
@@ -232,9 +285,12 @@ impl Outside {
         let buffer = memory_of(&node, part)?;
         let (device, dtype, len) = &self.parts[part];
         let axis = if on.is_several() { layout(&node, on).and_then(|l| l.axis) } else { None };
-        if axis != self.axis || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len) {
+        if axis != self.axis
+            || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len)
+        {
             return Err(Error::Jit(format!(
-                "a tensor that the function uses is {} {:?} on {on} now, and one part of it was {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
+                "a tensor that the function uses is {} {:?} on {on} now, and one part of it was \
+                 {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
                 node.dtype(),
                 node.shape()
             )));
@@ -245,17 +301,23 @@ impl Outside {
 
 /// The storage of a part.
 fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
-    let parts = storages(node).ok_or_else(|| Error::Jit("a tensor was assigned to while a replay was about to read it".into()))?;
-    parts
-        .get(part)
-        .copied()
-        .ok_or_else(|| Error::Jit("a tensor is not over the devices that it was captured on; call reset() to capture anew".into()))
+    let parts = storages(node).ok_or_else(|| {
+        Error::Jit("a tensor was assigned to while a replay was about to read it".into())
+    })?;
+    parts.get(part).copied().ok_or_else(|| {
+        Error::Jit(
+            "a tensor is not over the devices that it was captured on; call reset() to capture \
+             anew"
+                .into(),
+        )
+    })
 }
 
 fn memory_of(node: &UOp, part: usize) -> Result<Buffer> {
     let storage = nth(node, part)?;
     if storage.is_stale() {
-        let msg = "a tensor reads memory that has been overwritten since, by an assignment or by a run that failed half way";
+        let msg = "a tensor reads memory that has been overwritten since, by an assignment or by \
+                   a run that failed half way";
         return Err(Error::Device(msg.into()));
     }
     Ok(Buffer::of(storage))

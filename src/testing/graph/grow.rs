@@ -1,4 +1,5 @@
-//! How a graph grows: one op, or a few that belong together, each on operands that are there and fit it.
+//! How a graph grows: one op, or a few that belong together, each on operands that are there and
+//! fit it.
 
 use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, numel, size};
 use crate::dtype::{Const, DType};
@@ -67,7 +68,20 @@ impl Builder {
         let mut y = self.partner(&x)?;
         let dtype = x.dtype();
         let ops: &[Op] = if dtype.is_float() {
-            &[Op::Add, Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Mod, Op::Max, Op::Min, Op::Pow, Op::Lt, Op::Eq, Op::Ne]
+            &[
+                Op::Add,
+                Op::Add,
+                Op::Mul,
+                Op::Mul,
+                Op::Div,
+                Op::Mod,
+                Op::Max,
+                Op::Min,
+                Op::Pow,
+                Op::Lt,
+                Op::Eq,
+                Op::Ne,
+            ]
         } else if dtype.is_bool() {
             &[Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Lt, Op::Eq, Op::Ne]
         } else {
@@ -126,7 +140,11 @@ impl Builder {
             let minus = self.constant(Const::Int(-1).cast(DType::I64, dtype), dtype);
             y = self.binary(Op::Mul, &y, &minus)?;
         }
-        if self.rng.once_in(2) { self.binary(op, &x, &y) } else { self.binary(op, &y, &x).or_else(|| self.binary(op, &x, &y)) }
+        if self.rng.once_in(2) {
+            self.binary(op, &x, &y)
+        } else {
+            self.binary(op, &y, &x).or_else(|| self.binary(op, &x, &y))
+        }
     }
 
     /// The remainder toward zero: that of the sizes, with the sign of the number.
@@ -144,7 +162,9 @@ impl Builder {
     }
 
     fn condition(&mut self, shape: &Dims) -> Option<Made> {
-        if let (true, Some(c)) = (self.rng.once_in(2), self.some(|m| m.dtype().is_bool() && m.shape() == shape)) {
+        if let (true, Some(c)) =
+            (self.rng.once_in(2), self.some(|m| m.dtype().is_bool() && m.shape() == shape))
+        {
             return Some(c);
         }
         let x = self.any();
@@ -162,7 +182,12 @@ impl Builder {
         let y = self.partner(&x)?;
         let c = self.condition(&x.shape().clone())?;
         let (x, y) = if self.rng.once_in(2) { (x, y) } else { (y, x) };
-        let uop = UOp::new(Op::Where, x.dtype(), [c.uop.clone(), x.uop.clone(), y.uop.clone()].to_src(), Arg::None);
+        let uop = UOp::new(
+            Op::Where,
+            x.dtype(),
+            [c.uop.clone(), x.uop.clone(), y.uop.clone()].to_src(),
+            Arg::None,
+        );
         self.evaluate(uop, &[&c, &x, &y])
     }
 
@@ -213,21 +238,34 @@ impl Builder {
 
     fn grow_bits(&mut self) -> Option<Made> {
         let x = self.any();
-        let to: Vec<DType> = DType::ALL.iter().copied().filter(|t| t.bits() == x.dtype().bits() && *t != x.dtype()).collect();
+        let to: Vec<DType> = DType::ALL
+            .iter()
+            .copied()
+            .filter(|t| t.bits() == x.dtype().bits() && *t != x.dtype())
+            .collect();
         if to.is_empty() {
             return None;
         }
         let to = self.rng.pick(&to);
         let bits = self.evaluate(x.uop.bitcast(to), &[&x]);
-        // Bits of floats are large integers, bits of integers seldom good floats: a pattern is forced where need be.
+        // Bits of floats are large integers, bits of integers seldom good floats: a pattern is
+        // forced where need be.
         match bits {
             Some(b) => Some(b),
             None if x.dtype().is_int() && to.is_float() => {
                 let one = self.number(1.0, to);
                 let Const::Float(v) = one.traced.value.data[0] else { return None };
                 let bits = Const::Float(v).to_bits(to) as i64;
-                let low = self.binary(Op::And, &x, &self.constant(Const::Int(3).normalize(x.dtype()), x.dtype()))?;
-                let set = self.binary(Op::Or, &low, &self.constant(Const::Int(bits).normalize(x.dtype()), x.dtype()))?;
+                let low = self.binary(
+                    Op::And,
+                    &x,
+                    &self.constant(Const::Int(3).normalize(x.dtype()), x.dtype()),
+                )?;
+                let set = self.binary(
+                    Op::Or,
+                    &low,
+                    &self.constant(Const::Int(bits).normalize(x.dtype()), x.dtype()),
+                )?;
                 self.evaluate(set.uop.bitcast(to), &[&set])
             }
             None => None,
@@ -241,8 +279,16 @@ impl Builder {
         let m = match self.rng.below(6) {
             0 => Movement::Reshape(self.reshaped(&shape)),
             1 => {
-                let x = if shape.contains(&1) { x.clone() } else { self.some(|m| m.shape().contains(&1))? };
-                let to = x.shape().iter().map(|&s| if s == 1 { size(&mut self.rng) } else { s }).collect();
+                let x = if shape.contains(&1) {
+                    x.clone()
+                } else {
+                    self.some(|m| m.shape().contains(&1))?
+                };
+                let to = x
+                    .shape()
+                    .iter()
+                    .map(|&s| if s == 1 { size(&mut self.rng) } else { s })
+                    .collect();
                 return self.moved(&x, Movement::Expand(to));
             }
             2 if n > 1 => {
@@ -251,7 +297,13 @@ impl Builder {
                 Movement::Permute(axes)
             }
             3 if n > 0 => {
-                let around = (0..n).map(|_| if self.rng.once_in(2) { (self.rng.below(4), self.rng.below(4)) } else { (0, 0) });
+                let around = (0..n).map(|_| {
+                    if self.rng.once_in(2) {
+                        (self.rng.below(4), self.rng.below(4))
+                    } else {
+                        (0, 0)
+                    }
+                });
                 Movement::Pad(around.collect())
             }
             4 if n > 0 => {
@@ -283,7 +335,8 @@ impl Builder {
                 }
                 1 if !s.is_empty() && s.len() < RANK => {
                     let i = self.rng.below(s.len());
-                    let divisors: Vec<usize> = (2..s[i]).filter(|d| s[i].is_multiple_of(*d)).collect();
+                    let divisors: Vec<usize> =
+                        (2..s[i]).filter(|d| s[i].is_multiple_of(*d)).collect();
                     if !divisors.is_empty() {
                         let d = self.rng.pick(&divisors);
                         s[i] /= d;
@@ -322,7 +375,8 @@ impl Builder {
         let whole = if index.dtype().is_float() { self.tame(&index, 100.0)? } else { index };
         let whole = self.cast(&whole, wide)?;
         // From one before the first place to one after the last.
-        let places = self.binary(Op::Mod, &whole, &self.constant(Const::Int(n as i64 + 2), wide))?;
+        let places =
+            self.binary(Op::Mod, &whole, &self.constant(Const::Int(n as i64 + 2), wide))?;
         let places = self.binary(Op::Add, &places, &self.constant(Const::Int(-1), wide))?;
         if self.rng.once_in(2) {
             return self.evaluate(x.uop.gathered(&places.uop, axis), &[&x, &places]);
@@ -331,9 +385,18 @@ impl Builder {
         let value = self.conform(&value, &shape)?;
         let value = self.cast(&value, x.dtype())?;
         // The places repeat, which `SetDistinct` does not allow.
-        let combine = Some(self.rng.pick(&Combine::ALL)).filter(|c| *c != Combine::SetDistinct).unwrap_or(Combine::Set);
-        let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special { self.tame(&value, 1.0)? } else { value };
-        self.evaluate(x.uop.scattered(&places.uop, &value.uop, combine, axis), &[&x, &places, &value])
+        let combine = Some(self.rng.pick(&Combine::ALL))
+            .filter(|c| *c != Combine::SetDistinct)
+            .unwrap_or(Combine::Set);
+        let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special {
+            self.tame(&value, 1.0)?
+        } else {
+            value
+        };
+        self.evaluate(
+            x.uop.scattered(&places.uop, &value.uop, combine, axis),
+            &[&x, &places, &value],
+        )
     }
 
     fn grow_reduce(&mut self) -> Option<Made> {
@@ -353,7 +416,8 @@ impl Builder {
         };
         let r = self.reduce(&x, fold, &axes)?;
         if self.rng.once_in(3) {
-            let kept: Dims = (0..r.shape().len()).filter(|a| !axes.contains(a)).map(|a| r.shape()[a]).collect();
+            let kept: Dims =
+                (0..r.shape().len()).filter(|a| !axes.contains(a)).map(|a| r.shape()[a]).collect();
             return self.moved(&r, Movement::Reshape(kept));
         }
         Some(r)
@@ -392,11 +456,17 @@ impl Builder {
 
     /// A matrix product by movement, multiplication and sum.
     fn grow_product(&mut self) -> Option<Made> {
-        let a = self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
+        let a =
+            self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
         let (rows, inner) = (a.shape()[0], a.shape()[1]);
         let columns = 1 + self.rng.below((MOST / (rows * inner).max(1)).clamp(1, 12));
         let a = self.tame(&a, 4.0)?;
-        let b = match self.some(|m| m.dtype() == a.dtype() && m.shape().len() == 2 && m.shape()[0] == inner && m.shape()[1] <= columns) {
+        let b = match self.some(|m| {
+            m.dtype() == a.dtype()
+                && m.shape().len() == 2
+                && m.shape()[0] == inner
+                && m.shape()[1] <= columns
+        }) {
             Some(b) => self.tame(&b, 4.0)?,
             None => {
                 let shape = Dims::from_slice(&[inner, columns]);
@@ -416,19 +486,24 @@ impl Builder {
 
     /// Overlapping windows of an axis, as convolution and pooling read them.
     fn grow_windows(&mut self) -> Option<Made> {
-        let x =
-            self.some(|m| (1..=3).contains(&m.shape().len()) && m.shape().last().is_some_and(|n| *n > 1) && numel(m.shape()) <= USUAL)?;
+        let x = self.some(|m| {
+            (1..=3).contains(&m.shape().len())
+                && m.shape().last().is_some_and(|n| *n > 1)
+                && numel(m.shape()) <= USUAL
+        })?;
         let rank = x.shape().len();
         let n = x.shape()[rank - 1];
         let k = 2 + self.rng.below((n - 1).min(4));
-        // Repeated k times and cut so that each repetition starts one later: row i of width n + 1 begins at i.
+        // Repeated k times and cut so that each repetition starts one later: row i of width n + 1
+        // begins at i.
         let lead: Dims = x.shape()[..rank - 1].into();
         let with = |tail: &[usize]| -> Dims { lead.iter().chain(tail).copied().collect() };
         let y = self.moved(&x, Movement::Reshape(with(&[1, n])))?;
         let y = self.moved(&y, Movement::Expand(with(&[k + 1, n])))?;
         let y = self.moved(&y, Movement::Reshape(with(&[(k + 1) * n])))?;
-        let whole =
-            |tail: &[(usize, usize)]| -> crate::shape::Ranges { lead.iter().map(|&s| (0, s)).chain(tail.iter().copied()).collect() };
+        let whole = |tail: &[(usize, usize)]| -> crate::shape::Ranges {
+            lead.iter().map(|&s| (0, s)).chain(tail.iter().copied()).collect()
+        };
         let y = self.moved(&y, Movement::Shrink(whole(&[(0, k * (n + 1))])))?;
         let y = self.moved(&y, Movement::Reshape(with(&[k, n + 1])))?;
         let y = self.moved(&y, Movement::Shrink(whole(&[(0, k), (0, n + 1 - k)])))?;
@@ -446,10 +521,18 @@ impl Builder {
                 if dtype.is_bool() {
                     return None;
                 }
-                let uop =
-                    UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: numel(&shape).min(if dtype.is_float() { 60 } else { MOST }) });
+                let uop = UOp::new(
+                    Op::Iota,
+                    dtype,
+                    Src::new(),
+                    Arg::Iota { len: numel(&shape).min(if dtype.is_float() { 60 } else { MOST }) },
+                );
                 let iota = self.evaluate(uop, &[])?;
-                if numel(&shape) == numel(iota.shape()) { self.moved(&iota, Movement::Reshape(shape)) } else { Some(iota) }
+                if numel(&shape) == numel(iota.shape()) {
+                    self.moved(&iota, Movement::Reshape(shape))
+                } else {
+                    Some(iota)
+                }
             }
             1 => {
                 let dtype = self.dtype();
@@ -474,7 +557,15 @@ impl Builder {
             return self.evaluate(uop, &[&x]);
         }
         let copy = |b: &Builder, x: &Made, to: &str| {
-            b.evaluate(UOp::new(Op::Copy, x.dtype(), [x.uop.clone()].to_src(), Arg::Device(DeviceName::new(to))), &[x])
+            b.evaluate(
+                UOp::new(
+                    Op::Copy,
+                    x.dtype(),
+                    [x.uop.clone()].to_src(),
+                    Arg::Device(DeviceName::new(to)),
+                ),
+                &[x],
+            )
         };
         let mut y = copy(self, &x, THERE)?;
         if self.rng.once_in(2) && !x.dtype().is_bool() {

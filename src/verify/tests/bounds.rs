@@ -15,7 +15,8 @@ fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
 }
 fn get(buf: &UOp, idx: &UOp, valid: &UOp) -> Vec<UOp> {
     let alt = UOp::constant(0.0, buf.dtype());
-    let mut list = node(Op::Load, buf.dtype(), [gated(buf, idx, valid), alt].to_src(), Arg::None).toposort();
+    let mut list =
+        node(Op::Load, buf.dtype(), [gated(buf, idx, valid), alt].to_src(), Arg::None).toposort();
     let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
     list.extend(ends);
     list
@@ -27,10 +28,19 @@ fn plain_bounds() {
     let (i, j) = (loops(0, 3), loops(1, 4));
     in_bounds(&put(&x, &(&(&i * 4i32) + &j))).unwrap();
     refused(in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))), "elements 1 to 12 of 12");
-    refused(in_bounds(&put(&x, &(&i + -1i32))), "an access lies inside its buffer (elements -1 to 1 of 12");
+    refused(
+        in_bounds(&put(&x, &(&i + -1i32))),
+        "an access lies inside its buffer (elements -1 to 1 of 12",
+    );
     in_bounds(&put(&x, &(&(&i * 4i32) + &j).binary(Op::CMod, 12i32))).unwrap();
     // Lanes count.
-    let v = |at: i32| vec![x.clone(), index(&x, &i32c(at)), node(Op::Load, DType::F32.vec(4), [index(&x, &i32c(at))].to_src(), Arg::None)];
+    let v = |at: i32| {
+        vec![
+            x.clone(),
+            index(&x, &i32c(at)),
+            node(Op::Load, DType::F32.vec(4), [index(&x, &i32c(at))].to_src(), Arg::None),
+        ]
+    };
     in_bounds(&v(8)).unwrap();
     refused(in_bounds(&v(9)), "elements 9 to 12 of 12");
     // A loop without trips touches nothing.
@@ -63,8 +73,11 @@ fn gates() {
     let (a, b, c, d) = (loops(2, 3), loops(3, 2), loops(4, 4), loops(5, 2));
     let (y, z) = (&(&a - &b) + &loops(6, 2), &(&c - &d) + &loops(7, 2));
     let bounds = [y.ge(0i32), y.lt(3i32), z.ge(0i32), z.lt(4i32)];
-    let flat = &(&(&(&(&(&a * 4i32) - &(&b * 4i32)) + &(&loops(6, 2) * 4i32)) + &c) - &d) + &loops(7, 2);
-    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 2, 3, 0], [2, 1, 0, 3], [3, 0, 2, 1]] {
+    let flat =
+        &(&(&(&(&(&a * 4i32) - &(&b * 4i32)) + &(&loops(6, 2) * 4i32)) + &c) - &d) + &loops(7, 2);
+    for order in
+        [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [1, 2, 3, 0], [2, 1, 0, 3], [3, 0, 2, 1]]
+    {
         let all = order[1..].iter().fold(bounds[order[0]].clone(), |all, i| all.and(&bounds[*i]));
         in_bounds(&get(&x, &flat, &all)).unwrap();
         let some = order[2..].iter().fold(bounds[order[1]].clone(), |all, i| all.and(&bounds[*i]));
@@ -119,7 +132,10 @@ fn data_as_index() {
     in_bounds(&get(&x, &id, &id.ge(0i32).and(id.lt(10i32)))).unwrap();
     // Doubled, it can wrap in 32 bits, also where the gate is open for the wrapped product.
     let twice = &id * 2i32;
-    refused(in_bounds(&get(&x, &twice, &twice.ge(0i32).and(twice.lt(10i32)))), "32-bit index arithmetic can overflow");
+    refused(
+        in_bounds(&get(&x, &twice, &twice.ge(0i32).and(twice.lt(10i32)))),
+        "32-bit index arithmetic can overflow",
+    );
     // Brought within bounds afterwards, it may.
     in_bounds(&put(&x, &twice.binary(Op::Max, i32c(0)).binary(Op::Min, i32c(9)))).unwrap();
     let wide = &id.cast(DType::I64) * 2i64;

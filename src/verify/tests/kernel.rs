@@ -23,9 +23,15 @@ fn good() {
     kernel(&sink(store(&index(&out, &r), &sum, std::slice::from_ref(&r)))).unwrap();
     // Padded, gated, converted, in lanes, with a name.
     let valid = r.ge(1i64);
-    let masked = node(Op::Load, DType::F32, [gated(&x, &(&r + -1i64), &valid), f32c(0.0)].to_src(), Arg::None);
+    let masked = node(
+        Op::Load,
+        DType::F32,
+        [gated(&x, &(&r + -1i64), &valid), f32c(0.0)].to_src(),
+        Arg::None,
+    );
     let value = masked.unary(Op::Exp).cast(DType::F16).cast(DType::F32);
-    let root = sink(store(&index(&out, &r), &value, std::slice::from_ref(&r))).with_arg(Arg::Name("k".into()));
+    let root = sink(store(&index(&out, &r), &value, std::slice::from_ref(&r)))
+        .with_arg(Arg::Name("k".into()));
     kernel(&root).unwrap();
     // Through local memory, with lowered indices.
     let tmp = local(0, 4, DType::F32);
@@ -42,11 +48,19 @@ fn scans() {
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Ordered));
     let at = &(&r * 3i64) + &k;
     let arg = || Arg::Reduce { fold: Fold::Add, axes: Default::default() };
-    let scan = |along: &UOp| node(Op::Scan, DType::F32, [load(&index(&x, &at)), along.clone()].to_src(), arg());
+    let scan = |along: &UOp| {
+        node(Op::Scan, DType::F32, [load(&index(&x, &at)), along.clone()].to_src(), arg())
+    };
     kernel(&sink(store(&index(&out, &at), &scan(&k), &[r.clone(), k.clone()]))).unwrap();
     // Its accumulator starts anew where its loop does, so that no other may be inside.
-    refused(kernel(&sink(store(&index(&out, &at), &scan(&k), &[k.clone(), r.clone()]))), "the innermost");
-    refused(kernel(&sink(store(&index(&out, &at), &scan(&r), &[k.clone(), r.clone()]))), "along one ordered range");
+    refused(
+        kernel(&sink(store(&index(&out, &at), &scan(&k), &[k.clone(), r.clone()]))),
+        "the innermost",
+    );
+    refused(
+        kernel(&sink(store(&index(&out, &at), &scan(&r), &[k.clone(), r.clone()]))),
+        "along one ordered range",
+    );
     let bare = node(Op::Scan, DType::F32, [load(&index(&x, &at))].to_src(), arg());
     refused(kernel(&sink(store(&index(&out, &at), &bare, &[r, k]))), "along one ordered range");
 }
@@ -56,19 +70,39 @@ fn ranges() {
     let (out, x) = (global(0, 4, DType::F32), global(1, 12, DType::F32));
     let r = loops(4);
     let at = index(&out, &r);
-    refused(kernel(&sink(store(&at, &f32c(0.0), &[]))), "every range is closed by a store or a reduce above its users (range 0 is not)");
+    refused(
+        kernel(&sink(store(&at, &f32c(0.0), &[]))),
+        "every range is closed by a store or a reduce above its users (range 0 is not)",
+    );
     let twin = range(0, UOp::int(5), AxisKind::Loop);
     let both = load(&index(&x, &(&r + &twin)));
     refused(kernel(&sink(store(&at, &both, &[r.clone(), twin]))), "a number belongs to one range");
     let plain = reduce(&load(&index(&x, &r)), std::slice::from_ref(&r));
-    refused(kernel(&sink(store(&index(&out, &UOp::int(0)), &plain, &[]))), "a reduce is over ranges of a reduce kind");
+    refused(
+        kernel(&sink(store(&index(&out, &UOp::int(0)), &plain, &[]))),
+        "a reduce is over ranges of a reduce kind",
+    );
     let constant = reduce(&f32c(1.0), &[UOp::int(3)]);
-    refused(kernel(&sink(store(&at, &constant, std::slice::from_ref(&r)))), "a reduce is over ranges of a reduce kind");
-    let axes = node(Op::Reduce, DType::F32, [f32c(1.0)].to_src(), Arg::Reduce { fold: Fold::Max, axes: [0].as_slice().into() });
+    refused(
+        kernel(&sink(store(&at, &constant, std::slice::from_ref(&r)))),
+        "a reduce is over ranges of a reduce kind",
+    );
+    let axes = node(
+        Op::Reduce,
+        DType::F32,
+        [f32c(1.0)].to_src(),
+        Arg::Reduce { fold: Fold::Max, axes: [0].as_slice().into() },
+    );
     refused(kernel(&sink(store(&at, &axes, std::slice::from_ref(&r)))), "ranges and no axes");
-    refused(kernel(&sink(store(&at, &f32c(0.0), &[r.clone(), UOp::int(1)]))), "a store closes ranges");
+    refused(
+        kernel(&sink(store(&at, &f32c(0.0), &[r.clone(), UOp::int(1)]))),
+        "a store closes ranges",
+    );
     let float = range(1, f32c(3.0), AxisKind::Loop);
-    refused(kernel(&sink(store(&at, &f32c(0.0), &[r, float]))), "a range counts in the integer dtype");
+    refused(
+        kernel(&sink(store(&at, &f32c(0.0), &[r, float]))),
+        "a range counts in the integer dtype",
+    );
 }
 
 #[test]
@@ -77,30 +111,60 @@ fn memory() {
     let r = loops(4);
     let closed = [r.clone()];
     let at = index(&out, &r);
-    refused(kernel(&sink(store(&at, &UOp::constant(1, DType::I32), &closed))), "a stored value has the dtype of its buffer");
+    refused(
+        kernel(&sink(store(&at, &UOp::constant(1, DType::I32), &closed))),
+        "a stored value has the dtype of its buffer",
+    );
     let wide = node(Op::Load, DType::F64, [at.clone()].to_src(), Arg::None);
-    refused(kernel(&sink(store(&at, &wide.cast(DType::F32), &closed))), "a load has the dtype of its buffer");
+    refused(
+        kernel(&sink(store(&at, &wide.cast(DType::F32), &closed))),
+        "a load has the dtype of its buffer",
+    );
     let bare = node(Op::Load, DType::F32, [f32c(0.0)].to_src(), Arg::None);
     refused(kernel(&sink(store(&at, &bare, &closed))), "a load is of an index");
-    refused(kernel(&sink(store(&index(&out, &f32c(0.0)), &f32c(0.0), &[]))), "an index is an integer scalar");
-    refused(kernel(&sink(store(&index(&out, &UOp::int(0).splat(4)), &f32c(0.0), &[]))), "an index is an integer scalar");
-    refused(kernel(&sink(store(&gated(&out, &r, &r), &f32c(0.0), &closed))), "the condition of an index is a bool");
-    refused(kernel(&sink(store(&index(&f32c(0.0), &r), &f32c(0.0), &closed))), "an index is of global or local memory");
-    let alt = node(Op::Load, DType::F32, [gated(&out, &r, &r.lt(2i64)), UOp::int(0)].to_src(), Arg::None);
+    refused(
+        kernel(&sink(store(&index(&out, &f32c(0.0)), &f32c(0.0), &[]))),
+        "an index is an integer scalar",
+    );
+    refused(
+        kernel(&sink(store(&index(&out, &UOp::int(0).splat(4)), &f32c(0.0), &[]))),
+        "an index is an integer scalar",
+    );
+    refused(
+        kernel(&sink(store(&gated(&out, &r, &r), &f32c(0.0), &closed))),
+        "the condition of an index is a bool",
+    );
+    refused(
+        kernel(&sink(store(&index(&f32c(0.0), &r), &f32c(0.0), &closed))),
+        "an index is of global or local memory",
+    );
+    let alt =
+        node(Op::Load, DType::F32, [gated(&out, &r, &r.lt(2i64)), UOp::int(0)].to_src(), Arg::None);
     refused(kernel(&sink(store(&at, &alt, &closed))), "where its index is not valid");
     let twin = load(&index(&global(0, 5, DType::F32), &r));
     refused(kernel(&sink(store(&at, &twin, &closed))), "a number belongs to one range, one slot");
-    refused(kernel(&sink(store(&index(&global(0, 4, DType::F32.vec(4)), &r), &f32c(0.0), &closed))), "the dtype of one element");
+    refused(
+        kernel(&sink(store(&index(&global(0, 4, DType::F32.vec(4)), &r), &f32c(0.0), &closed))),
+        "the dtype of one element",
+    );
 }
 
 #[test]
 fn ops() {
     let (out, r) = (global(0, 4, DType::F32), loops(4));
     let at = index(&out, &r);
-    let param = node(Op::Param, DType::F32, Src::new(), Arg::Param { slot: 0, len: 4, device: crate::ir::DeviceName::new("CPU") });
+    let param = node(
+        Op::Param,
+        DType::F32,
+        Src::new(),
+        Arg::Param { slot: 0, len: 4, device: crate::ir::DeviceName::new("CPU") },
+    );
     let contiguous = node(Op::Contiguous, DType::F32, [f32c(1.0)].to_src(), Arg::None);
     for x in [param, contiguous, f32c(1.0).unary(Op::Detach)] {
-        refused(kernel(&sink(store(&at, &x, std::slice::from_ref(&r)))), "does not stand in a kernel");
+        refused(
+            kernel(&sink(store(&at, &x, std::slice::from_ref(&r)))),
+            "does not stand in a kernel",
+        );
     }
     refused(kernel(&f32c(0.0)), "the root of a kernel is a sink");
     refused(kernel(&sink(f32c(0.0))), "gathers stores");

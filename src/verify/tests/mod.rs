@@ -36,7 +36,8 @@ fn load(index: &UOp) -> UOp {
     node(Op::Load, index.dtype(), [index.clone()].to_src(), Arg::None)
 }
 fn store(index: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
-    let src: Src = [index.clone(), value.clone()].into_iter().chain(ranges.iter().cloned()).collect();
+    let src: Src =
+        [index.clone(), value.clone()].into_iter().chain(ranges.iter().cloned()).collect();
     node(Op::Store, DType::VOID, src, Arg::None)
 }
 fn range(id: u32, extent: UOp, kind: AxisKind) -> UOp {

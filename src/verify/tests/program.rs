@@ -39,11 +39,29 @@ fn good() {
     let l = special(SpecialKind::Local, 0, 8);
     let (c, four) = (l.lt(4i32), i32c(4));
     let from = gated(&x, &l, &c);
-    let v = node(Op::Load, DType::F16, [from.clone(), UOp::constant(0.0, DType::F16)].to_src(), Arg::None);
+    let v = node(
+        Op::Load,
+        DType::F16,
+        [from.clone(), UOp::constant(0.0, DType::F16)].to_src(),
+        Arg::None,
+    );
     let wide = v.cast(DType::F32);
     let at = index(&y, &l);
     let open = guard(&c);
-    let list = vec![x, y, l, four, c, from, v, wide.clone(), at.clone(), open.clone(), store(&at, &wide, &[]), end_if(&open)];
+    let list = vec![
+        x,
+        y,
+        l,
+        four,
+        c,
+        from,
+        v,
+        wide.clone(),
+        at.clone(),
+        open.clone(),
+        store(&at, &wide, &[]),
+        end_if(&open),
+    ];
     program(&list).unwrap();
 }
 
@@ -61,11 +79,20 @@ fn order_and_regions() {
     let (a, b) = (loops(0), loops(1));
     refused(program(&[a.clone(), b.clone(), end(&a), end(&b)]), "closes the innermost open one");
     let open = guard(&UOp::truth(true));
-    refused(program(&[a.clone(), open.clone(), end(&a), end_if(&open)]), "closes the innermost open one");
-    refused(program(&[a.clone(), node(Op::EndRange, DType::I32, [a.clone()].to_src(), Arg::None)]), "an effect has no value");
+    refused(
+        program(&[a.clone(), open.clone(), end(&a), end_if(&open)]),
+        "closes the innermost open one",
+    );
+    refused(
+        program(&[a.clone(), node(Op::EndRange, DType::I32, [a.clone()].to_src(), Arg::None)]),
+        "an effect has no value",
+    );
     refused(program(&[end(&a)]), "operands stand before their users");
     refused(program(&[a.clone(), end(&a), &a + 1i32]), "not used outside the region");
-    refused(program(&[a.clone(), node(Op::EndIf, DType::VOID, [a.clone()].to_src(), Arg::None)]), "of the sort that its user takes");
+    refused(
+        program(&[a.clone(), node(Op::EndIf, DType::VOID, [a.clone()].to_src(), Arg::None)]),
+        "of the sort that its user takes",
+    );
     refused(program(&[guard(&i32c(1))]), "the condition of an if is a bool");
 }
 
@@ -80,20 +107,38 @@ fn accumulators() {
     let mut p = sum();
     p.swap(2, 3);
     refused(program(&p), "not used outside the region");
-    refused(program(&[assign(&acc(0, &f32c(0.0)), &f32c(1.0))]), "operands stand before their users");
+    refused(
+        program(&[assign(&acc(0, &f32c(0.0)), &f32c(1.0))]),
+        "operands stand before their users",
+    );
     let v = &f32c(1.0) + &f32c(2.0);
     refused(program(&[v.clone(), assign(&v, &f32c(1.0))]), "an assignment is to an accumulator");
     let a = acc(0, &f32c(0.0));
-    refused(program(&[a.clone(), node(Op::Assign, DType::F32, [a.clone(), i32c(1)].to_src(), Arg::None)]), "the dtype of its accumulator");
+    refused(
+        program(&[
+            a.clone(),
+            node(Op::Assign, DType::F32, [a.clone(), i32c(1)].to_src(), Arg::None),
+        ]),
+        "the dtype of its accumulator",
+    );
     refused(program(&[a, acc(0, &f32c(1.0))]), "a number belongs to one accumulator");
-    refused(program(&[node(Op::DefineAcc, DType::F64, [f32c(0.0)].to_src(), Arg::Acc(0))]), "the dtype of its first value");
+    refused(
+        program(&[node(Op::DefineAcc, DType::F64, [f32c(0.0)].to_src(), Arg::Acc(0))]),
+        "the dtype of its first value",
+    );
 }
 
 #[test]
 fn numbers() {
     refused(program(&[global(1, 4, DType::F32)]), "slots are numbered from 0");
-    refused(program(&[global(0, 4, DType::F32), global(0, 5, DType::F32)]), "slots are numbered from 0");
-    refused(program(&[local(0, 4, DType::F32), local(0, 5, DType::F32)]), "a number belongs to one accumulator, one local memory");
+    refused(
+        program(&[global(0, 4, DType::F32), global(0, 5, DType::F32)]),
+        "slots are numbered from 0",
+    );
+    refused(
+        program(&[local(0, 4, DType::F32), local(0, 5, DType::F32)]),
+        "a number belongs to one accumulator, one local memory",
+    );
     let (a, b) = (loops(0), range(0, i32c(5), AxisKind::Loop));
     refused(program(&[a.clone(), end(&a), b.clone(), end(&b)]), "one range");
     let specials = [special(SpecialKind::Local, 0, 4), special(SpecialKind::Local, 0, 5)];
@@ -111,13 +156,27 @@ fn memory_and_lanes() {
     let gate = gated(&x, &c, &valid);
     refused(program(&flat(&store(&gate, &f32c(0.0), &[]))), "a gated store stands in an if");
     refused(program(&flat(&load(&gate))), "a gated load has a value of its dtype");
-    refused(program(&flat(&store(&at, &i32c(0), &[]))), "a stored value has the dtype of its buffer");
-    refused(program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))), "a load has the dtype of its buffer");
+    refused(
+        program(&flat(&store(&at, &i32c(0), &[]))),
+        "a stored value has the dtype of its buffer",
+    );
+    refused(
+        program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))),
+        "a load has the dtype of its buffer",
+    );
     refused(program(&flat(&store(&at, &at, &[]))), "of the sort that its user takes");
-    refused(program(&flat(&index(&x, &UOp::constant(0, DType::U8)))), "an index is an integer scalar");
-    refused(program(&flat(&node(Op::Index, DType::F64, [x.clone(), i32c(0)].to_src(), Arg::None))), "the dtype of its buffer");
+    refused(
+        program(&flat(&index(&x, &UOp::constant(0, DType::U8)))),
+        "an index is an integer scalar",
+    );
+    refused(
+        program(&flat(&node(Op::Index, DType::F64, [x.clone(), i32c(0)].to_src(), Arg::None))),
+        "the dtype of its buffer",
+    );
     let v = node(Op::Load, DType::F32.vec(4), [at].to_src(), Arg::None);
-    let pick = |dtype, i: u16| node(Op::Gep, dtype, [v.clone()].to_src(), Arg::Lanes([i].as_slice().into()));
+    let pick = |dtype, i: u16| {
+        node(Op::Gep, dtype, [v.clone()].to_src(), Arg::Lanes([i].as_slice().into()))
+    };
     program(&flat(&pick(DType::F32, 3))).unwrap();
     refused(program(&flat(&pick(DType::F32, 4))), "picked lanes are lanes of the vector");
     refused(program(&flat(&pick(DType::I32, 0))), "picked lanes have the dtype");
@@ -156,7 +215,8 @@ fn what_lowering_takes_away() {
     refused(program(&flat(&acc(0, &UOp::constant(0.0, DType::F16)))), "not accumulated");
     // What was loaded may be kept.
     program(&flat(&acc(0, &h))).unwrap();
-    let ahead = UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), Arg::Ahead(0));
+    let ahead =
+        UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), Arg::Ahead(0));
     refused(program(&flat(&ahead)), "stands where it is made");
     refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
     refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");

@@ -11,9 +11,15 @@ fn out_of_bounds() {
         p.store(&x, &(&r + offset), &f32c(1.0));
         p.end(&r);
         let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
-        assert!(matches!(&fault, Fault::OutOfBounds { at, len: 4, lanes: 1 } if at.index == index), "{fault}");
+        assert!(
+            matches!(&fault, Fault::OutOfBounds { at, len: 4, lanes: 1 } if at.index == index),
+            "{fault}"
+        );
         let text = fault.to_string();
-        assert!(text.contains("global 0") && text.contains("Store") && text.contains("gidx [0, 0, 0]"), "{text}");
+        assert!(
+            text.contains("global 0") && text.contains("Store") && text.contains("gidx [0, 0, 0]"),
+            "{text}"
+        );
         assert!(crate::verify::in_bounds(&p.0).is_err());
     }
 }
@@ -25,7 +31,10 @@ fn a_vector_that_hangs_over_the_end() {
     let v = p.load_lanes(&x, &i32c(3), 4);
     p.store(&x, &i32c(0), &v.lane(0));
     let fault = run(&p, &mut [vec![0; 24]]).unwrap_err();
-    assert!(matches!(&fault, Fault::OutOfBounds { at, lanes: 4, len: 6 } if at.index == 3), "{fault}");
+    assert!(
+        matches!(&fault, Fault::OutOfBounds { at, lanes: 4, len: 6 } if at.index == 3),
+        "{fault}"
+    );
     assert!(crate::verify::in_bounds(&p.0).is_err());
 }
 
@@ -145,7 +154,9 @@ fn in_place_at_another_index() {
 /// All threads have to be there, also those that are read from.
 #[test]
 fn a_shuffle_without_some_threads() {
-    let shuffled = |p: &mut List, x: &UOp, bits| p.push(Op::Shuffle, x.dtype(), vec![x.clone()], Arg::Shuffle(bits));
+    let shuffled = |p: &mut List, x: &UOp, bits| {
+        p.push(Op::Shuffle, x.dtype(), vec![x.clone()], Arg::Shuffle(bits))
+    };
     let mut p = List::default();
     let l = p.special(SpecialKind::Local, 0, 4);
     let open = p.guard(&l.lt(2i32));
@@ -157,7 +168,10 @@ fn a_shuffle_without_some_threads() {
     let l = p.special(SpecialKind::Local, 0, 6);
     shuffled(&mut p, &l, 4);
     let fault = run(&p, &mut []).unwrap_err();
-    assert!(fault.to_string().contains("thread 2 reads what thread 6 holds, and the workgroup has 6"), "{fault}");
+    assert!(
+        fault.to_string().contains("thread 2 reads what thread 6 holds, and the workgroup has 6"),
+        "{fault}"
+    );
 }
 
 #[test]

@@ -45,7 +45,12 @@ impl List {
         self.push(Op::Special, DType::I32, Src::new(), Arg::Special { kind, dim, extent })
     }
     fn range(&mut self, id: u32, extent: &UOp) -> UOp {
-        self.push(Op::Range, extent.dtype(), [extent.clone()].to_src(), Arg::Range { id, kind: AxisKind::Loop })
+        self.push(
+            Op::Range,
+            extent.dtype(),
+            [extent.clone()].to_src(),
+            Arg::Range { id, kind: AxisKind::Loop },
+        )
     }
     fn end(&mut self, range: &UOp) {
         self.push(Op::EndRange, DType::VOID, [range.clone()].to_src(), Arg::None);
@@ -81,7 +86,8 @@ impl List {
     }
     fn gated(&mut self, buf: &UOp, idx: &UOp, valid: &UOp, alt: &UOp) -> UOp {
         let (idx, valid) = (self.expr(idx), self.expr(valid));
-        let index = self.push(Op::Index, buf.dtype(), [buf.clone(), idx, valid].to_src(), Arg::None);
+        let index =
+            self.push(Op::Index, buf.dtype(), [buf.clone(), idx, valid].to_src(), Arg::None);
         self.push(Op::Load, alt.dtype(), [index, alt.clone()].to_src(), Arg::None)
     }
     fn store(&mut self, buf: &UOp, idx: &UOp, value: &UOp) -> UOp {

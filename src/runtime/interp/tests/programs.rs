@@ -36,7 +36,8 @@ fn sum_with_an_accumulator() {
 fn matmul(n: i32, m: i32, k: i32) -> List {
     let mut p = List::default();
     let c = p.global(0, (n * m) as usize, DType::F32);
-    let (a, b) = (p.global(1, (n * k) as usize, DType::F32), p.global(2, (k * m) as usize, DType::F32));
+    let (a, b) =
+        (p.global(1, (n * k) as usize, DType::F32), p.global(2, (k * m) as usize, DType::F32));
     let i = p.range(0, &i32c(n));
     let j = p.range(1, &i32c(m));
     let acc = p.acc(0, &f32c(0.0));
@@ -60,13 +61,15 @@ fn matmul_resets_its_accumulator() {
     let b: Vec<f32> = (0..k * m).map(|i| (i % 5) as f32).collect();
     let mut bufs = [vec![0; n * m * 4], f32s(&a), f32s(&b)];
     run(&p, &mut bufs).unwrap();
-    let want: Vec<f32> = (0..n * m).map(|e| (0..k).map(|l| a[e / m * k + l] * b[l * m + e % m]).sum()).collect();
+    let want: Vec<f32> =
+        (0..n * m).map(|e| (0..k).map(|l| a[e / m * k + l] * b[l * m + e % m]).sum()).collect();
     assert_eq!(to_f32(&bufs[0]), want);
 }
 
 #[test]
 fn nested_loops_with_symbolic_extents() {
-    // out[i] = sum of x[0..=i], the inner extent an expression of the outer counter; then as many as a variable says.
+    // out[i] = sum of x[0..=i], the inner extent an expression of the outer counter; then as many
+    // as a variable says.
     let mut p = List::default();
     let (out, x) = (p.global(0, 6, DType::I32), p.global(1, 6, DType::I32));
     let n = p.push(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 1, max: 6 });
@@ -92,7 +95,8 @@ fn nested_loops_with_symbolic_extents() {
 
 #[test]
 fn threads_of_a_workgroup_leave_a_loop_at_different_times() {
-    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a guard that two threads do not enter.
+    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a guard that two threads do not
+    // enter.
     let mut p = List::default();
     let out = p.global(0, 6, DType::I32);
     let l = p.special(SpecialKind::Local, 0, 6);
@@ -135,9 +139,19 @@ fn vectors_of_four_lanes() {
     let r = p.range(0, &i32c(2));
     // Unaligned: from element 1.
     let v = p.load_lanes(&x, &(&(&r * 4i32) + 1i32), 4);
-    let back = UOp::new(Op::Gep, DType::F32.vec(4), [v.clone()].to_src(), Arg::Lanes([3, 2, 1, 0].as_slice().into()));
+    let back = UOp::new(
+        Op::Gep,
+        DType::F32.vec(4),
+        [v.clone()].to_src(),
+        Arg::Lanes([3, 2, 1, 0].as_slice().into()),
+    );
     let first = v.lane(0);
-    let scale = UOp::new(Op::Vectorize, DType::F32.vec(4), [first.clone(), first.clone(), first.clone(), first].to_src(), Arg::None);
+    let scale = UOp::new(
+        Op::Vectorize,
+        DType::F32.vec(4),
+        [first.clone(), first.clone(), first.clone(), first].to_src(),
+        Arg::None,
+    );
     let total = p.assign(&acc, &(&acc + &(&back * &scale)));
     p.store(&out, &(&r * 4i32), &total);
     p.end(&r);
@@ -184,13 +198,17 @@ fn threads_take_their_shares() {
     let mut bufs = [vec![0; 48]];
     run(&p, &mut bufs).unwrap();
     assert_eq!(to_i32(&bufs[0]), [0, 0, 0, 10, 10, 10, 20, 20, 20, 30, 30, 30]);
-    let wrong = Interp::compile(&p.0).unwrap().run(&[Memory::new(&mut bufs[0])], [1; 3], [1; 3], 5).unwrap_err();
+    let wrong = Interp::compile(&p.0)
+        .unwrap()
+        .run(&[Memory::new(&mut bufs[0])], [1; 3], [1; 3], 5)
+        .unwrap_err();
     assert!(matches!(wrong, Fault::Launch(_)), "{wrong}");
 }
 
 #[test]
 fn narrow_floats_are_stored_and_converted() {
-    let values: Vec<f32> = vec![0.0, -0.0, 1.0, 1.0009, -3.3, 448.0, 1e6, 1e-7, f32::INFINITY, f32::NAN];
+    let values: Vec<f32> =
+        vec![0.0, -0.0, 1.0, 1.0009, -3.3, 448.0, 1e6, 1e-7, f32::INFINITY, f32::NAN];
     for dtype in [DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2] {
         let mut p = List::default();
         let (out, x) = (p.global(0, 10, dtype), p.global(1, 10, dtype));
@@ -200,12 +218,18 @@ fn narrow_floats_are_stored_and_converted() {
         p.end(&r);
         let size = dtype.itemsize();
         let encode = |f: &dyn Fn(f64) -> f64| -> Vec<u8> {
-            values.iter().flat_map(|v| Const::Float(f(*v as f64)).to_bits(dtype).to_le_bytes()[..size].to_vec()).collect()
+            values
+                .iter()
+                .flat_map(|v| {
+                    Const::Float(f(*v as f64)).to_bits(dtype).to_le_bytes()[..size].to_vec()
+                })
+                .collect()
         };
         let mut bufs = [vec![0; 10 * size], encode(&|v| v)];
         run(&p, &mut bufs).unwrap();
         let rounded = |v: f64| Const::Float(v).cast(DType::F64, dtype).as_f64(dtype) * 2.0;
-        let want = encode(&|v| if v.is_nan() || rounded(v).is_nan() { f64::NAN } else { rounded(v) });
+        let want =
+            encode(&|v| if v.is_nan() || rounded(v).is_nan() { f64::NAN } else { rounded(v) });
         assert_eq!(bufs[0], want, "{dtype}");
     }
 }
@@ -213,7 +237,8 @@ fn narrow_floats_are_stored_and_converted() {
 #[test]
 fn a_loaded_byte_that_is_not_zero_is_true() {
     let mut p = List::default();
-    let (out, x, n) = (p.global(0, 4, DType::BOOL), p.global(1, 4, DType::BOOL), p.global(2, 4, DType::U8));
+    let (out, x, n) =
+        (p.global(0, 4, DType::BOOL), p.global(1, 4, DType::BOOL), p.global(2, 4, DType::U8));
     let r = p.range(0, &i32c(4));
     let v = p.load(&x, &r);
     p.store(&out, &r, &v.not());

@@ -1,4 +1,5 @@
-//! The proof of `verify::in_bounds` against what happens: a program that is proven never faults when it runs.
+//! The proof of `verify::in_bounds` against what happens: a program that is proven never faults
+//! when it runs.
 
 use super::*;
 
@@ -47,7 +48,8 @@ fn what_is_proven_never_faults() {
         let (x, out) = (p.global(0, 8, DType::U8), p.global(1, 1, DType::U8));
         let i = p.range(0, &i32c(dice.roll(5) + 1));
         // Every third inner loop has an extent that depends on the outer counter.
-        let extent = if round % 3 == 0 { p.expr(&(&i + dice.roll(3))) } else { i32c(dice.roll(5) + 1) };
+        let extent =
+            if round % 3 == 0 { p.expr(&(&i + dice.roll(3))) } else { i32c(dice.roll(5) + 1) };
         let j = p.range(1, &extent);
         let leaves = [i.clone(), j.clone()];
         let idx = dice.expr(&leaves, 3);
@@ -59,7 +61,12 @@ fn what_is_proven_never_faults() {
         crate::verify::program(&p.0).unwrap();
         let proof = crate::verify::in_bounds(&p.0);
         let happened = run_unverified(&p, &mut [vec![0; 8], vec![0]], &[]);
-        assert!(proof.is_err() || happened.is_ok(), "proven, and yet: {}\n{}", happened.unwrap_err(), crate::ir::print_program(&p.0));
+        assert!(
+            proof.is_err() || happened.is_ok(),
+            "proven, and yet: {}\n{}",
+            happened.unwrap_err(),
+            crate::ir::print_program(&p.0)
+        );
         proven += proof.is_ok() as u32;
         safe += happened.is_ok() as u32;
     }

@@ -1,4 +1,5 @@
-//! How long an instruction takes. Not a limit that a busy machine could break: run it with `--ignored --nocapture` and read.
+//! How long an instruction takes. Not a limit that a busy machine could break: run it with
+//! `--ignored --nocapture` and read.
 
 use super::*;
 
