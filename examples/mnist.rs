@@ -5,9 +5,10 @@
 
 mod plot;
 
+use picograd::io::safe_save;
 use picograd::nn::data::{ArrayDataset, DataLoader, Dataset, Progress, Split, digits, mnist};
 use picograd::nn::optim::{Adam, OneCycle, Optimizer, Scheduler};
-use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module, state::safe_save};
+use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module};
 use picograd::tensor::{Pool, Reduction};
 use picograd::{DType, Tensor, no_grad};
 use std::error::Error;

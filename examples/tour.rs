@@ -4,9 +4,9 @@
 //! `DEBUG=2` and `DEBUG=4` add what they always show. `docs/debug.md` explains the names of kernels
 //! and their colours.
 
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
-use picograd::{Device, Result, Tensor, env, ir};
+use picograd::{Device, Result, Tensor, device, env, exec, ir};
 
 fn main() -> Result<()> {
     let color = env::config()?.color && std::io::IsTerminal::is_terminal(&std::io::stdout());
@@ -67,7 +67,7 @@ fn main() -> Result<()> {
     );
 
     c.realize()?;
-    let time = exec::counters().time.as_secs_f64() * 1e6;
+    let time = device::counters().time.as_secs_f64() * 1e6;
     let about =
         format!("{c}\ntook {time:.1} µs on {device}: {}", Device::named(device)?.describe());
     show("result", "c[j] is the sum over i of a[i][j] * b[i][j].", &about);

@@ -37,10 +37,13 @@
 extern crate self as picograd;
 
 pub mod autograd;
+pub mod compile;
+pub mod device;
 pub mod dtype;
 pub mod env;
 pub mod error;
 pub mod exec;
+pub mod io;
 pub mod ir;
 pub mod lower;
 pub mod math;
@@ -49,7 +52,6 @@ pub mod opt;
 pub mod reference;
 pub mod render;
 pub mod rewrite;
-pub mod runtime;
 pub mod schedule;
 pub mod shape;
 pub mod symbolic;
@@ -59,9 +61,9 @@ pub mod tensor;
 pub mod testing;
 pub mod verify;
 
+pub use device::{Device, profile};
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use runtime::{Device, profile};
 pub use shape::{Bound, Variable};
 pub use tensor::{Jit, Tensor, autocast, checkpoint, no_autocast, no_grad};
 

@@ -3,12 +3,12 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use picograd::nn::data::{Array, Random, cifar10_load_bytes, idx_load, idx_load_bytes};
-use picograd::nn::state::{
+use picograd::device::memory;
+use picograd::io::{
     StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes,
     safe_load, safe_load_bytes, safe_load_metadata, safe_to_bytes,
 };
-use picograd::runtime::memory;
+use picograd::nn::data::{Array, Random, cifar10_load_bytes, idx_load, idx_load_bytes};
 use picograd::{DType, Tensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;

@@ -4,13 +4,13 @@
 
 mod common;
 
+use picograd::compile::{Choice, with_choice};
 use picograd::dtype::{Const, DType};
-use picograd::exec::{Choice, with_choice};
-use picograd::opt::{self, Kernel};
+use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::tensor::{Attention, Conv};
 use picograd::testing::lacks;
-use picograd::{Device, Tensor};
+use picograd::{Device, Tensor, opt};
 use std::cell::Cell;
 use std::rc::Rc;
 

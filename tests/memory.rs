@@ -1,10 +1,10 @@
 //! Memory and devices from outside: what values between kernels take, what copies between devices
 //! and files cost, parts of buffers, memory that is lent, and code for another CPU.
 
-use picograd::exec::{self, ScheduleItem};
-use picograd::runtime::{Buffer, memory};
+use picograd::device::{Buffer, memory};
+use picograd::exec::ScheduleItem;
 use picograd::schedule::{PlannedMemory, Request};
-use picograd::{DType, Device, Error, Tensor};
+use picograd::{DType, Device, Error, Tensor, exec};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
 use std::sync::Mutex;

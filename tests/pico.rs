@@ -95,7 +95,7 @@ fn devices_are_listed_with_what_to_do() {
 
 #[test]
 fn the_cache_is_shown_and_cleared() {
-    use picograd::runtime::store::{Entry, Key, Kind, Store};
+    use picograd::device::disk_cache::{Entry, Key, Kind, Store};
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
     let store = Store::at(&folder);
     let put = |key: u128, kind: Kind, device: &str, value: &[u8]| {

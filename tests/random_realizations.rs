@@ -6,9 +6,9 @@
 //! `PICO_GRAPHS` says how many; `cargo xtask fuzz --realizations N` runs N of them, and
 //! `FUZZ_FIRST` names the first seed.
 
+use picograd::device::Buffer;
 use picograd::ir::unmarked;
 use picograd::reference::{Value, evaluate};
-use picograd::runtime::Buffer;
 use picograd::tensor::{Pool, Scatter, keepdim};
 use picograd::testing::{Rng, graphs};
 use picograd::{DType, Device, Tensor};
@@ -281,7 +281,7 @@ fn check(first: u64, count: u64) -> (Vec<String>, u64) {
             }
         }
         if seed % 256 == 255 {
-            picograd::exec::clear_programs();
+            picograd::compile::clear_programs();
         }
     }
     (wrong, open)

@@ -3,13 +3,14 @@
 
 mod common;
 
+use picograd::compile::{Choice, with_choice};
 use picograd::dtype::DType;
-use picograd::exec::{self, Choice, ScheduleItem, with_choice};
+use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, TensorCore};
 use picograd::lower::Program;
-use picograd::opt::{self, Kernel};
+use picograd::opt::Kernel;
 use picograd::target::Target;
-use picograd::{Device, Tensor};
+use picograd::{Device, Tensor, exec, opt};
 use std::rc::Rc;
 
 /// Whole numbers from -4 to 4: their products add up exactly in every order.

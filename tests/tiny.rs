@@ -1,14 +1,15 @@
 //! One smoke test per stage, all of them in less than two seconds: the first thing to run after a
 //! change.
 
-use picograd::exec::{self, ScheduleItem};
-use picograd::ir::{self, AxisKind, UOp};
+use picograd::device::Buffer;
+use picograd::exec::ScheduleItem;
+use picograd::ir::{AxisKind, UOp};
 use picograd::opt::{Kernel, Opt, OptOp};
 use picograd::render::{Clang, Renderer};
-use picograd::schedule::{self, Role};
+use picograd::schedule::Role;
 use picograd::target::Target;
 use picograd::{
-    DType, Device, Tensor, dtype, lower, reference, runtime::Buffer, shape, symbolic, verify,
+    DType, Device, Tensor, dtype, exec, ir, lower, reference, schedule, shape, symbolic, verify,
 };
 
 /// `(a * b).sum(0)` over 4 rows of 8, on a device.

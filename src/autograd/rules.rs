@@ -2,9 +2,8 @@
 //! with one entry per operand; an empty `Sink` in it stands for a derivative that is zero wherever
 //! there is one.
 
-use super::indexed;
 use super::product::product;
-use super::{scan, spread};
+use super::{indexed, scan, spread};
 use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
 use crate::rules;
 use crate::shape::Movement;

@@ -4,8 +4,9 @@
 //! not know ends it with code 2.
 
 use picograd::Device;
-use picograd::runtime::device::canonical;
-use picograd::runtime::store::{self, Kind};
+use picograd::device::disk_cache;
+use picograd::device::disk_cache::Kind;
+use picograd::device::registry::canonical;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -93,7 +94,7 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
 
 /// Where the store is, how full it is, and what it holds, by device.
 fn cache(out: &mut impl Write) -> io::Result<()> {
-    let store = store::global();
+    let store = disk_cache::global();
     let Some(path) = store.dir() else {
         return writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder"));
     };
@@ -130,7 +131,7 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
 }
 
 fn clear(out: &mut impl Write, kinds: &[Kind]) -> ExitCode {
-    let store = store::global();
+    let store = disk_cache::global();
     let said = match (store.dir(), store.clear(kinds)) {
         (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),
         (Some(path), Ok((entries, freed))) => {

@@ -1,17 +1,17 @@
 //! Where a launch is bound: the one place that checks a program against the memory that it is about
-//! to run on, and where [`Executable::run`](crate::runtime::Executable::run) is called.
+//! to run on, and where [`Executable::run`](crate::device::Executable::run) is called.
 //!
 //! In come a program, a device and buffers; out come the places of the arguments. Every argument
 //! has the dtype of its slot and at least its bytes, is memory that kernels of the device see, and
 //! is writable where the program writes it. A copy has two buffers of one length, the target is
 //! writable, and the two do not overlap.
 
+use crate::device::registry::{is_null, sees_host};
+use crate::device::{Buffer, Memory, Place};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
 use crate::lower::Program;
-use crate::runtime::device::{is_null, sees_host};
-use crate::runtime::{Buffer, Memory, Place};
 use crate::schedule::Values;
 use std::sync::Arc;
 

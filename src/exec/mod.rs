@@ -1,20 +1,13 @@
 //! Execution: from requests for values to buffers that hold them. Programs are cached in memory by
 //! kernel and device; `beam` searches for optimisations by timing them.
 
-pub mod beam;
 mod bind;
-mod compile;
-mod counters;
 pub(crate) mod record;
 mod repeat;
 mod run;
 mod tape;
 
 pub use bind::Proof;
-pub use compile::{
-    Choice, Compiled, clear_programs, compiled, compiled_programs, lowered, programs, with_choice,
-};
-pub use counters::{Counters, counters, reset_counters};
 pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, schedule_unchecked};
 pub(crate) use run::{copy_buffer, realize, schedule};
 pub(crate) use tape::{At, Slot, Tape, TapeStep};

@@ -2,11 +2,11 @@
 //! every draw of random numbers. It holds no memory that the function lets go, but for what the
 //! function makes from numbers of the host.
 
-use super::compile::Compiled;
 use super::run::Scheduled;
+use crate::compile::Compiled;
+use crate::device::Buffer;
 use crate::dtype::DType;
 use crate::ir::{DeviceName, Storage, UOp, walk_values};
-use crate::runtime::Buffer;
 use crate::schedule::{Plan, Request, Role, Values};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;

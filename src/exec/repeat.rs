@@ -11,14 +11,14 @@
 //! ```
 
 use super::bind::{Needs, check_count, check_slot};
-use super::compile::{Compiled, planned};
-use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
+use crate::compile::{Compiled, planned};
+use crate::device::buffer::writing;
+use crate::device::host::pool;
+use crate::device::{Addresses, Counters, Device, Entry, Memory, Place, count_all};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::DeviceName;
-use crate::runtime::buffer::writing;
-use crate::runtime::{Addresses, Device, Entry, Memory, Place, pool};
 use crate::schedule::{Repeat, Role, Step};
 use std::sync::Arc;
 use std::time::Instant;

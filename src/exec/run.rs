@@ -1,24 +1,22 @@
 //! Runs plans: allocates, compiles, launches, copies, counts and shows.
 
-use super::beam::{self, Beam, Tuned};
 use super::bind::{Proof, bind, bind_copy};
-use super::compile::{Compiled, compile_together, compiled_with, planned};
-use super::counters::{Counters, count, count_plan};
 use super::record;
 use super::repeat::BoundLoop;
+use crate::compile::beam::{Beam, Tuned};
+use crate::compile::{Compiled, beam, compile_together, compiled_with, planned};
+use crate::device::limits::zeroed;
+use crate::device::memory::is_guarded;
+use crate::device::usage::Usage;
+use crate::device::{Buffer, Counters, Device, Memory, Place, count, count_plan, profile};
 use crate::dtype::DType;
-use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, StorageRef, UOp};
 use crate::lower::{self, Launch};
 use crate::opt::{Kernel, Opt};
-use crate::runtime::limits::zeroed;
-use crate::runtime::memory::is_guarded;
-use crate::runtime::usage::Usage;
-use crate::runtime::{Buffer, Device, Memory, Place, profile};
 use crate::schedule::{self, Piece, Plan, Request, Role, Room, Step, Values};
 use crate::target::Target;
-use crate::verify;
+use crate::{env, verify};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -248,7 +246,7 @@ impl BoundItem<'_> {
     /// The item is as the scheduler made it: its program was lowered from a kernel whose indices
     /// are inside its arguments or masked.
     unsafe fn run(&self) -> Result<Duration> {
-        let _alone = crate::runtime::buffer::writing();
+        let _alone = crate::device::buffer::writing();
         let debug = env::config()?.debug;
         match self {
             BoundItem::Kernel { compiled: c, device, memory, values } => {
@@ -265,7 +263,7 @@ impl BoundItem<'_> {
 /// Runs a kernel on memory that was checked, counts and shows it.
 ///
 /// # Safety
-/// As for [`Executable::run`](crate::runtime::Executable::run): the memory was bound to this
+/// As for [`Executable::run`](crate::device::Executable::run): the memory was bound to this
 /// program.
 pub(super) unsafe fn run_kernel(
     c: &Compiled,
@@ -326,7 +324,7 @@ pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
         len: b.size(),
         role: Role::Output,
     };
-    let _alone = crate::runtime::buffer::writing();
+    let _alone = crate::device::buffer::writing();
     if to.size() != from.size() {
         return Err(Error::Device(format!("a copy of {from:?} to {to:?}: the lengths differ")));
     }

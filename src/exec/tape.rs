@@ -6,16 +6,18 @@
 //! graphs are one launch.
 
 use super::bind::Needs;
-use super::compile::Compiled;
-use super::counters::{Counters, count_all};
 use super::run::{BufferArg, run_copy, run_kernel};
+use crate::compile::Compiled;
+use crate::device::buffer::writing;
+use crate::device::host::pool;
+use crate::device::{
+    Addresses, Buffer, Call, Counters, Device, Entry, Graph, Memory, Place, count_all,
+};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
 use crate::lower::Launch;
-use crate::runtime::buffer::writing;
-use crate::runtime::{Addresses, Buffer, Call, Device, Entry, Graph, Memory, Place, pool};
 use crate::schedule::memory::{self, Lifetime};
 use crate::schedule::{PlannedMemory, Role, Values};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Running means of parameters, which often generalise better than the parameters themselves.
 
 use super::Module;
-use super::state::StateDict;
 use crate::error::{Error, Result};
+use crate::io::StateDict;
 use crate::tensor::{Tensor, no_grad};
 
 /// An exponential moving average of the parameters of a module: after each step

@@ -51,7 +51,6 @@ mod parametrize;
 mod pool;
 mod rnn;
 mod sequential;
-pub mod state;
 mod summary;
 mod upsample;
 

@@ -1,10 +1,10 @@
 //! What holds parameters. A module shows its parts to a visitor, and from that one method come its
 //! list of parameters, its state dict, and the switch between training and evaluation.
 
-use super::state::StateDict;
 use super::summary::{Summary, short};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::io::StateDict;
 use crate::tensor::{Sides, Spatial, Tensor};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;

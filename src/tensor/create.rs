@@ -4,10 +4,10 @@
 use super::broadcast::{Operand, cast_uop};
 use super::realize::{buffer, default_device};
 use super::{Shape, Sizes, Tensor, wrong_shape};
+use crate::device::{Buffer, download, limits};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
-use crate::runtime::{Buffer, download, limits};
 use crate::shape::{Dims, Movement, checked_numel};
 use half::{bf16, f16};
 
@@ -420,7 +420,7 @@ impl Tensor {
 
     /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are
     /// brought to a device. What a file that changes meanwhile does is said in
-    /// [`runtime::disk`](crate::runtime::disk).
+    /// [`runtime::disk`](crate::device::disk).
     ///
     /// ```
     /// use picograd::Tensor;

@@ -4,12 +4,12 @@
 
 use super::broadcast::{Operand, common_device, has_data};
 use super::{Tensor, wrong_shape};
+use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
 use crate::lower;
 use crate::opt::extent;
-use crate::runtime::device::{canonical, language};
 use crate::shape::{Dims, checked_numel};
 use crate::symbolic::{Linear, simplify};
 use std::sync::Arc;

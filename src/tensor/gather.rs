@@ -12,10 +12,10 @@
 use super::broadcast::{Operand, broadcast_to, common_device, cut_to};
 use super::create::iota;
 use super::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use crate::device::Device;
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
-use crate::runtime::Device;
 use crate::shape::{Dims, Movement};
 
 /// What [`Tensor::scatter_reduce`] makes of the elements that meet at one place.

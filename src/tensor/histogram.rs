@@ -7,10 +7,10 @@
 use super::create::iota;
 use super::gather::write_at;
 use super::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
+use crate::device::{Device, limits};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Combine, Fold};
-use crate::runtime::{Device, limits};
 use crate::shape::{Dims, Movement};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is

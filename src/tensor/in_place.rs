@@ -8,8 +8,8 @@
 use super::Tensor;
 use super::holders::{self, Region};
 use super::realize::{lock, stand_in};
+use crate::device::Buffer;
 use crate::ir::UOp;
-use crate::runtime::Buffer;
 use crate::schedule::Request;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, RwLockWriteGuard};

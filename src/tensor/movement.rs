@@ -5,10 +5,10 @@ use super::broadcast::{Operand, cast_uop, device_of};
 use super::conv::{Window, windows};
 use super::create::iota;
 use super::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
+use crate::device::limits;
 use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
 use crate::ir::{Src, UOp};
-use crate::runtime::limits;
 use crate::shape::{Dims, Movement, Ranges, checked_numel};
 
 /// Bytes that a tensor takes which is a part of another, with its node: 600 where a million were

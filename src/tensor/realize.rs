@@ -14,13 +14,14 @@ use super::broadcast::{Operand, has_data, unify};
 use super::holders::{self, Region};
 use super::in_place::Locked;
 use super::{Inner, Tensor, wrong_dtype, wrong_shape};
+use crate::device::registry::canonical;
+use crate::device::{Buffer, Device, limits};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::exec::{self, ScheduleItem};
 use crate::ir::{
     Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, rectified, walk_values,
 };
-use crate::runtime::{Buffer, Device, device::canonical, limits};
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Bound, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};

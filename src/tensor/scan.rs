@@ -8,10 +8,10 @@
 use super::create::iota;
 use super::{Tensor, autocast, resolve_axis};
 use crate::autograd::routed;
+use crate::device::Device;
 use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::runtime::Device;
 use crate::shape::{Dims, Movement};
 
 /// Elements in a block of a sum of exponentials. An axis of two blocks or less is folded at once.

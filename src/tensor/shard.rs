@@ -4,9 +4,10 @@
 
 use super::broadcast::has_data;
 use super::{Tensor, resolve_axis};
+use crate::device::registry::canonical;
+use crate::device::{Buffer, disk};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp};
-use crate::runtime::{Buffer, device::canonical, disk};
 use crate::schedule::{Layout, even, layout};
 
 impl Tensor {
@@ -180,7 +181,7 @@ pub(super) fn read_parts(shards: &UOp, axis: usize, storages: &[&StorageRef]) ->
     let rows: usize = shards.shape()[..axis].iter().product();
     let parts: Vec<Vec<u8>> =
         storages.iter().map(|s| Buffer::of(s).read()).collect::<Result<_>>()?;
-    let mut out = crate::runtime::limits::vec(parts.iter().map(Vec::len).sum())?;
+    let mut out = crate::device::limits::vec(parts.iter().map(Vec::len).sum())?;
     for r in 0..rows {
         parts.iter().for_each(|part| {
             out.extend_from_slice(&part[part.len() / rows * r..part.len() / rows * (r + 1)])

@@ -17,10 +17,10 @@
 use super::create::iota;
 use super::gather::read_at;
 use super::{Tensor, bitonic, radix, resolve_axis, wrong_shape};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Fold, Group, Op, UOp};
-use crate::runtime::Device;
 use crate::shape::{Dims, Movement};
 
 /// The longest row that is sorted by comparing each key with all others: about where radix sort,

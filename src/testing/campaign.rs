@@ -6,7 +6,7 @@ use super::devices::lacks;
 use super::graph::random_case;
 use super::run::{Failure, Setup, Tally, check_all, setups};
 use super::shrink::{Report, shrink};
-use crate::exec;
+use crate::compile;
 use crate::ir::toposort;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -103,8 +103,8 @@ impl Campaign {
         let mut opts = BTreeMap::new();
         let results = check_all(&work, &mut opts);
         // No graph comes twice.
-        if exec::programs() > 1000 {
-            exec::clear_programs();
+        if compile::programs() > 1000 {
+            compile::clear_programs();
         }
         let mut wanted: Vec<(usize, Setup, Failure)> = Vec::new();
         {

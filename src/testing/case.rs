@@ -12,11 +12,11 @@
 //! ```
 
 use super::bounds::{Traced, trace};
+use crate::device::Buffer;
 use crate::dtype::{DType, read};
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, substitute_all, toposort};
 use crate::reference::Value;
-use crate::runtime::Buffer;
 use rustc_hash::FxHashMap;
 
 /// The device of a case's inputs and outputs, whatever it will be run on.

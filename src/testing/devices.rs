@@ -1,10 +1,10 @@
 //! The devices that results are tested on: what `DEV` names, or else those of the host. One that is
 //! not there is left out, and that is said; one that `PICO_REQUIRE` names has to be there.
 
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::env;
 use crate::ir::DeviceName;
-use crate::runtime::Device;
 use std::sync::{Mutex, OnceLock};
 
 /// Every device under test that is there.

@@ -8,18 +8,19 @@ use super::bounds::{Bound, Traced};
 use super::case::Case;
 use super::devices::{beside, devices, is_slow};
 use super::rng::Rng;
+use crate::compile::Compiled;
+use crate::device::interp::{Interp, Options};
+use crate::device::{Buffer, Device, Memory, Purpose, interp};
 use crate::dtype::Const;
 use crate::error::Error;
-use crate::exec::{self, BufferArg, Compiled, ExecItem, ScheduleItem, Scheduled};
+use crate::exec::{BufferArg, ExecItem, ScheduleItem, Scheduled};
 use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::lower::Program;
 use crate::opt::{Kernel, Opt, OptOp, extent, heuristic};
 use crate::reference::Value;
-use crate::runtime::interp::{self, Interp, Options};
-use crate::runtime::{Buffer, Device, Memory, Purpose};
 use crate::schedule::Request;
 use crate::target::Target;
-use crate::verify;
+use crate::{compile, exec, verify};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -317,7 +318,7 @@ fn prepare_for(
             ScheduleItem::Kernel { ast, .. } => {
                 let target = target(item)?;
                 let kernel = optimized(&Kernel::new(ast.clone()), i, &setup.choose, &target)?;
-                Some((kernel.opts.clone(), exec::lowered(&kernel, &target)?))
+                Some((kernel.opts.clone(), compile::lowered(&kernel, &target)?))
             }
             ScheduleItem::Copy { .. } => None,
         });
@@ -412,7 +413,7 @@ fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> 
 fn run_compiled(
     case: &Case,
     p: &Prepared,
-    executables: &[Option<Arc<dyn crate::runtime::Executable>>],
+    executables: &[Option<Arc<dyn crate::device::Executable>>],
 ) -> Outcome<Vec<Value>> {
     for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables)
     {
@@ -549,7 +550,7 @@ pub fn check_all(
             }
         }
     }
-    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::runtime::Executable>> =
+    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::device::Executable>> =
         BTreeMap::new();
     let mut refused: BTreeMap<usize, Failure> = BTreeMap::new();
     for ((name, quick), places) in &by_device {

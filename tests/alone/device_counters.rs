@@ -2,8 +2,8 @@
 //! count for another.
 
 use crate::alone;
-use picograd::exec::{Counters, clear_programs, counters, reset_counters};
-use picograd::runtime::DeviceMemory;
+use picograd::compile::clear_programs;
+use picograd::device::{Counters, DeviceMemory, counters, reset_counters};
 use picograd::{Device, Jit, Tensor};
 use std::time::Duration;
 

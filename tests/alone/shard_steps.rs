@@ -2,7 +2,7 @@
 //! nothing, and parameters are updated where they are.
 
 use crate::alone;
-use picograd::exec::{counters, reset_counters};
+use picograd::device::{counters, reset_counters};
 use picograd::ir::Arg;
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};

@@ -2,7 +2,7 @@
 //! learning rate changes.
 
 use crate::alone;
-use picograd::exec::{counters, reset_counters};
+use picograd::device::{counters, reset_counters};
 use picograd::ir::Arg;
 use picograd::nn::optim::{Adam, Cosine, Optimizer, SGD, Scheduler, clip_grad_norm};
 use picograd::nn::{

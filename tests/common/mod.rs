@@ -2,13 +2,13 @@
 //! comparison of values bit by bit.
 #![allow(dead_code)] // Each test uses some of it.
 
+use picograd::device::Buffer;
+use picograd::device::cuda::Nvrtc;
 use picograd::dtype::{Const, DType, write};
 use picograd::ir::UOp;
 use picograd::lower::Program;
-use picograd::reference::{self, Value};
-use picograd::runtime::Buffer;
-use picograd::runtime::cuda::Nvrtc;
-use picograd::{Device, Tensor};
+use picograd::reference::Value;
+use picograd::{Device, Tensor, reference};
 
 /// The devices under test.
 pub fn devices() -> Vec<String> {

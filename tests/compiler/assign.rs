@@ -1,9 +1,9 @@
 //! Assignment under every hazard of reading and writing, and what is written in place.
 
 use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
-use picograd::schedule::{self, Role, Room};
+use picograd::schedule::{Role, Room};
 use picograd::shape::Movement;
-use picograd::{DType, Tensor};
+use picograd::{DType, Tensor, schedule};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

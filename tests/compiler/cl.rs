@@ -1,11 +1,11 @@
 //! The device `CL` beside its arithmetic, which the tests of results check: places in memory,
 //! order, copies and limits.
 
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::testing::there;
-use picograd::{DType, Device, Error, Tensor};
+use picograd::{DType, Device, Error, Tensor, exec};
 
 fn ramp(n: i64) -> Tensor {
     Tensor::arange(0, n, 1)

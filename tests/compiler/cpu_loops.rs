@@ -2,13 +2,13 @@
 //! inputs that are copied into the order of use, rows and streams that are computed together.
 //! Results are those of the interpreter, whose kernels have other shapes.
 
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::Op;
 use picograd::lower::Program;
 use picograd::opt::{Kernel, OptOp, heuristic};
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::{Tensor, opt};
+use picograd::{Tensor, exec, opt};
 
 /// A machine with 16 lanes and two threads.
 const WIDE: Target = Target::llvm(2, 64);

@@ -2,15 +2,15 @@
 //! and what the renderer makes of that is compiled by NVRTC where it is found.
 
 use crate::common;
-use picograd::Tensor;
 use picograd::dtype::DType;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::tensor::Conv;
 use picograd::testing::{Choose, check_for, random_case};
+use picograd::{Tensor, exec};
 
 #[test]
 fn random_graphs_are_right_and_compile() {

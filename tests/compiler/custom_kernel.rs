@@ -1,11 +1,10 @@
 //! Kernels of the user's, as nodes and as text: in a graph, with gradients, and what is refused.
 
+use picograd::compile::beam::Beam;
 use picograd::dtype::Element;
-use picograd::exec::beam::Beam;
 use picograd::ir::{AxisKind, Fold, Op, UOp};
-use picograd::opt;
 use picograd::tensor::CustomKernel;
-use picograd::{DType, Device, Tensor};
+use picograd::{DType, Device, Tensor, opt};
 
 type Build<'a> = dyn Fn(&[UOp], &[UOp]) -> Vec<UOp> + 'a;
 

@@ -1,15 +1,15 @@
 //! Values that a reduce computes and a later loop needs again: computed once where that is worth
 //! it, and with the same bits as without.
 
+use picograd::device::interp::{Interp, Memory, Options};
 use picograd::dtype::Scalar;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
-use picograd::opt::{self, Kernel, OptOp};
-use picograd::runtime::interp::{Interp, Memory, Options};
+use picograd::opt::{Kernel, OptOp};
 use picograd::schedule::Role;
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{DType, Device, Tensor};
+use picograd::{DType, Device, Tensor, exec, opt};
 
 /// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be
 /// seen.

@@ -2,12 +2,12 @@
 //! error that says so, and no other kernel needs one. The table is in `docs/devices.md`.
 
 use picograd::dtype::DType;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Fma, Metal, OpenCl, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::Rounding;
-use picograd::{Error, Tensor};
+use picograd::{Error, Tensor, exec};
 
 const LONG: [DType; 3] = [DType::F64, DType::I64, DType::U64];
 

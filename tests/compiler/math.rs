@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::oracle::{Pairs, UNARY, pow, ulp_error};
-use picograd::math::{self, Val};
+use picograd::math;
+use picograd::math::Val;
 
 /// Numbers at which something changes: a class, a sign, a path, or the result from one limit to the other.
 #[rustfmt::skip]

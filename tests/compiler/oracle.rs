@@ -1,6 +1,7 @@
 //! The functions in float64, and the distance of a float32 from what they give.
 
-use picograd::math::{self, Scalar};
+use picograd::math;
+use picograd::math::Scalar;
 
 /// A function of one argument: its name, how it computes, what it should be and how many ulp it may
 /// miss that by.

@@ -1,12 +1,11 @@
 //! A process whose address space ends at 2 GiB: what does not fit is an error that names the limit,
 //! the process goes on, and the next small operation works.
 
-use picograd::nn::data::{Array, idx_load_bytes};
-use picograd::nn::state::StateDict;
-use picograd::nn::state::{npy_load, npy_load_bytes, npy_save, npy_to_bytes};
-use picograd::nn::state::{
-    npz_load, npz_load_bytes, npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes,
+use picograd::io::{
+    StateDict, npy_load, npy_load_bytes, npy_save, npy_to_bytes, npz_load, npz_load_bytes,
+    npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes,
 };
+use picograd::nn::data::{Array, idx_load_bytes};
 use picograd::{DType, Error, Tensor};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -75,7 +74,7 @@ fn in_a_process_with_little_memory() {
     refused("a second tensor", (&half + 1u8).realize());
     refused("safe_to_bytes", safe_to_bytes(&StateDict::from_iter([("x", half.clone())]), &[]));
     drop(half);
-    picograd::runtime::memory::clear_cache();
+    picograd::device::memory::clear_cache();
     // The tensor and one copy fit, and what is written of it does not.
     let third = Tensor::full([THIRD], 1u8).contiguous().realize().unwrap();
     let state = StateDict::from_iter([("x", third.clone())]);
@@ -84,10 +83,10 @@ fn in_a_process_with_little_memory() {
     npy_save(folder.join("third.npy"), &third).unwrap();
     npz_save(folder.join("third.npz"), &state, false).unwrap();
     drop((third, state));
-    picograd::runtime::memory::clear_cache();
+    picograd::device::memory::clear_cache();
     // Rows of one byte take 56 bytes each, and a piece of a tensor is a tensor.
     refused("to_rows", Tensor::full([40_000_000, 1], 1u8).to_rows::<u8>());
-    picograd::runtime::memory::clear_cache();
+    picograd::device::memory::clear_cache();
     refused("split", Tensor::ones([1usize << 31]).try_split(1usize, 0));
     refused("chunk", Tensor::ones([1 << 24]).try_chunk(usize::MAX, 0));
     // The caller has the bytes, and there is no room for them again.

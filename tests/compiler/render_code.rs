@@ -1,10 +1,12 @@
 //! What rendered C and LLVM compute, against the one definition of every op: each op on each dtype
 //! at several numbers of lanes, over values with all the edges, bit by bit.
 
-use picograd::dtype::{self, Const, DType, Scalar};
+use picograd::device::host::elf::Code;
+use picograd::device::host::llvm;
+use picograd::dtype;
+use picograd::dtype::{Const, DType, Scalar};
 use picograd::ir::{Arg, AxisKind, Op, UOp, eval};
 use picograd::render::{Clang, Llvm, Renderer};
-use picograd::runtime::{elf::Code, llvm};
 use picograd::target::Target;
 use smallvec::smallvec;
 use std::ffi::{CString, c_long, c_void};

@@ -417,7 +417,8 @@ fn wgsl_text() {
 #[test]
 fn wgsl_is_valid() {
     use picograd::render::Fma;
-    use wgpu::naga::{front::wgsl, valid};
+    use wgpu::naga::front::wgsl;
+    use wgpu::naga::valid;
     let small = |fma| Wgsl::with(Target::wgsl(), 64, fma);
     let renderers = [Wgsl::new(), small(Fma::Native), small(Fma::Doubles)];
     let fused = |_: bool| {

@@ -4,14 +4,15 @@
 
 #![forbid(unsafe_code)]
 
+use picograd::compile::Choice;
+use picograd::device::Buffer;
 use picograd::dtype::Const;
-use picograd::exec::{self, Choice, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp};
 use picograd::opt::Kernel;
-use picograd::runtime::Buffer;
 use picograd::tensor::CustomKernel;
 use picograd::testing::{Case, Choose, Setup, Traced, check};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable, exec};
 use std::rc::Rc;
 use std::sync::Arc;
 

@@ -3,15 +3,16 @@
 //! size of the group and the threads beside it, and the same is compiled for CUDA.
 
 use crate::common;
-use picograd::Tensor;
+use picograd::compile::{Choice, with_choice};
 use picograd::dtype::{Const, DType};
-use picograd::exec::{self, Choice, ScheduleItem, with_choice};
+use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, DeviceName, Op, Src, UOp};
 use picograd::lower::Program;
-use picograd::opt::{self, Kernel};
+use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::testing::{Case, Choose, check_for};
+use picograd::{Tensor, exec, opt};
 use std::rc::Rc;
 
 type Fold = (&'static str, fn(&Tensor, isize) -> Tensor, fn(usize) -> i64);

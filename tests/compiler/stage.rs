@@ -1,13 +1,13 @@
 //! Staged loads: the same bits as without, on the interpreter with races looked for and on the
 //! compilers that are there.
 
+use picograd::device::interp::{Fault, Interp, Memory, Options};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
-use picograd::opt::{self, Kernel};
-use picograd::runtime::interp::{Fault, Interp, Memory, Options};
+use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::{DType, Device, Tensor};
+use picograd::{DType, Device, Tensor, opt};
 
 fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     let n: usize = shape.iter().product();
@@ -28,7 +28,7 @@ fn program(t: &Tensor, opts: &str, target: &Target) -> picograd::Result<Vec<UOp>
     let schedule = t.schedule()?;
     let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
     let kernel = Kernel::new(ast.clone()).apply_all(&opt::parse(opts)?, target)?;
-    Ok(picograd::exec::lowered(&kernel, target)?.uops)
+    Ok(picograd::compile::lowered(&kernel, target)?.uops)
 }
 
 fn count(uops: &[UOp], op: Op) -> usize {

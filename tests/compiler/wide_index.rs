@@ -1,10 +1,11 @@
 //! Views past 2³¹ elements: indices become 64 bits wide exactly when they must.
 
 use crate::common;
+use picograd::compile::Choice;
 use picograd::dtype::DType;
-use picograd::exec::{self, Choice, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
-use picograd::{Device, Tensor};
+use picograd::{Device, Tensor, exec};
 
 /// The dtypes of the index arithmetic of a tensor's kernels.
 fn index_widths(t: &Tensor, device: &str) -> Vec<DType> {

@@ -1,6 +1,6 @@
 //! State dicts: order, prefixes, and putting values into tensors that are there.
 
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::{DType, Tensor};
 
 fn targets(pairs: &[(&str, &Tensor)]) -> Vec<(String, Tensor)> {

@@ -2,7 +2,7 @@
 
 use crate::fixture;
 use crate::safetensors::{DTYPES, every_dtype, values};
-use picograd::nn::state::{
+use picograd::io::{
     StateDict, npy_load, npy_load_bytes, npy_to_bytes, npz_load, npz_load_bytes, npz_to_bytes,
 };
 use picograd::{DType, Tensor};

@@ -1,7 +1,7 @@
 //! safetensors: files that Python wrote, every dtype both ways, laziness, and headers that lie.
 
 use crate::{Folder, fixture};
-use picograd::nn::state::{
+use picograd::io::{
     StateDict, npy_save, npz_save, safe_load, safe_load_bytes, safe_load_metadata, safe_save,
     safe_to_bytes,
 };

@@ -2,7 +2,7 @@
 
 use crate::Folder;
 use picograd::Tensor;
-use picograd::nn::state::{StateDict, npy_load, npy_save, safe_load, safe_save};
+use picograd::io::{StateDict, npy_load, npy_save, safe_load, safe_save};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

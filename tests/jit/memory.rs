@@ -1,10 +1,10 @@
 //! Memory: planned over the whole call, and no more of it after ten thousand calls than after ten.
 
 use super::{alone, tensor};
+use picograd::device::memory::live_bytes;
 use picograd::ir::UOp;
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};
-use picograd::runtime::memory::live_bytes;
 use picograd::tensor::Reduction;
 use picograd::{Jit, Tensor, seq};
 

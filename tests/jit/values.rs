@@ -1,7 +1,7 @@
 //! What comes back, whatever goes in.
 
 use super::{alone, floats, tensor};
-use picograd::exec::{counters, reset_counters};
+use picograd::device::{counters, reset_counters};
 use picograd::{DType, Jit, Tensor};
 
 #[test]

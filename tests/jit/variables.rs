@@ -2,14 +2,14 @@
 //! kernels for all values.
 
 use super::alone;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::lower::Program;
 use picograd::nn::Layer;
-use picograd::opt::{self, Kernel, heuristic};
+use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable, no_grad};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable, exec, no_grad, opt};
 use std::rc::Rc;
 
 const MAX: i64 = 9;
@@ -26,7 +26,7 @@ fn bound(n: i64) -> Bound {
 
 /// What the graph evaluator makes of a tensor that is not computed yet.
 fn plain(t: &Tensor) -> Vec<f32> {
-    let read = |s: &picograd::ir::StorageRef| picograd::runtime::Buffer::of(s).read().unwrap();
+    let read = |s: &picograd::ir::StorageRef| picograd::device::Buffer::of(s).read().unwrap();
     picograd::reference::evaluate(&[t.uop()], &read).remove(0).to_vec()
 }
 

@@ -4,10 +4,10 @@
 //! each gets, `PICO_FUZZ_SEED` where they begin.
 
 use picograd::nn::optim::*;
-use picograd::nn::{self, Layer, Module};
+use picograd::nn::{Layer, Module};
 use picograd::tensor::Interpolate;
 use picograd::testing::Rng;
-use picograd::{DType, Result, Tensor};
+use picograd::{DType, Result, Tensor, nn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sizes beyond the memory of every machine: weights are made, and what fits would be filled.

@@ -3,7 +3,7 @@
 
 use super::{check, fixture};
 use picograd::Tensor;
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::nn::*;
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
 //! Volumes, other sizes of pictures, and normalised weights against PyTorch.
 
 use super::{check, close, fixture};
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::nn::*;
 use picograd::tensor::Interpolate;
 use picograd::{Jit, Tensor};

@@ -2,7 +2,7 @@
 
 use super::{check, fixture};
 use picograd::Tensor;
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::tensor::{BinaryCrossEntropy, CrossEntropy, Reduction};
 use std::sync::LazyLock;
 

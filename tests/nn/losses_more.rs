@@ -1,7 +1,7 @@
 //! Losses by margin, by likelihood and over alignments against PyTorch: values and gradients.
 
 use super::{check, close, fixture};
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::tensor::{Ctc, GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin};
 use picograd::{DType, Tensor};
 use std::sync::LazyLock;

@@ -16,8 +16,8 @@ mod precision;
 mod recompute;
 
 use picograd::Tensor;
+use picograd::io::{StateDict, safe_load_bytes};
 use picograd::nn::Module;
-use picograd::nn::state::{StateDict, safe_load_bytes};
 
 /// The tensors of a fixture whose names begin with a prefix, without it.
 fn under(all: &StateDict, prefix: &str) -> StateDict {

@@ -1,7 +1,7 @@
 //! The derive, parameters and buffers by name, state dicts, and the switch between training and
 //! evaluation.
 
-use picograd::nn::state::StateDict;
+use picograd::io::StateDict;
 use picograd::nn::{BatchNorm, Dropout, Embedding, Layer, Linear, Mode, Module, Sequential};
 use picograd::{DType, Result, Tensor, seq};
 use std::collections::BTreeMap;

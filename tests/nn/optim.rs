@@ -1,8 +1,8 @@
 //! Optimizers, clipping and schedules against PyTorch; resuming; what a step costs.
 
 use super::{close, fill, fixture};
+use picograd::io::StateDict;
 use picograd::nn::optim::*;
-use picograd::nn::state::StateDict;
 use picograd::nn::{Layer, Linear, Module};
 use picograd::tensor::Reduction;
 use picograd::{DType, Tensor, seq};
@@ -96,7 +96,7 @@ fn uneven_updates_are_saved_and_resumed() {
     let first = start();
     let mut optimizer = Optimizer::new(first.clone(), Adam::new(0.05)).unwrap();
     uneven_steps(0..6, &first, &mut optimizer);
-    let file = picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
+    let file = picograd::io::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
     let second: Vec<Tensor> = first.iter().map(|p| p.detach().as_param()).collect();
     let mut resumed = Optimizer::new(second.clone(), Adam::new(1.0)).unwrap();
     resumed.load_state_dict(&fixture(&file)).unwrap();
@@ -382,7 +382,7 @@ fn stop_and_resume_gives_the_same_bits() {
     saved.extend_prefixed("net", &first.net.state_dict());
     saved.extend_prefixed("optimizer", &first.optimizer.state_dict());
     saved.extend_prefixed("scheduler", &first.scheduler.state_dict());
-    let file = picograd::nn::state::safe_to_bytes(&saved, &[]).unwrap();
+    let file = picograd::io::safe_to_bytes(&saved, &[]).unwrap();
     drop(first);
 
     let loaded = fixture(&file);

@@ -1,8 +1,8 @@
 //! The other optimizers against PyTorch: every option, uneven updates, doubles, resuming, capture.
 
 use super::{close, fixture};
+use picograd::io::StateDict;
 use picograd::nn::optim::*;
-use picograd::nn::state::StateDict;
 use picograd::{DType, Jit, Tensor};
 use std::sync::LazyLock;
 
@@ -64,7 +64,7 @@ fn resumes<R: Rule + 'static>(make: impl Fn() -> R) {
     let first = start(DType::F32);
     let mut optimizer = Optimizer::new(first.clone(), make()).unwrap();
     steps(0..5, &first, &mut optimizer, true);
-    let file = picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
+    let file = picograd::io::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
     let second: Vec<Tensor> = first.iter().map(|p| p.detach().as_param()).collect();
     let mut resumed = Optimizer::new(second.clone(), make()).unwrap();
     resumed.load_state_dict(&fixture(&file)).unwrap();
@@ -259,8 +259,7 @@ fn quasi_newton_resumes() {
         let mut optimizer = make();
         for i in 0..5 {
             if stop && i == 2 {
-                let file =
-                    picograd::nn::state::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
+                let file = picograd::io::safe_to_bytes(&optimizer.state_dict(), &[]).unwrap();
                 optimizer = make();
                 optimizer.load_state_dict(&fixture(&file)).unwrap();
             }

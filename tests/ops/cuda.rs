@@ -1,12 +1,12 @@
 //! The kernels of the operations, compiled for CUDA without a GPU.
 
 use crate::{check, common, elementwise, folds, losses, movement, pools, products};
-use picograd::Tensor;
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::UOp;
 use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
 use picograd::target::Target;
+use picograd::{Tensor, exec};
 use std::collections::HashSet;
 
 #[test]

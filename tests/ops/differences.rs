@@ -5,9 +5,9 @@
 use crate::cases::{Case, GROUPS};
 use crate::check::{Layout, input, total};
 use crate::fixture::{Array, Block, blocks};
+use picograd::device::Buffer;
 use picograd::ir::{Arg, StorageRef, UOp, toposort};
 use picograd::reference::evaluate;
-use picograd::runtime::Buffer;
 use picograd::{DType, Tensor};
 
 const STEP: f64 = 1e-5;

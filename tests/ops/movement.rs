@@ -1,7 +1,6 @@
 //! The same elements elsewhere, chosen or written by index, and tensors from nothing.
 
-use crate::cases::How::{Cast, Exact};
-use crate::cases::How::{Once, Steps};
+use crate::cases::How::{Cast, Exact, Once, Steps};
 use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::{NewAxis, PadMode, Scatter, step};

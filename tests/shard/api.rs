@@ -1,9 +1,9 @@
 //! What a user sees: where things are, what is refused, what stays lazy.
 
 use super::{devices, tensor};
+use picograd::device::Buffer;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, Op};
-use picograd::runtime::Buffer;
 use picograd::tensor::Scatter;
 use picograd::{DType, Tensor};
 

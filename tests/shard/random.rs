@@ -2,8 +2,8 @@
 //! nothing of devices.
 
 use super::devices;
+use picograd::device::Buffer;
 use picograd::reference::evaluate;
-use picograd::runtime::Buffer;
 use picograd::{DType, Tensor};
 
 /// Small numbers that follow from a seed.

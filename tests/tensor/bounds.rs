@@ -1,9 +1,9 @@
 //! Errors of softmax, norms and losses against the bounds of `docs/semantics.md`, in `f32` and in
 //! narrower floats. The exact values are those of `f64`.
 
-use picograd::nn::{self, Layer};
+use picograd::nn::Layer;
 use picograd::tensor::{GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin, keepdim};
-use picograd::{DType, Tensor};
+use picograd::{DType, Tensor, nn};
 
 /// The constant of each function.
 fn documented() -> Vec<(String, f64)> {

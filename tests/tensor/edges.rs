@@ -2,9 +2,9 @@
 //! and targets that are none.
 
 use crate::{check, close};
-use picograd::nn::{self, Layer};
+use picograd::nn::Layer;
 use picograd::tensor::{Attention, Conv, CrossEntropy, Pool, Reduction};
-use picograd::{Tensor, Variable};
+use picograd::{Tensor, Variable, nn};
 
 /// Values of PyTorch for queries of which one sees no key: it gives 0, and every gradient is
 /// finite.

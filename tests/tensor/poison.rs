@@ -2,11 +2,11 @@
 //! for bit, outputs and gradients. A product with a mask of zeros and ones fails here, for 0·∞ is
 //! NaN.
 
-use picograd::nn::{self, Layer};
+use picograd::nn::Layer;
 use picograd::tensor::{
     Attention, BinaryCrossEntropy, Conv, CrossEntropy, Interpolate, Pool, Reduction, Scatter,
 };
-use picograd::{DType, Tensor};
+use picograd::{DType, Tensor, nn};
 
 struct Case {
     name: &'static str,

@@ -4,7 +4,7 @@
 //! heuristic.
 
 use crate::bench::Figure;
-use picograd::exec::beam::Beam;
+use picograd::compile::beam::Beam;
 use picograd::exec::{ExecItem, ScheduleItem};
 use picograd::tensor::Conv;
 use picograd::{DType, Device, Error, Result, Tensor, env, opt};

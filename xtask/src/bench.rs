@@ -7,9 +7,10 @@
 //! best of several runs, cold ones with all caches of the process cleared.
 
 use crate::{ir, models, suite, usage};
-use picograd::exec::{self, Compiled, ScheduleItem};
-use picograd::schedule::{self, Request};
-use picograd::{Tensor, lower};
+use picograd::compile::Compiled;
+use picograd::exec::ScheduleItem;
+use picograd::schedule::Request;
+use picograd::{Tensor, exec, lower, schedule};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;

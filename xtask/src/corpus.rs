@@ -3,13 +3,12 @@
 //! to a file. `cargo xtask replay` compares two of these files.
 
 use crate::{cpu, kernels, models, op_cases, resnet};
-use picograd::exec::{self, Compiled};
+use picograd::compile::Compiled;
 use picograd::nn::optim::{Adam, Optimizer, SGD};
 use picograd::nn::{Layer, Module};
-use picograd::opt;
 use picograd::tensor::{Attention, Conv, Reduction};
 use picograd::testing::random_case;
-use picograd::{DType, Device, Result, Tensor};
+use picograd::{DType, Device, Result, Tensor, exec, opt};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

@@ -156,13 +156,13 @@ impl Bench<'_> {
         run()?;
         let first = begin.elapsed();
         let mut list: Vec<Duration> = Vec::new();
-        let (begin, before) = (Instant::now(), picograd::exec::counters().kernels);
+        let (begin, before) = (Instant::now(), picograd::device::counters().kernels);
         while list.len() < 3 || (begin.elapsed() < self.time && list.len() < 1000) {
             let start = Instant::now();
             run()?;
             list.push(start.elapsed());
         }
-        let kernels = (picograd::exec::counters().kernels - before) / list.len() as u64;
+        let kernels = (picograd::device::counters().kernels - before) / list.len() as u64;
         list.sort_unstable();
         Ok(Times { first, best: list[0], median: list[list.len() / 2], kernels })
     }

@@ -4,9 +4,9 @@
 
 use crate::bench::Figure;
 use crate::{kernels, models};
-use picograd::exec::{self, ScheduleItem};
+use picograd::exec::ScheduleItem;
 use picograd::ir::UOp;
-use picograd::{Device, Result, Tensor};
+use picograd::{Device, Result, Tensor, exec};
 use std::time::Duration;
 
 /// Prints the figures of every renderer that is here.

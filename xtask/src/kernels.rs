@@ -3,7 +3,7 @@
 //! `limit` is what we promise.
 
 use crate::bench::Figure;
-use picograd::exec::counters;
+use picograd::device::counters;
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{
     BatchNorm, Conv2d, Flatten, Layer, LayerNorm, Linear, MaxPool2d, Module, ReLU, Sequential,

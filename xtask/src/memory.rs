@@ -9,10 +9,10 @@
 use crate::bench::Figure;
 use crate::resnet::ResNet50;
 use crate::{cpu, models};
-use picograd::exec::reset_counters;
+use picograd::device::memory::clear_cache;
+use picograd::device::reset_counters;
 use picograd::nn::Module;
 use picograd::nn::optim::{Optimizer, SGD};
-use picograd::runtime::memory::clear_cache;
 use picograd::tensor::{JitStats, Reduction};
 use picograd::{DType, Device, Jit, Result, Tensor, no_grad};
 

@@ -2,7 +2,7 @@
 //! those of the compiler, weights are memory of the NULL device: they have a size and no bytes.
 //! Every call makes new buffers, so no two graphs share a node that reads one.
 
-use picograd::runtime::Buffer;
+use picograd::device::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
 use picograd::{Bound, DType, Device, Result, Tensor, Variable};
 use std::cell::{Cell, RefCell};

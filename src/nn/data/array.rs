@@ -1,9 +1,9 @@
 //! Arrays on the host: what samples are made of before they become tensors.
 
+use crate::device::limits;
 use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
-use crate::nn::state::elements;
-use crate::runtime::limits;
+use crate::io::elements;
 use crate::tensor::Tensor;
 
 /// Numbers of one dtype under a shape, in row-major order, in the memory of the host.

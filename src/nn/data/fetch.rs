@@ -1,10 +1,10 @@
 //! Files of published sets: where they are looked for, how they are told to be the right ones, and
 //! how they are fetched.
 
+use crate::device::download::{data_folder, download};
+use crate::device::limits;
+use crate::device::sha256::sha256;
 use crate::error::{Error, Result};
-use crate::runtime::download::{data_folder, download};
-use crate::runtime::limits;
-use crate::runtime::sha256::sha256;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -104,7 +104,7 @@ fn fetch(set: &str, folder: &Path, remote: &Remote) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::testing::{Server, TempDir, have_curl};
+    use crate::device::testing::{Server, TempDir, have_curl};
 
     #[test]
     fn a_fetched_file_is_checked_before_it_takes_its_place() {

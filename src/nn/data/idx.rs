@@ -2,10 +2,11 @@
 //! gzipped.
 
 use super::Array;
+use crate::device::limits;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::nn::state::{elements, zip::MOST_RATIO};
-use crate::runtime::limits;
+use crate::io::elements;
+use crate::io::zip::MOST_RATIO;
 use crate::shape::checked_numel;
 use flate2::read::MultiGzDecoder;
 use std::io::Read;

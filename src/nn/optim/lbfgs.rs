@@ -4,9 +4,9 @@
 //! gradients. So it is for problems of up to some millions of parameters, and it cannot be captured
 //! by a [`Jit`](crate::Jit): how often the loss is evaluated depends on its values.
 
-use super::super::state::StateDict;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::io::StateDict;
 use crate::tensor::Tensor;
 use std::collections::VecDeque;
 

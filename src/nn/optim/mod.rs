@@ -85,11 +85,11 @@ macro_rules! maximize {
 }
 use maximize;
 
-use super::state::StateDict;
+use crate::device::{Device, limits};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::io::StateDict;
 use crate::ir::DeviceName;
-use crate::runtime::{Device, limits};
 use crate::tensor::{Tensor, no_grad, take_step_list};
 use rustc_hash::FxHashSet;
 

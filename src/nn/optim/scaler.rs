@@ -1,10 +1,10 @@
 //! Losses scaled up, so that small gradients are not lost in `f16`.
 
-use super::super::state::StateDict;
 use super::{Optimizer, exact, number};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::runtime::Device;
+use crate::io::StateDict;
 use crate::tensor::{Tensor, no_grad, realize_with_step};
 
 /// Scales a loss, so that gradients in narrow floats do not vanish, and undoes it before the step.

@@ -3,7 +3,7 @@
 
 use super::Optimizer;
 use crate::error::Result;
-use crate::nn::state::StateDict;
+use crate::io::StateDict;
 use crate::tensor::Tensor;
 
 /// A learning rate as a function of the one that an optimizer began with and of the step, so that

@@ -4,13 +4,13 @@
 use super::args::{JitOut, Leaf};
 use super::observe::{Observed, Owners};
 use super::{JitStats, described_for_all};
+use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::Run;
 use crate::exec::{At, Slot, Tape, TapeStep, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values, with_bounds};
-use crate::runtime::{Buffer, Memory};
 use crate::schedule::{Launch, Piece, Role, Step, Values};
 use crate::shape::Bound;
 use crate::tensor::realize::storages;

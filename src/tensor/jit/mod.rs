@@ -18,10 +18,10 @@ mod replay;
 pub use args::{JitArg, JitOut, Leaf};
 
 use super::Tensor;
+use crate::device::profile;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::{self, Mode};
-use crate::runtime::profile;
 use crate::schedule::PlannedMemory;
 use capture::Captured;
 use observe::observe;

@@ -3,10 +3,10 @@
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::described;
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::exec::record::{self, Mode, Recording};
 use crate::ir::{UOp, walk_values};
-use crate::runtime::Buffer;
 use crate::schedule::Values;
 use crate::shape::take_read;
 use crate::tensor::broadcast::has_data;

@@ -3,9 +3,9 @@
 
 use super::args::Leaf;
 use super::observe::{Observed, add_values, given_values};
+use crate::device::{Buffer, Memory};
 use crate::error::{Error, Result};
 use crate::ir::UOp;
-use crate::runtime::{Buffer, Memory};
 use crate::schedule::Values;
 use crate::tensor::realize::storages;
 use rustc_hash::{FxHashMap, FxHasher};

@@ -1,0 +1,497 @@
+//! The search for optimisations: a kernel and a device in, the list of `Opt`s whose program was
+//! fastest on the device itself out.
+//!
+//! It is a beam search. It begins with the kernel as it is, with what the heuristic makes of it,
+//! and with parts of that list. In each round everything that is one `Opt` away from the
+//! best `width` kernels is lowered, compiled and timed on memory with random values, and the best
+//! of all go on, until a round brings nothing more or time is up.
+//!
+//! What holds: a candidate that does not compile, never ends, faults, or computes other values than
+//! the kernel without optimisations is left out, and the search goes on. Programs that are the same
+//! are timed once. In the end the best and what the heuristic chose are timed in turns, so that it
+//! is not left to chance which of them comes out.
+
+mod scratch;
+mod trial;
+
+use self::scratch::Scratch;
+use self::trial::Fate;
+use super::programs::{computable, verify_pass};
+use crate::device::disk_cache::{Entry, Key, Kind, Store, hash128};
+use crate::device::{Counters, Device, Executable, Purpose, buffer, count, disk_cache, profile};
+use crate::env;
+use crate::error::{Error, Result};
+use crate::ir::{self, UOp};
+use crate::lower::{self, Program};
+use crate::opt::{self, Kernel, Opt, heuristic};
+use rustc_hash::FxHashSet;
+use std::io::{IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A round that gains less than this is the last, and what is not faster than the heuristic's by
+/// this is not chosen.
+const WORTH: f64 = 0.985;
+/// Steps, for each second that there is, above which a kernel without optimisations is not run: it
+/// would take much of the time, or more.
+const MOST_PLAIN: f64 = 4e8;
+/// One that does so many times what the heuristic's does, such as each row anew for every element
+/// of it, is not even tried: on a GPU nothing stops a run.
+const MOST_STEPS: f64 = 32.0;
+/// Programs that are longer than this take long to compile and were never seen to win, unless the
+/// heuristic's own is as long.
+const MOST_UOPS: usize = 3000;
+/// A candidate that takes so many times as long as the best is not timed again.
+const FAR_SLOWER: u32 = 2;
+/// How often a candidate is run at least and at most, and for how long where that is between the
+/// two.
+const RUNS: (usize, usize) = (3, 40);
+const MEASURED: Duration = Duration::from_millis(6);
+/// A run that takes this long is not disturbed much by what it finds cold.
+const LONG: Duration = Duration::from_millis(120);
+/// What the first run of a candidate may take at least: it touches its memory for the first time.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How much of a first run may be due to that.
+const COLD: Duration = Duration::from_millis(5);
+/// How often the best of all are timed in turns.
+const TURNS: usize = 3;
+
+/// How far to search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beam {
+    /// How many kernels go from a round to the next: `BEAM`.
+    pub width: usize,
+    /// How long to search for one kernel: `BEAM_SECONDS`.
+    pub seconds: f64,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// The optimisations to apply.
+    pub opts: Vec<Opt>,
+    /// The kernel's time with them.
+    pub time: Duration,
+    /// Its time with those that the heuristic chooses.
+    pub heuristic: Duration,
+    /// How many different programs were compiled.
+    pub tried: usize,
+    /// How long the search took.
+    pub took: Duration,
+}
+
+/// A change to every executable before it is tried: for tests, which make bad ones.
+type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
+
+/// The kernel with what a search found for it, in this process or in an earlier one. Where nothing
+/// can be searched, with what the heuristic chooses.
+pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kernel> {
+    let key = key(&kernel.ast, device);
+    if let Some(known) = recall(disk_cache::global(), key, beam.width)
+        .and_then(|opts| kernel.apply_all(&opts, device.target()).ok())
+    {
+        return Ok(known);
+    }
+    match search(kernel, device, beam, &|e| e)? {
+        Some(found) => {
+            remember(disk_cache::global(), key, device, beam.width, &found);
+            kernel.apply_all(&found.opts, device.target())
+        }
+        None => Ok(heuristic(kernel, device.target())),
+    }
+}
+
+/// Searches for a kernel, whatever was found before. `None` where there is nothing to time: the
+/// device runs nothing, or there is no memory for it.
+pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tuned>> {
+    search(&Kernel::new(ast.clone()), device, beam, &|e| e)
+}
+
+/// What a tuned list depends on.
+fn key(ast: &UOp, device: &Device) -> Key {
+    Key::of(&[
+        b"opts 1",
+        ir::print(ast).as_bytes(),
+        format!("{:?}", device.target()).as_bytes(),
+        device.describe().as_bytes(),
+    ])
+}
+
+/// A list that was kept, where the search for it was at least as wide.
+fn recall(store: &Store, key: Key, width: usize) -> Option<Vec<Opt>> {
+    let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
+    let (searched, opts) = text.split_once('\n')?;
+    if searched.parse::<usize>().ok()? < width { None } else { opt::parse(opts).ok() }
+}
+
+fn remember(store: &Store, key: Key, device: &Device, width: usize, found: &Tuned) {
+    let value = format!("{width}\n{}", opt::show(&found.opts));
+    store.put(&[Entry {
+        key,
+        kind: Kind::Opts,
+        device: device.name().as_str(),
+        value: value.as_bytes(),
+    }]);
+}
+
+/// Something to time.
+struct Candidate {
+    kernel: Kernel,
+    program: Program,
+}
+
+/// A candidate with its time.
+struct Timed {
+    candidate: Candidate,
+    executable: Arc<dyn Executable>,
+    time: Duration,
+    /// Was everything tried that is one `Opt` away from it?
+    expanded: bool,
+}
+
+struct Search<'a> {
+    device: &'a Device,
+    deadline: Instant,
+    wrap: Wrap<'a>,
+    scratch: Scratch,
+    /// What the kernel without optimisations computes.
+    expected: Vec<Vec<u8>>,
+    /// Programs that were tried, by the hash of their text.
+    seen: FxHashSet<u128>,
+    most_uops: usize,
+    most_steps: f64,
+    best: Option<Duration>,
+}
+
+fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Option<Tuned>> {
+    computable(&kernel.ast, device.target())?;
+    let start = Instant::now();
+    let deadline =
+        start + Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
+    let chosen = heuristic(kernel, device.target());
+    let (Some(plain), Some(chosen)) = (candidate(kernel, device), candidate(&chosen, device))
+    else {
+        return Ok(None);
+    };
+    let scratch = match Scratch::new(&kernel.ast, &plain.program, device) {
+        Ok(scratch) if scratch.is_real() => scratch,
+        // The kernel itself may still have room.
+        Ok(_) | Err(Error::OutOfMemory { .. }) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    count(device.name(), &Counters { searched: 1, ..Counters::default() });
+    let mut span = profile::span(|| format!("search {}", kernel.name()).into());
+    let progress = Progress::new(kernel)?;
+    let (most_uops, most_steps) =
+        (MOST_UOPS.max(chosen.program.uops.len() * 2), MOST_STEPS * chosen.program.estimate.steps);
+    let (expected, seen) = (Vec::new(), FxHashSet::default());
+    let mut s = Search {
+        device,
+        deadline,
+        wrap,
+        scratch,
+        expected,
+        seen,
+        most_uops,
+        most_steps,
+        best: None,
+    };
+    // These two are trusted, and the first that runs says what is right. The plain one may be more
+    // than a driver has patience for; the other is what runs without a search.
+    let list = chosen.kernel.opts.clone();
+    let plain = if plain.program.estimate.steps <= MOST_PLAIN * beam.seconds {
+        s.trusted(plain).unwrap_or(None)
+    } else {
+        None
+    };
+    let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
+    s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
+    // Parts of the heuristic's list: its beginnings, and all of it but one.
+    let without = |i: usize| [&list[..i], &list[i + 1..]].concat();
+    let parts = (1..list.len()).map(|n| list[..n].to_vec()).chain((0..list.len()).map(without));
+    let parts =
+        parts.filter_map(|opts| candidate(&kernel.apply_all(&opts, device.target()).ok()?, device));
+    let parts = parts.filter(|c| s.is_new(c)).collect();
+    let mut kept: Vec<Timed> = s.time_all(parts)?;
+    kept.extend(plain);
+    loop {
+        let before = s.best.unwrap_or(by_heuristic.time);
+        kept.sort_by_key(|t| t.time);
+        kept.truncate(beam.width.max(1));
+        let mut next: Vec<Candidate> = Vec::new();
+        // What the heuristic chose is in the first beam, however many are faster.
+        for t in kept.iter_mut().chain([&mut by_heuristic]).filter(|t| !t.expanded) {
+            t.expanded = true;
+            for k in opt::actions(&t.candidate.kernel, device.target()) {
+                if Instant::now() >= s.deadline {
+                    break;
+                }
+                next.extend(candidate(&k, device).filter(|c| s.is_new(c)));
+            }
+        }
+        while !next.is_empty() && Instant::now() < s.deadline {
+            let rest = next.split_off(next.len().min(device.target().threads.max(2) * 8));
+            kept.extend(s.time_all(std::mem::replace(&mut next, rest))?);
+            progress.update(s.seen.len(), s.best.unwrap_or(before), by_heuristic.time);
+        }
+        let gained = s.best.is_some_and(|b| b.as_secs_f64() < before.as_secs_f64() * WORTH);
+        if !gained || Instant::now() >= s.deadline {
+            break;
+        }
+    }
+    kept.sort_by_key(|t| t.time);
+    kept.truncate(TURNS);
+    let best = s.final_turns(&mut by_heuristic, &mut kept)?;
+    let (opts, time) =
+        best.map_or((list, by_heuristic.time), |t| (t.candidate.kernel.opts.clone(), t.time));
+    let found = Tuned {
+        opts,
+        time,
+        heuristic: by_heuristic.time,
+        tried: s.seen.len(),
+        took: start.elapsed(),
+    };
+    progress.done(&found);
+    span.note("programs", || found.tried.into());
+    span.note("optimisations", || opt::show(&found.opts).into());
+    Ok(Some(found))
+}
+
+/// Lowers a kernel. One that cannot be is a mistake of ours, and says so, but not a reason to stop.
+fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
+    let config = env::config().ok()?;
+    let lower =
+        || lower::lower(kernel, device.target(), &mut |pass, list| verify_pass(config, pass, list));
+    match catch_unwind(AssertUnwindSafe(lower)) {
+        Ok(program) => Some(Candidate { kernel: kernel.clone(), program }),
+        Err(_) => {
+            report(kernel, "it cannot be lowered");
+            None
+        }
+    }
+}
+
+/// A line for whoever looks for mistakes in picograd.
+fn report(kernel: &Kernel, why: &str) {
+    eprintln!(
+        "picograd: BEAM left out {} with {}: {why}; this is a bug in picograd",
+        kernel.name(),
+        opt::show(&kernel.opts)
+    );
+}
+
+impl Search<'_> {
+    /// Was this program not tried before, and is it of a size that may win?
+    fn is_new(&mut self, c: &Candidate) -> bool {
+        let small =
+            c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
+        small && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
+    }
+
+    /// Times a kernel that runs without a search as well.
+    fn trusted(&mut self, c: Candidate) -> Result<Option<Timed>> {
+        self.is_new(&c);
+        let executable = self.device.compile(&c.program)?;
+        let _alone = buffer::writing();
+        self.scratch.restore()?;
+        // SAFETY: as in `time`.
+        let first = unsafe { executable.timed(&self.scratch.places(), &c.program.launch) }?;
+        let got = self.scratch.outputs()?;
+        if self.expected.is_empty() {
+            self.expected = got;
+        } else if let Some(why) = self.scratch.difference(&self.expected, &got) {
+            report(&c.kernel, &why);
+            return Ok(None);
+        }
+        let time = if first >= LONG { first } else { self.time(&*executable, &c.program)? };
+        Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
+    }
+
+    /// The times of those that compile, come back and are right.
+    fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
+        let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
+        let _alone = buffer::writing();
+        let fates = self.first_runs(&compiled);
+        let mut timed = Vec::new();
+        for ((candidate, executable), fate) in compiled.into_iter().zip(fates) {
+            match fate {
+                Fate::Died => report(&candidate.kernel, "its first run ended the process"),
+                Fate::Back(time) if time > self.hopeless(candidate.program.launch.threads) => {}
+                Fate::Back(_) if Instant::now() < self.deadline => {
+                    match self.check_and_time(&candidate, &*executable) {
+                        Ok(Some(time)) => {
+                            self.best = Some(self.best.map_or(time, |b| b.min(time)));
+                            timed.push(Timed { candidate, executable, time, expanded: false });
+                        }
+                        Ok(None) => {}
+                        // A launch that is refused is left out; of a device that is lost nothing
+                        // more is to be had.
+                        Err(e) => {
+                            if self.device.synchronize().is_err() {
+                                let kernel = &candidate.kernel;
+                                let msg = format!(
+                                    "BEAM: {} with {} has cost the device: {e}",
+                                    kernel.name(),
+                                    opt::show(&kernel.opts)
+                                );
+                                return Err(Error::Device(msg));
+                            }
+                        }
+                    }
+                }
+                Fate::Back(_) | Fate::Refused | Fate::Slow => {}
+            }
+        }
+        Ok(timed)
+    }
+
+    /// How the first runs end. What runs in this process as machine code could end it, and so runs
+    /// in a copy first.
+    fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
+        let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
+        let to_try: Vec<_> = compiled
+            .iter()
+            .filter(|(_, e)| native(e))
+            .map(|(c, e)| (&**e, c.program.launch))
+            .collect();
+        let patience = PATIENCE.max(self.hopeless(self.device.target().threads));
+        let mut tried =
+            trial::fates(&to_try, &self.scratch.places(), patience, self.deadline).into_iter();
+        let harmless = Fate::Back(Duration::ZERO);
+        compiled
+            .iter()
+            .map(|(_, e)| if native(e) { tried.next().unwrap_or(Fate::Slow) } else { harmless })
+            .collect()
+    }
+
+    /// The time of a first run, on one thread in place of so many, after which a second is not
+    /// worth it.
+    fn hopeless(&self, threads: usize) -> Duration {
+        self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
+    }
+
+    /// Times the best and what the heuristic chose in turns. Returns the best, where it is faster
+    /// by more than chance.
+    fn final_turns<'t>(
+        &mut self,
+        by_heuristic: &mut Timed,
+        best: &'t mut [Timed],
+    ) -> Result<Option<&'t Timed>> {
+        let _alone = buffer::writing();
+        self.best = None;
+        let mut times = vec![Duration::MAX; best.len() + 1];
+        for _ in 0..TURNS {
+            for (t, least) in best.iter().chain([&*by_heuristic]).zip(&mut times) {
+                *least = (*least).min(self.time(&*t.executable, &t.candidate.program)?);
+            }
+        }
+        for (t, time) in best.iter_mut().chain([by_heuristic]).zip(&times) {
+            t.time = *time;
+        }
+        let heuristic = times[times.len() - 1].as_secs_f64();
+        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time.as_secs_f64() < heuristic * WORTH))
+    }
+
+    /// Compiles together, or one by one where somebody is refused.
+    fn compile(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, Arc<dyn Executable>)> {
+        let programs: Vec<&Program> = candidates.iter().map(|c| &c.program).collect();
+        let executables: Vec<Option<Arc<dyn Executable>>> =
+            match self.device.compile_many(&programs, Purpose::Measure) {
+                Ok(all) => all.into_iter().map(Some).collect(),
+                Err(_) => programs
+                    .iter()
+                    .map(|p| {
+                        Some(self.device.compile_many(&[p], Purpose::Measure).ok()?.swap_remove(0))
+                    })
+                    .collect(),
+            };
+        candidates
+            .into_iter()
+            .zip(executables)
+            .filter_map(|(c, e)| Some((c, (self.wrap)(e?))))
+            .collect()
+    }
+
+    fn check_and_time(
+        &mut self,
+        c: &Candidate,
+        executable: &dyn Executable,
+    ) -> Result<Option<Duration>> {
+        self.scratch.restore()?;
+        // SAFETY: as in `time`.
+        unsafe { executable.timed(&self.scratch.places(), &c.program.launch) }?;
+        if let Some(why) = self.scratch.difference(&self.expected, &self.scratch.outputs()?) {
+            report(&c.kernel, &why);
+            return Ok(None);
+        }
+        self.time(executable, &c.program).map(Some)
+    }
+
+    /// The least of several times. Nobody else runs kernels meanwhile.
+    fn time(&self, executable: &dyn Executable, program: &Program) -> Result<Duration> {
+        let places = self.scratch.places();
+        let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
+        for n in 0..RUNS.1 {
+            let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * FAR_SLOWER);
+            if far || (n >= RUNS.0 && total >= MEASURED) || total >= LONG {
+                break;
+            }
+            // SAFETY: the program was lowered from the kernel of an item that was planned, with
+            // optimisations that apply to it, and the scratch buffers have the lengths and dtypes
+            // of its arguments.
+            let time = unsafe { executable.timed(&places, &program.launch) }?;
+            least = least.min(time);
+            total += time;
+        }
+        Ok(least)
+    }
+}
+
+/// What is shown meanwhile: a line that changes on a terminal, a line at the end elsewhere at
+/// `DEBUG=1`.
+struct Progress {
+    name: String,
+    terminal: bool,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(kernel: &Kernel) -> Result<Progress> {
+        let terminal = std::io::stderr().is_terminal();
+        Ok(Progress { name: kernel.name(), terminal, shown: terminal || env::config()?.debug >= 1 })
+    }
+
+    fn update(&self, tried: usize, best: Duration, heuristic: Duration) {
+        if self.terminal {
+            let text = format!(
+                "\r\x1b[Kbeam {}: {} after {tried} programs, heuristic {}",
+                self.name,
+                micros(best),
+                micros(heuristic)
+            );
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+    }
+
+    fn done(&self, found: &Tuned) {
+        if self.shown {
+            let (name, tried, took) = (&self.name, found.tried, found.took.as_secs_f64());
+            let (time, heuristic) = (micros(found.time), micros(found.heuristic));
+            let list =
+                if found.opts.is_empty() { "nothing".to_string() } else { opt::show(&found.opts) };
+            let start = if self.terminal { "\r\x1b[K" } else { "" };
+            eprintln!(
+                "{start}beam {name}: {time}, heuristic {heuristic}, {tried} programs in {took:.1} \
+                 s: {list}"
+            );
+        }
+    }
+}
+
+fn micros(t: Duration) -> String {
+    format!("{:.1} us", t.as_secs_f64() * 1e6)
+}
+
+#[cfg(test)]
+mod tests;

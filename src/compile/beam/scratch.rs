@@ -1,0 +1,320 @@
+//! Memory for trying kernels on: inputs with random values, outputs that can be put back as they
+//! were, and the comparison of what two kernels made.
+
+use crate::device::{Device, Memory, Place};
+use crate::dtype::{Const, DType, Scalar, read, write};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Fold, Op, UOp};
+use crate::lower::Program;
+
+/// Values that are drawn before they repeat: a prime, so that rows are not all alike.
+const DRAWN: usize = 65_521;
+/// Outputs up to this many bytes are compared whole.
+const WHOLE: usize = 4 << 20;
+/// Of longer ones so many pieces, of so many bytes each. A multiple of every element's size.
+const PIECES: usize = 8;
+const PIECE: usize = 512 << 10;
+
+/// An argument of the kernel.
+struct Slot {
+    memory: Memory,
+    dtype: DType,
+    bytes: usize,
+    /// What it held at first, where the kernel writes to it.
+    before: Option<Vec<u8>>,
+    /// Are its values steps of sums of floats, as in a cast or a comparison? Another order of the
+    /// sum may then make another integer of it.
+    steps: bool,
+}
+
+/// Memory for all arguments of a kernel.
+pub(super) struct Scratch {
+    slots: Vec<Slot>,
+}
+
+impl Scratch {
+    /// For a kernel's program. An error where there is not enough memory.
+    pub(super) fn new(ast: &UOp, program: &Program, device: &Device) -> Result<Scratch> {
+        let written: Vec<&UOp> = ast.src().iter().map(|store| &store.src()[0].src()[0]).collect();
+        let steps = |arg: &UOp| {
+            !arg.dtype().is_float()
+                && ast.src().iter().any(|s| s.src()[0].src()[0] == *arg && sums_floats(&s.src()[1]))
+        };
+        let slot = |(i, arg): (usize, &UOp)| -> Result<Slot> {
+            let Arg::Global { len, .. } = arg.arg() else {
+                return Err(Error::Device(format!("argument {i} of a kernel is no buffer")));
+            };
+            let bytes = len * arg.dtype().itemsize();
+            // Variables are as large as they can be: a kernel holds them to their bounds.
+            let variables = !program.variables.names.is_empty() && i + 1 == program.args.len();
+            let values = if variables {
+                i32::MAX.to_le_bytes().repeat(*len)
+            } else {
+                random(arg.dtype(), *len, i as u64 + 1)?
+            };
+            let mut slot = Slot {
+                memory: device.allocate(bytes)?,
+                dtype: arg.dtype(),
+                bytes,
+                before: None,
+                steps: steps(arg),
+            };
+            slot.fill(&values)?;
+            slot.before = written.contains(&arg).then_some(values);
+            Ok(slot)
+        };
+        Ok(Scratch { slots: program.args.iter().enumerate().map(slot).collect::<Result<_>>()? })
+    }
+
+    /// Does anything happen on this device?
+    pub(super) fn is_real(&self) -> bool {
+        !self.slots.iter().any(|s| matches!(s.memory, Memory::Null))
+    }
+
+    /// What to give a kernel.
+    pub(super) fn places(&self) -> Vec<Place<'_>> {
+        self.slots.iter().map(|s| Place { memory: &s.memory, offset: 0 }).collect()
+    }
+
+    /// Puts back what kernels have written to.
+    pub(super) fn restore(&mut self) -> Result<()> {
+        for slot in &mut self.slots {
+            if let Some(values) = slot.before.take() {
+                slot.fill(&values)?;
+                slot.before = Some(values);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in the outputs now, or in parts of them.
+    pub(super) fn outputs(&self) -> Result<Vec<Vec<u8>>> {
+        self.slots.iter().filter(|s| s.before.is_some()).map(Slot::contents).collect()
+    }
+
+    /// Where two lists of outputs differ by more than another order of operations explains.
+    pub(super) fn difference(&self, expected: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
+        let outputs = self.slots.iter().filter(|s| s.before.is_some()).zip(expected).zip(got);
+        outputs.enumerate().find_map(|(i, ((slot, e), g))| {
+            Some(format!("output {i}: {}", differ(slot.dtype, slot.steps, e, g)?))
+        })
+    }
+}
+
+impl Slot {
+    fn fill(&mut self, values: &[u8]) -> Result<()> {
+        match &mut self.memory {
+            Memory::Host(h) => h.as_mut_slice()[..values.len()].copy_from_slice(values),
+            Memory::Remote(r) => r.write(0, values)?,
+            Memory::Disk(_) | Memory::Null => {}
+        }
+        Ok(())
+    }
+
+    fn contents(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let pieces: Vec<(usize, usize)> = match self.bytes {
+            n if n <= WHOLE => vec![(0, n)],
+            // The first at the beginning, the last at the end.
+            n => (0..PIECES)
+                .map(|i| {
+                    (
+                        (n - PIECE) / 64 * i / (PIECES - 1) * 64
+                            + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 },
+                        PIECE,
+                    )
+                })
+                .collect(),
+        };
+        for (at, len) in pieces {
+            let from = out.len();
+            out.resize(from + len, 0);
+            match &self.memory {
+                // SAFETY: no kernel runs now, and the memory is as long as the slot.
+                Memory::Host(h) => {
+                    out[from..].copy_from_slice(&unsafe { h.as_slice() }[at..at + len])
+                }
+                Memory::Remote(r) => r.read(at, &mut out[from..])?,
+                Memory::Disk(_) | Memory::Null => {}
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Random elements: floats between -1 and 1, small integers. The same in every process.
+fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
+    let size = dtype.itemsize();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        // The xorshift of Marsaglia: enough for values that nobody looks at.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> 11
+    };
+    let mut values = crate::device::limits::zeroed(len * size)?;
+    let (drawn, rest) = values.split_at_mut(len.min(DRAWN) * size);
+    for place in drawn.chunks_exact_mut(size.max(1)) {
+        let value = match dtype.is_float() {
+            true => Const::Float(next() as f64 / (1u64 << 52) as f64 - 1.0),
+            false if dtype.is_bool() => Const::Bool(next() % 2 == 1),
+            false => Const::Int((next() % 4) as i64),
+        };
+        write(value.normalize(dtype), dtype, place);
+    }
+    for piece in rest.chunks_mut(drawn.len().max(1)) {
+        piece.copy_from_slice(&drawn[..piece.len()]);
+    }
+    Ok(values)
+}
+
+/// How far apart two floats of a dtype may be that were summed in another order.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype.scalar {
+        Scalar::F64 => 1e-9,
+        Scalar::F32 => 1e-3,
+        _ => 5e-2,
+    }
+}
+
+/// Is there a sum or a product of floats, whose last digits depend on its order?
+fn sums_floats(value: &UOp) -> bool {
+    let rounds = |u: &UOp| {
+        u.op() == Op::Reduce
+            && u.dtype().is_float()
+            && matches!(u.arg(), Arg::Reduce { fold: Fold::Add | Fold::Mul, .. })
+    };
+    value.toposort().iter().any(rounds)
+}
+
+/// The part of a value that may be lost to a quotient, at most.
+const LOST: f64 = 0.05;
+
+/// Of integers that are steps of sums, one in so many may be another. A wrong kernel has more that
+/// are.
+const STEPS: usize = 16;
+
+/// The middle one; 0 where there is none.
+fn median(mut list: Vec<f64>) -> f64 {
+    let middle = list.len() / 2;
+    if list.is_empty() { 0.0 } else { *list.select_nth_unstable_by(middle, f64::total_cmp).1 }
+}
+
+fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<String> {
+    if expected == got {
+        return None;
+    }
+    let size = dtype.itemsize();
+    let values = |bytes: &[u8]| -> Vec<f64> {
+        bytes.chunks_exact(size).map(|b| read(b, dtype).as_f64(dtype)).collect()
+    };
+    let (expected, got) = (values(expected), values(got));
+    // A sum of terms of both signs may be near zero; what it lost is lost against the terms.
+    let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    // What was divided by such a sum is larger than the rest, and has lost as many digits as it is
+    // larger.
+    let usual = median(expected.iter().filter(|x| x.is_finite()).map(|x| x.abs()).collect());
+    let most = (LOST / tolerance(dtype)).max(1.0);
+    let lost = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
+    let near = |expected: f64, b: f64| {
+        (expected - b).abs() <= tolerance(dtype) * (lost(expected.abs()) + 0.1 * largest)
+    };
+    let close = |a: f64, b: f64| {
+        a == b
+            || (a.is_nan() && b.is_nan())
+            || (dtype.is_float() && (a - b).is_finite() && near(a, b))
+    };
+    let apart = |close: &dyn Fn(f64, f64) -> bool| -> Vec<usize> {
+        (0..got.len()).filter(|i| !close(expected[*i], got[*i])).collect()
+    };
+    let mut wrong = apart(&close);
+    if steps {
+        // The next integer is what the last digit of a sum can make of it; few are on the edge, and
+        // fewer choose between far ones.
+        let next =
+            |a: f64, b: f64| (a - b).abs() <= 1.0 + tolerance(DType::F32) * a.abs().max(b.abs());
+        let far = apart(&next);
+        if wrong.len() <= got.len() / STEPS + 1 && far.len() <= got.len() / STEPS {
+            wrong.clear();
+        }
+    }
+    let at = *wrong.first()?;
+    Some(format!("element {at} is {} in place of {}", got[at], expected[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_random_repeatable_and_in_range() {
+        for dtype in [DType::F32, DType::F16, DType::F64, DType::I32, DType::U8, DType::BOOL] {
+            let a = random(dtype, 200_000, 3).unwrap();
+            assert!(
+                a.len() == 200_000 * dtype.itemsize()
+                    && a == random(dtype, 200_000, 3).unwrap()
+                    && a != random(dtype, 200_000, 4).unwrap()
+            );
+            let values: Vec<f64> =
+                a.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype).as_f64(dtype)).collect();
+            let (low, high) = if dtype.is_float() { (-1.0, 1.0) } else { (0.0, 3.0) };
+            assert!(values.iter().all(|v| (low..=high).contains(v)), "{dtype}");
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let middle = if dtype.is_bool() { 0.5 } else { (low + high) / 2.0 };
+            assert!((mean - middle).abs() < 0.05, "{dtype}: {mean}");
+        }
+        assert!(random(DType::F32, 0, 1).unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_what_another_order_explains_is_the_same() {
+        let bytes = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
+        let same = |a: &[f32], b: &[f32]| differ(DType::F32, false, &bytes(a), &bytes(b)).is_none();
+        assert!(same(
+            &[1.0, f32::NAN, f32::INFINITY, 0.0],
+            &[1.0001, f32::NAN, f32::INFINITY, -0.0]
+        ));
+        assert!(same(&[100.0, 0.001], &[100.0, 0.002]), "what is lost against the largest");
+        assert!(
+            !same(&[1.0, 1.0], &[1.0, 1.1])
+                && !same(&[f32::NAN], &[1.0])
+                && !same(&[f32::INFINITY], &[1.0])
+                && !same(&[1.0], &[f32::NAN])
+        );
+        let quotients = |last: f32, x: f32| [1.0, -1.0, 1.0, 1.0, last, x];
+        assert!(
+            same(&quotients(278.3, 1.0), &quotients(277.7, 1.0))
+                && !same(&quotients(2.0, 1.0), &quotients(2.0, 1.1)),
+            "what lost digits"
+        );
+        assert!(
+            !same(&quotients(1.0, 1.0), &quotients(1e6, 1.0))
+                && !same(&quotients(200.0, 1.0), &quotients(0.0, 1.0)),
+            "garbage"
+        );
+        let ints = |v: &[i32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
+        let steps = |a: &[i32], b: &[i32]| differ(DType::I32, true, &ints(a), &ints(b)).is_none();
+        assert!(
+            steps(&[7], &[8]) && !steps(&[7], &[9]) && steps(&[10_000], &[10_010]),
+            "a sum that is cast"
+        );
+        let many: Vec<i32> = (0..64).collect();
+        let but = |n: usize, by: i32| {
+            many.iter()
+                .enumerate()
+                .map(|(i, x)| if i < n { x + by } else { *x })
+                .collect::<Vec<i32>>()
+        };
+        assert!(
+            steps(&many, &but(4, 50))
+                && !steps(&many, &but(5, 50))
+                && steps(&many, &but(5, 1))
+                && !steps(&many, &but(6, 1))
+        );
+        let difference =
+            differ(DType::I32, false, &[1, 0, 0, 0, 2, 0, 0, 0], &[1, 0, 0, 0, 3, 0, 0, 0])
+                .unwrap();
+        assert_eq!(difference, "element 1 is 3 in place of 2");
+    }
+}

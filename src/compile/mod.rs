@@ -1,0 +1,9 @@
+//! Compilation of kernels: the program cache, and `beam`, which searches for Opts by timing them.
+
+pub mod beam;
+mod programs;
+
+pub use programs::{
+    Choice, Compiled, clear_programs, compiled, compiled_programs, lowered, programs, with_choice,
+};
+pub(crate) use programs::{compile_together, compiled_with, planned};

@@ -1,0 +1,458 @@
+//! Kernels to compiled programs, once each: optimize, lower, render, compile.
+
+use super::beam;
+use super::beam::Beam;
+use crate::device::{Counters, Device, Executable, Purpose, count, profile};
+use crate::dtype::DType;
+use crate::env::{self, Config};
+use crate::error::{Error, Result};
+use crate::ir::{self, Arg, DeviceName, Source, UOp};
+use crate::lower::{self, Estimate, Launch, Program};
+use crate::opt::{self, Kernel, Opt, heuristic};
+use crate::target::Target;
+use crate::verify;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// A kernel that is ready to run, with what it was made from.
+pub struct Compiled {
+    /// What was applied.
+    pub opts: Vec<Opt>,
+    /// The linear program.
+    pub program: Program,
+    /// The code.
+    pub executable: Arc<dyn Executable>,
+    /// Time in the optimizer, in lowering, and in the device's renderer and compiler.
+    pub times: [Duration; 3],
+}
+
+/// How optimisations are chosen.
+#[derive(Clone)]
+pub enum Choice {
+    /// As the settings say: the heuristic, a search under `BEAM=n`, or nothing under `NOOPT=1`.
+    Default,
+    /// None.
+    Nothing,
+    /// By a function of the kernel and the target, which returns the kernel with what it applied.
+    By(Rc<Chooser>),
+}
+
+/// A way to choose optimisations.
+pub type Chooser = dyn Fn(&Kernel, &Target) -> Kernel;
+
+thread_local! {
+    static CHOICE: RefCell<Choice> = const { RefCell::new(Choice::Default) };
+}
+
+/// Runs `f` with another way to choose optimisations on this thread.
+pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
+    struct Restore(Choice);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHOICE.set(self.0.clone());
+        }
+    }
+    let _restore = Restore(CHOICE.replace(choice));
+    f()
+}
+
+/// More programs than this and the cache starts anew, as the schedule cache does.
+const MOST: usize = 16_384;
+
+type Key = (UOp, DeviceName, bool);
+static PROGRAMS: LazyLock<Mutex<FxHashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
+
+fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
+    PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// How many compiled programs are kept.
+pub fn programs() -> usize {
+    lock().len()
+}
+
+/// The programs in the cache, in no particular order.
+pub fn compiled_programs() -> Vec<Arc<Compiled>> {
+    lock().values().cloned().collect()
+}
+
+/// Forgets compiled programs; those in use stay alive.
+pub fn clear_programs() {
+    lock().clear();
+}
+
+/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and
+/// how long choosing them took.
+struct Chosen {
+    key: Key,
+    kernel: Kernel,
+    time: Duration,
+}
+
+/// A program that is there already, or what is to be compiled.
+enum Known {
+    Ready(Arc<Compiled>),
+    Not(Chosen),
+}
+
+fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
+    let choice = CHOICE.with_borrow(Clone::clone);
+    let plain = match &choice {
+        Choice::Default => Some(config.noopt),
+        Choice::Nothing => Some(true),
+        Choice::By(_) => None,
+    };
+    if let Some(noopt) = plain
+        && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
+    {
+        return Ok(Known::Ready(c.clone()));
+    }
+    let start = Instant::now();
+    let kernel = Kernel::new(ast.clone());
+    let kernel = match (&choice, plain) {
+        (Choice::By(f), _) => {
+            // What runs is what the list of optimisations makes of this kernel, and nothing else.
+            // The chooser may use tensor cores that round, which the default target lists on
+            // request.
+            let chosen = f(&kernel, device.target());
+            let cores = device.target().clone().with_tensor_cores(true, true);
+            let applied = [device.target(), &cores].map(|t| kernel.apply_all(&chosen.opts, t));
+            let applied = match applied {
+                [Ok(k), _] if k.ast == chosen.ast => k,
+                [_, other] => other?,
+            };
+            if applied.ast != chosen.ast {
+                let msg = "the chooser returned another kernel than its optimisations make of the \
+                           one that it was given";
+                return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
+            }
+            applied
+        }
+        (_, Some(true)) => kernel,
+        (Choice::Default, _) if config.beam > 0 => {
+            beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?
+        }
+        _ => heuristic(&kernel, device.target()),
+    };
+    let time = start.elapsed();
+    // A kernel that was optimised by hand is its own key: the optimised graph says all.
+    let key = match plain {
+        Some(noopt) => (ast.clone(), device.code(), noopt),
+        None => (kernel.ast.clone(), device.code(), true),
+    };
+    if plain.is_none()
+        && let Some(c) = lock().get(&key)
+    {
+        return Ok(Known::Ready(c.clone()));
+    }
+    Ok(Known::Not(Chosen { key, kernel, time }))
+}
+
+fn keep(key: Key, c: &Arc<Compiled>) {
+    let mut programs = lock();
+    if programs.len() >= MOST {
+        programs.clear();
+    }
+    programs.insert(key, c.clone());
+}
+
+/// The program of a kernel on a device, compiled now if it was not before. The kernel is any that a
+/// user has at hand: it is verified first, and one that is malformed, could leave its buffers or is
+/// given as source text is an error.
+pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
+    let refused =
+        |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
+    if matches!(ast.arg(), Arg::Source(_)) {
+        return refused(
+            "nothing looks into source text; run it by CustomKernel::source and \
+             Tensor::custom_kernel"
+                .into(),
+        );
+    }
+    // A search runs its candidates, so that the places are proven before anything is chosen.
+    match lower::proven(ast) {
+        Ok(ast) => planned(&ast, device),
+        Err(e) => refused(e),
+    }
+}
+
+/// The program of a kernel of the scheduler's, or of a text that a user vouched for, compiled now
+/// if it was not before.
+pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
+    let config = env::config()?;
+    if let Arg::Source(source) = ast.arg() {
+        return from_source(ast, source, device);
+    }
+    let Chosen { key, kernel, time } = match choose(ast, device, config)? {
+        Known::Ready(c) => return Ok(c),
+        Known::Not(chosen) => chosen,
+    };
+    let c = Arc::new(compile(&kernel, device, config, time)?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// The program of a text of the user's.
+fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
+    let key = (ast.clone(), device.code(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let bytes = |a: &UOp| {
+        if let Arg::Global { len, .. } = a.arg() {
+            (len * a.dtype().itemsize()) as f64
+        } else {
+            0.0
+        }
+    };
+    let program = Program {
+        name: source.entry.to_string(),
+        colored: source.entry.to_string(),
+        uops: Vec::new(),
+        launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
+        variables: Default::default(),
+        args: ast.src().to_vec(),
+        writes: (0..source.outputs).collect(),
+        estimate: Estimate { flops: 0.0, steps: 0.0, bytes: ast.src().iter().map(bytes).sum() },
+        times: Default::default(),
+    };
+    let start = Instant::now();
+    let executable = made(&program.name, || device.compile_source(&program, &source.text))?;
+    let times = [Duration::ZERO, Duration::ZERO, start.elapsed()];
+    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
+    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times });
+    keep(key, &c);
+    Ok(c)
+}
+
+/// The program of a kernel with these optimisations, compiled now if it was not before. A list that
+/// does not fit is an error.
+pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
+    if let Arg::Source(source) = ast.arg() {
+        return match opts {
+            [] => from_source(ast, source, device),
+            _ => Err(Error::Opt {
+                opt: opt::show(opts),
+                msg: "a kernel that is given as source is not optimised".into(),
+            }),
+        };
+    }
+    let start = Instant::now();
+    let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
+    let key = (kernel.ast.clone(), device.code(), true);
+    if let Some(c) = lock().get(&key) {
+        return Ok(c.clone());
+    }
+    let c = Arc::new(compile(&kernel, device, env::config()?, start.elapsed())?);
+    keep(key, &c);
+    Ok(c)
+}
+
+/// Compiles kernels together where that takes less time than one after the other. What does not
+/// compile so is left to [`compiled`], which says why.
+pub fn compile_together<'a>(
+    kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>,
+) -> Result<()> {
+    let config = env::config()?;
+    // Who wants to see the code wants to see that of one kernel.
+    if config.debug >= 4 {
+        return Ok(());
+    }
+    let mut fresh: Vec<(Device, Chosen, Program, Duration)> = Vec::new();
+    let mut seen: FxHashSet<(UOp, DeviceName)> = FxHashSet::default();
+    for (ast, name) in kernels {
+        let device = Device::named(name)?;
+        // Before anything is chosen, which may be a search of many seconds.
+        if !seen.insert((ast.clone(), device.code())) {
+            continue;
+        }
+        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
+        let start = Instant::now();
+        let program = lowered(&chosen.kernel, device.target())?;
+        fresh.push((device, chosen, program, start.elapsed()));
+    }
+    while let Some((device, ..)) = fresh.first() {
+        let device = device.clone();
+        let (list, rest): (Vec<_>, Vec<_>) =
+            fresh.into_iter().partition(|f| f.0.code() == device.code());
+        fresh = rest;
+        let start = Instant::now();
+        let mut span = profile::span(|| format!("compile {} kernels", list.len()).into());
+        span.note("kernels", || {
+            list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into()
+        });
+        let Ok(executables) =
+            device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep)
+        else {
+            continue;
+        };
+        span.note("from the store", || executables.iter().filter(|e| e.was_kept()).count().into());
+        drop(span);
+        let took = start.elapsed();
+        let each = took / list.len() as u32;
+        count_compiled(
+            &device,
+            &executables,
+            took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>(),
+        );
+        for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
+            let c = Compiled {
+                opts: chosen.kernel.opts,
+                program,
+                executable,
+                times: [chosen.time, lowering, each],
+            };
+            keep(chosen.key, &Arc::new(c));
+        }
+    }
+    Ok(())
+}
+
+/// Does the target have what the kernel computes with?
+pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
+    // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in
+    // anything else.
+    if let Some(u) = ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
+        let scalar = u.dtype().scalar();
+        let less = if scalar.is_float() { DType::F32 } else { DType::I32 };
+        let msg = format!(
+            "{} on this device does not compute in {scalar}; cast to {less}, or use another device",
+            target.name
+        );
+        return Err(Error::DType { op: u.op().name(), msg });
+    }
+    Ok(())
+}
+
+/// The program of an optimised kernel, verified after each pass if the settings say so.
+pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
+    let config = env::config()?;
+    let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
+    span.note("optimisations", || opt::show(&kernel.opts).into());
+    computable(&kernel.ast, target)?;
+    if config.debug >= 3 && !kernel.opts.is_empty() {
+        eprintln!(
+            "{} {}",
+            if config.color { kernel.colored_name() } else { kernel.name() },
+            opt::show(&kernel.opts)
+        );
+    }
+    show(config, "optimize", std::slice::from_ref(&kernel.ast));
+    if config.debug >= 5 {
+        eprintln!("{}", ir::print(&kernel.ast));
+    }
+    if config.verify {
+        verify::kernel(&kernel.ast).unwrap_or_else(|e| {
+            panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast))
+        });
+    }
+    let program = lower::lower(kernel, target, &mut |pass, list| check(config, pass, list));
+    if config.debug >= 6 {
+        eprintln!("{}", ir::print_program(&program.uops));
+    }
+    Ok(program)
+}
+
+/// Counts programs that were made ready for a device, in so much time.
+fn count_compiled(device: &Device, made: &[Arc<dyn Executable>], compile_time: Duration) {
+    let from_store = made.iter().filter(|e| e.was_kept()).count() as u64;
+    count(
+        device.name(),
+        &Counters { compiled: made.len() as u64, from_store, compile_time, ..Counters::default() },
+    );
+}
+
+/// Makes the code of one kernel.
+fn made(
+    name: &str,
+    make: impl FnOnce() -> Result<Arc<dyn Executable>>,
+) -> Result<Arc<dyn Executable>> {
+    let mut span = profile::span(|| format!("compile {name}").into());
+    let executable = make()?;
+    span.note("from the store", || usize::from(executable.was_kept()).into());
+    Ok(executable)
+}
+
+fn compile(
+    kernel: &Kernel,
+    device: &Device,
+    config: &Config,
+    optimizing: Duration,
+) -> Result<Compiled> {
+    let start = Instant::now();
+    let program = lowered(kernel, device.target())?;
+    let lowering = start.elapsed();
+    let start = Instant::now();
+    let executable = made(&program.name, || device.compile(&program))?;
+    let times = [optimizing, lowering, start.elapsed()];
+    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
+    if config.debug >= 4
+        && let Some(source) = executable.source()
+    {
+        eprintln!("{source}");
+    }
+    if config.debug >= 7
+        && let Some(code) = executable.machine_code()
+    {
+        eprintln!("{}", disassembly(code));
+    }
+    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times })
+}
+
+/// After each pass: print it if that was asked for, and verify it.
+fn check(config: &Config, pass: &str, list: &[UOp]) {
+    show(config, pass, list);
+    verify_pass(config, pass, list);
+}
+
+/// Panics where a pass made something that must not be, if the settings want that found out.
+pub(crate) fn verify_pass(config: &Config, pass: &str, list: &[UOp]) {
+    if !config.verify {
+        return;
+    }
+    let verdict = match pass {
+        "linearize" => verify::program(list).and_then(|()| verify::in_bounds(list)),
+        _ => list.iter().try_for_each(verify::kernel),
+    };
+    if let Err(e) = verdict {
+        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
+        panic!("after {pass}: {e}\n{text}");
+    }
+}
+
+fn show(config: &Config, pass: &str, list: &[UOp]) {
+    if config.print_after.as_deref() == Some(pass) {
+        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
+        eprintln!("; after {pass}\n{text}");
+    }
+}
+
+/// Machine code through the system's `objdump`, or as bytes where there is none.
+fn disassembly(code: &[u8]) -> String {
+    let run = || -> Option<String> {
+        let path = std::env::temp_dir().join(format!(
+            "picograd-{}-{:p}.bin",
+            std::process::id(),
+            code.as_ptr()
+        ));
+        std::fs::write(&path, code).ok()?;
+        let arch = if cfg!(target_arch = "x86_64") { "i386:x86-64" } else { "aarch64" };
+        let out = std::process::Command::new("objdump")
+            .args(["-D", "-b", "binary", "-M", "intel", "-m", arch])
+            .arg(&path)
+            .output();
+        let _ = std::fs::remove_file(&path);
+        let out = out.ok().filter(|o| o.status.success())?;
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    run().unwrap_or_else(|| {
+        let lines: Vec<String> = code
+            .chunks(16)
+            .map(|c| c.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "))
+            .collect();
+        format!("(install binutils for objdump to see instructions)\n{}", lines.join("\n"))
+    })
+}

@@ -1,0 +1,409 @@
+//! Buffers: memory on a device with a dtype and a length. The graph holds them as [`Storage`]; the
+//! last handle frees the memory.
+
+use super::disk::DiskFile;
+use super::limits::zeroed;
+use super::memory::HostBuffer;
+use super::registry::Device;
+use super::usage::{Taken, Usage};
+use super::{disk, limits, profile};
+use crate::dtype::{DType, Element, as_bytes};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
+
+/// Memory of some device.
+pub(crate) enum Memory {
+    /// Of the host: the CPU and the interpreter.
+    Host(HostBuffer),
+    /// Behind a driver: a GPU's, mostly.
+    Remote(Box<dyn Remote>),
+    /// A file: read, never computed on.
+    Disk(DiskFile),
+    /// None at all: the device that runs nothing.
+    Null,
+}
+
+/// Memory that the host does not see. What is asked of it comes after all that was asked of its
+/// device before.
+pub(crate) trait Remote: Send + Sync {
+    /// Copies bytes from an offset on to the host, and returns when they are there.
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
+    /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Copies bytes of another memory without the host in between. `false` where there is no such
+    /// way, and then nothing was done.
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool>;
+    /// For a device to find its own type again.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is
+/// never read while a kernel writes.
+static ACCESS: RwLock<()> = RwLock::new(());
+
+/// Held while a kernel runs.
+pub(crate) fn writing() -> RwLockWriteGuard<'static, ()> {
+    ACCESS.write().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Memory with what all buffers in it share.
+struct Block {
+    id: u64,
+    memory: Memory,
+    version: AtomicU64,
+    /// Counts the memory as its device's for as long as it is there.
+    _taken: Taken,
+}
+
+struct Inner {
+    id: u64,
+    device: DeviceName,
+    dtype: DType,
+    len: usize,
+    block: Arc<Block>,
+    /// Bytes from the start of the block.
+    offset: usize,
+}
+
+/// A place in memory of a device: what a kernel's argument points at.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The memory.
+    pub(crate) memory: &'a Memory,
+    /// Bytes from its start.
+    pub(crate) offset: usize,
+}
+
+/// A handle on memory of a device.
+#[derive(Clone)]
+pub struct Buffer(Arc<Inner>);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Buffer {
+    /// New memory for `len` elements; its content is not defined.
+    pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
+        let bytes = bytes_of(device, dtype, len)?;
+        let opened = Device::named(device)?;
+        let memory = opened.allocate(bytes)?;
+        Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
+    }
+
+    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a
+    /// tensor can be made before its device is found wanting.
+    pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
+        let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
+        let mut memory = match device.as_str().split(':').next() {
+            Some("NULL") => Memory::Null,
+            Some("CPU" | "INTERP") => in_host()?,
+            _ => Device::named(device).map_or_else(|_| in_host(), |d| d.allocate(bytes.len()))?,
+        };
+        match &mut memory {
+            Memory::Host(h) => {
+                h.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                if dtype.is_bool() {
+                    as_bools(h.as_mut_slice());
+                }
+            }
+            // Kernels take every bool for 0 or 1, also where it is part of an index.
+            Memory::Remote(r) if dtype.is_bool() && bytes.iter().any(|b| *b > 1) => {
+                let mut bools = zeroed(bytes.len())?;
+                bools.copy_from_slice(bytes);
+                as_bools(&mut bools);
+                upload(&**r, device, 0, &bools)?
+            }
+            Memory::Remote(r) => upload(&**r, device, 0, bytes)?,
+            Memory::Disk(_) | Memory::Null => {}
+        }
+        Ok(Buffer::with(
+            Usage::of(device),
+            device,
+            dtype,
+            bytes.len() / dtype.itemsize().max(1),
+            memory,
+        ))
+    }
+
+    /// New memory for `len` elements, filled by a function that is given all of their bytes. Like
+    /// [`from_bytes`](Buffer::from_bytes) it needs no device that works.
+    pub(crate) fn filled(
+        device: &DeviceName,
+        dtype: DType,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Buffer> {
+        let bytes = bytes_of(device, dtype, len)?;
+        if !matches!(device.as_str().split(':').next(), Some("CPU" | "INTERP")) {
+            let mut all = zeroed(bytes)?;
+            fill(&mut all)?;
+            return Buffer::from_bytes(device, dtype, &all);
+        }
+        let mut memory = HostBuffer::new(bytes)?;
+        fill(memory.as_mut_slice())?;
+        if dtype.is_bool() {
+            as_bools(memory.as_mut_slice());
+        }
+        Ok(Buffer::with(Usage::of(device), device, dtype, len, Memory::Host(memory)))
+    }
+
+    /// The elements of somebody else, in place where the device computes in the memory of the host,
+    /// and copied elsewhere.
+    pub fn lent<T: Element>(
+        device: &DeviceName,
+        elements: impl AsRef<[T]> + Send + Sync + 'static,
+    ) -> Result<Buffer> {
+        if !["CPU", "INTERP"].contains(&device.as_str().split(':').next().unwrap_or_default()) {
+            return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
+        }
+        let memory = HostBuffer::lent(elements);
+        Ok(Buffer::with(
+            Usage::of(device),
+            device,
+            T::DTYPE,
+            memory.len() / T::DTYPE.itemsize(),
+            Memory::Host(memory),
+        ))
+    }
+
+    /// May kernels write to it, if nobody reads it?
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
+    }
+
+    /// The bytes of a file, which stay there: see [`disk`].
+    pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
+        let file = DiskFile::open(path)?;
+        let device = disk::device();
+        Ok(Buffer::with(Usage::of(&device), &device, DType::U8, file.len(), Memory::Disk(file)))
+    }
+
+    fn with(
+        usage: &'static Usage,
+        device: &DeviceName,
+        dtype: DType,
+        len: usize,
+        memory: Memory,
+    ) -> Buffer {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let bytes = match &memory {
+            Memory::Host(h) if !h.is_lent() => h.len(),
+            Memory::Remote(_) => len * dtype.itemsize(),
+            Memory::Host(_) | Memory::Disk(_) | Memory::Null => 0,
+        };
+        let block = Arc::new(Block {
+            id,
+            memory,
+            version: AtomicU64::new(0),
+            _taken: Taken::new(usage, bytes),
+        });
+        Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
+    }
+
+    /// The buffer behind a node's storage.
+    pub fn of(storage: &StorageRef) -> Buffer {
+        storage
+            .storage
+            .as_any()
+            .downcast_ref::<Buffer>()
+            .expect("all storage of the graph is made here")
+            .clone()
+    }
+
+    /// As a node of the graph.
+    pub fn node(&self) -> UOp {
+        UOp::new(
+            Op::Buffer,
+            self.0.dtype,
+            Src::new(),
+            Arg::Storage(StorageRef::new(Arc::new(self.clone()))),
+        )
+    }
+
+    /// Notes that the content was exchanged in place: nodes that name the old one are stale from
+    /// now on.
+    pub(crate) fn overwritten(&self) {
+        self.0.block.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Element dtype.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+    /// Elements.
+    pub fn size(&self) -> usize {
+        self.0.len
+    }
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.len * self.0.dtype.itemsize()
+    }
+    /// Where it is.
+    pub fn place(&self) -> Place<'_> {
+        Place { memory: &self.0.block.memory, offset: self.0.offset }
+    }
+    /// Some of its elements as a buffer of their own, in the same memory.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
+        assert!(
+            range.start <= range.end && range.end <= self.0.len,
+            "{range:?} is not inside {self:?}"
+        );
+        self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
+    }
+    /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes
+    /// need not be aligned, because they are only ever copied.
+    pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {
+        let end = len.checked_mul(dtype.itemsize()).and_then(|bytes| bytes.checked_add(at));
+        assert!(
+            end.is_some_and(|end| end <= self.bytes()),
+            "{len} × {dtype} from byte {at} on are not inside {self:?}"
+        );
+        assert!(matches!(self.0.block.memory, Memory::Disk(_)), "{self:?} is not a file");
+        self.view(self.0.offset + at, dtype, len)
+    }
+    fn view(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Buffer(Arc::new(Inner {
+            id,
+            device: self.0.device.clone(),
+            dtype,
+            len,
+            block: self.0.block.clone(),
+            offset,
+        }))
+    }
+    /// Elements of a dtype from a byte on.
+    pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
+        assert!(
+            offset + len * dtype.itemsize() <= self.bytes(),
+            "{len} × {dtype} from byte {offset} on are not inside {self:?}"
+        );
+        self.view(self.0.offset + offset, dtype, len)
+    }
+    /// The same memory under a number of its own: a graph tells the two apart.
+    pub(crate) fn renamed(&self) -> Buffer {
+        self.view(self.0.offset, self.0.dtype, self.0.len)
+    }
+    /// The number of its memory, and its bytes there.
+    pub(crate) fn span(&self) -> (u64, std::ops::Range<usize>) {
+        (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
+    }
+    /// Is there no other buffer in its memory, and no other handle on this one but so many?
+    pub(crate) fn is_alone(&self, handles: usize) -> bool {
+        Arc::strong_count(&self.0) <= handles && Arc::strong_count(&self.0.block) == 1
+    }
+    /// Exchanges the content. Whoever has the buffer in a graph reads the new one.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), self.bytes(), "the content of {self:?}");
+        let _alone = writing();
+        match &self.0.block.memory {
+            Memory::Host(h) => {
+                // SAFETY: the buffer is inside its memory, and under the lock nobody reads or
+                // writes it.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        bytes.as_ptr(),
+                        h.ptr().add(self.0.offset),
+                        bytes.len(),
+                    )
+                };
+                Ok(())
+            }
+            Memory::Remote(r) => upload(&**r, &self.0.device, self.0.offset, bytes),
+            Memory::Disk(_) | Memory::Null => Ok(()),
+        }
+    }
+    /// Where it lives.
+    pub fn device_name(&self) -> &DeviceName {
+        &self.0.device
+    }
+
+    /// The content.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let mut span = profile::span(|| "read".into());
+        span.note("bytes", || self.bytes().into());
+        span.note("device", || self.0.device.as_str().into());
+        let _reading = ACCESS.read().unwrap_or_else(|e| e.into_inner());
+        match &self.0.block.memory {
+            // SAFETY: no kernel runs while the lock is held, and nothing else writes to a buffer
+            // that has been handed out.
+            Memory::Host(h) => limits::copied(unsafe {
+                &h.as_slice()[self.0.offset..self.0.offset + self.bytes()]
+            }),
+            Memory::Disk(m) => {
+                let mut out = zeroed(self.bytes())?;
+                m.read(self.0.offset, self.0.dtype, &mut out)?;
+                Ok(out)
+            }
+            Memory::Remote(r) => {
+                let mut out = zeroed(self.bytes())?;
+                r.read(self.0.offset, &mut out)?;
+                Ok(out)
+            }
+            Memory::Null => Err(Error::Device(
+                "NULL runs nothing, so its tensors have no values; use another DEV to see them"
+                    .into(),
+            )),
+        }
+    }
+}
+
+/// The bytes of so many elements.
+fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
+    let full = || Error::OutOfMemory {
+        device: device.to_string(),
+        asked: usize::MAX,
+        held: super::memory::held_bytes(),
+    };
+    len.checked_mul(dtype.itemsize()).ok_or_else(full)
+}
+
+/// Makes every byte that is not 0 a 1.
+pub(crate) fn as_bools(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
+}
+
+/// Writes bytes of the host into memory of a device.
+fn upload(to: &dyn Remote, device: &DeviceName, offset: usize, bytes: &[u8]) -> Result<()> {
+    let mut span = profile::span(|| "write".into());
+    span.note("bytes", || bytes.len().into());
+    span.note("device", || device.as_str().into());
+    to.write(offset, bytes)
+}
+
+impl crate::ir::arg::sealed::Sealed for Buffer {}
+
+impl Storage for Buffer {
+    fn id(&self) -> u64 {
+        self.0.id
+    }
+    fn device(&self) -> &DeviceName {
+        &self.0.device
+    }
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn memory_id(&self) -> u64 {
+        self.0.block.id
+    }
+    fn version(&self) -> u64 {
+        self.0.block.version.load(Ordering::Acquire)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "buffer {} of {} × {} on {}", self.0.id, self.0.len, self.0.dtype, self.0.device)
+    }
+}

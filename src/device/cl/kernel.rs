@@ -1,0 +1,345 @@
+//! Programs of an OpenCL device: built from source or from what the store has of it, and launched.
+
+use super::api::{Owned, answer, check, numbers, text};
+use super::memory::ClMemory;
+use super::{Shared, api};
+use crate::device::buffer::{Memory, Place};
+use crate::device::build::{Built, first_lines, keep_source};
+use crate::device::disk_cache;
+use crate::device::registry::Executable;
+use crate::error::{Error, Result};
+use crate::lower::{Launch, Program};
+use std::ffi::CString;
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A compiled kernel.
+pub(super) struct Kernel {
+    shared: Arc<Shared>,
+    source: String,
+    name: String,
+    /// Bytes of an element of each argument.
+    widths: Vec<usize>,
+    /// Arguments belong to the kernel and not to the launch, so one thread sets and launches at a
+    /// time.
+    kernel: Mutex<Owned>,
+    kept: bool,
+}
+
+impl Kernel {
+    /// The kernel of a name in a program that was built.
+    pub fn new(shared: &Arc<Shared>, built: Built<Owned>, program: &Program) -> Result<Kernel> {
+        let Built { code, symbol, source, kept } = built;
+        let entry = CString::new(symbol)
+            .map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
+        let mut status = 0;
+        // SAFETY: the program is built, and the name ends in a null byte.
+        let kernel =
+            unsafe { (shared.api.clCreateKernel)(code.handle, entry.as_ptr(), &mut status) };
+        let kernel = Owned::new(
+            "taking a kernel from its program",
+            (kernel, status),
+            shared.api.clReleaseKernel,
+        )?;
+        let threads: usize = program.launch.local.iter().product();
+        let most = shared.most_threads(&kernel)?;
+        if threads > most {
+            let msg = format!(
+                "kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it",
+                program.name, shared.label
+            );
+            return Err(Error::Compile {
+                msg,
+                source_at: keep_source(&source, &program.name, ".cl", disk_cache::global().dir()),
+            });
+        }
+        let widths = program.args.iter().map(|a| a.dtype().itemsize()).collect();
+        Ok(Kernel {
+            shared: shared.clone(),
+            source,
+            name: program.name.clone(),
+            widths,
+            kernel: Mutex::new(kernel),
+            kept,
+        })
+    }
+}
+
+impl Shared {
+    /// A program of a source.
+    pub fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
+        let (start, length) = (source.as_ptr().cast(), source.len());
+        let mut status = 0;
+        // SAFETY: the context is alive, and the one text is as long as is said; it is copied.
+        let program = unsafe {
+            (self.api.clCreateProgramWithSource)(
+                self.context.handle,
+                1,
+                &start,
+                &length,
+                &mut status,
+            )
+        };
+        let program = Owned::new("reading a source", (program, status), self.api.clReleaseProgram)?;
+        self.finish(&program).map_err(|status| {
+            let msg = format!(
+                "kernel {name}: {}: {}\n{}",
+                self.label,
+                api::named(status),
+                first_lines(&self.log(&program))
+            );
+            Error::Compile {
+                msg,
+                source_at: keep_source(source, name, ".cl", disk_cache::global().dir()),
+            }
+        })?;
+        Ok(program)
+    }
+
+    /// A program of what was kept of it.
+    pub fn built_binary(&self, binary: &[u8]) -> Result<Owned> {
+        let (start, length) = (binary.as_ptr(), binary.len());
+        let (mut whole, mut status) = (0, 0);
+        // SAFETY: the context and the device are alive, and the one binary is as long as is said;
+        // it is copied.
+        let program = unsafe {
+            let (context, device) = (self.context.handle, self.device.0);
+            (self.api.clCreateProgramWithBinary)(
+                context,
+                1,
+                &device,
+                &length,
+                &start,
+                &mut whole,
+                &mut status,
+            )
+        };
+        let program = Owned::new("reading a binary", (program, status), self.api.clReleaseProgram)?;
+        check("reading a binary", whole)?;
+        self.finish(&program).map_err(|status| api::failed("building a binary", status))?;
+        Ok(program)
+    }
+
+    /// Compiles and links.
+    fn finish(&self, program: &Owned) -> std::result::Result<(), i32> {
+        let options = CString::new(self.options.as_str()).unwrap_or_default();
+        // SAFETY: program and device are alive, the options end in a null byte, and there is no
+        // callback, so that it is done when it returns.
+        match unsafe {
+            (self.api.clBuildProgram)(
+                program.handle,
+                1,
+                &self.device.0,
+                options.as_ptr(),
+                null(),
+                null_mut(),
+            )
+        } {
+            0 => Ok(()),
+            status => Err(status),
+        }
+    }
+
+    fn log(&self, program: &Owned) -> String {
+        // SAFETY: program and device are alive; the answer is written where there is room for so
+        // many bytes.
+        let log = answer("asking for the log", |n, out, len| unsafe {
+            (self.api.clGetProgramBuildInfo)(
+                program.handle,
+                self.device.0,
+                api::PROGRAM_BUILD_LOG,
+                n,
+                out,
+                len,
+            )
+        });
+        log.map_or_else(|e| e.to_string(), |b| text(&b))
+    }
+
+    /// What to keep of a program.
+    pub fn binary(&self, program: &Owned) -> Result<Vec<u8>> {
+        let mut length = 0usize;
+        let room = size_of::<usize>();
+        // SAFETY: the program is alive and of one device, so one length is written.
+        let status = unsafe {
+            (self.api.clGetProgramInfo)(
+                program.handle,
+                api::PROGRAM_BINARY_SIZES,
+                room,
+                (&raw mut length).cast(),
+                null_mut(),
+            )
+        };
+        check("asking for a binary", status)?;
+        let mut binary = vec![0u8; length];
+        let mut start = binary.as_mut_ptr();
+        // SAFETY: one address is read, and the bytes behind it are as many as the binary has.
+        let status = unsafe {
+            (self.api.clGetProgramInfo)(
+                program.handle,
+                api::PROGRAM_BINARIES,
+                room,
+                (&raw mut start).cast(),
+                null_mut(),
+            )
+        };
+        check("asking for a binary", status)?;
+        if binary.is_empty() {
+            Err(Error::Device("OpenCL: a binary without a byte".into()))
+        } else {
+            Ok(binary)
+        }
+    }
+
+    /// How many threads of a kernel can be in a workgroup.
+    fn most_threads(&self, kernel: &Owned) -> Result<usize> {
+        // SAFETY: kernel and device are alive; the answer is written where there is room for so
+        // many bytes.
+        let most = answer("asking for the limit of a kernel", |n, out, len| unsafe {
+            (self.api.clGetKernelWorkGroupInfo)(
+                kernel.handle,
+                self.device.0,
+                api::KERNEL_WORK_GROUP_SIZE,
+                n,
+                out,
+                len,
+            )
+        })?;
+        Ok(numbers(&most, size_of::<usize>()).first().map_or(0, |n| *n as usize))
+    }
+
+    /// Waits for a launch.
+    fn wait(&self, event: &Owned) -> Result<()> {
+        // SAFETY: the one event is alive.
+        check("waiting for a kernel", unsafe { (self.api.clWaitForEvents)(1, &event.handle) })
+    }
+
+    /// Waits for a launch and says how long the device took.
+    fn time(&self, event: &Owned) -> Result<Duration> {
+        self.wait(event)?;
+        let [mut start, mut end] = [0u64; 2];
+        for (what, out) in
+            [(api::PROFILING_COMMAND_START, &mut start), (api::PROFILING_COMMAND_END, &mut end)]
+        {
+            let out = (&raw mut *out).cast();
+            // SAFETY: the event is alive, and what is written is one number of 64 bits.
+            let status = unsafe {
+                (self.api.clGetEventProfilingInfo)(
+                    event.handle,
+                    what,
+                    size_of::<u64>(),
+                    out,
+                    null_mut(),
+                )
+            };
+            check("timing a kernel", status)?;
+        }
+        Ok(Duration::from_nanos(end.saturating_sub(start)))
+    }
+}
+
+impl Kernel {
+    /// Starts it. Where the launch is to be waited for, its event comes back.
+    fn start(&self, args: &[Place], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
+        let shared = &self.shared;
+        let misfit =
+            |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
+        if args.len() != self.widths.len() {
+            return Err(misfit(&format!("{} arguments for {}", args.len(), self.widths.len())));
+        }
+        let kernel = self.kernel.lock().unwrap_or_else(|e| e.into_inner());
+        let set = |at: usize, bytes: &[u8]| {
+            // SAFETY: the kernel is alive and ours alone, and the value is as long as is said; it
+            // is copied.
+            let status = unsafe {
+                (shared.api.clSetKernelArg)(
+                    kernel.handle,
+                    at as u32,
+                    bytes.len(),
+                    bytes.as_ptr().cast(),
+                )
+            };
+            if status == 0 {
+                Ok(())
+            } else {
+                Err(misfit(&format!("argument {at}: {}", api::named(status))))
+            }
+        };
+        for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
+            let Memory::Remote(r) = place.memory else {
+                return Err(misfit("it was given memory of another device"));
+            };
+            let memory = r.as_any().downcast_ref::<ClMemory>().and_then(|m| m.handle(shared));
+            let memory = memory.ok_or_else(|| misfit("it was given memory of another device"))?;
+            if place.offset % width != 0 {
+                return Err(misfit(&format!(
+                    "argument {slot} begins at byte {}, which is inside an element of {width}",
+                    place.offset
+                )));
+            }
+            set(slot, &(memory as usize).to_ne_bytes())?;
+            set(args.len() + slot, &((place.offset / width) as u64).to_ne_bytes())?;
+        }
+        let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
+        let mut event = null_mut();
+        let wanted = if wait { &raw mut event } else { null_mut() };
+        // SAFETY: the arguments are set, in the order in which the renderer declares them, and the
+        // sizes are three numbers each. Every index of the kernel was proven inside the argument of
+        // its slot, whose length the executor has checked, or is guarded.
+        let status = unsafe {
+            let queue = shared.queue.handle;
+            (shared.api.clEnqueueNDRangeKernel)(
+                queue,
+                kernel.handle,
+                3,
+                null(),
+                global.as_ptr(),
+                launch.local.as_ptr(),
+                0,
+                null(),
+                wanted,
+            )
+        };
+        if status != 0 {
+            return Err(misfit(&format!(
+                "a grid of {:?} workgroups of {:?}: {}",
+                launch.grid,
+                launch.local,
+                api::named(status)
+            )));
+        }
+        shared.flush()?;
+        if wait {
+            Owned::new("timing a launch", (event, 0), shared.api.clReleaseEvent).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+}
+
+impl Executable for Kernel {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let event = self.start(args, launch, self.shared.timed)?;
+        event.map_or(Ok(Duration::ZERO), |event| self.shared.time(&event))
+    }
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        if self.shared.timed {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run(args, launch) };
+        }
+        // The queue does not note times, so it is the clock on the wall, with nothing before the
+        // launch.
+        self.shared.finish_all()?;
+        let start = Instant::now();
+        let event = self.start(args, launch, true)?;
+        event.map_or(Ok(()), |event| self.shared.wait(&event))?;
+        Ok(start.elapsed())
+    }
+    fn source(&self) -> Option<&str> {
+        Some(&self.source)
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
+    }
+}

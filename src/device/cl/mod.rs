@@ -1,0 +1,286 @@
+//! OpenCL: every GPU, accelerator and CPU that has a driver for it, through a library that is
+//! opened at run time.
+//!
+//! A device has one context and one queue that keeps the order. Launches do not wait; copies to and
+//! from the host do, and so come after all launches before them. With `DEBUG=2` or `PROFILE=1` each
+//! launch waits, and its time is the device's own.
+
+mod api;
+mod kernel;
+mod memory;
+
+use self::api::{Api, Handle, Owned, check, numbers, text};
+use self::memory::Pool;
+use super::buffer::Memory;
+use super::build::{Fresh, Maker, build, build_text};
+use super::disk_cache::Key;
+use super::registry::{Backend, Executable, Purpose};
+use crate::env;
+use crate::error::{Error, Result};
+use crate::lower::Program;
+use crate::render::{OpenCl, Renderer};
+use crate::target::Target;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+/// How many kernels are built from one source. PoCL takes 0.22 s for one and 0.25 s for sixteen.
+const TOGETHER: usize = 32;
+
+/// The device.
+pub struct Cl {
+    shared: Arc<Shared>,
+    renderer: OpenCl,
+}
+
+/// What memory and kernels need of their device.
+struct Shared {
+    api: &'static Api,
+    /// As errors call it.
+    name: String,
+    /// As people do.
+    label: String,
+    /// Platform, device and driver with their versions, and how programs are built: all that
+    /// decides what a source becomes.
+    identity: String,
+    options: String,
+    device: Device,
+    queue: Owned,
+    context: Owned,
+    /// Are launches timed, and waited for?
+    timed: bool,
+    pool: Pool,
+}
+
+/// A device of some driver, for the life of the process.
+#[derive(Clone, Copy)]
+struct Device(Handle);
+// SAFETY: it names something that is there as long as the process is and belongs to no thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Every device that can be used: GPUs first, then accelerators, then CPUs, each with its platform.
+fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
+    let platforms = api.platforms()?;
+    let mut list = Vec::new();
+    for kinds in [api::DEVICE_TYPE_GPU, api::DEVICE_TYPE_ACCELERATOR, api::DEVICE_TYPE_CPU] {
+        for platform in &platforms {
+            // A driver that does not work is no reason to do without the others.
+            for device in api.devices(*platform, kinds).unwrap_or_default() {
+                let says = |what| {
+                    api.of_device(device, what).is_ok_and(|b| numbers(&b, 4).first() == Some(&1))
+                };
+                let usable = [
+                    api::DEVICE_AVAILABLE,
+                    api::DEVICE_COMPILER_AVAILABLE,
+                    api::DEVICE_ENDIAN_LITTLE,
+                ]
+                .into_iter()
+                .all(says);
+                if usable && !list.iter().any(|(_, d)| *d == device) {
+                    list.push((*platform, device));
+                }
+            }
+        }
+    }
+    match (platforms.len(), list.len()) {
+        (0, _) => {
+            Err(Error::Device(format!("OpenCL has no driver on this machine\n{}", api::advice())))
+        }
+        (n, 0) => Err(Error::Device(format!(
+            "OpenCL has {n} drivers and no device that works\n{}",
+            api::advice()
+        ))),
+        _ => Ok(list),
+    }
+}
+
+impl Cl {
+    /// The device of a number.
+    pub fn open(index: usize) -> Result<Cl> {
+        let api = Api::find()?;
+        let list = found(api)?;
+        let Some(&(platform, device)) = list.get(index) else {
+            let last = if list.len() == 1 {
+                "CL".to_string()
+            } else {
+                format!("CL to CL:{}", list.len() - 1)
+            };
+            return Err(Error::Device(format!(
+                "there is no CL:{index}: OpenCL has {} here, {last}",
+                counted(list.len(), "device")
+            )));
+        };
+        let said = |what| Ok::<_, Error>(text(&api.of_device(device, what)?));
+        let platform = [api::PLATFORM_NAME, api::PLATFORM_VERSION]
+            .map(|what| api.of_platform(platform, what).map(|b| text(&b)));
+        let [platform, version] = platform;
+        let (platform, version, name, driver) =
+            (platform?, version?, said(api::DEVICE_NAME)?, said(api::DRIVER_VERSION)?);
+        let number = |what, width| {
+            Ok::<_, Error>(
+                numbers(&api.of_device(device, what)?, width).first().copied().unwrap_or(0),
+            )
+        };
+        let config = number(api::DEVICE_SINGLE_FP_CONFIG, 8)?;
+        // Nothing here lets a compiler change a value. The language has to be named: what an absent
+        // name means differs by driver.
+        let mut options = "-cl-std=CL1.2".to_string();
+        if config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0 {
+            options += " -cl-fp32-correctly-rounded-divide-sqrt";
+        }
+        let doubles = said(api::DEVICE_EXTENSIONS)?.split_whitespace().any(|e| e == "cl_khr_fp64");
+        let sizes =
+            numbers(&api.of_device(device, api::DEVICE_MAX_WORK_ITEM_SIZES)?, size_of::<usize>());
+        let dim = |i: usize| sizes.get(i).map_or(1, |n| *n as usize);
+        let common = if doubles { Target::opencl() } else { Target::opencl().without_f64() };
+        let kind = number(api::DEVICE_TYPE, 8)?;
+        let target = Target {
+            wide: if kind & api::DEVICE_TYPE_CPU != 0 { 0 } else { common.wide },
+            local_max: common
+                .local_max
+                .min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
+            local_dims: [dim(0), dim(1), dim(2)],
+            local_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
+            // Sizes are rounded up by an eighth at the most.
+            buffer_bytes: number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
+            grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 {
+                [u32::MAX as usize; 3]
+            } else {
+                common.grid_max
+            },
+            ..common
+        };
+        let timed = env::config()?.times_kernels();
+        let mut status = 0;
+        // SAFETY: the device is alive; there are no properties and no callback; the status is a
+        // number of ours.
+        let context =
+            unsafe { (api.clCreateContext)(null(), 1, &device, null(), null_mut(), &mut status) };
+        let context = Owned::new("opening a device", (context, status), api.clReleaseContext)?;
+        let properties = if timed { api::QUEUE_PROFILING_ENABLE } else { 0 };
+        // SAFETY: the context is of this device.
+        let queue =
+            unsafe { (api.clCreateCommandQueue)(context.handle, device, properties, &mut status) };
+        let queue = Owned::new("making a queue", (queue, status), api.clReleaseCommandQueue)?;
+        let gaps: Vec<&str> = [
+            (doubles, "no f64"),
+            (config & api::FP_DENORM != 0, "flushes subnormals"),
+            (
+                config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
+                "rounds divisions and roots of f32 its own way",
+            ),
+        ]
+        .iter()
+        .filter_map(|(has, without)| (!has).then_some(*without))
+        .collect();
+        let gaps = gaps.iter().map(|g| format!(", {g}")).collect::<String>();
+        let which = if list.len() > 1 {
+            format!(", {} of {} devices", index + 1, list.len())
+        } else {
+            String::new()
+        };
+        let shared = Shared {
+            api,
+            name: if index == 0 { "CL".into() } else { format!("CL:{index}") },
+            label: format!("{name} by {platform}, driver {driver}{gaps}{which}"),
+            identity: [platform, version, name, driver, options.clone()].join("\0"),
+            options,
+            device: Device(device),
+            queue,
+            context,
+            timed,
+            pool: Pool::new(number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize),
+        };
+        Ok(Cl { shared: Arc::new(shared), renderer: OpenCl::with(target) })
+    }
+}
+
+fn counted(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+impl Shared {
+    /// Waits for all that was asked for.
+    fn finish_all(&self) -> Result<()> {
+        // SAFETY: the queue is alive.
+        check("waiting", unsafe { (self.api.clFinish)(self.queue.handle) })
+    }
+
+    /// Lets what is queued begin.
+    fn flush(&self) -> Result<()> {
+        // SAFETY: the queue is alive.
+        check("starting work", unsafe { (self.api.clFlush)(self.queue.handle) })
+    }
+}
+
+impl Backend for Cl {
+    fn target(&self) -> &Target {
+        self.renderer.target()
+    }
+    fn describe(&self) -> String {
+        self.shared.label.clone()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+    }
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let built = build_text(self, text.to_string(), &program.name)?;
+        Ok(Arc::new(kernel::Kernel::new(&self.shared, built, program)?))
+    }
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, purpose)?;
+        let kernels = built
+            .into_iter()
+            .zip(programs)
+            .map(|(built, program)| kernel::Kernel::new(&self.shared, built, program));
+        kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.shared.pool.limit())
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.shared.finish_all()
+    }
+}
+
+impl Maker for Cl {
+    type Code = Owned;
+    fn device(&self) -> &str {
+        "CL"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn start(&self) -> &str {
+        "__kernel "
+    }
+    fn division(&self, _kernels: usize) -> (usize, usize) {
+        (TOGETHER, 1)
+    }
+    fn key(&self, source: &str) -> Key {
+        Key::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
+    }
+    /// What a driver will not hand out is built again the next time.
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Owned>> {
+        let program = self.shared.built_source(text, name)?;
+        let binary = self.shared.binary(&program).ok();
+        Ok((program, binary))
+    }
+    fn load(&self, object: &[u8], _name: &str) -> Result<Owned> {
+        self.shared.built_binary(object)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! What has been run so far in this process, in all and for each device.
+
+use super::{Device, usage};
+use crate::ir::DeviceName;
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Totals of the process, or of one device. The memory of a device is [`Device::memory`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Kernels run.
+    pub kernels: u64,
+    /// Copies between devices, each counted where it goes to.
+    pub copies: u64,
+    /// Arithmetic operations, as estimated from programs.
+    pub flops: f64,
+    /// Bytes of buffers touched, each counted once per kernel.
+    pub bytes: f64,
+    /// Time in kernels. A device that runs while the host goes on, as CUDA does, tells it only
+    /// where `DEBUG` shows kernels or `PROFILE` times them.
+    pub time: Duration,
+    /// Kernels made ready to run: compiled, or taken from the store on disk. Devices that run the
+    /// same code, as all CPUs of a process do, share it, and it counts for the first.
+    pub compiled: u64,
+    /// Those of them that came from the store, without a compiler.
+    pub from_store: u64,
+    /// Time to make them ready: to choose optimisations, which may be a search, to lower, to
+    /// render, to compile or to load.
+    pub compile_time: Duration,
+    /// Kernels for which optimisations were searched by timing.
+    pub searched: u64,
+    /// Graphs planned. A plan may be for several devices, so that only the process has this
+    /// number; that of a device is 0.
+    pub schedules: u64,
+    /// Graphs whose plan was there already; of a process as well.
+    pub schedule_hits: u64,
+}
+
+impl Counters {
+    fn add(&mut self, more: &Counters) {
+        self.kernels += more.kernels;
+        self.copies += more.copies;
+        self.flops += more.flops;
+        self.bytes += more.bytes;
+        self.time += more.time;
+        self.compiled += more.compiled;
+        self.from_store += more.from_store;
+        self.compile_time += more.compile_time;
+        self.searched += more.searched;
+        self.schedules += more.schedules;
+        self.schedule_hits += more.schedule_hits;
+    }
+}
+
+/// There are few devices, and so a list is as good as any table.
+#[derive(Default)]
+struct State {
+    total: Counters,
+    devices: Vec<(DeviceName, Counters)>,
+}
+
+impl State {
+    fn add(&mut self, device: &DeviceName, more: &Counters) {
+        self.total.add(more);
+        match self.devices.iter_mut().find(|d| d.0 == *device) {
+            Some((_, counters)) => counters.add(more),
+            None => self.devices.push((device.clone(), *more)),
+        }
+    }
+}
+
+fn state() -> MutexGuard<'static, State> {
+    static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+    STATE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The totals of the process now; [`Device::counters`] has those of a device.
+///
+/// ```
+/// use picograd::{Tensor, exec};
+/// let before = exec::counters().kernels;
+/// (Tensor::new([1.0f32, 2.0]) + 1.0).realize()?;
+/// assert!(exec::counters().kernels > before);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub fn counters() -> Counters {
+    state().total
+}
+
+/// Starts counting from zero, for the process and for all devices, and the peaks of their memory
+/// from what is there now.
+pub fn reset_counters() {
+    *state() = State::default();
+    usage::reset_peaks();
+}
+
+impl Device {
+    /// What it has done so far.
+    ///
+    /// ```
+    /// use picograd::{Device, Tensor};
+    /// let x = Tensor::ones([4, 4]).contiguous().to("interp").realize()?;
+    /// let before = Device::get("interp")?.counters();
+    /// x.sum(0).realize()?;
+    /// let after = Device::get("interp")?.counters();
+    /// assert_eq!((after.kernels - before.kernels, after.copies - before.copies), (1, 0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn counters(&self) -> Counters {
+        state().devices.iter().find(|d| d.0 == *self.name()).map_or_else(Counters::default, |d| d.1)
+    }
+}
+
+/// Counts what a device did, and says the totals of the process.
+pub(crate) fn count(device: &DeviceName, did: &Counters) -> Counters {
+    let mut state = state();
+    state.add(device, did);
+    state.total
+}
+
+/// Counts what several devices did.
+pub(crate) fn count_all(list: &[(DeviceName, Counters)]) {
+    let mut state = state();
+    list.iter().for_each(|(device, did)| state.add(device, did));
+}
+
+/// Counts a plan, which was there already or not.
+pub(crate) fn count_plan(hit: bool) {
+    state().total.add(&Counters { schedules: 1, schedule_hits: hit as u64, ..Counters::default() });
+}

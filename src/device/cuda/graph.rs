@@ -1,0 +1,203 @@
+//! Kernels that are started together: one launch of the driver for all. Those that do not depend on
+//! each other may run at the same time.
+
+use super::driver::{Address, Handle, KernelNode};
+use super::gpu::Gpu;
+use super::kernel::{Kernel, addresses};
+use crate::device::buffer::Place;
+use crate::device::registry::{Call, Executable, Graph};
+use crate::error::{Error, Result};
+use crate::lower::Launch;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// A kernel of a graph.
+struct Node {
+    executable: Arc<dyn Executable>,
+    launch: Launch,
+    args: Range<usize>,
+    /// The kernels that come before it.
+    after: Vec<usize>,
+    /// The driver's node.
+    handle: Handle,
+}
+
+/// A graph. The driver's is made at the first launch, with the addresses of that.
+pub(super) struct CudaGraph {
+    gpu: Arc<Gpu>,
+    nodes: Vec<Node>,
+    graph: Handle,
+    ready: Handle,
+    /// The addresses of all arguments, as the driver's graph has them.
+    addresses: Vec<Address>,
+    name: Arc<str>,
+}
+
+// SAFETY: the handles are the driver's, which lets every thread use them.
+unsafe impl Send for CudaGraph {}
+
+impl CudaGraph {
+    /// A graph of calls; none, where one of them is not a kernel of this GPU's.
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        calls: &[Call],
+        meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Option<CudaGraph> {
+        let mut nodes: Vec<Node> = Vec::new();
+        // For each kernel all that come before it, as bits.
+        let mut before: Vec<Vec<u64>> = Vec::new();
+        for (i, call) in calls.iter().enumerate() {
+            kernel_of(&**call.executable)?;
+            let mut bits = vec![0u64; calls.len().div_ceil(64)];
+            let mut after = Vec::new();
+            for j in (0..i).rev() {
+                if bits[j / 64] >> (j % 64) & 1 == 0 && depends(call, &calls[j], meet) {
+                    after.push(j);
+                    bits[j / 64] |= 1 << (j % 64);
+                    bits.iter_mut().zip(&before[j]).for_each(|(b, c)| *b |= c);
+                }
+            }
+            before.push(bits);
+            nodes.push(Node {
+                executable: call.executable.clone(),
+                launch: Launch::default(),
+                args: call.args.clone(),
+                after,
+                handle: null_mut(),
+            });
+        }
+        let name =
+            format!("one of a graph of {} kernels; JIT=2 starts them one by one", nodes.len())
+                .into();
+        Some(CudaGraph {
+            gpu: gpu.clone(),
+            nodes,
+            graph: null_mut(),
+            ready: null_mut(),
+            addresses: Vec::new(),
+            name,
+        })
+    }
+
+    /// Makes the driver's graph.
+    fn make(&mut self, addresses: &[Address], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
+        let gpu = self.gpu.clone();
+        let mut graph = null_mut();
+        // SAFETY: writes one handle; the flags have to be 0.
+        gpu.call("a graph", |d| unsafe { (d.cuGraphCreate)(&mut graph, 0) })?;
+        self.graph = graph;
+        for i in 0..self.nodes.len() {
+            let after: Vec<Handle> =
+                self.nodes[i].after.iter().map(|&j| self.nodes[j].handle).collect();
+            let node = &mut self.nodes[i];
+            node.launch = launch(i);
+            let own_addresses = &addresses[node.args.clone()];
+            let function = own(&*node.executable)?.function_for(own_addresses)?;
+            let mut handle = null_mut();
+            with_node(function, own_addresses, &node.launch, |node| {
+                // SAFETY: the graph is ours, and what is pointed at is copied before the call
+                // returns.
+                let add = |d: &super::driver::Driver| unsafe {
+                    (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node)
+                };
+                gpu.call("a kernel of a graph", add)
+            })?;
+            node.handle = handle;
+        }
+        let mut ready = null_mut();
+        // SAFETY: writes one handle; no flag is set.
+        gpu.call("a graph made ready", |d| unsafe {
+            (d.cuGraphInstantiateWithFlags)(&mut ready, graph, 0)
+        })?;
+        (self.ready, self.addresses) = (ready, addresses.to_vec());
+        Ok(())
+    }
+}
+
+/// Does a call have to come after another: does one of them write where the other reads or writes?
+fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bool {
+    let writes = |c: &Call, d: &Call| {
+        c.writes.iter().any(|w| d.args.clone().any(|a| meet(c.args.start + w, a)))
+    };
+    writes(call, other) || writes(other, call)
+}
+
+fn kernel_of(executable: &dyn Executable) -> Option<&Kernel> {
+    executable.as_any()?.downcast_ref::<Kernel>()
+}
+
+fn own(executable: &dyn Executable) -> Result<&Kernel> {
+    kernel_of(executable)
+        .ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
+}
+
+/// Calls something with the driver's description of a kernel.
+fn with_node<T>(
+    function: Handle,
+    addresses: &[Address],
+    launch: &Launch,
+    f: impl FnOnce(&KernelNode) -> T,
+) -> T {
+    let mut addresses = addresses.to_vec();
+    let mut params: Vec<*mut c_void> = addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
+    let [grid, block] =
+        [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
+    f(&KernelNode {
+        function,
+        grid,
+        block,
+        shared: 0,
+        params: params.as_mut_ptr(),
+        extra: null_mut(),
+    })
+}
+
+impl Graph for CudaGraph {
+    unsafe fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
+        let gpu = self.gpu.clone();
+        let addresses = addresses(&gpu, args)?;
+        if self.ready.is_null() {
+            self.make(&addresses, launch)?;
+        }
+        // Nothing is known of a graph that could be patched in part only.
+        let before = std::mem::replace(&mut self.addresses, vec![0; addresses.len()]);
+        for (i, node) in self.nodes.iter_mut().enumerate() {
+            let (now, own_addresses) = (launch(i), &addresses[node.args.clone()]);
+            if now == node.launch && before[node.args.clone()] == *own_addresses {
+                continue;
+            }
+            let function = own(&*node.executable)?.function_for(own_addresses)?;
+            with_node(function, own_addresses, &now, |params| {
+                // SAFETY: both are ours, and what is pointed at is copied before the call returns.
+                let set = |d: &super::driver::Driver| unsafe {
+                    (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params)
+                };
+                gpu.call("the memory of a graph", set)
+            })?;
+            node.launch = now;
+        }
+        self.addresses = addresses;
+        gpu.note(&self.name);
+        // SAFETY: both live; what kernels point at is kept by whoever asks for the launch, and is
+        // freed in the order of the stream.
+        gpu.call("the start of a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })
+    }
+}
+
+impl Drop for CudaGraph {
+    fn drop(&mut self) {
+        // It may still run. Of a lost GPU there is nothing to free.
+        if self.graph.is_null() || self.gpu.synchronize().is_err() {
+            return;
+        }
+        // SAFETY: both are ours, and nobody has them from now on.
+        let _ = self.gpu.ask(|d| unsafe {
+            if !self.ready.is_null() {
+                (d.cuGraphExecDestroy)(self.ready);
+            }
+            (d.cuGraphDestroy)(self.graph)
+        });
+    }
+}

@@ -1,0 +1,257 @@
+//! Compiled kernels: modules of machine code, loaded into a GPU, and how they are started.
+
+use super::driver::{Address, Handle, number, shown};
+use super::gpu::Gpu;
+use super::memory::GpuMemory;
+use super::nvrtc::{KERNEL, Nvrtc};
+use crate::device::buffer::{Memory, Place};
+use crate::device::build::{Built, Fresh, Maker, build_text, short};
+use crate::device::disk_cache::Key;
+use crate::device::registry::{Executable, Purpose};
+use crate::env;
+use crate::error::{Error, Result};
+use crate::lower::Launch;
+use crate::render::{Cuda, Renderer};
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What vectors in memory have to start at.
+const ALIGN: Address = 16;
+
+/// A compiler with the GPU that it is for.
+pub(super) struct Builder {
+    pub gpu: Arc<Gpu>,
+    pub nvrtc: &'static Nvrtc,
+    pub arch: String,
+    pub renderer: Cuda,
+}
+
+impl Maker for Builder {
+    type Code = Module;
+    fn device(&self) -> &str {
+        "CUDA"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn start(&self) -> &str {
+        KERNEL
+    }
+    /// One text for all: the start of NVRTC takes as long as several small kernels.
+    fn division(&self, kernels: usize) -> (usize, usize) {
+        (kernels, 1)
+    }
+    fn key(&self, source: &str) -> Key {
+        self.nvrtc.key(source, &self.arch)
+    }
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Module>> {
+        let object = self.nvrtc.compile(text, name, &self.arch)?;
+        Ok((self.load(&object, name)?, Some(object)))
+    }
+    fn load(&self, image: &[u8], name: &str) -> Result<Module> {
+        let mut module = null_mut();
+        // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call
+        // writes one handle.
+        match self
+            .gpu
+            .ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?
+        {
+            0 => Ok(Module { gpu: self.gpu.clone(), handle: module }),
+            code => {
+                let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
+                let mut msg =
+                    format!("kernel {name} is refused by the driver: {}", driver.explain(code));
+                if number::MISFIT.contains(&code) {
+                    let version = shown(driver.version());
+                    msg += &format!(
+                        "\nthe driver is for CUDA {version}, and NVRTC ({}) is {}: update the \
+                         driver, or take an NVRTC that is not newer than it",
+                        nvrtc.path.display(),
+                        nvrtc.version
+                    );
+                }
+                Err(Error::Compile { msg, source_at: None })
+            }
+        }
+    }
+}
+
+/// Loaded machine code.
+pub(in crate::device) struct Module {
+    gpu: Arc<Gpu>,
+    handle: Handle,
+}
+// SAFETY: the handle is the driver's, which lets every thread use it.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    fn function(self: &Arc<Module>, name: &str) -> Result<Function> {
+        let mut handle = null_mut();
+        let symbol = CString::new(name)
+            .map_err(|_| Error::Device(format!("{name:?} is no name of a kernel")))?;
+        // SAFETY: the module is loaded, the name ends in a null byte, and the call writes one
+        // handle.
+        self.gpu.call(name, |d| unsafe {
+            (d.cuModuleGetFunction)(&mut handle, self.handle, symbol.as_ptr())
+        })?;
+        Ok(Function { handle, _module: self.clone() })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // A kernel of it may still run. Of a lost GPU there is nothing to unload.
+        if self.gpu.synchronize().is_ok() {
+            // SAFETY: the module is ours, and nobody has it from now on.
+            let _ = self.gpu.ask(|d| unsafe { (d.cuModuleUnload)(self.handle) });
+        }
+    }
+}
+
+struct Function {
+    handle: Handle,
+    /// Keeps it loaded.
+    _module: Arc<Module>,
+}
+// SAFETY: the handle is the driver's, which lets every thread use it.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// A kernel.
+pub(super) struct Kernel {
+    builder: Arc<Builder>,
+    name: Arc<str>,
+    source: String,
+    function: Function,
+    /// The text without vectors in memory, where it is another.
+    plain: Option<String>,
+    /// Compiled when a buffer first does not start where vectors have to: as a part of another
+    /// may.
+    unaligned: OnceLock<Result<Function>>,
+    kept: bool,
+}
+
+/// The addresses of memory, which has to be of this GPU.
+pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[Place]) -> Result<Vec<Address>> {
+    let address = |p: &Place| match p.memory {
+        Memory::Remote(r) => {
+            let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+            own.map(|m| m.address + p.offset as Address)
+        }
+        _ => None,
+    };
+    let found: Option<Vec<Address>> = args.iter().map(address).collect();
+    found.ok_or_else(|| {
+        Error::Device(format!("a kernel of {} was given memory of another device", gpu.name))
+    })
+}
+
+impl Kernel {
+    /// A kernel of loaded code, with its name for people.
+    pub fn new(
+        builder: &Arc<Builder>,
+        built: Built<Module>,
+        name: &str,
+        plain: String,
+    ) -> Result<Kernel> {
+        let Built { code, symbol, source, kept } = built;
+        let plain = (plain != source).then_some(plain);
+        let function = code.function(&symbol)?;
+        Ok(Kernel {
+            builder: builder.clone(),
+            name: name.into(),
+            source,
+            function,
+            plain,
+            unaligned: OnceLock::new(),
+            kept,
+        })
+    }
+
+    /// The version of the kernel for these buffers, and their addresses.
+    fn prepare(&self, args: &[Place]) -> Result<(Handle, Vec<Address>)> {
+        let addresses = addresses(&self.builder.gpu, args)?;
+        Ok((self.function_for(&addresses)?, addresses))
+    }
+
+    /// The version of the kernel for buffers at these addresses.
+    pub fn function_for(&self, addresses: &[Address]) -> Result<Handle> {
+        let function = match &self.plain {
+            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
+                let build = || {
+                    let built = build_text(&*self.builder, plain.clone(), short(&self.name))?;
+                    built.code.function(&built.symbol)
+                };
+                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
+            }
+            _ => &self.function,
+        };
+        Ok(function.handle)
+    }
+
+    fn start(&self, function: Handle, addresses: &mut [Address], launch: &Launch) -> Result<()> {
+        let gpu = &self.builder.gpu;
+        let mut params: Vec<*mut c_void> =
+            addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
+        let [[gx, gy, gz], [lx, ly, lz]] =
+            [launch.grid, launch.local].map(|s| s.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
+        gpu.note(&self.name);
+        // SAFETY: the kernel takes as many addresses as there are, each of which its index proofs
+        // hold for; they are copied before the call returns.
+        let code = gpu.ask(|d| unsafe {
+            (d.cuLaunchKernel)(
+                function,
+                gx,
+                gy,
+                gz,
+                lx,
+                ly,
+                lz,
+                0,
+                gpu.stream,
+                params.as_mut_ptr(),
+                null_mut(),
+            )
+        })?;
+        if code != 0 {
+            let shape = format!("{:?} groups of {:?} threads", launch.grid, launch.local);
+            return Err(Error::Device(format!(
+                "{}: kernel {} is not started with {shape}: {}",
+                gpu.name,
+                self.name,
+                gpu.driver.explain(code)
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Executable for Kernel {
+    /// Does not wait, and so has no time to tell, unless times are wanted.
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        if env::config()?.times_kernels() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.timed(args, launch) };
+        }
+        let (function, mut addresses) = self.prepare(args)?;
+        self.start(function, &mut addresses, launch).map(|()| Duration::ZERO)
+    }
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let (function, mut addresses) = self.prepare(args)?;
+        self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
+    }
+    fn source(&self) -> Option<&str> {
+        Some(&self.source)
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
+    }
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
+    }
+}

@@ -1,0 +1,249 @@
+//! Memory of a GPU. Allocations, copies and frees happen in the order of its stream, so that what a
+//! kernel still uses is not given away.
+//!
+//! What goes to the host and back passes through memory that the GPU can reach by itself, in two
+//! halves: while one is copied by the GPU, the other is by the host.
+
+use super::driver::{Address, Driver, PoolAccess, number};
+use super::gpu::{Event, Gpu, lock};
+use crate::device::buffer::Remote;
+use crate::error::{Error, Result};
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of one half of the staging memory. At 4 MiB the start of a copy is a hundredth of it.
+const HALF: usize = 4 << 20;
+
+/// A buffer of a GPU.
+pub(super) struct GpuMemory {
+    pub gpu: Arc<Gpu>,
+    pub address: Address,
+    len: usize,
+}
+
+impl GpuMemory {
+    pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<GpuMemory> {
+        let mut address = 0;
+        // No address at all would be a buffer that cannot be told from none.
+        let bytes = len.max(1);
+        let mut allocate = || {
+            // SAFETY: writes one address.
+            gpu.ask(|d| unsafe {
+                match gpu.pool {
+                    Some(_) => (d.cuMemAllocAsync)(&mut address, bytes, gpu.stream),
+                    None => (d.cuMemAlloc_v2)(&mut address, bytes),
+                }
+            })
+        };
+        let mut code = allocate()?;
+        if code == number::OUT_OF_MEMORY {
+            // What the driver keeps of freed memory goes first.
+            gpu.synchronize()?;
+            if let Some(pool) = gpu.pool {
+                // SAFETY: the pool is the GPU's own.
+                gpu.call("emptying the pool", |d| unsafe { (d.cuMemPoolTrimTo)(pool, 0) })?;
+            }
+            code = allocate()?;
+        }
+        match code {
+            0 => {
+                gpu.held.fetch_add(len, Ordering::Relaxed);
+                Ok(GpuMemory { gpu: gpu.clone(), address, len })
+            }
+            number::OUT_OF_MEMORY => {
+                let held = gpu.held.load(Ordering::Relaxed);
+                Err(Error::OutOfMemory {
+                    device: format!("{} ({} bytes in all)", gpu.name, gpu.total()),
+                    asked: len,
+                    held,
+                })
+            }
+            code => Err(Error::Device(format!(
+                "{}: {len} bytes of memory: {}",
+                gpu.name,
+                gpu.driver.explain(code)
+            ))),
+        }
+    }
+
+    /// The address of some bytes, which have to be inside.
+    fn at(&self, offset: usize, bytes: usize) -> Address {
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.len),
+            "{bytes} bytes at {offset} leave a buffer of {}",
+            self.len
+        );
+        self.address + offset as Address
+    }
+}
+
+impl Drop for GpuMemory {
+    fn drop(&mut self) {
+        self.gpu.held.fetch_sub(self.len, Ordering::Relaxed);
+        // SAFETY: the address came from the same allocator, and nobody has it from now on; what was
+        // asked before still finds it. The other way to free waits for the GPU. Memory of a lost
+        // GPU is gone anyway.
+        let _ = self.gpu.ask(|d| unsafe {
+            match self.gpu.pool {
+                Some(_) => (d.cuMemFreeAsync)(self.address, self.gpu.stream),
+                None => (d.cuMemFree_v2)(self.address),
+            }
+        });
+    }
+}
+
+/// Memory of the host that the GPU can reach, in two halves. It lives as long as the process.
+pub(super) struct Staging {
+    start: *mut u8,
+    /// Set when a half is free to be written by the host, or full for it to read.
+    done: [Event; 2],
+}
+// SAFETY: the memory belongs to whoever holds the value.
+unsafe impl Send for Staging {}
+
+impl Staging {
+    /// Does something with the staging memory of a GPU, which is made when it is first needed.
+    fn with<T>(gpu: &Gpu, f: impl FnOnce(&Staging) -> Result<T>) -> Result<T> {
+        let mut staging = lock(&gpu.staging);
+        match &*staging {
+            Some(s) => f(s),
+            None => f(staging.insert(Staging::new(gpu)?)),
+        }
+    }
+
+    fn new(gpu: &Gpu) -> Result<Staging> {
+        let mut start = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        gpu.call("memory for copies", |d| unsafe { (d.cuMemHostAlloc)(&mut start, 2 * HALF, 0) })?;
+        let done =
+            [gpu.event(number::EVENT_DISABLE_TIMING)?, gpu.event(number::EVENT_DISABLE_TIMING)?];
+        Ok(Staging { start: start.cast(), done })
+    }
+
+    fn half(&self, i: usize) -> *mut u8 {
+        // SAFETY: both halves are inside the allocation.
+        unsafe { self.start.add(i % 2 * HALF) }
+    }
+
+    fn wait(&self, gpu: &Gpu, i: usize) -> Result<()> {
+        // SAFETY: the event lives as long as the process.
+        gpu.call("a copy", |d| unsafe { (d.cuEventSynchronize)(self.done[i % 2].0) })
+    }
+}
+
+impl Remote for GpuMemory {
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        let (from, len) = (self.at(offset, out.len()), out.len());
+        Staging::with(&self.gpu, |staging| {
+            let ask = |i: usize| -> Result<()> {
+                let (to, at, size) =
+                    (staging.half(i).cast::<c_void>(), i * HALF, HALF.min(len - i * HALF));
+                let gpu = &self.gpu;
+                // SAFETY: the piece is inside the buffer and not longer than the half. Whatever
+                // else uses the half comes before in the stream.
+                let copy = |d: &Driver| unsafe {
+                    (d.cuMemcpyDtoHAsync_v2)(to, from + at as Address, size, gpu.stream)
+                };
+                gpu.call("a copy to the host", copy)?;
+                gpu.record(staging.done[i % 2])
+            };
+            let pieces = len.div_ceil(HALF);
+            (0..pieces.min(2)).try_for_each(ask)?;
+            for (i, piece) in out.chunks_mut(HALF).enumerate() {
+                staging.wait(&self.gpu, i)?;
+                // SAFETY: the GPU has filled the half as far as the piece is long.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(staging.half(i), piece.as_mut_ptr(), piece.len())
+                };
+                if i + 2 < pieces {
+                    ask(i + 2)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.at(offset, bytes.len());
+        Staging::with(&self.gpu, |staging| {
+            for (i, piece) in bytes.chunks(HALF).enumerate() {
+                staging.wait(&self.gpu, i)?;
+                // SAFETY: the GPU is done with the half, and the piece is not longer.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), staging.half(i), piece.len())
+                };
+                let (from, at) = (staging.half(i).cast::<c_void>(), i * HALF);
+                // SAFETY: the piece is inside the buffer, and the half stays as it is until the
+                // event is set.
+                self.gpu.call("a copy from the host", |d| unsafe {
+                    (d.cuMemcpyHtoDAsync_v2)(to + at as Address, from, piece.len(), self.gpu.stream)
+                })?;
+                self.gpu.record(staging.done[i % 2])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn copy_from(
+        &self,
+        offset: usize,
+        from: &dyn Remote,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<bool> {
+        let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
+        let (to, start) = (self.at(offset, bytes), from.at(from_offset, bytes));
+        let (gpu, other) = (&self.gpu, &from.gpu);
+        if Arc::ptr_eq(gpu, other) {
+            // SAFETY: both places are inside their buffers.
+            gpu.call("a copy", |d| unsafe {
+                (d.cuMemcpyDtoDAsync_v2)(to, start, bytes, gpu.stream)
+            })?;
+            return Ok(true);
+        }
+        if !reaches(gpu, other)? {
+            return Ok(false);
+        }
+        // The copy comes after all that the other was asked for, and what the other is asked for
+        // next comes after the copy.
+        let wait = |waiting: &Gpu, on: &Gpu| -> Result<()> {
+            on.record(on.mark)?;
+            // SAFETY: the handles live as long as the process. What is waited for is what the event
+            // stands for now.
+            waiting.call("waiting for another GPU", |d| unsafe {
+                (d.cuStreamWaitEvent)(waiting.stream, on.mark.0, 0)
+            })
+        };
+        wait(gpu, other)?;
+        // SAFETY: both places are inside their buffers, of these contexts.
+        gpu.call("a copy between GPUs", |d| unsafe {
+            (d.cuMemcpyPeerAsync)(to, gpu.context, start, other.context, bytes, gpu.stream)
+        })?;
+        wait(other, gpu)?;
+        Ok(true)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Lets a GPU read the memory of another. `false` where there is no way between them.
+fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
+    let mut can = 0;
+    // SAFETY: writes one number.
+    gpu.call("the way between GPUs", |d| unsafe {
+        (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number)
+    })?;
+    let Some(pool) = other.pool.filter(|_| can == 1) else { return Ok(false) };
+    let access = PoolAccess {
+        location_kind: number::LOCATION_DEVICE,
+        location: gpu.number,
+        flags: number::READ_WRITE,
+    };
+    // SAFETY: reads the one struct; giving access twice is no error.
+    other.call("the way between GPUs", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
+    Ok(true)
+}

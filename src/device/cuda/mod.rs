@@ -1,0 +1,137 @@
+//! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at
+//! run time.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `driver` | the functions of the driver |
+//! | `nvrtc` | the compiler, and where it is looked for |
+//! | `gpu` | a GPU with its stream: order, waiting, what went wrong |
+//! | `memory` | buffers, and copies |
+//! | `kernel` | modules and launches |
+//! | `graph` | many launches as one |
+//!
+//! **Invariant:** kernels, copies, allocations and frees of one GPU happen in one stream, in the
+//! order in which they were asked for. The host waits only where it reads.
+
+mod driver;
+mod gpu;
+mod graph;
+mod kernel;
+mod memory;
+mod nvrtc;
+
+pub use nvrtc::Nvrtc;
+
+use self::driver::{Driver, number, shown};
+use self::gpu::Gpu;
+use self::graph::CudaGraph;
+use self::kernel::{Builder, Kernel, Module};
+use self::memory::GpuMemory;
+use super::buffer::Memory;
+use super::build::{Built, build, build_text, short};
+use super::host::arch::NATIVE;
+use super::registry::{Backend, Call, Executable, Graph, Purpose};
+use crate::env;
+use crate::error::Result;
+use crate::lower::Program;
+use crate::render::{Cuda, Renderer};
+use crate::target::Target;
+use std::sync::Arc;
+
+/// The device.
+pub(crate) struct CudaDevice {
+    builder: Arc<Builder>,
+    /// For buffers that do not start where vectors have to.
+    plain: Cuda,
+    about: String,
+}
+
+impl CudaDevice {
+    /// Opens the GPU of a number, or says what is missing. Kernels are compiled for an
+    /// architecture, as in `sm_80`, or for the GPU's own.
+    pub fn open(index: usize, arch: Option<&str>) -> Result<CudaDevice> {
+        let driver = Driver::find()?;
+        let gpu = Arc::new(Gpu::open(driver, index)?);
+        let nvrtc = Nvrtc::find()?;
+        let (major, minor) = (gpu.attribute(number::MAJOR), gpu.attribute(number::MINOR));
+        let asked = arch.and_then(number_of);
+        let arch = nvrtc.arch((major * 10 + minor) as u32, asked)?;
+        let code = if asked.is_some() { format!(", code for {arch}") } else { String::new() };
+        let about = format!(
+            "{}, compute capability {major}.{minor}, {:.1} GiB, driver for CUDA {}, NVRTC {}{code}",
+            gpu.model(),
+            gpu.total() as f64 / (1u64 << 30) as f64,
+            shown(driver.version()),
+            nvrtc.version
+        );
+        let config = env::config()?;
+        let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
+        Ok(CudaDevice {
+            plain: renderer.clone().unaligned(),
+            builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }),
+            about,
+        })
+    }
+}
+
+/// 80 of `sm_80`.
+fn number_of(arch: &str) -> Option<u32> {
+    arch.strip_prefix("sm_")?.parse().ok()
+}
+
+/// Is this the name of an architecture? Which of them a GPU runs shows when it is opened.
+pub(in crate::device) fn is_arch(name: &str) -> std::result::Result<(), String> {
+    if name == NATIVE || number_of(name).is_some() {
+        Ok(())
+    } else {
+        Err("its ARCHs are native and sm_NN, as in sm_80".into())
+    }
+}
+
+impl Backend for CudaDevice {
+    fn target(&self) -> &Target {
+        self.builder.renderer.target()
+    }
+    fn describe(&self) -> String {
+        self.about.clone()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::Remote(Box::new(GpuMemory::new(&self.builder.gpu, bytes)?)))
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+    }
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(&*self.builder, programs, purpose)?;
+        let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
+            let plain = self.plain.render(short(&program.name), &program.uops)?;
+            Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))
+        };
+        built.into_iter().zip(programs).map(kernel).collect()
+    }
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let built = build_text(&*self.builder, text.to_string(), &program.name)?;
+        Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
+    }
+    fn graph(
+        &self,
+        calls: &[Call],
+        meet: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Option<Box<dyn Graph>>> {
+        let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
+        Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
+    }
+    fn held(&self) -> usize {
+        self.builder.gpu.reserved()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.builder.gpu.total())
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.builder.gpu.synchronize()
+    }
+}

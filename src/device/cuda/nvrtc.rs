@@ -1,0 +1,336 @@
+//! NVRTC, NVIDIA's compiler as a library, found at run time. In comes CUDA C; out comes machine
+//! code for an architecture, or an error with what the compiler said and a file that holds the
+//! text. It needs no GPU.
+
+use crate::device::build::{first_lines, joined, keep_source};
+use crate::device::disk_cache;
+use crate::device::disk_cache::Key;
+use crate::device::library::{Library, functions};
+use crate::error::{Error, Result};
+use crate::lower::Program as Lowered;
+use crate::render::Cuda;
+use std::ffi::{CString, OsString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+type Program = *mut c_void;
+
+functions! {
+    /// The functions that are used, under NVRTC's own names.
+    Api:
+    nvrtcVersion(*mut c_int, *mut c_int) -> c_int;
+    nvrtcGetNumSupportedArchs(*mut c_int) -> c_int;
+    nvrtcGetSupportedArchs(*mut c_int) -> c_int;
+    nvrtcCreateProgram(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+    nvrtcDestroyProgram(*mut Program) -> c_int;
+    nvrtcCompileProgram(Program, c_int, *const *const c_char) -> c_int;
+    nvrtcGetProgramLogSize(Program, *mut usize) -> c_int;
+    nvrtcGetProgramLog(Program, *mut c_char) -> c_int;
+    nvrtcGetCUBINSize(Program, *mut usize) -> c_int;
+    nvrtcGetCUBIN(Program, *mut c_char) -> c_int;
+    nvrtcGetPTXSize(Program, *mut usize) -> c_int;
+    nvrtcGetPTX(Program, *mut c_char) -> c_int;
+}
+
+/// A read of one size or one text of a program.
+type GetSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// Operations round once: a multiplication and an addition are not made one. Everything else is
+/// exact by default.
+const FLAGS: [&str; 2] = ["--fmad=false", "--disable-warnings"];
+
+/// What a kernel's own lines begin with, after types and helpers.
+pub(super) const KERNEL: &str = "extern \"C\" __global__";
+
+const ADVICE: &str =
+    "install it with `pip install nvidia-cuda-nvrtc`, or name the file of libnvrtc in PICO_NVRTC";
+
+/// An NVRTC that was found to work.
+pub struct Nvrtc {
+    api: Api,
+    /// Its version, as in `13.0`.
+    pub version: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// The architectures that it knows, as in 90.
+    archs: Vec<u32>,
+}
+
+impl Nvrtc {
+    /// The NVRTC of this process: what `PICO_NVRTC` names, else what the system, CUDA's own folders
+    /// or Python's packages have. Looked for once.
+    pub fn find() -> Result<&'static Nvrtc> {
+        static FOUND: OnceLock<Result<Nvrtc>> = OnceLock::new();
+        FOUND
+            .get_or_init(|| Nvrtc::search(&|name| std::env::var_os(name)))
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    fn search(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Nvrtc> {
+        let fail = |msg: String| Error::Device(format!("{msg}\n{ADVICE}"));
+        if let Some(named) = env("PICO_NVRTC").filter(|n| !n.is_empty()) {
+            let named = named.to_string_lossy();
+            if named == "off" {
+                return Err(Error::Device(
+                    "PICO_NVRTC turns NVRTC off, the compiler of CUDA".into(),
+                ));
+            }
+            return Nvrtc::open(&named).map_err(|why| fail(format!("PICO_NVRTC={named}: {why}")));
+        }
+        let mut tried = String::new();
+        for name in candidates(env) {
+            match Nvrtc::open(&name) {
+                Ok(found) => return Ok(found),
+                // A file that is there but cannot be used is worth a word; a name that the system
+                // does not know is not.
+                Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
+                Err(_) => {}
+            }
+        }
+        Err(fail(format!("there is no NVRTC, the compiler of CUDA{tried}")))
+    }
+
+    fn open(name: &str) -> std::result::Result<Nvrtc, String> {
+        let file = Path::new(name);
+        // NVRTC looks for its second library by name, and finds it if it is loaded.
+        if let Some(folder) = file.parent().filter(|p| !p.as_os_str().is_empty()) {
+            for builtins in files(folder, "libnvrtc-builtins.so") {
+                let _ = Library::open(&builtins);
+            }
+        }
+        let library = Library::open(name)?;
+        let api = Api::load(&library)?;
+        let (mut major, mut minor, mut count) = (0, 0, 0);
+        // SAFETY: each call writes one number.
+        let codes = unsafe {
+            [
+                (api.nvrtcVersion)(&mut major, &mut minor),
+                (api.nvrtcGetNumSupportedArchs)(&mut count),
+            ]
+        };
+        let mut archs = vec![0; count.max(0) as usize];
+        // SAFETY: the list is as long as the library says.
+        let code = unsafe { (api.nvrtcGetSupportedArchs)(archs.as_mut_ptr()) };
+        if codes != [0, 0] || code != 0 {
+            return Err("it does not say its version".into());
+        }
+        let path = library.path("nvrtcVersion").unwrap_or_else(|| file.to_path_buf());
+        Ok(Nvrtc {
+            api,
+            version: format!("{major}.{minor}"),
+            path,
+            archs: archs.into_iter().map(|a| a as u32).collect(),
+        })
+    }
+
+    /// What to compile for on a GPU of this capability, as in 90: its own machine code, or, where
+    /// the compiler is older than the GPU, the newest general code that the driver can translate.
+    /// Where another is asked for it is the same: machine code where the GPU runs it, otherwise
+    /// general code.
+    pub fn arch(&self, capability: u32, asked: Option<u32>) -> Result<String> {
+        let usable = || self.archs.iter().copied().filter(|a| *a <= capability);
+        let known = || {
+            let usable: Vec<String> = usable().map(|a| format!("sm_{a}")).collect();
+            format!(
+                "NVRTC {} compiles for {:?}, and the GPU is of {capability}; it runs {}",
+                self.version,
+                self.archs,
+                usable.join(", ")
+            )
+        };
+        let arch = match asked {
+            Some(asked) => usable()
+                .find(|a| *a == asked)
+                .ok_or_else(|| Error::Device(format!("no ARCH sm_{asked}: {}", known()))),
+            None => usable().max().ok_or_else(|| Error::Device(known())),
+        }?;
+        // Machine code runs on GPUs of its generation.
+        let runs = if asked.is_some() { arch / 10 == capability / 10 } else { arch == capability };
+        Ok(format!("{}_{arch}", if runs { "sm" } else { "compute" }))
+    }
+
+    /// The cache key of what this text gives.
+    pub fn key(&self, source: &str, arch: &str) -> Key {
+        Key::of(&[
+            b"cuda 1",
+            self.version.as_bytes(),
+            FLAGS.join(" ").as_bytes(),
+            arch.as_bytes(),
+            source.as_bytes(),
+        ])
+    }
+
+    /// Compiles CUDA C for an architecture: machine code for `sm_90`, text for the driver for
+    /// `compute_90`.
+    pub fn compile(&self, source: &str, name: &str, arch: &str) -> Result<Vec<u8>> {
+        self.attempt(source, arch).map_err(|why| {
+            let msg =
+                format!("kernel {name}: NVRTC {} for {arch}: {}", self.version, first_lines(&why));
+            Error::Compile {
+                msg,
+                source_at: keep_source(source, name, ".cu", disk_cache::global().dir()),
+            }
+        })
+    }
+
+    /// Compiles programs together, and drops the code: for tests without a GPU.
+    pub fn check(&self, programs: &[&Lowered], arch: &str) -> Result<()> {
+        let (text, _) = joined(&Cuda::new(arch), KERNEL, programs)?;
+        self.compile(&text, "many", arch).map(drop)
+    }
+
+    fn attempt(&self, source: &str, arch: &str) -> std::result::Result<Vec<u8>, String> {
+        let text = |s: &str| CString::new(s).map_err(|_| "a text with a null byte".to_string());
+        let source = text(source)?;
+        let mut flags = vec![text(&format!("--gpu-architecture={arch}"))?];
+        for flag in FLAGS {
+            flags.push(text(flag)?);
+        }
+        let pointers: Vec<*const c_char> = flags.iter().map(|f| f.as_ptr()).collect();
+        let mut made = Made { api: &self.api, program: std::ptr::null_mut() };
+        let null = std::ptr::null();
+        // SAFETY: the texts end in null bytes and live through the calls; there are no headers.
+        let code = unsafe {
+            (self.api.nvrtcCreateProgram)(
+                &mut made.program,
+                source.as_ptr(),
+                null,
+                0,
+                null.cast(),
+                null.cast(),
+            )
+        };
+        if code != 0 {
+            return Err(format!("a program is refused with error {code}"));
+        }
+        // SAFETY: the program is whole, and as many flags are given as are said.
+        let code = unsafe {
+            (self.api.nvrtcCompileProgram)(made.program, pointers.len() as c_int, pointers.as_ptr())
+        };
+        if code != 0 {
+            let log = made
+                .get(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog)
+                .unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            return Err(format!("error {code}\n{}", log.trim_end_matches('\0')));
+        }
+        let image = match arch.starts_with("sm_") {
+            true => made.get(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN),
+            false => made.get(self.api.nvrtcGetPTXSize, self.api.nvrtcGetPTX),
+        };
+        image.filter(|code| !code.is_empty()).ok_or_else(|| "it gave no code".to_string())
+    }
+}
+
+/// A program of NVRTC's, given back when dropped.
+struct Made<'a> {
+    api: &'a Api,
+    program: Program,
+}
+
+impl Made<'_> {
+    fn get(&self, size: GetSize, bytes: GetBytes) -> Option<Vec<u8>> {
+        let mut n = 0;
+        // SAFETY: the program is whole; the call writes one number.
+        if unsafe { size(self.program, &mut n) } != 0 {
+            return None;
+        }
+        let mut out = vec![0u8; n];
+        // SAFETY: the call writes as many bytes as it said.
+        (unsafe { bytes(self.program, out.as_mut_ptr().cast()) } == 0).then_some(out)
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if !self.program.is_null() {
+            // SAFETY: the program is ours, and nobody has it from now on.
+            unsafe { (self.api.nvrtcDestroyProgram)(&mut self.program) };
+        }
+    }
+}
+
+/// Files of a folder whose names start so, newest version first.
+fn files(folder: &Path, start: &str) -> Vec<String> {
+    let Ok(list) = std::fs::read_dir(folder) else { return Vec::new() };
+    let fits = |name: &str| name.starts_with(start) && !name.contains(".alt");
+    let mut found: Vec<String> = list
+        .flatten()
+        .filter(|f| f.file_name().to_str().is_some_and(fits))
+        .map(|f| f.path().to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    found.reverse();
+    found
+}
+
+/// Folders below `folder` whose names start so.
+fn folders(folder: &Path, start: &str) -> Vec<PathBuf> {
+    files(folder, start).into_iter().map(PathBuf::from).filter(|p| p.is_dir()).collect()
+}
+
+/// Where NVRTC may be: what the system finds by name, then CUDA's folders, then Python's packages.
+fn candidates(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<String> {
+    let mut names: Vec<String> =
+        ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
+            .map(String::from)
+            .to_vec();
+    let mut places: Vec<PathBuf> = Vec::new();
+    let mut roots: Vec<PathBuf> =
+        ["CUDA_PATH", "CUDA_HOME"].iter().filter_map(|v| env(v)).map(PathBuf::from).collect();
+    roots.extend(folders(Path::new("/usr/local"), "cuda"));
+    roots.push("/opt/cuda".into());
+    for root in roots {
+        places.extend(["lib64", "targets/x86_64-linux/lib", "lib"].map(|l| root.join(l)));
+    }
+    // A Python lies in `bin` beside the `lib` of its packages.
+    let pythons: Vec<PathBuf> = env("PATH")
+        .map(|p| std::env::split_paths(&p).filter(|d| d.join("python3").exists()).collect())
+        .unwrap_or_default();
+    for prefix in env("VIRTUAL_ENV")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(pythons.into_iter().filter_map(|d| Some(d.parent()?.to_path_buf())))
+    {
+        for python in folders(&prefix.join("lib"), "python3") {
+            for packages in ["site-packages", "dist-packages"] {
+                places.extend(
+                    ["cu13", "cuda_nvrtc", "cu12"]
+                        .map(|n| python.join(packages).join("nvidia").join(n).join("lib")),
+                );
+            }
+        }
+    }
+    names.extend(places.iter().flat_map(|p| files(p, "libnvrtc.so")));
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|n| seen.insert(n.clone()));
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_looked_for_where_it_may_be() {
+        let env = |name: &str| {
+            Some(OsString::from(if name == "CUDA_PATH" { "/nowhere/cuda" } else { "" }))
+        };
+        assert!(candidates(&env).contains(&"libnvrtc.so.13".to_string()));
+        let off = Nvrtc::search(&|name| (name == "PICO_NVRTC").then(|| "off".into()))
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(off.contains("PICO_NVRTC turns"), "{off}");
+        let wrong = Nvrtc::search(&|name| (name == "PICO_NVRTC").then(|| "/no/such/file".into()))
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            wrong.contains("/no/such/file") && wrong.contains("pip install nvidia-cuda-nvrtc"),
+            "{wrong}"
+        );
+    }
+}

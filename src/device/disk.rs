@@ -1,0 +1,191 @@
+//! DISK: a file as memory. Its bytes are read by positioned reads when they are copied to a device;
+//! until then a tensor of a file takes no memory. Kernels cannot run here.
+//!
+//! The file is not mapped: a mapped page that its file no longer has is a signal that ends the
+//! process. A file that was cut off since it was opened is an error instead. A file that is
+//! overwritten in place gives the new bytes; one that is replaced by a rename, as `safe_save` does,
+//! keeps the old ones, because the open file is the old one.
+
+use super::buffer::as_bools;
+use super::limits;
+use super::limits::zeroed;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::DeviceName;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read before a driver is given them. A multiple of every element's size.
+const PIECE: usize = 16 << 20;
+
+/// The name of the device that tensors of files are on.
+pub fn device() -> DeviceName {
+    DeviceName::new("DISK")
+}
+
+/// An open file.
+pub(crate) struct DiskFile {
+    path: PathBuf,
+    file: File,
+    len: usize,
+}
+
+impl DiskFile {
+    /// Opens a file for reading.
+    pub(crate) fn open(path: &Path) -> Result<DiskFile> {
+        let (file, len) = limits::open_file(path)?;
+        let len = usize::try_from(len).ok().filter(|l| *l <= isize::MAX as usize);
+        let len = len.ok_or_else(|| limits::io_error(path, ErrorKind::FileTooLarge.into()))?;
+        Ok(DiskFile { path: path.to_path_buf(), file, len })
+    }
+
+    /// Bytes of the file when it was opened.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Reads the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one
+    /// becomes 1.
+    pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
+        self.inside(at, out.len())?;
+        self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
+        if dtype.is_bool() {
+            as_bools(out);
+        }
+        Ok(())
+    }
+
+    /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from
+    /// `at`.
+    pub(crate) fn hand_over(
+        &self,
+        at: usize,
+        dtype: DType,
+        bytes: usize,
+        take: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.inside(at, bytes)?;
+        let mut piece = zeroed(bytes.min(PIECE))?;
+        for from in (0..bytes).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(bytes - from)];
+            self.read(at + from, dtype, piece)?;
+            take(from, piece)?;
+        }
+        Ok(())
+    }
+
+    fn inside(&self, at: usize, bytes: usize) -> Result<()> {
+        match at.checked_add(bytes) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(Error::Io {
+                path: self.path.clone(),
+                msg: format!("{bytes} bytes at {at} leave a file of {}", self.len),
+            }),
+        }
+    }
+
+    fn failed(&self, e: std::io::Error) -> Error {
+        let now = self.file.metadata().map_or(0, |m| m.len());
+        let msg = if e.kind() == ErrorKind::UnexpectedEof {
+            format!("the file has been cut to {now} bytes since it was opened with {}", self.len)
+        } else {
+            e.to_string()
+        };
+        Error::Io { path: self.path.clone(), msg }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::testing::TempDir;
+
+    #[test]
+    fn a_file_is_read_and_that_it_shrinks_is_an_error() {
+        let dir = TempDir::new("disk");
+        let path = dir.path().join("a");
+        let content: Vec<u8> = (0..PIECE + 5).map(|i| (i * 7 % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let m = DiskFile::open(&path).unwrap();
+        let mut all = vec![0; content.len()];
+        m.read(0, DType::U8, &mut all).unwrap();
+        assert!(all == content);
+        let mut flags = [9; 4];
+        m.read(1, DType::BOOL, &mut flags).unwrap();
+        assert_eq!(flags, [1; 4]);
+        let handed = |at: usize, dtype: DType, bytes: usize| {
+            let mut out = Vec::new();
+            let taken = m.hand_over(at, dtype, bytes, &mut |from, piece| {
+                assert_eq!(from, out.len());
+                out.extend_from_slice(piece);
+                Ok(())
+            });
+            taken.map(|()| out)
+        };
+        assert!(handed(3, DType::U8, content.len() - 3).unwrap() == content[3..]);
+        let flags = handed(0, DType::BOOL, content.len()).unwrap();
+        assert!(flags.iter().zip(&content).all(|(f, c)| *f == (*c != 0) as u8));
+        assert!(
+            m.read(content.len(), DType::U8, &mut [0]).is_err()
+                && m.read(usize::MAX, DType::U8, &mut [0]).is_err()
+        );
+        File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        let e = m.read(0, DType::U8, &mut all).unwrap_err().to_string();
+        assert!(e.contains("cut to 10 bytes"), "{e}");
+        assert_eq!(handed(0, DType::U8, 20).unwrap_err().to_string(), e);
+    }
+
+    /// A file that another thread cuts and fills again while it is read: an error or old and new
+    /// bytes, and no signal.
+    #[test]
+    fn a_file_that_is_cut_while_it_is_read_is_no_signal() {
+        let dir = TempDir::new("disk-cut");
+        let path = dir.path().join("a");
+        let content = vec![7u8; 1 << 20];
+        std::fs::write(&path, &content).unwrap();
+        let m = DiskFile::open(&path).unwrap();
+        let (mut errors, mut whole) = (0, 0);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let stopped = &stop;
+            s.spawn(|| {
+                let file = File::options().write(true).open(&path).unwrap();
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                    file.set_len(100).unwrap();
+                    std::thread::yield_now();
+                    file.write_all_at(&content, 0).unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            let mut out = vec![0; content.len()];
+            for _ in 0..300 {
+                match m.read(0, DType::U8, &mut out) {
+                    Ok(()) => whole += 1,
+                    Err(e) => {
+                        assert!(e.to_string().contains("has been cut"), "{e}");
+                        errors += 1;
+                    }
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(errors + whole, 300);
+    }
+
+    #[test]
+    fn what_is_no_file_is_an_error() {
+        let dir = TempDir::new("disk-bad");
+        assert!(
+            DiskFile::open(dir.path())
+                .is_err_and(|e| e.to_string().contains("is not a regular file"))
+        );
+        assert!(DiskFile::open(&dir.path().join("absent")).is_err());
+        let empty = dir.path().join("empty");
+        std::fs::write(&empty, []).unwrap();
+        let m = DiskFile::open(&empty).unwrap();
+        m.read(0, DType::U8, &mut []).unwrap();
+        assert_eq!(m.len(), 0);
+    }
+}

@@ -1,0 +1,158 @@
+//! The folder of the disk cache, as an open directory: every file is opened relative to it, without
+//! following links, and looked at after it is opened. What belongs to somebody else, or what others
+//! can write to, is not read.
+//!
+//! Whoever can write to the folder could also exchange it between a look and a use. So the
+//! directory is looked at once it is open, and its path is not used again but for listing.
+
+use super::hash::SEAL;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file with the secret.
+pub(super) const SECRET: &CStr = c"secret";
+/// How the names of unfinished files begin.
+pub(super) const NEW: &str = ".new-";
+
+/// An open folder that is ours alone.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    dir: OwnedFd,
+    /// What entries are sealed with.
+    pub(super) secret: [u8; SEAL],
+}
+
+fn wrong(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// Checks that a file is ours, and that nobody else can write to it.
+fn private(meta: &fs::Metadata) -> io::Result<()> {
+    // SAFETY: asks for a number.
+    if meta.uid() != unsafe { libc::geteuid() } {
+        return Err(wrong("it belongs to another user"));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(wrong("other users can write to it"));
+    }
+    Ok(())
+}
+
+impl Folder {
+    /// Opens a folder, which is made where it is missing, with its secret.
+    pub(super) fn open(path: &Path) -> io::Result<Folder> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // A link to a folder is followed: what counts is whose folder it is.
+        let dir = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
+        private(&dir.metadata()?)?;
+        let mut folder = Folder { path: path.to_path_buf(), dir: dir.into(), secret: [0; SEAL] };
+        folder.secret = folder.known_secret().or_else(|_| folder.new_secret())?;
+        Ok(folder)
+    }
+
+    fn known_secret(&self) -> io::Result<[u8; SEAL]> {
+        let mut file = self.read(SECRET)?;
+        if file.metadata()?.mode() & 0o077 != 0 {
+            return Err(wrong("others can read the secret"));
+        }
+        let mut secret = [0; SEAL];
+        file.read_exact(&mut secret)?;
+        Ok(secret)
+    }
+
+    /// Makes a secret. Where another process is first it is that one's.
+    fn new_secret(&self) -> io::Result<[u8; SEAL]> {
+        let mut secret = [0; SEAL];
+        File::open("/dev/urandom")?.read_exact(&mut secret)?;
+        // One that is damaged, or that others can read, is of no use, and the entries under it are
+        // not either.
+        let usable = self
+            .read(SECRET)
+            .and_then(|f| f.metadata())
+            .is_ok_and(|m| m.len() == SEAL as u64 && m.mode() & 0o077 == 0);
+        if !usable {
+            let _ = self.remove(SECRET);
+        }
+        let name = c_name(&new_name())?;
+        self.create(&name)?.write_all(&secret)?;
+        // SAFETY: the names end in null bytes, and the directory is open.
+        let linked =
+            unsafe { libc::linkat(self.fd(), name.as_ptr(), self.fd(), SECRET.as_ptr(), 0) };
+        let error = io::Error::last_os_error();
+        let _ = self.remove(&name);
+        match linked {
+            0 => Ok(secret),
+            _ if error.kind() == io::ErrorKind::AlreadyExists => self.known_secret(),
+            _ => Err(error),
+        }
+    }
+
+    fn fd(&self) -> libc::c_int {
+        self.dir.as_raw_fd()
+    }
+
+    fn open_at(&self, name: &CStr, flags: libc::c_int) -> io::Result<File> {
+        let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the name ends in a null byte, and the directory is open.
+        let fd = unsafe { libc::openat(self.fd(), name.as_ptr(), flags, 0o600 as libc::c_uint) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(unsafe { File::from_raw_fd(fd) })
+    }
+
+    /// Opens a file for reading, if it is a plain one of ours that nobody else can write to.
+    pub(super) fn read(&self, name: &CStr) -> io::Result<File> {
+        let file = self.open_at(name, libc::O_RDONLY)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(wrong("it is not a plain file"));
+        }
+        private(&meta)?;
+        Ok(file)
+    }
+
+    /// A new file for us alone.
+    pub(super) fn create(&self, name: &CStr) -> io::Result<File> {
+        self.open_at(name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)
+    }
+
+    /// A file for us alone that may be there already.
+    pub(super) fn update(&self, name: &CStr) -> io::Result<File> {
+        let file = self.open_at(name, libc::O_RDWR | libc::O_CREAT)?;
+        private(&file.metadata()?)?;
+        Ok(file)
+    }
+
+    pub(super) fn rename(&self, from: &CStr, to: &CStr) -> io::Result<()> {
+        // SAFETY: the names end in null bytes, and the directory is open.
+        match unsafe { libc::renameat(self.fd(), from.as_ptr(), self.fd(), to.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(super) fn remove(&self, name: &CStr) -> io::Result<()> {
+        // SAFETY: the name ends in a null byte, and the directory is open.
+        match unsafe { libc::unlinkat(self.fd(), name.as_ptr(), 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// A name as the system takes it.
+pub(super) fn c_name(name: &str) -> io::Result<CString> {
+    CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// A name that no other file has.
+pub(super) fn new_name() -> String {
+    format!("{NEW}{}", crate::device::build::unique())
+}

@@ -1,0 +1,602 @@
+//! Tests of the store: what is put is got, damage and missing folders are harmless, many may write
+//! at once, and any of them may be killed.
+
+use crate::device::disk_cache::*;
+use crate::device::testing::{Random, TempDir};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn put(store: &Store, key: Key, value: &[u8]) {
+    store.put(&[Entry { key, kind: Kind::Compiler, device: "TEST", value }]);
+}
+
+fn get(store: &Store, key: Key) -> Option<Vec<u8>> {
+    store.get(&[key]).remove(0)
+}
+
+fn path_of(store: &Store, key: Key) -> PathBuf {
+    store.dir().unwrap().join(key.to_string())
+}
+
+fn entries(store: &Store) -> usize {
+    store.contents().unwrap().of(&Kind::ALL).0
+}
+
+#[test]
+fn keys_are_of_all_parts_and_the_version() {
+    assert_eq!(
+        format!("{:032x}", hash128(b"").swap_bytes()),
+        "af1349b9f5f9a1a6a0404dea36dcc949",
+        "the published hash of nothing"
+    );
+    assert_ne!(Key::of(&[b"ab", b"c"]), Key::of(&[b"a", b"bc"]));
+    assert_ne!(Key::of(&[b"a"]), Key::of(&[b"a", b""]));
+    // No version is given what another made.
+    assert_ne!(Key::of_version("0.1.0", &[b"a"]), Key::of_version("0.1.1", &[b"a"]));
+}
+
+#[test]
+fn what_is_put_is_got() {
+    let tmp = TempDir::new("store");
+    let store = Store::at(&tmp.path().join("a/b"));
+    let (k, l) = (Key::of(&[b"k"]), Key::of(&[b"l"]));
+    assert_eq!((get(&store, k), store.contents().unwrap()), (None, Contents::default()));
+    put(&store, k, b"value");
+    put(&store, l, b"");
+    assert_eq!(store.get(&[k, Key(3), l]), [Some(b"value".to_vec()), None, Some(Vec::new())]);
+    put(&store, k, b"newer");
+    assert_eq!(get(&Store::at(store.dir().unwrap()), k).as_deref(), Some(&b"newer"[..]));
+    assert_eq!(store.stats(), Stats { hits: 2, misses: 2, corrupt: 0, failed_writes: 0 });
+    let contents = store.contents().unwrap();
+    assert_eq!(contents.entries[&(Kind::Compiler, "TEST".to_string())].0, 2);
+    assert!(contents.bytes > 5 && contents.bytes < 1000, "{contents:?}");
+    for file in [path_of(&store, k), store.dir().unwrap().join("secret")] {
+        assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
+    }
+    assert_eq!(fs::metadata(store.dir().unwrap()).unwrap().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn one_kind_is_cleared_and_the_others_stay() {
+    let tmp = TempDir::new("clear");
+    let store = Store::at(tmp.path());
+    assert_eq!(store.clear(&Kind::ALL), Ok((0, 0)), "there is nothing yet");
+    store.put_programs(
+        "CPU:LLVM",
+        &[Made {
+            object: vec![1; 5000],
+            kernels: vec![(Key(1), "a".into()), (Key(2), "b".into())],
+        }],
+    );
+    store.put(&[Entry { key: Key(3), kind: Kind::Opts, device: "CPU:LLVM", value: b"UPCAST:0:4" }]);
+    let contents = store.contents().unwrap();
+    assert_eq!(
+        [&[Kind::Program][..], &[Kind::Object], &[Kind::Opts], &Kind::PROGRAMS]
+            .map(|k| contents.of(k).0),
+        [2, 1, 1, 3]
+    );
+    fs::write(tmp.path().join("mine.txt"), "not the store's").unwrap();
+    assert_eq!(store.clear(&[Kind::Opts]).unwrap().0, 1);
+    assert!(get(&store, Key(3)).is_none() && store.programs(&[Key(1)])[0].is_some());
+    let (deleted, bytes) = store.clear(&Kind::PROGRAMS).unwrap();
+    assert!(deleted == 3 && bytes > 5000, "{deleted} {bytes}");
+    let left = store.contents().unwrap();
+    assert_eq!((left.bytes, left.entries.len()), (0, 0));
+    put(&store, Key(4), b"after");
+    assert_eq!(get(&store, Key(4)).as_deref(), Some(&b"after"[..]));
+    assert!(tmp.path().join("mine.txt").exists());
+}
+
+#[test]
+fn kernels_share_an_object_and_are_found_one_by_one() {
+    let tmp = TempDir::new("programs");
+    let store = Store::at(tmp.path());
+    let group = Made {
+        object: vec![7; 100],
+        kernels: vec![(Key(1), "k0_a".into()), (Key(2), "k1_b".into())],
+    };
+    let alone = Made { object: vec![8; 50], kernels: vec![(Key(5), "c".into())] };
+    store.put_programs("CPU:CLANG", &[group, alone]);
+    let found = store.programs(&[Key(2), Key(9), Key(1), Key(5)]);
+    let kept = |n: usize| found[n].clone().unwrap();
+    assert!(found[1].is_none() && Arc::ptr_eq(&kept(0).object, &kept(2).object));
+    assert_eq!(
+        (kept(0).symbol, kept(2).symbol, kept(3).symbol),
+        ("k1_b".into(), "k0_a".into(), "c".into())
+    );
+    assert_eq!((*kept(0).object == [7; 100], *kept(3).object == [8; 50]), (true, true));
+    // Without its object a program is not there.
+    fs::remove_file(path_of(&store, Key(hash128(&[7; 100])))).unwrap();
+    let found = store.programs(&[Key(1), Key(2), Key(5)]);
+    assert!(found[0].is_none() && found[1].is_none() && found[2].is_some());
+    // A value that is no program's.
+    for value in [
+        &b"short"[..],
+        b"",
+        &[0, 255, 255, 255, 255],
+        &[9, 0, 0, 0, 0],
+        &[0, 1, 0, 0, 0, b'a', 1, 2],
+    ] {
+        put(&store, Key(1), value);
+        assert_eq!(store.programs(&[Key(1)]), [None]);
+    }
+}
+
+/// Fills a store with values that can be told from each other.
+fn filled(dir: &Path) -> Store {
+    let store = Store::at(dir);
+    let values: Vec<(Key, Vec<u8>)> = (0..20).map(|n| (key(n), value(n))).collect();
+    let entries: Vec<Entry> = values
+        .iter()
+        .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+        .collect();
+    store.put(&entries);
+    store
+}
+
+/// The n-th key of the tests below.
+fn key(n: u64) -> Key {
+    Key::of(&[&n.to_le_bytes()])
+}
+
+/// The value of the n-th key.
+fn value(n: u64) -> Vec<u8> {
+    let mut random = Random(n);
+    (0..(n as usize * 37) % 3000).map(|_| random.next() as u8).collect()
+}
+
+/// Every value that is found is the right one. Returns how many were found.
+fn right(store: &Store, count: u64) -> usize {
+    let found = store.get(&(0..count).map(key).collect::<Vec<_>>());
+    found
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, v)| Some((n, v?)))
+        .map(|(n, v)| assert_eq!(v, value(n as u64)))
+        .count()
+}
+
+#[test]
+fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
+    let tmp = TempDir::new("damage");
+    let store = filled(tmp.path());
+    let path = path_of(&store, key(7));
+    let good = fs::read(&path).unwrap();
+    let mut random = Random(3);
+    let mut bad: Vec<Vec<u8>> = vec![
+        vec![],
+        b"PICO".to_vec(),
+        vec![0; 4096],
+        (0..100_000).map(|_| random.next() as u8).collect(),
+    ];
+    // Cut off anywhere, longer, every bit of what stands before the value, and some of the value's.
+    bad.extend((0..good.len()).map(|n| good[..n].to_vec()));
+    bad.push([&good[..], &[0]].concat());
+    let head = good.len() - value(7).len();
+    let bits = (0..head * 8).chain((0..200).map(|_| random.below(good.len() * 8)));
+    bad.extend(bits.map(|bit| {
+        let mut flipped = good.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped
+    }));
+    let count = bad.len();
+    for bytes in bad {
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(
+            (get(&store, key(7)), path.exists()),
+            (None, false),
+            "a file of {} bytes",
+            bytes.len()
+        );
+        assert_eq!(fs::read(path.with_file_name(format!("{}.corrupt", key(7)))).unwrap(), bytes);
+    }
+    assert_eq!((store.stats().corrupt, store.contents().unwrap().corrupt), (count, 1));
+    put(&store, key(7), &value(7));
+    assert_eq!((right(&store, 20), store.stats().failed_writes), (20, 0));
+    store.clear(&Kind::ALL).unwrap();
+    assert_eq!(store.contents().unwrap(), Contents::default());
+}
+
+/// The seal is known after all of a file is read, so that one of any length is not read at all.
+#[test]
+fn a_file_that_is_too_long_is_set_aside_unread() {
+    let tmp = TempDir::new("long");
+    let store = Store::at(tmp.path());
+    let key = Key::of(&[b"k"]);
+    put(&store, key, b"value");
+    let path = path_of(&store, key);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(get(&store, key), None);
+    assert_eq!(store.stats().corrupt, 1);
+    assert!(!path.exists());
+    put(&store, key, b"again");
+    assert_eq!(get(&store, key).as_deref(), Some(&b"again"[..]));
+}
+
+/// An entry that somebody wrote who does not know the secret: whole, and of a right form.
+#[test]
+fn an_entry_of_somebody_else_is_never_used() {
+    let (mine, theirs) = (TempDir::new("mine"), TempDir::new("theirs"));
+    let (store, other) = (filled(mine.path()), filled(theirs.path()));
+    assert_ne!(store.folder.as_ref().unwrap().secret, other.folder.as_ref().unwrap().secret);
+    fs::copy(path_of(&other, key(3)), path_of(&store, key(3))).unwrap();
+    // One of ours under another name.
+    fs::copy(path_of(&store, key(4)), path_of(&store, key(5))).unwrap();
+    assert_eq!((get(&store, key(3)), get(&store, key(5)), store.stats().corrupt), (None, None, 2));
+    // A link, also to a right one; a pipe; a folder; a file that others can write to.
+    let aside = mine.path().join("aside");
+    fs::rename(path_of(&store, key(6)), &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, path_of(&store, key(6))).unwrap();
+    fs::remove_file(path_of(&store, key(7))).unwrap();
+    assert!(Command::new("mkfifo").arg(path_of(&store, key(7))).status().unwrap().success());
+    fs::remove_file(path_of(&store, key(8))).unwrap();
+    fs::create_dir(path_of(&store, key(8))).unwrap();
+    for (n, mode) in [(9, 0o620), (10, 0o602), (11, 0o666)] {
+        fs::set_permissions(path_of(&store, key(n)), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for n in 6..12 {
+        assert_eq!(get(&store, key(n)), None, "{n}");
+    }
+    assert_eq!(store.stats().corrupt, 8);
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        std::os::unix::fs::chown(path_of(&store, key(12)), Some(65534), None).unwrap();
+        assert_eq!(get(&store, key(12)), None);
+    }
+    assert!(get(&store, key(13)).is_some());
+}
+
+#[test]
+fn a_folder_that_others_can_write_to_is_refused() {
+    let tmp = TempDir::new("group");
+    for mode in [0o770, 0o707, 0o777, 0o720, 0o702] {
+        let dir = tmp.path().join(format!("{mode:o}"));
+        assert!(Store::at(&dir).why_off().is_none());
+        fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(
+            Store::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")),
+            "{mode:o}"
+        );
+    }
+    for mode in [0o700, 0o750, 0o755] {
+        let dir = tmp.path().join(format!("{mode:o}"));
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(Store::at(&dir).why_off(), None, "{mode:o}");
+    }
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        let dir = tmp.path().join("foreign");
+        fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+        assert!(Store::at(&dir).why_off().is_some_and(|w| w.contains("another user")));
+    }
+}
+
+#[test]
+fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
+    let tmp = TempDir::new("secret");
+    let secret = tmp.path().join("secret");
+    let damages: [&dyn Fn(); 4] = [
+        &|| fs::remove_file(&secret).unwrap(),
+        &|| fs::write(&secret, "short").unwrap(),
+        &|| fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap(),
+        &|| {
+            fs::rename(&secret, tmp.path().join("moved")).unwrap();
+            std::os::unix::fs::symlink(tmp.path().join("moved"), &secret).unwrap();
+        },
+    ];
+    for damage in damages {
+        assert_eq!(right(&filled(tmp.path()), 20), 20);
+        damage();
+        let store = Store::at(tmp.path());
+        assert_eq!((store.why_off(), right(&store, 20)), (None, 0));
+        assert_eq!(fs::symlink_metadata(&secret).unwrap().mode() & 0o7777, 0o600);
+    }
+}
+
+#[test]
+fn what_an_earlier_version_left_is_deleted() {
+    let tmp = TempDir::new("earlier");
+    let store = Store::at(tmp.path());
+    OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
+    put(&store, Key(1), b"x");
+    assert!(
+        OLD.iter().all(|name| !tmp.path().join(name).exists()) && get(&store, Key(1)).is_some()
+    );
+}
+
+#[test]
+fn no_folder_means_no_store_and_no_error() {
+    let tmp = TempDir::new("nodir");
+    let file = tmp.path().join("file");
+    fs::write(&file, "").unwrap();
+    let open = tmp.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    for dir in [file.join("below-a-file"), file.clone(), PathBuf::from("/proc/picograd"), open] {
+        let store = Store::at(&dir);
+        assert!(store.why_off().is_some(), "{}", dir.display());
+        put(&store, Key(1), b"x");
+        assert_eq!((get(&store, Key(1)), entries(&store)), (None, 0));
+        assert_eq!(store.clear(&Kind::ALL), Ok((0, 0)));
+    }
+    // A folder that goes away later, and one where something else has the name of the file.
+    let gone = tmp.path().join("gone");
+    let store = Store::at(&gone);
+    fs::remove_dir_all(&gone).unwrap();
+    put(&store, Key(1), b"x");
+    assert_eq!((get(&store, Key(1)), store.stats().failed_writes), (None, 1));
+    let taken = Store::at(&tmp.path().join("taken"));
+    fs::create_dir(path_of(&taken, Key(1))).unwrap();
+    put(&taken, Key(1), b"x");
+    assert_eq!((get(&taken, Key(1)), taken.stats().failed_writes), (None, 1));
+    assert!(taken.clear(&Kind::ALL).is_err());
+}
+
+#[test]
+fn the_environment_names_the_folder_and_the_size() {
+    let tmp = TempDir::new("env");
+    let base = tmp.path().to_str().unwrap().to_string();
+    let store = |vars: &[(&str, &str)]| {
+        let vars: Vec<(String, String)> =
+            vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        Store::from_env(&|name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()))
+    };
+    let dir = |vars: &[(&str, &str)]| {
+        store(vars).dir().map(|d| d.strip_prefix(&base).unwrap().to_str().unwrap().to_string())
+    };
+    let at = |s: &str| format!("{base}/{s}");
+    assert_eq!(dir(&[]), None);
+    assert_eq!(dir(&[("HOME", "")]), None);
+    assert_eq!(dir(&[("HOME", &at("h"))]).as_deref(), Some("h/.cache/picograd"));
+    assert_eq!(
+        dir(&[("HOME", &at("h")), ("XDG_CACHE_HOME", &at("x"))]).as_deref(),
+        Some("x/picograd")
+    );
+    assert_eq!(dir(&[("HOME", &at("h")), ("PICO_CACHE", &at("p"))]).as_deref(), Some("p"));
+    for off in ["", "0", "off"] {
+        assert_eq!(dir(&[("HOME", &at("h")), ("PICO_CACHE", off)]), None);
+    }
+    let limit = |size: &str| store(&[("PICO_CACHE", &at("p")), ("PICO_CACHE_SIZE", size)]).limit();
+    assert_eq!((limit("3"), limit("")), (3 << 20, 512 << 20));
+}
+
+#[test]
+fn what_was_not_used_for_longest_goes_first() {
+    let tmp = TempDir::new("size");
+    let store = Store { limit: 10_000, ..Store::at(tmp.path()) };
+    let pass = |seconds: u64| store.later.fetch_add(seconds, Ordering::Relaxed);
+    for i in 0..9u64 {
+        put(&store, Key(i.into()), &[0; 953]);
+        pass(5000);
+    }
+    // A hit is a use, so the oldest entry survives when it was asked for.
+    assert!(get(&store, Key(0)).is_some());
+    pass(5000);
+    put(&store, Key(100), &[0; 953]);
+    assert_eq!(
+        (entries(&store), store.contents().unwrap().bytes),
+        (10, 10_000),
+        "as much as there is room for"
+    );
+    put(&store, Key(101), &[0; 953]);
+    assert_eq!((entries(&store), store.contents().unwrap().bytes), (8, 8_000));
+    assert!(
+        [0, 4, 8, 100, 101].iter().all(|k| get(&store, Key(*k)).is_some())
+            && [1, 2, 3].iter().all(|k| get(&store, Key(*k)).is_none())
+    );
+    // What is larger than all is not kept; what replaces itself takes no more room.
+    put(&store, Key(200), &[0; 10_000]);
+    assert_eq!((get(&store, Key(200)), store.stats().failed_writes, entries(&store)), (None, 1, 8));
+    (0..5).for_each(|_| put(&store, Key(100), &[1; 953]));
+    assert_eq!(store.contents().unwrap().bytes, 8_000);
+}
+
+#[test]
+fn the_folder_does_not_grow_without_end() {
+    let tmp = TempDir::new("grow");
+    let store = Store { limit: 1 << 20, ..Store::at(tmp.path()) };
+    let other = Store { limit: 1 << 20, ..Store::at(tmp.path()) };
+    for i in 0..60u64 {
+        put(if i % 3 == 0 { &other } else { &store }, Key(i.into()), &[i as u8; 200_000]);
+    }
+    // What another process wrote is seen when the limit is reached, so there may be twice as much
+    // for a while.
+    assert!(store.contents().unwrap().bytes <= 2 << 20);
+    put(&Store { limit: 1 << 20, ..Store::at(tmp.path()) }, Key(99), &[0; 200_000]);
+    assert!(store.contents().unwrap().bytes <= 1 << 20);
+    store.clear(&Kind::ALL).unwrap();
+    assert_eq!(store.contents().unwrap().bytes, 0);
+}
+
+/// What a process does that is started by the tests below: the folder and what to do are in its
+/// environment.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os("PICO_TEST_STORE") else { return };
+    let store = Store::at(Path::new(&dir));
+    match std::env::var("PICO_TEST_DO").unwrap().as_str() {
+        "race" => race(&store),
+        // Where nothing can be written, what is there can still be read.
+        "read-only" => {
+            assert_eq!(right(&store, 20), 20);
+            put(&store, key(20), &value(20));
+            assert_eq!((store.stats().failed_writes, get(&store, key(20))), (1, None));
+        }
+        "full" => {
+            let big: Vec<u8> = value(79).repeat(2000);
+            put(&store, Key(1), &big);
+            assert_eq!(store.stats().failed_writes, 1);
+            assert_eq!((get(&store, Key(1)), right(&store, 20)), (None, 20));
+            assert_eq!(store.contents().unwrap().lost_writes, 1);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn command(dir: &Path, what: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([
+        "--exact",
+        "device::disk_cache::tests::child",
+        "--test-threads=1",
+        "--nocapture",
+    ]);
+    command.env("PICO_TEST_STORE", dir).env("PICO_TEST_DO", what).stdout(Stdio::null());
+    command
+}
+
+/// Reads and writes the same keys as others, a batch at a time.
+fn race(store: &Store) {
+    for round in 0..8 {
+        for start in (0..60).step_by(10) {
+            let keys: Vec<u64> = (start..start + 10).collect();
+            let found = store.get(&keys.iter().map(|n| key(*n)).collect::<Vec<_>>());
+            let mut new = Vec::new();
+            for (n, v) in keys.into_iter().zip(found) {
+                match v {
+                    Some(v) if (n + round) % 7 != 0 => assert_eq!(v, value(n)),
+                    _ => new.push((key(n), value(n))),
+                }
+            }
+            let entries: Vec<Entry> = new
+                .iter()
+                .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+                .collect();
+            store.put(&entries);
+        }
+    }
+    assert_eq!(store.stats().corrupt, 0);
+}
+
+fn racer(dir: &Path) -> Child {
+    command(dir, "race").spawn().unwrap()
+}
+
+#[test]
+fn threads_and_processes_write_the_same_keys() {
+    let tmp = TempDir::new("race");
+    let mut children = [racer(tmp.path()), racer(tmp.path())];
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| race(&Store::at(tmp.path())));
+        }
+    });
+    assert!(children.iter_mut().all(|c| c.wait().unwrap().success()));
+    let store = Store::at(tmp.path());
+    assert_eq!((right(&store, 60), entries(&store)), (60, 60));
+    let names: Vec<_> = fs::read_dir(tmp.path())
+        .unwrap()
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(
+        names.iter().filter(|n| n.len() != 32).collect::<Vec<_>>(),
+        ["secret"],
+        "nothing else is left in the folder"
+    );
+}
+
+#[test]
+fn a_killed_writer_leaves_a_whole_store() {
+    let tmp = TempDir::new("kill");
+    let mut random = Random(9);
+    let mut found = 0;
+    for i in 0..40 {
+        let mut child = racer(tmp.path());
+        // Some are given the time that they need to begin.
+        let begun = Instant::now();
+        while i % 8 == 0
+            && right(&Store::at(tmp.path()), 60) == 0
+            && begun.elapsed() < Duration::from_secs(30)
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_micros(2000 + random.below(60_000) as u64));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = Store::at(tmp.path());
+        found += right(&store, 60);
+        put(&store, Key(i), b"written after it");
+        assert!(get(&store, Key(i)).is_some());
+        assert_eq!(store.stats().corrupt, 0);
+        let names: Vec<_> = fs::read_dir(tmp.path())
+            .unwrap()
+            .map(|f| f.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert!(names.iter().all(|n| !n.ends_with(".corrupt")), "a kill damages no entry");
+        assert!(
+            names.iter().all(|n| !n.starts_with(".new-")),
+            "the first write removes what was left: {names:?}"
+        );
+        if i % 8 == 7 {
+            store.clear(&Kind::ALL).unwrap();
+        }
+    }
+    assert!(found > 0, "no writer lived long enough to write");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_can_be_read() {
+    let tmp = TempDir::new("readonly");
+    let dir = tmp.path().join("store");
+    filled(&dir);
+    let mut child = command(&dir, "read-only");
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root may write everywhere, so somebody else has to try, with a copy of this program that
+        // he can reach.
+        let nobody = 65534;
+        let program = tmp.path().join("tests");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for p in fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).chain([dir.clone()]) {
+            std::os::unix::fs::chown(p, Some(nobody), Some(nobody)).unwrap();
+        }
+        let mut other = Command::new(&program);
+        other
+            .args(child.get_args())
+            .envs(child.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .stdout(Stdio::null())
+            .current_dir("/");
+        other.uid(nobody).gid(nobody);
+        child = other;
+    }
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
+    // Copies of this process that other tests make may hold the new program open for a moment.
+    let mut done = child.status();
+    for _ in 0..100 {
+        if !done.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ExecutableFileBusy) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        done = child.status();
+    }
+    let done = done.unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_full_disk_is_no_error() {
+    let tmp = TempDir::new("full");
+    let store = filled(tmp.path());
+    let mut child = command(tmp.path(), "full");
+    // SAFETY: what is called between fork and exec are two system calls.
+    unsafe {
+        child.pre_exec(|| {
+            // Files of this process end at 1 MiB: a write past that fails, as on a full disk.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            Ok(())
+        })
+    };
+    assert!(child.status().unwrap().success());
+    assert_eq!(right(&store, 20), 20);
+    put(&store, Key(1), b"x");
+    assert!(get(&store, Key(1)).is_some() && store.stats().failed_writes == 0);
+}

@@ -1,0 +1,139 @@
+//! The CPUs that code can be made for by name: this machine's own, and the levels of x86-64 that
+//! compilers agree on. In comes a name; out comes what code for it may use, or an error with the
+//! names that work here.
+//!
+//! What holds: nothing is made for a CPU that has more than this one, because such code ends the
+//! process.
+
+use crate::error::{Error, Result};
+
+/// The CPU of this machine, with all that it has.
+pub(in crate::device) const NATIVE: &str = "native";
+
+/// A CPU to make code for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::device) struct Arch {
+    /// What compilers call it.
+    pub name: &'static str,
+    /// Bytes of its widest vector register.
+    pub vector_bytes: usize,
+    /// Has it an instruction that multiplies and adds? Without it the C library does, slowly.
+    pub fma: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+const LEVELS: &[Arch] = &[
+    Arch { name: "x86-64", vector_bytes: 16, fma: false },
+    Arch { name: "x86-64-v2", vector_bytes: 16, fma: false },
+    Arch { name: "x86-64-v3", vector_bytes: 32, fma: true },
+    Arch { name: "x86-64-v4", vector_bytes: 64, fma: true },
+];
+#[cfg(not(target_arch = "x86_64"))]
+const LEVELS: &[Arch] = &[];
+
+/// Is this one of the names?
+pub(in crate::device) fn is_known(name: &str) -> std::result::Result<(), String> {
+    if name == NATIVE || LEVELS.iter().any(|a| a.name == name) {
+        Ok(())
+    } else {
+        Err(format!("its ARCHs are {}", names(|_| true)))
+    }
+}
+
+/// The names, less those of levels that a test refuses.
+fn names(fits: impl Fn(&Arch) -> bool) -> String {
+    let levels = LEVELS.iter().filter(|a| fits(a)).map(|a| a.name);
+    [NATIVE].into_iter().chain(levels).collect::<Vec<_>>().join(", ")
+}
+
+impl Arch {
+    /// The CPU of a name, which this machine has to be able to run; its own where there is none.
+    pub fn find(name: Option<&str>) -> Result<Arch> {
+        let Some(name) = name.filter(|n| *n != NATIVE) else { return Ok(native()) };
+        match LEVELS.iter().find(|a| a.name == name) {
+            Some(level) if runs(level) => Ok(*level),
+            _ => Err(Error::Device(format!(
+                "this machine runs no code for {name:?}; what it runs is {}",
+                names(runs)
+            ))),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn native() -> Arch {
+    use std::arch::is_x86_feature_detected as has;
+    // Some have the registers and not everything else of a level.
+    let vector_bytes = match (has!("avx512f"), has!("avx2")) {
+        (true, _) => 64,
+        (_, true) => 32,
+        _ => 16,
+    };
+    Arch { name: NATIVE, vector_bytes, fma: has!("fma") }
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn native() -> Arch {
+    Arch { name: NATIVE, vector_bytes: 16, fma: true }
+}
+
+/// Has this machine everything of a level?
+#[cfg(target_arch = "x86_64")]
+fn runs(level: &Arch) -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    let v2 = || {
+        has!("cmpxchg16b")
+            && has!("popcnt")
+            && has!("sse3")
+            && has!("ssse3")
+            && has!("sse4.1")
+            && has!("sse4.2")
+    };
+    let v3 = || {
+        v2() && has!("avx2")
+            && has!("bmi1")
+            && has!("bmi2")
+            && has!("f16c")
+            && has!("fma")
+            && has!("lzcnt")
+            && has!("movbe")
+    };
+    let v4 = || {
+        v3() && has!("avx512f")
+            && has!("avx512bw")
+            && has!("avx512cd")
+            && has!("avx512dq")
+            && has!("avx512vl")
+    };
+    match level.name {
+        "x86-64" => true,
+        "x86-64-v2" => v2(),
+        "x86-64-v3" => v3(),
+        _ => v4(),
+    }
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn runs(_: &Arch) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_others_list_what_there_is() {
+        assert_eq!(Arch::find(None).unwrap(), Arch::find(Some("native")).unwrap());
+        let e = is_known("z80").unwrap_err();
+        assert!(e.starts_with("its ARCHs are native"), "{e}");
+        for level in LEVELS {
+            is_known(level.name).unwrap();
+            match Arch::find(Some(level.name)) {
+                Ok(found) => {
+                    assert!(found == *level && native().vector_bytes >= level.vector_bytes)
+                }
+                Err(e) => assert!(e.to_string().contains("what it runs is native, x86-64"), "{e}"),
+            }
+        }
+        assert!(Arch::find(Some("z80")).is_err());
+    }
+}

@@ -1,0 +1,487 @@
+//! The C compiler of the machine, as a child process. In comes C text; out come the bytes of an
+//! object, or an error with what the compiler said and a file that holds the text.
+//!
+//! The text goes in by standard input. clang writes the object to standard output; the assembler of
+//! gcc has to seek, so gcc gets a file in a private folder, in memory where the system has that,
+//! removed in every case. Neither is ever told to write to a device: gcc, run by root,
+//! would replace it.
+
+use super::arch::NATIVE;
+use crate::device::build::{create_unique, first_lines, keep_source, unique};
+use crate::device::disk_cache;
+use crate::device::disk_cache::{Entry, Key, Store};
+use crate::env;
+use crate::error::{Error, Result};
+use std::fs::{self, DirBuilder, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// A kernel takes 30 to 300 ms; a compiler that takes a minute will not come back.
+const LIMIT: Duration = Duration::from_secs(60);
+/// For the compiler to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+const MOST_OUTPUT: u64 = 256 << 20;
+
+/// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for
+/// that.
+const LEVEL: &str = "-O2";
+const QUICK_LEVEL: &str = "-O0";
+
+/// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less
+/// time.
+const NAMES: [&str; 9] =
+    ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
+
+/// The family of a compiler, which decides some flags and how the object comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// LLVM's, Apple's included.
+    Clang,
+    /// GNU's, and whatever claims to be like it.
+    Gcc,
+}
+
+/// A C compiler that was found to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CCompiler {
+    /// The program.
+    pub path: PathBuf,
+    /// Its family.
+    pub kind: Kind,
+    /// The first line of what it says about its version; part of the cache key.
+    pub version: String,
+    /// What it is called with, before the flags of the CPU, the output and the input.
+    pub flags: Vec<String>,
+    /// The CPU that it makes code for, as compilers call it.
+    pub cpu: &'static str,
+    /// The flags that say so.
+    cpu_flags: Vec<String>,
+}
+
+impl CCompiler {
+    /// The compiler of this process: what `CC` names, else the first of clang, clang-19 … clang-14,
+    /// cc and gcc on the path. Looked for once.
+    pub fn find() -> Result<&'static CCompiler> {
+        static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
+        let find = || {
+            let path = std::env::var("PATH").unwrap_or_default();
+            let found = CCompiler::search(
+                &|name| std::env::var(name).ok(),
+                &path,
+                Some(disk_cache::global()),
+            )?;
+            Ok(if env::config()?.quick { found.quick() } else { found })
+        };
+        FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
+    }
+
+    /// The same, with an environment and a search path of the caller's, and looked for every time.
+    pub fn find_with(env: &dyn Fn(&str) -> Option<String>, path: &str) -> Result<CCompiler> {
+        CCompiler::search(env, path, None)
+    }
+
+    fn search(
+        env: &dyn Fn(&str) -> Option<String>,
+        path: &str,
+        store: Option<&Store>,
+    ) -> Result<CCompiler> {
+        if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
+            // As make reads it: a program, and perhaps options.
+            let mut words = cc.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            let program = on_path(name, path).ok_or_else(|| {
+                fail(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
+            })?;
+            return CCompiler::probe(program, words.map(str::to_string).collect(), store)
+                .map_err(|why| fail(format!("CC={cc}: {why}\n{}", advice())));
+        }
+        let mut tried = String::new();
+        for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
+            match CCompiler::probe(program.clone(), Vec::new(), store) {
+                Ok(found) => return Ok(found),
+                // There but broken: the next one may do, and if none does the user wants to know.
+                Err(why) => tried += &format!("{}: {why}\n", program.display()),
+            }
+        }
+        Err(fail(format!(
+            "no C compiler found (tried clang, clang-19 to clang-14, cc, gcc)\n{tried}{}",
+            advice()
+        )))
+    }
+
+    fn probe(
+        path: PathBuf,
+        mut flags: Vec<String>,
+        store: Option<&Store>,
+    ) -> std::result::Result<CCompiler, String> {
+        // A compiler takes 25 ms to say who it is; a program that has not changed since the last
+        // process need not be asked again.
+        let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
+        let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
+            Some(said) => said,
+            None => {
+                let said = ask_version(&path, &flags)?;
+                known.inspect(|(store, key)| {
+                    store.put(&[Entry {
+                        key: *key,
+                        kind: disk_cache::Kind::Compiler,
+                        device: "CPU:CLANG",
+                        value: &said,
+                    }])
+                });
+                said
+            }
+        };
+        let said = String::from_utf8_lossy(&said);
+        let version = said.lines().next().unwrap_or_default().trim().to_string();
+        let kind = if said.contains("clang") { Kind::Clang } else { Kind::Gcc };
+        flags.extend(flags_of(kind).into_iter().map(str::to_string));
+        Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }
+            .for_cpu(NATIVE))
+    }
+
+    /// The same compiler, for another CPU.
+    pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
+        let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
+        // All compilers for x86-64 take this one; elsewhere a tiny compilation tells.
+        #[cfg(target_arch = "x86_64")]
+        {
+            found.cpu_flags.push(format!("-march={cpu}"));
+            // Where it has AVX-512, both families prefer 256 bits by default, for CPUs that slow
+            // down more than they gain. Measured: 512 wins by 1.6.
+            if super::arch::Arch::find(Some(cpu)).is_ok_and(|a| a.vector_bytes == 64) {
+                found.cpu_flags.push("-mprefer-vector-width=512".into());
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for flag in [format!("-march={cpu}"), format!("-mcpu={cpu}")] {
+            found.cpu_flags = vec![flag];
+            if found.attempt("int picograd_probe;\n", VERSION_LIMIT).is_ok() {
+                break;
+            }
+            found.cpu_flags.clear();
+        }
+        found
+    }
+
+    /// The same compiler, in less time and for slower code: for kernels that are run once.
+    pub fn quick(&self) -> CCompiler {
+        let mut quick = self.clone();
+        quick.flags.iter_mut().filter(|f| *f == LEVEL).for_each(|f| *f = QUICK_LEVEL.to_string());
+        quick
+    }
+
+    /// Compiles C text to an object. The name is for messages only.
+    pub fn compile(&self, src: &str, name: &str) -> Result<Vec<u8>> {
+        self.compile_within(src, name, LIMIT, disk_cache::global())
+    }
+
+    /// The cache key of the object that this text gives: compiler, flags, CPU and text.
+    pub fn key(&self, src: &str) -> Key {
+        let flags = [&self.flags[..], &self.cpu_flags].concat().join("\0");
+        let path = self.path.as_os_str().as_encoded_bytes();
+        Key::of(&[
+            b"c object 1",
+            path,
+            self.version.as_bytes(),
+            flags.as_bytes(),
+            cpu_features().as_bytes(),
+            src.as_bytes(),
+        ])
+    }
+
+    fn compile_within(
+        &self,
+        src: &str,
+        name: &str,
+        limit: Duration,
+        store: &Store,
+    ) -> Result<Vec<u8>> {
+        self.attempt(src, limit).map_err(|why| {
+            let msg = format!("kernel {name}: {} {why}", self.path.display());
+            Error::Compile { msg, source_at: keep_source(src, name, ".c", store.dir()) }
+        })
+    }
+
+    fn attempt(&self, src: &str, limit: Duration) -> std::result::Result<Vec<u8>, String> {
+        let mut command = Command::new(&self.path);
+        command.args(&self.flags).args(&self.cpu_flags).arg("-o");
+        let scratch = match self.kind {
+            Kind::Clang => {
+                command.args(["-", "-"]);
+                None
+            }
+            Kind::Gcc => {
+                let dir =
+                    ScratchDir::new().map_err(|e| format!("has no place for its output: {e}"))?;
+                command.arg(dir.0.join("out.o")).arg("-").env("TMPDIR", &dir.0);
+                Some(dir)
+            }
+        };
+        // These add folders to search or files to write; a kernel needs neither. English messages
+        // are the ones that can be looked up.
+        for name in [
+            "CPATH",
+            "C_INCLUDE_PATH",
+            "DEPENDENCIES_OUTPUT",
+            "SUNPRO_DEPENDENCIES",
+            "GCC_COMPARE_DEBUG",
+        ] {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C");
+        match run(&mut command, src, limit) {
+            Ok(Some(done)) if done.status.success() => {
+                let object = match &scratch {
+                    Some(dir) => {
+                        fs::read(dir.0.join("out.o")).map_err(|e| format!("left no object: {e}"))?
+                    }
+                    None => done.out,
+                };
+                if object.is_empty() { Err("left an empty object".into()) } else { Ok(object) }
+            }
+            Ok(Some(done)) => Err(format!("failed ({})\n{}", done.how(), first_lines(&done.err))),
+            Ok(None) => Err(format!("took longer than {} s and was stopped", limit.as_secs_f32())),
+            Err(e) => Err(format!("cannot be run: {e}")),
+        }
+    }
+}
+
+/// What the compiler says about its version.
+fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
+    match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
+        Ok(Some(done)) if done.status.success() => Ok(done.out),
+        Ok(Some(done)) => {
+            Err(format!("`--version` failed ({})\n{}", done.how(), first_lines(&done.err)))
+        }
+        Ok(None) => Err(format!("`--version` took longer than {} s", VERSION_LIMIT.as_secs())),
+        Err(e) => Err(format!("cannot be run: {e}")),
+    }
+}
+
+/// The cache key of what a program says about its version: the file behind its name, as it is now.
+fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
+    let real = fs::canonicalize(path).ok()?;
+    let meta = fs::metadata(&real).ok()?;
+    let state = format!(
+        "{} {} {} {}.{}",
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec()
+    );
+    let (path, real) = (path.as_os_str().as_encoded_bytes(), real.as_os_str().as_encoded_bytes());
+    Some(Key::of(&[b"c compiler 1", path, real, state.as_bytes(), flags.join("\0").as_bytes()]))
+}
+
+/// What decides the meaning and the shape of the code, less what depends on the CPU.
+fn flags_of(kind: Kind) -> Vec<&'static str> {
+    let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
+    // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the
+    // text says `fma`. errno is not read by anybody, and without it `sqrtf` is one instruction.
+    // Left out, because they may change values: -ffast-math and, by gcc's manual,
+    // -fno-trapping-math (which also vectorised nothing more in what was tried).
+    flags.extend(["-ffp-contract=off", "-fno-math-errno"]);
+    // Integers wrap, and a buffer may be read as another dtype than it was written as.
+    flags.extend(["-fwrapv", "-fno-strict-aliasing"]);
+    // What the loader wants: calls through stubs, distances instead of addresses, no table that
+    // nobody reads.
+    flags.extend([
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-common",
+        "-fno-ident",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-stack-protector",
+    ]);
+    // -ffreestanding is left out: it hides from the compiler what `memset` and `sqrtf` are.
+    if kind == Kind::Gcc {
+        // gcc 12 and later vectorise at -O2 only where it never costs a byte, which is hardly
+        // anywhere; this is the model of -O3.
+        flags.extend(["-ftree-vectorize", "-fvect-cost-model=dynamic"]);
+    }
+    flags
+}
+
+/// The features of this CPU, exact enough that code made for one string runs on every CPU with the
+/// same string.
+pub fn cpu_features() -> &'static str {
+    static FEATURES: OnceLock<String> = OnceLock::new();
+    FEATURES.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{__cpuid, __cpuid_count};
+            let mut words = vec![__cpuid(0).ebx, __cpuid(0).ecx, __cpuid(0).edx];
+            let model = __cpuid(1);
+            // ebx is left out: it says which core we happen to be on.
+            words.extend([model.eax, model.ecx, model.edx]);
+            for sub in 0..=1 {
+                let l = __cpuid_count(7, sub);
+                words.extend([l.eax, l.ebx, l.ecx, l.edx]);
+            }
+            let extended = __cpuid(0x8000_0001);
+            words.extend([extended.ecx, extended.edx]);
+            // What the system saves at a switch: AVX-512 may be in the CPU and still be off.
+            let state = __cpuid_count(0xd, 0);
+            words.extend([
+                state.eax,
+                state.edx,
+                u32::from(std::arch::is_x86_feature_detected!("avx512f")),
+            ]);
+            words.iter().fold("x86_64".to_string(), |s, w| s + &format!(" {w:08x}"))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+            let telling = |l: &&str| {
+                ["Features", "CPU part", "CPU implementer", "CPU variant", "isa"]
+                    .iter()
+                    .any(|p| l.starts_with(p))
+            };
+            let mut lines: Vec<&str> = info.lines().filter(telling).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            format!("{}-{} {}", std::env::consts::ARCH, std::env::consts::OS, lines.join(";"))
+        }
+    })
+}
+
+fn fail(msg: String) -> Error {
+    Error::Compile { msg, source_at: None }
+}
+
+fn advice() -> &'static str {
+    if cfg!(target_os = "macos") {
+        "install one with `xcode-select --install`, or name one in CC; DEV=INTERP works without"
+    } else {
+        "install one with `apt install clang` (or gcc; `dnf install clang`, `pacman -S clang`), or \
+         name one in CC; DEV=INTERP works without"
+    }
+}
+
+/// The program of this name: a path where it has a slash, else the first executable file on the
+/// search path.
+fn on_path(name: &str, path: &str) -> Option<PathBuf> {
+    let runs = |p: &Path| {
+        fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|p| runs(p));
+    }
+    // An empty part would mean the current folder, which is no place to take programs from.
+    std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
+}
+
+/// A private folder, removed with all that is in it. Only its owner can enter, so nobody can put
+/// another file where gcc writes.
+struct ScratchDir(PathBuf);
+
+impl ScratchDir {
+    fn new() -> std::io::Result<ScratchDir> {
+        let create = |base: &Path| {
+            let dir = base.join(format!("picograd-cc-{}", unique()));
+            DirBuilder::new().mode(0o700).create(&dir).map(|()| ScratchDir(dir))
+        };
+        create(Path::new("/dev/shm")).or_else(|_| create(&std::env::temp_dir()))
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file without a name: in memory where the system can, else in the temporary folder.
+fn nameless_file() -> std::io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::FromRawFd;
+        // SAFETY: the name ends in a null byte; the call makes a new descriptor or fails.
+        let fd = unsafe { libc::memfd_create(c"picograd".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd >= 0 {
+            // SAFETY: the descriptor is new and nobody else's.
+            return Ok(unsafe { File::from_raw_fd(fd) });
+        }
+    }
+    let (file, path) = create_unique(&std::env::temp_dir(), "picograd", "")?;
+    fs::remove_file(path)?;
+    Ok(file)
+}
+
+struct Done {
+    status: ExitStatus,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Done {
+    fn how(&self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (_, Some(signal)) => format!("signal {signal}"),
+            _ => "no exit code".into(),
+        }
+    }
+}
+
+/// Runs a program with this text as its input; `None` when it took too long and was ended, with the
+/// processes that it had started.
+///
+/// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the
+/// child behaves.
+fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<Option<Done>> {
+    let (mut stdin, mut out, mut err) = (nameless_file()?, nameless_file()?, nameless_file()?);
+    stdin.write_all(input.as_bytes())?;
+    stdin.rewind()?;
+    // A group of its own, so that ending it also ends the compiler proper behind the driver, and
+    // nothing else.
+    command.stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+    let mut attempts = 0;
+    let mut child = loop {
+        match command.spawn() {
+            // Somebody has the program open for writing, say a package manager, or a fork that is
+            // about to exec.
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy && attempts < 20 => {
+                attempts += 1
+            }
+            other => break other?,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > limit {
+            if let Ok(group) = i32::try_from(child.id()) {
+                // SAFETY: sends a signal to the group of our own child, which has not been waited
+                // for, so its number is still its own.
+                unsafe { libc::kill(-group, libc::SIGKILL) };
+            }
+            let _ = child.kill();
+            child.wait()?;
+            return Ok(None);
+        }
+        // Half a percent of the time that a compilation takes.
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    let read = |file: &mut File, most: u64| {
+        let mut bytes = Vec::new();
+        file.rewind()?;
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    let err = String::from_utf8_lossy(&read(&mut err, 1 << 16)?).into_owned();
+    Ok(Some(Done { status, out: read(&mut out, MOST_OUTPUT)?, err }))
+}
+
+#[cfg(test)]
+mod tests;

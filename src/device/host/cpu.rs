@@ -1,0 +1,202 @@
+//! The CPU device: machine code from LLVM, or from C through clang or cc, loaded into memory, run
+//! on a pool of threads.
+
+use super::arch::{Arch, NATIVE};
+use super::cc::CCompiler;
+use super::elf::Code;
+use super::llvm::Llvm;
+use super::pool;
+use crate::device::buffer::{Memory, Place};
+use crate::device::build::{Built, Fresh, Maker, build, build_text};
+use crate::device::disk_cache::Key;
+use crate::device::memory::HostBuffer;
+use crate::device::registry::{Addresses, Backend, Entry, Executable, Purpose};
+use crate::error::{Error, Result};
+use crate::lower::{Launch, Program};
+use crate::render::{self, Clang, Renderer};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The device.
+pub struct Cpu {
+    compiler: Compiler,
+    renderer: Box<dyn Renderer>,
+}
+
+/// What makes machine code of a text.
+enum Compiler {
+    C(CCompiler),
+    Llvm(&'static Llvm),
+}
+
+impl Cpu {
+    /// Through C, where there is a compiler. The code is for the CPU of a name, or for this one.
+    pub fn clang(arch: Option<&str>) -> Result<Cpu> {
+        let arch = Arch::find(arch)?;
+        let target = Target { fma: arch.fma, ..Target::c(pool::threads(), arch.vector_bytes) };
+        Ok(Cpu {
+            compiler: Compiler::C(CCompiler::find()?.for_cpu(arch.name)),
+            renderer: Box::new(Clang::new(target)),
+        })
+    }
+
+    /// Through LLVM, where there is a library.
+    pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
+        let arch = Arch::find(arch)?;
+        let target = Target { fma: arch.fma, ..Target::llvm(pool::threads(), arch.vector_bytes) };
+        Ok(Cpu {
+            compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)),
+            renderer: Box::new(render::Llvm::new(target)),
+        })
+    }
+}
+
+impl Backend for Cpu {
+    fn target(&self) -> &Target {
+        self.renderer.target()
+    }
+    fn describe(&self) -> String {
+        let target = self.target();
+        let compiler = match &self.compiler {
+            Compiler::C(c) if c.cpu == NATIVE => c.version.clone(),
+            Compiler::C(c) => format!("{} for {}", c.version, c.cpu),
+            Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
+        };
+        format!(
+            "{compiler} with {} threads, vectors of {} bytes",
+            target.threads, target.vector_bytes
+        )
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        HostBuffer::new(bytes).map(Memory::Host)
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+    }
+    fn compile_many(
+        &self,
+        programs: &[&Program],
+        purpose: Purpose,
+    ) -> Result<Vec<Arc<dyn Executable>>> {
+        let built = build(self, programs, purpose)?;
+        built.into_iter().map(|b| Ok(Arc::new(kernel(b)?) as Arc<dyn Executable>)).collect()
+    }
+    /// C gets an entry that calls the function with the buffers and the number of the share; a text
+    /// for LLVM has its own.
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        let name = &program.name;
+        let text = match self.compiler {
+            Compiler::C(_) => {
+                let args: String =
+                    (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
+                format!(
+                    "{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ \
+                     {name}({args}tidx); }}\n"
+                )
+            }
+            Compiler::Llvm(_) => text.to_string(),
+        };
+        Ok(Arc::new(kernel(build_text(self, text, name)?)?))
+    }
+}
+
+/// More kernels than this are not given to one C compiler.
+const MOST_TOGETHER: usize = 32;
+
+impl Maker for Cpu {
+    type Code = Code;
+    fn device(&self) -> &str {
+        match self.compiler {
+            Compiler::C(_) => "CPU:CLANG",
+            Compiler::Llvm(_) => "CPU:LLVM",
+        }
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &*self.renderer
+    }
+    fn start(&self) -> &str {
+        "static void "
+    }
+    /// Starting a C compiler costs several times what a small kernel does; LLVM is here already.
+    fn division(&self, kernels: usize) -> (usize, usize) {
+        let threads = self.renderer.target().threads.max(1);
+        match self.compiler {
+            Compiler::C(_) => (kernels.div_ceil(threads).clamp(1, MOST_TOGETHER), threads),
+            Compiler::Llvm(_) => (1, threads),
+        }
+    }
+    fn key(&self, source: &str) -> Key {
+        match &self.compiler {
+            Compiler::C(c) => c.key(source),
+            Compiler::Llvm(l) => l.key(source),
+        }
+    }
+    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<Fresh<Code>> {
+        let object = match &self.compiler {
+            Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
+            Compiler::C(c) => c.compile(text, name),
+            Compiler::Llvm(l) => l.compile_text(text, name, purpose == Purpose::Text),
+        }?;
+        Ok((Code::load(&object)?, Some(object)))
+    }
+    fn load(&self, object: &[u8], _name: &str) -> Result<Code> {
+        Code::load(object)
+    }
+}
+
+/// A kernel of loaded code.
+fn kernel(built: Built<Code>) -> Result<Kernel> {
+    let Built { code, symbol, source, kept } = built;
+    let entry = format!("{symbol}_entry");
+    let address = code.symbol(&entry).ok_or_else(|| Error::Compile {
+        msg: format!("the compiler's object has no function {entry}"),
+        source_at: None,
+    })?;
+    // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as
+    // long as the function pointer lives.
+    let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
+    Ok(Kernel { source, run, code, kept })
+}
+
+struct Kernel {
+    source: String,
+    run: Entry,
+    /// Keeps the machine code mapped.
+    code: Arc<Code>,
+    kept: bool,
+}
+
+impl Executable for Kernel {
+    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        let addresses = args.iter().map(|p| match p.memory {
+            Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
+            Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
+                Err(Error::Device("a CPU kernel was given memory of another device".into()))
+            }
+        });
+        let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
+        let start = Instant::now();
+        let share = |i: usize| {
+            // SAFETY: every index of the kernel was proven inside the argument of its slot, whose
+            // length the executor has checked, or is guarded; different shares write different
+            // elements.
+            unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
+        };
+        pool::run(launch.threads, &share);
+        Ok(start.elapsed())
+    }
+    fn source(&self) -> Option<&str> {
+        Some(&self.source)
+    }
+    fn machine_code(&self) -> Option<&[u8]> {
+        Some(self.code.text())
+    }
+    fn was_kept(&self) -> bool {
+        self.kept
+    }
+    /// What the renderer calls `<name>_entry`.
+    fn entry(&self) -> Option<Entry> {
+        Some(self.run)
+    }
+}

@@ -1,0 +1,134 @@
+//! LLVM's C functions, from a shared library that is looked for at run time: nothing of LLVM is
+//! needed to build.
+
+use crate::device::library::{Library, functions};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+
+/// Something of LLVM's.
+pub(super) type Handle = *mut c_void;
+/// Called with the reason when LLVM cannot go on. It must not return.
+pub(super) type OnFatal = extern "C" fn(*const c_char);
+/// Called with each remark about a module, and with what was given for it.
+pub(super) type OnDiagnostic = extern "C" fn(Handle, *mut c_void);
+
+functions! {
+    /// The functions that are used, under LLVM's own names. Their types have not changed from 15 to 21.
+    Api:
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInstallFatalErrorHandler(OnFatal);
+    LLVMGetHostCPUName() -> *mut c_char;
+    LLVMGetHostCPUFeatures() -> *mut c_char;
+    LLVMDisposeMessage(*mut c_char);
+    LLVMGetTargetFromTriple(*const c_char, *mut Handle, *mut *mut c_char) -> c_int;
+    LLVMCreateTargetMachine(Handle, *const c_char, *const c_char, *const c_char, c_int, c_int, c_int) -> Handle;
+    LLVMContextCreate() -> Handle;
+    LLVMContextDispose(Handle);
+    LLVMContextSetDiagnosticHandler(Handle, OnDiagnostic, *mut c_void);
+    LLVMGetDiagInfoDescription(Handle) -> *mut c_char;
+    LLVMGetDiagInfoSeverity(Handle) -> c_int;
+    LLVMCreateMemoryBufferWithMemoryRangeCopy(*const c_char, usize, *const c_char) -> Handle;
+    LLVMParseIRInContext(Handle, Handle, *mut Handle, *mut *mut c_char) -> c_int;
+    LLVMVerifyModule(Handle, c_int, *mut *mut c_char) -> c_int;
+    LLVMDisposeModule(Handle);
+    LLVMTargetMachineEmitToMemoryBuffer(Handle, Handle, c_int, *mut *mut c_char, *mut Handle) -> c_int;
+    LLVMGetBufferStart(Handle) -> *const u8;
+    LLVMGetBufferSize(Handle) -> usize;
+    LLVMDisposeMemoryBuffer(Handle);
+}
+
+impl Api {
+    /// Opens a library and says its version and file. One that is too old is refused with the
+    /// reason.
+    pub fn open(name: &str) -> Result<(Api, String, PathBuf), String> {
+        let library = Library::open(name)?;
+        let version = version(&library)?;
+        Ok((
+            Api::load(&library)?,
+            version,
+            library.path("LLVMContextCreate").unwrap_or_else(|| name.into()),
+        ))
+    }
+
+    /// Takes a text over and frees it.
+    pub fn take(&self, text: *mut c_char) -> String {
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: LLVM gives texts that end in a null byte, to be given back to it.
+        unsafe {
+            let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
+            (self.LLVMDisposeMessage)(text);
+            copy
+        }
+    }
+}
+
+/// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new
+/// pointers.
+fn version(library: &Library) -> Result<String, String> {
+    let Ok(ask) = library.need("LLVMGetVersion") else {
+        library.need("LLVMContextCreate")?;
+        return match library.need("LLVMContextSetOpaquePointers") {
+            Ok(_) => Ok("15".into()),
+            Err(_) => Err("it is LLVM 14 or older, and 15 is the oldest that will do".into()),
+        };
+    };
+    let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
+    // SAFETY: the function writes three numbers, and is there.
+    unsafe {
+        let ask = std::mem::transmute::<
+            Handle,
+            unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint),
+        >(ask);
+        ask(&mut major, &mut minor, &mut patch);
+    }
+    Ok(format!("{major}.{minor}.{patch}"))
+}
+
+const NEWEST: u32 = 21;
+const OLDEST: u32 = 15;
+
+/// The names that the library of a version goes by. Those without a slash are looked for by the
+/// system.
+fn names(version: u32) -> Vec<String> {
+    let mut names = vec![
+        format!("libLLVM.so.{version}.1"),
+        format!("libLLVM-{version}.so.1"),
+        format!("libLLVM-{version}.so"),
+    ];
+    names.push(format!("libLLVM.so.{version}"));
+    for folder in [
+        format!("/usr/lib/llvm-{version}/lib"),
+        format!("/usr/lib/llvm{version}/lib"),
+        format!("/usr/lib64/llvm{version}/lib"),
+    ] {
+        names.extend([format!("{folder}/libLLVM.so.1"), format!("{folder}/libLLVM.so")]);
+    }
+    for folder in ["/usr/local/opt", "/home/linuxbrew/.linuxbrew/opt"] {
+        names.extend(
+            ["dylib", "so"].map(|ending| format!("{folder}/llvm@{version}/lib/libLLVM.{ending}")),
+        );
+    }
+    names
+}
+
+/// Every name to try, newest version first.
+pub(super) fn candidates() -> impl Iterator<Item = String> {
+    let there = |name: &String| !name.contains('/') || Path::new(name).exists();
+    (OLDEST..=NEWEST).rev().flat_map(names).filter(there)
+}
+
+/// The newest library that is too old, to say so where no other is there.
+pub(super) fn too_old() -> Option<u32> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let there = |version: &u32| {
+        let file = format!("libLLVM-{version}.so.1");
+        Path::new(&format!("/usr/lib/llvm-{version}/lib/{file}")).exists()
+            || folders.iter().any(|f| Path::new(f).join(&file).exists())
+    };
+    (7..OLDEST).rev().find(there)
+}

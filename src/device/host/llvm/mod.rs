@@ -1,0 +1,387 @@
+//! LLVM in this process, from a shared library that is found at run time. In comes a module as
+//! text; out come the bytes of an object, or an error with what LLVM said and a file that holds the
+//! text.
+//!
+//! What holds: compilations have contexts of their own and run beside each other. Each has a thread
+//! of its own: where LLVM cannot go on it would end the process, and there the thread sleeps
+//! instead, so that whoever waits gets an error.
+//!
+//! No optimisation runs before machine code is made: the text has its vectors, shared values and
+//! loops in order already, and passes cost as much as the rest.
+
+mod api;
+
+use self::api::{Api, Handle};
+use super::arch::NATIVE;
+use crate::device::build::{first_lines, keep_source};
+use crate::device::disk_cache;
+use crate::device::disk_cache::{Key, Store};
+use crate::env;
+use crate::error::{Error, Result};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// A kernel takes a few milliseconds; what takes a minute will not come back.
+const LIMIT: Duration = Duration::from_secs(60);
+/// LLVM recurses by the depth of expressions. Memory is taken only as far as it is touched.
+const STACK: usize = 64 << 20;
+/// Objects are of the format that the loader reads, on every system.
+const TRIPLE: &CStr = c"x86_64-unknown-linux-gnu";
+/// Of LLVM's headers: the usual effort, addresses by distance, an object, an error that is
+/// returned.
+const DEFAULT_LEVEL: c_int = 2;
+const PIC: c_int = 2;
+const DEFAULT_MODEL: c_int = 0;
+const OBJECT_FILE: c_int = 1;
+const RETURN_STATUS: c_int = 2;
+const SEVERITY_ERROR: c_int = 0;
+
+/// An LLVM that was found to work.
+pub struct Llvm {
+    api: Api,
+    /// Its version; of 15 no more than that is known.
+    pub version: String,
+    /// The CPU that code is made for, by LLVM's name.
+    pub cpu: String,
+    features: String,
+    /// The file of the library as it is now, for the cache key.
+    library: String,
+    target: Handle,
+    /// Makers of machine code that nobody uses now. One serves one compilation at a time.
+    idle: Mutex<Vec<Machine>>,
+}
+
+// SAFETY: the target is a table of LLVM's that does not change, and the functions are free of
+// threads.
+unsafe impl Send for Llvm {}
+// SAFETY: as above; what is not shared, `idle` hands out.
+unsafe impl Sync for Llvm {}
+
+struct Machine(Handle);
+// SAFETY: it belongs to no thread; whoever has it is the only one.
+unsafe impl Send for Machine {}
+
+/// A machine in use; it is idle again afterwards.
+struct Lent<'a> {
+    machine: Machine,
+    idle: &'a Mutex<Vec<Machine>>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(Machine(self.machine.0));
+    }
+}
+
+type Object = std::result::Result<Vec<u8>, String>;
+
+thread_local! {
+    /// Where to say that LLVM cannot go on.
+    static REPORT: RefCell<Option<Sender<Object>>> = const { RefCell::new(None) };
+}
+
+/// LLVM ends the process when this returns, so it does not where somebody waits for the thread.
+extern "C" fn on_fatal(reason: *const c_char) {
+    // SAFETY: LLVM gives a text that ends in a null byte.
+    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
+    if let Some(report) = REPORT.with_borrow_mut(Option::take)
+        && report.send(Err(reason)).is_ok()
+    {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// What LLVM says about a module, with the functions to read it.
+struct Said<'a> {
+    api: &'a Api,
+    errors: Vec<String>,
+}
+
+extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
+    // SAFETY: the context was given a `Said` that lives longer than it and that nobody else touches
+    // meanwhile.
+    let said = unsafe { &mut *said.cast::<Said>() };
+    // SAFETY: the remark is alive during the call.
+    let (severity, text) = unsafe {
+        (
+            (said.api.LLVMGetDiagInfoSeverity)(info),
+            said.api.take((said.api.LLVMGetDiagInfoDescription)(info)),
+        )
+    };
+    if severity == SEVERITY_ERROR {
+        said.errors.push(text);
+    }
+}
+
+/// Something to be disposed of.
+struct Owned(Handle, unsafe extern "C" fn(Handle));
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the value is whole, ours, and of the kind that the function takes.
+        unsafe { (self.1)(self.0) }
+    }
+}
+
+/// Whether `PICO_LLVM` names a library.
+pub(in crate::device) fn is_named() -> bool {
+    std::env::var("PICO_LLVM").is_ok_and(|name| !matches!(name.trim(), "" | "0" | "off"))
+}
+
+impl Llvm {
+    /// The LLVM of this process: what `PICO_LLVM` names, else the newest from 21 to 15 that is
+    /// found. Looked for once.
+    pub fn find() -> Result<&'static Llvm> {
+        static FOUND: OnceLock<Result<Llvm>> = OnceLock::new();
+        FOUND
+            .get_or_init(|| Llvm::search(std::env::var("PICO_LLVM").ok().as_deref()))
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    fn search(wanted: Option<&str>) -> Result<Llvm> {
+        let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::Device(
+                "LLVM makes code for x86-64 only, so far, which this machine is not; \
+                 DEV=CPU:CLANG works"
+                    .into(),
+            ));
+        }
+        match wanted.map(str::trim).filter(|w| !w.is_empty()) {
+            Some("0" | "off") => return Err(Error::Device("PICO_LLVM turns LLVM off".into())),
+            Some(name) => {
+                return Llvm::open(name).map_err(|why| fail(format!("PICO_LLVM={name}: {why}")));
+            }
+            None => {}
+        }
+        let mut tried = String::new();
+        for name in api::candidates() {
+            match Llvm::open(&name) {
+                Ok(found) => return Ok(found),
+                // There but of no use: the next one may do, and if none does the user wants to
+                // know. Most names are just not there.
+                Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
+                Err(_) => {}
+            }
+        }
+        let old =
+            api::too_old().map_or(String::new(), |v| format!(", only LLVM {v}, which is too old"));
+        Err(fail(format!("no library of LLVM 15 to 21 found{old}{tried}")))
+    }
+
+    fn open(name: &str) -> std::result::Result<Llvm, String> {
+        let (api, version, path) = Api::open(name)?;
+        // SAFETY: the functions are those of LLVM's headers; the texts end in null bytes, and the
+        // pointers are to variables of ours.
+        unsafe {
+            (api.LLVMInstallFatalErrorHandler)(on_fatal);
+            (api.LLVMInitializeX86TargetInfo)();
+            (api.LLVMInitializeX86Target)();
+            (api.LLVMInitializeX86TargetMC)();
+            (api.LLVMInitializeX86AsmPrinter)();
+            let (cpu, features) =
+                (api.take((api.LLVMGetHostCPUName)()), api.take((api.LLVMGetHostCPUFeatures)()));
+            let (mut target, mut error) = (null_mut(), null_mut());
+            if (api.LLVMGetTargetFromTriple)(TRIPLE.as_ptr(), &mut target, &mut error) != 0 {
+                return Err(api.take(error));
+            }
+            Ok(Llvm {
+                library: identity(&path),
+                api,
+                version,
+                cpu,
+                features,
+                target,
+                idle: Mutex::default(),
+            })
+        }
+    }
+
+    /// The same library, for another CPU; the machine's own is the one that was found. There are a
+    /// handful of names, so each is made once and stays.
+    pub fn for_cpu(&'static self, cpu: &'static str) -> &'static Llvm {
+        static MADE: Mutex<BTreeMap<&'static str, &'static Llvm>> = Mutex::new(BTreeMap::new());
+        if cpu == NATIVE {
+            return self;
+        }
+        let (version, library) = (self.version.clone(), self.library.clone());
+        let (cpu_name, features, idle) = (cpu.to_string(), String::new(), Mutex::default());
+        let make = || {
+            &*Box::leak(Box::new(Llvm {
+                api: self.api,
+                version,
+                cpu: cpu_name,
+                features,
+                library,
+                target: self.target,
+                idle,
+            }))
+        };
+        MADE.lock().unwrap_or_else(|e| e.into_inner()).entry(cpu).or_insert_with(make)
+    }
+
+    /// The cache key of the object that this text gives: library, CPU and text.
+    pub fn key(&self, ir: &str) -> Key {
+        let parts = ["llvm object 1", &self.library, &self.version, &self.cpu, &self.features, ir];
+        Key::of(&parts.map(str::as_bytes))
+    }
+
+    /// Compiles a module to an object, after LLVM's verifier. The name is for messages only.
+    ///
+    /// # Safety
+    /// LLVM works in this process, and its verifier does not find everything that makes it fail:
+    /// the text is one that a renderer wrote, or one that LLVM is known to compile.
+    pub unsafe fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
+        self.compile_text(ir, name, true)
+    }
+
+    /// The same of a text of the renderer's, which LLVM verifies where the settings say so, or of
+    /// another, which it always verifies.
+    pub(crate) fn compile_text(
+        &'static self,
+        ir: &str,
+        name: &str,
+        verify: bool,
+    ) -> Result<Vec<u8>> {
+        self.compile_within(ir, name, verify || env::config()?.verify, disk_cache::global())
+    }
+
+    fn compile_within(
+        &'static self,
+        ir: &str,
+        name: &str,
+        verify: bool,
+        store: &Store,
+    ) -> Result<Vec<u8>> {
+        self.attempt(ir, verify).map_err(|why| {
+            let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
+            Error::Compile { msg, source_at: keep_source(ir, name, ".ll", store.dir()) }
+        })
+    }
+
+    /// Makes the object on a thread of its own, which may never come back.
+    fn attempt(&'static self, ir: &str, verify: bool) -> Object {
+        let (report, result) = mpsc::channel();
+        let ir = ir.to_string();
+        let work = move || {
+            REPORT.set(Some(report.clone()));
+            // Nobody listens any more where it took too long.
+            let _ = report.send(self.emit(&ir, verify));
+        };
+        let thread = std::thread::Builder::new().name("llvm".into()).stack_size(STACK).spawn(work);
+        thread.map_err(|e| format!("has no thread to run on: {e}"))?;
+        match result.recv_timeout(LIMIT) {
+            Ok(object) => object,
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("took longer than {} s and was left alone", LIMIT.as_secs()))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("ended without a word".into()),
+        }
+    }
+
+    fn emit(&self, ir: &str, verify: bool) -> Object {
+        let api = &self.api;
+        let mut said = Said { api, errors: Vec::new() };
+        let length = ir.len();
+        let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
+        let machine = Lent { machine: self.machine()?, idle: &self.idle };
+        // SAFETY: handles go only to the functions that take them and are alive; the module is
+        // dropped before its context, and `said` after both. The text ends in a null byte, as the
+        // reader wants it, and is copied. What is written to are variables of ours.
+        let object = unsafe {
+            let context = Owned((api.LLVMContextCreate)(), api.LLVMContextDispose);
+            (api.LLVMContextSetDiagnosticHandler)(context.0, on_diagnostic, (&raw mut said).cast());
+            let text = (api.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
+                ir.as_ptr(),
+                length,
+                c"kernel".as_ptr(),
+            );
+            let (mut module, mut error) = (null_mut(), null_mut());
+            if (api.LLVMParseIRInContext)(context.0, text, &mut module, &mut error) != 0 {
+                return Err(format!("cannot read the module: {}", api.take(error)));
+            }
+            let module = Owned(module, api.LLVMDisposeModule);
+            if verify {
+                let broken = (api.LLVMVerifyModule)(module.0, RETURN_STATUS, &mut error) != 0;
+                let why = api.take(error);
+                if broken {
+                    return Err(format!("finds the module broken: {why}"));
+                }
+            }
+            let mut buffer = null_mut();
+            error = null_mut();
+            if (api.LLVMTargetMachineEmitToMemoryBuffer)(
+                machine.machine.0,
+                module.0,
+                OBJECT_FILE,
+                &mut error,
+                &mut buffer,
+            ) != 0
+            {
+                return Err(format!("makes no code: {}", api.take(error)));
+            }
+            let buffer = Owned(buffer, api.LLVMDisposeMemoryBuffer);
+            std::slice::from_raw_parts(
+                (api.LLVMGetBufferStart)(buffer.0),
+                (api.LLVMGetBufferSize)(buffer.0),
+            )
+            .to_vec()
+        };
+        if !said.errors.is_empty() {
+            return Err(format!("says: {}", said.errors.join("\n")));
+        }
+        Ok(object)
+    }
+
+    fn machine(&self) -> std::result::Result<Machine, String> {
+        if let Some(machine) = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop() {
+            return Ok(machine);
+        }
+        let text = |s: &str| CString::new(s).map_err(|_| "has a CPU of no name".to_string());
+        let (cpu, features) = (text(&self.cpu)?, text(&self.features)?);
+        let (cpu, features) = (cpu.as_ptr(), features.as_ptr());
+        // SAFETY: the target is LLVM's own, and the texts end in null bytes and are copied.
+        let machine = unsafe {
+            (self.api.LLVMCreateTargetMachine)(
+                self.target,
+                TRIPLE.as_ptr(),
+                cpu,
+                features,
+                DEFAULT_LEVEL,
+                PIC,
+                DEFAULT_MODEL,
+            )
+        };
+        if machine.is_null() {
+            Err(format!("makes no code for {}", self.cpu))
+        } else {
+            Ok(Machine(machine))
+        }
+    }
+}
+
+/// A file, with what tells it from another of that name.
+fn identity(path: &Path) -> String {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let state = std::fs::metadata(&path)
+        .map_or(String::new(), |m| format!("{} {}.{}", m.size(), m.mtime(), m.mtime_nsec()));
+    format!("{} {state}", path.display())
+}
+
+fn advice() -> &'static str {
+    "install one with `apt install libllvm19` (or any from libllvm15 on; `dnf install llvm-libs`, \
+     `pacman -S llvm-libs`), or name one in PICO_LLVM; DEV=CPU:CLANG and DEV=INTERP work without"
+}
+
+#[cfg(test)]
+mod tests;

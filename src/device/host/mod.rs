@@ -1,0 +1,8 @@
+//! The CPU backends: compilers, the loader of their objects, the thread pool.
+
+pub(super) mod arch;
+pub mod cc;
+pub(super) mod cpu;
+pub mod elf;
+pub mod llvm;
+pub mod pool;

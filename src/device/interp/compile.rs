@@ -1,0 +1,341 @@
+//! From the list of UOps to instructions: each value gets a place in the register file, each loop
+//! its end.
+//!
+//! **Invariant:** a value's place lies after those of its operands, so that the machine can split
+//! the register file between them. Only an `Assign` and the counter of a loop write to a place
+//! again.
+
+use super::alu::Kernel;
+use super::{Fault, Global, Interp, alu};
+use crate::dtype::{DType, Scalar};
+use crate::ir::{Arg, Op, SpecialKind, TensorCore, UOp};
+use crate::verify;
+use rustc_hash::FxHashMap;
+
+/// A literal's place, lanes and bits.
+pub(super) struct Const {
+    pub at: u32,
+    pub lanes: u32,
+    pub bits: u64,
+}
+
+/// A variable's place and bounds.
+pub(super) struct Var {
+    pub at: u32,
+    pub name: String,
+    pub min: i64,
+    pub max: i64,
+    pub dtype: DType,
+}
+
+/// An element's bytes in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    Bool,
+    B1,
+    B2,
+    B4,
+    B8,
+}
+
+/// An integer operand: its place, and whether its lanes are 64 bits wide or 32.
+#[derive(Clone, Copy)]
+pub(super) struct Int {
+    pub at: u32,
+    pub wide: bool,
+}
+
+/// Which memory, and how it is indexed.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub global: bool,
+    pub buf: u32,
+    pub len: usize,
+    pub size: Size,
+    pub lanes: u32,
+    pub idx: Int,
+}
+
+/// One step. Places are in lanes of one thread; the machine multiplies them by the number of
+/// threads.
+pub(super) enum Instr {
+    Fast {
+        f: Kernel,
+        out: u32,
+        src: [u32; 3],
+        lanes: u32,
+    },
+    Slow {
+        op: Op,
+        dtype: DType,
+        from: [DType; 3],
+        arity: u32,
+        out: u32,
+        src: [u32; 3],
+    },
+    Load {
+        access: Access,
+        out: u32,
+        gate: Option<(u32, u32)>,
+    },
+    Store {
+        access: Access,
+        value: u32,
+    },
+    /// Writes an accumulator where the thread is active.
+    Set {
+        out: u32,
+        value: u32,
+        lanes: u32,
+    },
+    Range {
+        out: u32,
+        extent: Int,
+        frame: u32,
+        end: u32,
+    },
+    EndRange {
+        out: u32,
+        extent: Int,
+        frame: u32,
+        begin: u32,
+    },
+    If {
+        cond: u32,
+        frame: u32,
+        end: u32,
+    },
+    EndIf {
+        frame: u32,
+    },
+    Barrier,
+    Special {
+        out: u32,
+        kind: SpecialKind,
+        dim: u8,
+    },
+    Vectorize {
+        out: u32,
+        src: Box<[u32]>,
+    },
+    /// A product by the threads of each warp: the places of A, B and C.
+    Wmma {
+        core: &'static TensorCore,
+        out: u32,
+        src: [u32; 3],
+    },
+    /// What the thread holds whose number differs in these bits.
+    Shuffle {
+        out: u32,
+        src: u32,
+        lanes: u32,
+        bits: usize,
+    },
+    Gep {
+        out: u32,
+        src: u32,
+        lanes: u32,
+        picks: Box<[u32]>,
+    },
+}
+
+struct Compiler {
+    out: Interp,
+    place: FxHashMap<u64, u32>,
+    /// Local memories by node.
+    locals: FxHashMap<u64, u32>,
+}
+
+impl Compiler {
+    fn allot(&mut self, u: &UOp) -> u32 {
+        let at = self.out.lanes as u32;
+        self.out.lanes += u.dtype().lanes as usize;
+        self.place.insert(u.id(), at);
+        at
+    }
+    fn at(&self, u: &UOp) -> u32 {
+        self.place[&u.id()]
+    }
+    fn int(&self, u: &UOp) -> Int {
+        Int { at: self.at(u), wide: u.dtype() != DType::I32 }
+    }
+    fn emit(&mut self, u: &UOp, instr: Instr) {
+        self.out.code.push(instr);
+        self.out.nodes.push(u.clone());
+    }
+
+    /// The access of a load or store of `lanes` lanes through an `Index`.
+    fn access(&self, index: &UOp, lanes: u16) -> Access {
+        let (buf, idx) = (&index.src()[0], self.int(&index.src()[1]));
+        let size = match (buf.dtype().scalar, buf.dtype().bits()) {
+            (Scalar::Bool, _) => Size::Bool,
+            (_, 8) => Size::B1,
+            (_, 16) => Size::B2,
+            (_, 32) => Size::B4,
+            _ => Size::B8,
+        };
+        let (global, number, len) = match buf.arg() {
+            Arg::Global { slot, len } => (true, *slot as u32, *len),
+            Arg::Local { len, .. } => (false, self.locals[&buf.id()], *len),
+            _ => unreachable!("verified: an index is of memory"),
+        };
+        Access { global, buf: number, len, size, lanes: lanes as u32, idx }
+    }
+}
+
+pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
+    verify::structure(uops).map_err(Fault::Form)?;
+    let slots = uops.iter().filter(|u| u.op() == Op::DefineGlobal).count();
+    let out = Interp {
+        code: Vec::new(),
+        nodes: Vec::new(),
+        consts: Vec::new(),
+        vars: Vec::new(),
+        globals: vec![Global { dtype: DType::U8, len: 0 }; slots],
+        locals: Vec::new(),
+        specials: Vec::new(),
+        lanes: 0,
+        depth: 0,
+    };
+    let mut c = Compiler { out, place: FxHashMap::default(), locals: FxHashMap::default() };
+    // Literals and variables first: they may stand as operands without being listed before.
+    for u in uops.iter().flat_map(|u| u.src().iter().chain([u])) {
+        match u.arg() {
+            _ if c.place.contains_key(&u.id()) => {}
+            Arg::Const(value) if u.op() == Op::Const => {
+                let at = c.allot(u);
+                c.out.consts.push(Const {
+                    at,
+                    lanes: u.dtype().lanes as u32,
+                    bits: value.to_bits(u.dtype().scalar()),
+                });
+            }
+            Arg::Var { name, min, max } => {
+                let at = c.allot(u);
+                c.out.vars.push(Var {
+                    at,
+                    name: name.to_string(),
+                    min: *min,
+                    max: *max,
+                    dtype: u.dtype(),
+                });
+            }
+            _ => {}
+        }
+    }
+    // Open loops and guarded regions: the place of the instruction that opened each.
+    let mut open: Vec<u32> = Vec::new();
+    for u in uops {
+        let pc = c.out.code.len() as u32;
+        let frame = open.len() as u32;
+        match u.op() {
+            Op::Const | Op::Var | Op::Index => {}
+            Op::DefineGlobal => {
+                let Arg::Global { slot, len } = *u.arg() else { unreachable!("verified") };
+                c.out.globals[slot] = Global { dtype: u.dtype(), len };
+            }
+            Op::DefineLocal => {
+                let Arg::Local { len, .. } = *u.arg() else { unreachable!("verified") };
+                c.locals.insert(u.id(), c.out.locals.len() as u32);
+                c.out.locals.push(len);
+            }
+            Op::Special => {
+                let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
+                let out = c.allot(u);
+                c.out.specials.push((kind, dim, extent));
+                c.emit(u, Instr::Special { out, kind, dim });
+            }
+            Op::Range => {
+                let extent = c.int(&u.src()[0]);
+                let out = c.allot(u);
+                c.emit(u, Instr::Range { out, extent, frame, end: 0 });
+                open.push(pc);
+            }
+            Op::If => {
+                let cond = c.at(&u.src()[0]);
+                c.emit(u, Instr::If { cond, frame, end: 0 });
+                open.push(pc);
+            }
+            Op::EndRange | Op::EndIf => {
+                let begin = open.pop().expect("verified: regions match");
+                let frame = open.len() as u32;
+                let last = match &mut c.out.code[begin as usize] {
+                    Instr::Range { out, extent, end, .. } => {
+                        *end = pc;
+                        Instr::EndRange { out: *out, extent: *extent, frame, begin }
+                    }
+                    Instr::If { end, .. } => {
+                        *end = pc;
+                        Instr::EndIf { frame }
+                    }
+                    _ => unreachable!("only these open regions"),
+                };
+                c.emit(u, last);
+            }
+            Op::DefineAcc => {
+                let value = c.at(&u.src()[0]);
+                let out = c.allot(u);
+                c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
+            }
+            Op::Assign => {
+                let (out, value) = (c.at(&u.src()[0]), c.at(&u.src()[1]));
+                c.place.insert(u.id(), out);
+                c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
+            }
+            Op::Load => {
+                let index = &u.src()[0];
+                let access = c.access(index, u.dtype().lanes);
+                let gate = index.src().get(2).map(|valid| (c.at(valid), c.at(&u.src()[1])));
+                let out = c.allot(u);
+                c.emit(u, Instr::Load { access, out, gate });
+            }
+            Op::Store => {
+                let value = &u.src()[1];
+                let instr = Instr::Store {
+                    access: c.access(&u.src()[0], value.dtype().lanes),
+                    value: c.at(value),
+                };
+                c.emit(u, instr);
+            }
+            Op::Barrier => c.emit(u, Instr::Barrier),
+            Op::Vectorize => {
+                let src = u.src().iter().map(|s| c.at(s)).collect();
+                let out = c.allot(u);
+                c.emit(u, Instr::Vectorize { out, src });
+            }
+            Op::Wmma => {
+                let Arg::Wmma { core, .. } = *u.arg() else { unreachable!("verified") };
+                let src = [0, 1, 2].map(|i| c.at(&u.src()[i]));
+                let out = c.allot(u);
+                c.emit(u, Instr::Wmma { core, out, src });
+            }
+            Op::Shuffle => {
+                let Arg::Shuffle(bits) = *u.arg() else { unreachable!("verified") };
+                let (src, lanes) = (c.at(&u.src()[0]), u.dtype().lanes as u32);
+                let out = c.allot(u);
+                c.emit(u, Instr::Shuffle { out, src, lanes, bits });
+            }
+            Op::Gep => {
+                let Arg::Lanes(picks) = u.arg() else { unreachable!("verified") };
+                let (src, picks) = (c.at(&u.src()[0]), picks.iter().map(|p| *p as u32).collect());
+                let out = c.allot(u);
+                c.emit(u, Instr::Gep { out, src, lanes: u.src()[0].dtype().lanes as u32, picks });
+            }
+            op => {
+                let arity = u.src().len();
+                let pick = |i: usize| &u.src()[i.min(arity - 1)];
+                let src = [0, 1, 2].map(|i| c.at(pick(i)));
+                let from = [0, 1, 2].map(|i| pick(i).dtype().scalar());
+                let (dtype, lanes) = (u.dtype(), u.dtype().lanes as u32);
+                let out = c.allot(u);
+                let instr = match alu::fast(op, dtype, from[0]) {
+                    Some(f) => Instr::Fast { f, out, src, lanes },
+                    None => Instr::Slow { op, dtype, from, arity: arity as u32, out, src },
+                };
+                c.emit(u, instr);
+            }
+        }
+        c.out.depth = c.out.depth.max(open.len());
+    }
+    Ok(c.out)
+}

@@ -1,0 +1,245 @@
+//! The interpreter of linear programs: the reference that every other device is compared with, and
+//! our memory checker.
+//!
+//! In comes what `lower` makes (a list of UOps); [`Interp::compile`] numbers its values and loops
+//! once, and [`Interp::run`] executes it on bytes. Workgroups run in lockstep: every thread does an
+//! instruction before any does the next. Values are raw lanes in one register file.
+//!
+//! **Invariant:** no program makes this crate touch memory outside the buffers it was given. Every
+//! access is checked, and a wrong one is a [`Fault`] that names the node, the buffer, the element
+//! and the thread. Local memory must be written before it is read, and a barrier must be reached by
+//! all threads of its workgroup. With [`Options::races`] accesses of different threads that nothing
+//! orders are faults too.
+
+mod alu;
+mod compile;
+pub(super) mod device;
+mod machine;
+mod shadow;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::ir::{SpecialKind, UOp};
+use compile::{Const, Instr, Var};
+use std::cell::Cell;
+use std::fmt;
+
+/// The bytes of one kernel argument. Two arguments may be the same bytes.
+#[derive(Clone, Copy)]
+pub struct Memory<'a>(&'a [Cell<u8>]);
+
+impl<'a> Memory<'a> {
+    /// These bytes.
+    pub fn new(bytes: &'a mut [u8]) -> Memory<'a> {
+        Memory(Cell::from_mut(bytes).as_slice_of_cells())
+    }
+    /// `len` bytes at `ptr`, of a buffer that the runtime holds. Where `len` is 0 the pointer is
+    /// not looked at.
+    ///
+    /// # Safety
+    /// For the life of the value the bytes must be allocated and initialised, and nothing may
+    /// access them but through `Memory` on this thread.
+    pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Memory<'a> {
+        if len == 0 {
+            return Memory(&[]);
+        }
+        // SAFETY: the caller vouches for the bytes, and a Cell<u8> has the layout of a u8.
+        Memory(unsafe { std::slice::from_raw_parts(ptr as *const Cell<u8>, len) })
+    }
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Is there no byte?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a run is given besides buffers and the launch.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Are unordered accesses of different threads faults? It costs memory and time.
+    pub races: bool,
+    /// Values of the program's variables, by name.
+    pub vars: &'a [(&'a str, i64)],
+}
+
+/// How many positions each launch dimension has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launch {
+    /// Workgroups.
+    pub grid: [usize; 3],
+    /// Threads of a workgroup.
+    pub local: [usize; 3],
+    /// Shares of a CPU kernel.
+    pub threads: usize,
+}
+
+/// Who did an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Who {
+    /// Position of the workgroup.
+    pub group: [usize; 3],
+    /// Position in the workgroup.
+    pub local: [usize; 3],
+    /// Share of the CPU kernel.
+    pub thread: usize,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gidx {:?} lidx {:?} tidx {}", self.group, self.local, self.thread)
+    }
+}
+
+/// Where a fault happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// The load, store or barrier.
+    pub node: String,
+    /// The memory, as in "global 0"; empty for a barrier.
+    pub buffer: String,
+    /// The element, the first of a vector's.
+    pub index: i64,
+    /// The thread; of a race the later one, of a barrier one that does not reach it.
+    pub who: Who,
+}
+
+/// Why a program was refused or stopped. It is always a mistake of whoever made or launched the
+/// program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The list is not a linear program.
+    #[error("interp: {0}")]
+    Form(String),
+    /// Buffers, launch or variables do not fit the program.
+    #[error("interp: {0}")]
+    Launch(String),
+    /// An access outside its buffer.
+    #[error("interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}", at.index, at.buffer, at.who, at.node)]
+    OutOfBounds {
+        /// Where.
+        at: Box<Spot>,
+        /// How many elements the access takes.
+        lanes: usize,
+        /// How many the buffer has.
+        len: usize,
+    },
+    /// A read of local memory that no thread of the workgroup has written.
+    #[error("interp: uninitialised: element {} of {} is read by {} before any thread has written it, at {}", .0.index, .0.buffer, .0.who, .0.node)]
+    Uninitialised(Box<Spot>),
+    /// Two threads touched one element and nothing orders them.
+    #[error("interp: race: {what} on element {} of {}, the second by {}, at {}", at.index, at.buffer, at.who, at.node)]
+    Race {
+        /// Where.
+        at: Box<Spot>,
+        /// The two accesses, as in "write after read".
+        what: &'static str,
+    },
+    /// A barrier that some thread of the workgroup does not reach.
+    #[error("interp: divergent barrier: {} does not reach {}", .0.who, .0.node)]
+    DivergentBarrier(Box<Spot>),
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error::Device(fault.to_string())
+    }
+}
+
+/// A kernel argument: its elements.
+#[derive(Clone, Copy)]
+struct Global {
+    dtype: DType,
+    len: usize,
+}
+
+/// A program ready to run.
+pub struct Interp {
+    code: Vec<Instr>,
+    /// The node of each instruction, for messages.
+    nodes: Vec<UOp>,
+    consts: Vec<Const>,
+    vars: Vec<Var>,
+    globals: Vec<Global>,
+    /// Elements of each local memory.
+    locals: Vec<usize>,
+    specials: Vec<(SpecialKind, u8, usize)>,
+    /// Lanes of all values together, for one thread.
+    lanes: usize,
+    /// Loops and guarded regions inside one another, at most.
+    depth: usize,
+}
+
+impl Interp {
+    /// Checks the form of a linear program and numbers its values, loops and buffers.
+    pub fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
+        compile::compile(uops)
+    }
+
+    /// The launch that the program was made for, as its specials say.
+    pub fn launch(&self) -> Launch {
+        let mut launch = Launch { grid: [1; 3], local: [1; 3], threads: 1 };
+        for &(kind, dim, extent) in &self.specials {
+            match kind {
+                SpecialKind::Group => launch.grid[dim as usize] = extent,
+                SpecialKind::Local => launch.local[dim as usize] = extent,
+                SpecialKind::Thread => launch.threads = extent,
+            }
+        }
+        launch
+    }
+
+    /// Runs on buffers in slot order. The launch must be the one that [`launch`](Interp::launch)
+    /// tells.
+    pub fn run(
+        &self,
+        bufs: &[Memory<'_>],
+        grid: [usize; 3],
+        local: [usize; 3],
+        threads: usize,
+    ) -> Result<(), Fault> {
+        self.run_with(bufs, Launch { grid, local, threads }, &Options::default())
+    }
+
+    /// Runs with options.
+    pub fn run_with(
+        &self,
+        bufs: &[Memory<'_>],
+        launch: Launch,
+        options: &Options<'_>,
+    ) -> Result<(), Fault> {
+        let made = self.launch();
+        // A grid may be smaller than the greatest, where variables say how long it is.
+        let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
+        if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
+            return Err(Fault::Launch(format!(
+                "launched as {launch:?}, but the program's specials say {:?}",
+                self.launch()
+            )));
+        }
+        if bufs.len() != self.globals.len() {
+            return Err(Fault::Launch(format!(
+                "{} buffers given to a program of {}",
+                bufs.len(),
+                self.globals.len()
+            )));
+        }
+        for (slot, (m, g)) in bufs.iter().zip(&self.globals).enumerate() {
+            let need = g.len.saturating_mul(g.dtype.itemsize());
+            if m.len() < need {
+                return Err(Fault::Launch(format!(
+                    "slot {slot} needs {need} bytes ({} of {}) and was given {}",
+                    g.len,
+                    g.dtype,
+                    m.len()
+                )));
+            }
+        }
+        machine::run(self, bufs, launch, options)
+    }
+}

@@ -1,0 +1,315 @@
+//! What memory is left, and allocations that fail instead of ending the process. In comes a size
+//! that a user, a file or a header named; out comes memory, or `Error::OutOfMemory` that names the
+//! limit.
+//!
+//! The system promises more than it has, so an allocation that succeeds may end in a kill when it
+//! is written. A large one is therefore compared with what is left first: of `RLIMIT_AS`, of the
+//! memory limit of each cgroup (v1 and v2) that the process is in, and of the machine. Small ones
+//! are counted until they make up a large one.
+
+use crate::dtype::{self, Element};
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of allocations between two looks at the limits. Reading them takes some 50 µs, and writing
+/// 16 MiB some 5 ms.
+pub(in crate::device) const STEP: usize = 16 << 20;
+
+/// Bytes that a large allocation leaves to everything else: small allocations of the compiler
+/// cannot fail.
+const RESERVE: u64 = 96 << 20;
+
+/// Bytes that may still be taken, and what says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) bytes: u64,
+    /// The limit, for people: its name and how much it is.
+    pub(crate) limit: String,
+}
+
+/// Checks that so many bytes more are within every limit.
+pub(crate) fn check(bytes: usize) -> Result<()> {
+    static SINCE: AtomicUsize = AtomicUsize::new(0);
+    let since = SINCE.fetch_add(bytes.min(STEP), Ordering::Relaxed).saturating_add(bytes);
+    if since < STEP {
+        return Ok(());
+    }
+    SINCE.store(0, Ordering::Relaxed);
+    fits(bytes, left())
+}
+
+fn fits(bytes: usize, left: Option<Left>) -> Result<()> {
+    match left {
+        Some(left) if (bytes as u64).saturating_add(RESERVE) > left.bytes => {
+            Err(refused(bytes, &format!("{}, {} bytes of it are left", left.limit, left.bytes)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error of an allocation, with the limit that it does not fit in.
+fn refused(asked: usize, why: &str) -> Error {
+    Error::OutOfMemory { device: format!("CPU ({why})"), asked, held: super::memory::held_bytes() }
+}
+
+/// The error of an allocation that the system refused: with the limit if there is one.
+pub(crate) fn out_of_memory(asked: usize) -> Error {
+    match left() {
+        Some(left) if asked as u64 > left.bytes => {
+            refused(asked, &format!("{}, {} bytes of it are left", left.limit, left.bytes))
+        }
+        _ => Error::OutOfMemory { device: "CPU".into(), asked, held: super::memory::held_bytes() },
+    }
+}
+
+/// A vector with room for so many elements.
+pub(crate) fn vec<T>(len: usize) -> Result<Vec<T>> {
+    let bytes = len.saturating_mul(size_of::<T>());
+    check(bytes)?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| out_of_memory(bytes))?;
+    Ok(out)
+}
+
+/// Bytes to be filled.
+pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+    let mut out = vec(bytes)?;
+    out.resize(bytes, 0);
+    Ok(out)
+}
+
+/// A copy of a slice.
+pub(crate) fn copied<T: Copy>(from: &[T]) -> Result<Vec<T>> {
+    let mut out = vec(from.len())?;
+    out.extend_from_slice(from);
+    Ok(out)
+}
+
+/// The elements that bytes store, as by [`dtype::from_bytes`].
+pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
+    check(bytes.len())?;
+    dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))
+}
+
+/// Heap bytes of a vector of `bytes` bytes, without its header. `malloc` adds 8 bytes, rounds up to
+/// a multiple of 16 and gives 32 at least.
+pub(crate) fn heap_bytes(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes.saturating_add(8 + 15).max(32) / 16 * 16 }
+}
+
+/// Bytes that are written one after the other, where how many is not known before. Memory that does
+/// not fit is an error of the writer, from which [`io_error`] takes the error that names the limit.
+#[derive(Default)]
+pub(crate) struct Growing(pub(crate) Vec<u8>);
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let needed = self.0.len().saturating_add(bytes.len());
+        if needed > self.0.capacity() {
+            // The old memory is there until the new one is filled.
+            let capacity = needed.max(self.0.capacity().saturating_mul(2));
+            check(capacity).map_err(std::io::Error::other)?;
+            let more = capacity - self.0.len();
+            self.0
+                .try_reserve_exact(more)
+                .map_err(|_| std::io::Error::other(out_of_memory(capacity)))?;
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error of reading or writing a file.
+pub(crate) fn io_error(path: &Path, e: std::io::Error) -> Error {
+    e.downcast::<Error>()
+        .unwrap_or_else(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
+}
+
+/// Opens a regular file, with its length. A pipe could be waited for without end, and `/dev/zero`
+/// be read without end.
+pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
+    let io = |e: std::io::Error| io_error(path, e);
+    // Looked at before it is opened: opening a pipe waits for a writer.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Error::Io { path: path.to_path_buf(), msg: "is not a regular file".into() });
+    }
+    let file = File::open(path).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    Ok((file, len))
+}
+
+/// The content of a file.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let io = |e: std::io::Error| io_error(path, e);
+    let (file, len) = open_file(path)?;
+    let mut out =
+        vec(usize::try_from(len).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?)?;
+    // What is appended meanwhile is not read.
+    file.take(len).read_to_end(&mut out).map_err(io)?;
+    Ok(out)
+}
+
+/// The tightest limit of the process.
+pub(crate) fn left() -> Option<Left> {
+    let cgroups = cgroups(&|path: &Path| std::fs::read_to_string(path).ok());
+    address_space().into_iter().chain(cgroups).chain(machine()).min_by_key(|l| l.bytes)
+}
+
+/// The address space that `ulimit -v` leaves.
+fn address_space() -> Option<Left> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a struct of the right type, which the call fills.
+    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0
+        || limit.rlim_cur == libc::RLIM_INFINITY
+    {
+        return None;
+    }
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
+        .ok()?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()?;
+    // SAFETY: asks for a number.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+    let all = limit.rlim_cur;
+    Some(Left {
+        bytes: all.saturating_sub(pages.saturating_mul(page)),
+        limit: format!("RLIMIT_AS is {all} bytes"),
+    })
+}
+
+/// What the machine has available, with what it could free and swap.
+fn machine() -> Option<Left> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let bytes = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));
+    Some(Left { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
+}
+
+/// What the cgroups of the process leave, innermost first. `read` gives the text of a file.
+fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
+    let Some(list) = read(Path::new("/proc/self/cgroup")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for line in list.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(kinds), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (root, names) = if kinds.is_empty() {
+            ("/sys/fs/cgroup", ["memory.max", "memory.current", "inactive_file"])
+        } else if kinds.split(',').any(|k| k == "memory") {
+            (
+                "/sys/fs/cgroup/memory",
+                ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"],
+            )
+        } else {
+            continue;
+        };
+        // Inside a container the path may be that of the host, while the root is the container's
+        // own.
+        let full = PathBuf::from(root).join(path.trim_start_matches('/'));
+        let groups = full.ancestors().take_while(|p| p.starts_with(root));
+        found.extend(groups.filter_map(|group| of_group(group, names, read)));
+    }
+    found
+}
+
+/// What one cgroup leaves, where it has a limit.
+fn of_group(
+    group: &Path,
+    [limit, usage, reclaimable]: [&str; 3],
+    read: &dyn Fn(&Path) -> Option<String>,
+) -> Option<Left> {
+    let number = |name: &str| read(&group.join(name))?.trim().parse::<u64>().ok();
+    // `max`, and on v1 a number near 2^63, mean that there is none.
+    let all = number(limit).filter(|n| *n < 1 << 60)?;
+    let used = number(usage)?;
+    let stat = read(&group.join("memory.stat")).unwrap_or_default();
+    let cache = stat
+        .lines()
+        .find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    let bytes = all.saturating_sub(used.saturating_sub(cache));
+    Some(Left { bytes, limit: format!("{} is {all} bytes", group.join(limit).display()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn found(files: &[(&str, &str)]) -> Vec<(u64, String)> {
+        let files: HashMap<PathBuf, String> =
+            files.iter().map(|(p, t)| (PathBuf::from(p), t.to_string())).collect();
+        cgroups(&|p| files.get(p).cloned()).into_iter().map(|l| (l.bytes, l.limit)).collect()
+    }
+
+    #[test]
+    fn limits_of_cgroups_are_read() {
+        let v2 = found(&[
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/b/memory.current", "1000\n"),
+            ("/sys/fs/cgroup/a/memory.max", "5000\n"),
+            ("/sys/fs/cgroup/a/memory.current", "3000\n"),
+            ("/sys/fs/cgroup/a/memory.stat", "anon 10\ninactive_file 500\nactive_file 7\n"),
+        ]);
+        assert_eq!(v2, [(2500, "/sys/fs/cgroup/a/memory.max is 5000 bytes".to_string())]);
+        let v1 = found(&[
+            ("/proc/self/cgroup", "5:cpu,cpuacct:/x\n3:memory:/x\n"),
+            ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "800\n"),
+            ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "900\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "900\n"),
+        ]);
+        assert_eq!(
+            v1,
+            [(0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes is 800 bytes".to_string())]
+        );
+        // A path of the host inside a container: the root is the container's.
+        let inside = found(&[
+            ("/proc/self/cgroup", "0::/host/path\n"),
+            ("/sys/fs/cgroup/memory.max", "700"),
+            ("/sys/fs/cgroup/memory.current", "100"),
+        ]);
+        assert_eq!(inside[0].0, 600);
+        assert!(
+            found(&[("/proc/self/cgroup", "nonsense\n0::\n")]).is_empty() && found(&[]).is_empty()
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_limit() {
+        let left = || Some(Left { bytes: 1 << 30, limit: "RLIMIT_AS is 2147483648 bytes".into() });
+        fits(1 << 29, left()).unwrap();
+        let e = fits(1 << 30, left()).unwrap_err().to_string();
+        assert!(
+            e.contains("RLIMIT_AS is 2147483648 bytes, 1073741824 bytes of it are left"),
+            "{e}"
+        );
+        assert!(fits(usize::MAX, left()).is_err());
+        assert!(
+            vec::<u64>(usize::MAX / 8).is_err()
+                && vec::<u64>(usize::MAX).is_err()
+                && zeroed(1 << 62).is_err()
+        );
+        assert_eq!([0, 1, 24, 25, 40, 41].map(heap_bytes), [0, 32, 32, 48, 48, 64]);
+        let mut out = Growing::default();
+        out.write_all(&[1, 2]).and_then(|()| out.write_all(&[3])).unwrap();
+        assert_eq!(out.0, [1, 2, 3]);
+        assert_eq!(copied(&[1, 2, 3]).unwrap(), [1, 2, 3]);
+        assert_eq!(elements::<i16>(&[1, 0, 2, 0]).unwrap(), [1, 2]);
+        assert_eq!(elements::<bool>(&[0, 7]).unwrap(), [false, true]);
+    }
+}

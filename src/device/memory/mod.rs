@@ -1,0 +1,467 @@
+//! Host memory for tensors. In comes a length; out comes a [`HostBuffer`] aligned for any vector
+//! load, or `Error::OutOfMemory`: no size, however absurd, aborts the process.
+//!
+//! A freed block is kept for the next buffer of its size class, up to a total, and all kept blocks
+//! go back to the system before an allocation is given up. Every byte is initialised from birth
+//! (fresh memory is zero), so a buffer that was not asked to be zeroed holds old values but never
+//! undefined ones.
+//!
+//! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes
+//! out of bounds faults at once. Blocks are not kept then, so that a use after free faults as well.
+
+use super::allocator::Blocks;
+use super::limits;
+use crate::dtype::{Element, as_bytes};
+use crate::error::{Error, Result};
+use std::alloc::Layout;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+/// The alignment of every buffer: a cache line, and the widest vector.
+pub const ALIGN: usize = 64;
+
+/// Blocks above this come straight from the system's pages: zero at no cost, aligned for huge
+/// pages, and given back for certain.
+const BIG: usize = 1 << 20;
+
+/// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
+const HUGE: usize = 2 << 20;
+
+/// How many bytes of freed blocks are kept at most.
+const KEEP: usize = 1 << 30;
+
+/// What a buffer in guard mode is filled with where no zeros were asked for: NaN as floats, -1 as
+/// integers, so that a read of a value that was never written shows.
+const POISON: u8 = 0xff;
+
+/// What lies between the end of a guarded buffer and its page, where the length is no multiple of
+/// the alignment.
+const CANARY: u8 = 0xc5;
+
+/// Bytes of host memory, aligned to [`ALIGN`], given back when dropped.
+///
+/// Kernels write to it through [`ptr`](HostBuffer::ptr) while others hold a shared reference: it
+/// behaves like a slice of cells. The contract is that the executor orders all accesses: two of
+/// them overlap in time only when both read. The methods that make references of the bytes
+/// are `unsafe`, or take the buffer by `&mut`, for this reason.
+#[derive(Debug)]
+pub struct HostBuffer {
+    ptr: NonNull<u8>,
+    len: usize,
+    block: Option<Block>,
+    owner: &'static Allocator,
+    /// Whose memory it is, where it was lent: it is never written, and is let go with the buffer.
+    lender: Option<Lender>,
+}
+
+/// An owner of memory that is lent.
+struct Lender(
+    #[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>,
+);
+
+impl std::fmt::Debug for Lender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("lender")
+    }
+}
+
+// SAFETY: the buffer owns its memory, which is tied to no thread.
+unsafe impl Send for HostBuffer {}
+// SAFETY: a shared reference gives out a raw pointer, a length, and unsafe methods whose callers
+// promise that accesses are ordered.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// A buffer whose bytes are initialised but may hold anything.
+    pub fn new(len: usize) -> Result<HostBuffer> {
+        global().allocate(len, false)
+    }
+
+    /// A buffer of zeros.
+    pub fn zeroed(len: usize) -> Result<HostBuffer> {
+        global().allocate(len, true)
+    }
+
+    /// The elements of somebody else, in place. They are not to be written;
+    /// [`is_lent`](HostBuffer::is_lent) tells.
+    pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
+        // Behind the counter they stay where they are, whatever holds them.
+        let lender = Arc::new(elements);
+        let bytes = as_bytes::<T>((*lender).as_ref());
+        let (ptr, len) = (NonNull::from(bytes).cast(), bytes.len());
+        HostBuffer { ptr, len, block: None, owner: global(), lender: Some(Lender(lender)) }
+    }
+
+    /// Does the memory belong to somebody else, who must not see it change?
+    pub fn is_lent(&self) -> bool {
+        self.lender.is_some()
+    }
+
+    /// The first byte. Aligned, but for memory that was lent, and never null, also for an empty
+    /// buffer.
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// The length in bytes, as asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes, for reading.
+    ///
+    /// # Safety
+    /// Nobody may write to the buffer while the slice lives.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: the block holds `len` initialised bytes for as long as the buffer lives; that
+        // nobody writes is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier
+    /// have to be left alone meanwhile.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(!self.is_lent(), "memory that was lent is not written");
+        // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract
+        // of the type.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            let overrun = block.overrun(self.ptr, self.len);
+            self.owner.free(block, self.len);
+            if overrun && !std::thread::panicking() {
+                panic!("GUARD: something wrote past the end of a buffer of {} bytes", self.len);
+            }
+        }
+    }
+}
+
+/// Bytes taken from the system: buffers in use, in whole size classes, and kept blocks.
+pub fn held_bytes() -> usize {
+    global().state().held
+}
+
+/// Bytes that may be taken from the system at most: memory and swap of the machine.
+pub fn limit() -> usize {
+    global().limit
+}
+
+/// Bytes of the buffers in use, as asked for.
+pub fn live_bytes() -> usize {
+    global().state().live
+}
+
+/// The most that [`live_bytes`] has been since the start or the last [`reset_peak`].
+pub fn peak_bytes() -> usize {
+    global().state().peak
+}
+
+/// Starts the measurement of [`peak_bytes`] anew.
+pub fn reset_peak() {
+    let mut state = global().state();
+    state.peak = state.live;
+}
+
+/// Bytes of freed blocks that are kept for the next buffer.
+pub fn cached_bytes() -> usize {
+    global().state().cached
+}
+
+/// Is each buffer against an inaccessible page?
+pub fn is_guarded() -> bool {
+    global().guard
+}
+
+/// Gives all kept blocks back to the system.
+pub fn clear_cache() {
+    global().clear();
+}
+
+/// The allocator of the process.
+fn global() -> &'static Allocator {
+    static GLOBAL: OnceLock<Allocator> = OnceLock::new();
+    GLOBAL.get_or_init(|| {
+        Allocator::new(system_bytes(), KEEP, std::env::var("GUARD").is_ok_and(|v| v == "1"))
+    })
+}
+
+/// Memory and swap of the machine. Where the kernel promises more than that (overcommit), using it
+/// would end in a kill and not in an error.
+fn system_bytes() -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the struct is plain numbers, for which zero is valid; the call fills it.
+        let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a struct of the right type.
+        if unsafe { libc::sysinfo(&mut info) } == 0 {
+            let units = (info.totalram as usize).saturating_add(info.totalswap as usize);
+            return units.saturating_mul(info.mem_unit as usize);
+        }
+    }
+    isize::MAX as usize
+}
+
+fn page() -> usize {
+    static PAGE: OnceLock<usize> = OnceLock::new();
+    // SAFETY: asks for a number.
+    *PAGE.get_or_init(|| {
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    })
+}
+
+/// Rounds a length up to its size class: eight classes between two powers of two, so that at most
+/// an eighth is lost. The length is at most `isize::MAX`, so nothing overflows.
+pub(in crate::device) fn class(len: usize) -> usize {
+    let step = (len.next_power_of_two() / 16).max(ALIGN);
+    let step = if len > BIG { step.max(page()) } else { step };
+    len.div_ceil(step) * step
+}
+
+/// Where a block came from, and so where it goes back to.
+#[derive(Debug)]
+enum Origin {
+    Heap,
+    Pages,
+    Guarded { map: NonNull<u8>, map_len: usize },
+}
+
+/// Memory from the system.
+#[derive(Debug)]
+struct Block {
+    ptr: NonNull<u8>,
+    size: usize,
+    origin: Origin,
+}
+
+// SAFETY: a block owns its memory and has no ties to a thread.
+unsafe impl Send for Block {}
+
+fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory of
+    // ours.
+    let p = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+    if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
+}
+
+/// Gives part of a mapping back.
+///
+/// # Safety
+/// The range lies in a mapping of ours that nobody uses any more.
+unsafe fn unmap(p: *mut u8, size: usize) {
+    if size > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { libc::munmap(p.cast(), size) };
+    }
+}
+
+impl Block {
+    /// Zeroed memory of exactly this size, which is a size class.
+    fn fresh(size: usize) -> Option<Block> {
+        if size <= BIG {
+            let layout = Layout::from_size_align(size, ALIGN).ok()?;
+            // SAFETY: the size of a class is never zero.
+            let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+            return Some(Block { ptr, size, origin: Origin::Heap });
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        if size < HUGE {
+            return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
+        }
+        // Map one huge page more than needed, then give back what lies before the first aligned
+        // address and after the end.
+        let total = size.checked_add(HUGE)?;
+        let map = map_pages(total, protection)?.as_ptr();
+        let head = map.align_offset(HUGE);
+        // SAFETY: `head` is less than HUGE, so `head + size` is within the mapping; the two cut
+        // parts lie outside the block.
+        unsafe {
+            let start = map.add(head);
+            unmap(map, head);
+            unmap(start.add(size), total - head - size);
+            // Advice: where the system has no huge pages the block is as good without.
+            #[cfg(target_os = "linux")]
+            libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE);
+            Some(Block { ptr: NonNull::new(start)?, size, origin: Origin::Pages })
+        }
+    }
+
+    /// Memory for `len` bytes whose end lies against an inaccessible page, with another such page
+    /// before the start.
+    fn guarded(len: usize) -> Option<Block> {
+        let size = len.checked_next_multiple_of(ALIGN)?;
+        let body = size.checked_next_multiple_of(page())?;
+        let map_len = body.checked_add(2 * page())?;
+        let map = map_pages(map_len, libc::PROT_NONE)?;
+        // SAFETY: the body lies inside the mapping, one page from its start.
+        let body_at = unsafe { map.add(page()) };
+        // SAFETY: changes the protection of pages of the new mapping only.
+        let open = unsafe {
+            libc::mprotect(body_at.as_ptr().cast(), body, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        if open != 0 {
+            // SAFETY: the mapping is ours and nothing points to it yet.
+            unsafe { unmap(map.as_ptr(), map_len) };
+            return None;
+        }
+        // SAFETY: `size` is at most `body`, so the block lies in the opened pages; the bytes after
+        // `len` are part of it.
+        let ptr = unsafe {
+            let ptr = body_at.add(body - size);
+            ptr.add(len).write_bytes(CANARY, size - len);
+            ptr
+        };
+        Some(Block { ptr, size, origin: Origin::Guarded { map, map_len } })
+    }
+
+    /// Whether the bytes between the end of a guarded buffer and its page were written to.
+    fn overrun(&self, ptr: NonNull<u8>, len: usize) -> bool {
+        match self.origin {
+            // SAFETY: the bytes from `len` to `size` belong to the block and were filled when it
+            // was made.
+            Origin::Guarded { .. } => {
+                (len..self.size).any(|i| unsafe { ptr.add(i).read() } != CANARY)
+            }
+            _ => false,
+        }
+    }
+
+    fn release(self) {
+        // SAFETY: the block came from the same place with the same size, and taking it by value
+        // means that nobody uses it any more.
+        unsafe {
+            match self.origin {
+                Origin::Heap => std::alloc::dealloc(
+                    self.ptr.as_ptr(),
+                    Layout::from_size_align_unchecked(self.size, ALIGN),
+                ),
+                Origin::Pages => unmap(self.ptr.as_ptr(), self.size),
+                Origin::Guarded { map, map_len } => unmap(map.as_ptr(), map_len),
+            }
+        }
+    }
+}
+
+/// Gives out blocks and takes them back.
+#[derive(Debug)]
+struct Allocator {
+    state: Mutex<Blocks<Block>>,
+    /// Bytes that may be held at most.
+    limit: usize,
+    keep: usize,
+    guard: bool,
+}
+
+impl Allocator {
+    fn new(limit: usize, keep: usize, guard: bool) -> Allocator {
+        Allocator { state: Mutex::default(), limit, keep, guard }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Blocks<Block>> {
+        // Only numbers and queues change under the lock, none of it by code that panics midway.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn allocate(&'static self, len: usize, zero: bool) -> Result<HostBuffer> {
+        if len == 0 {
+            let ptr = NonNull::without_provenance(
+                std::num::NonZero::new(ALIGN).expect("the alignment is not zero"),
+            );
+            return Ok(HostBuffer { ptr, len, block: None, owner: self, lender: None });
+        }
+        if len > isize::MAX as usize {
+            return Err(self.out_of_memory(len));
+        }
+        let size = if self.guard { len.div_ceil(ALIGN) * ALIGN } else { class(len) };
+        let kept = self.state().take(size);
+        let block = match kept {
+            Some(block) => {
+                if zero {
+                    // SAFETY: the block is ours alone and has at least `len` bytes.
+                    unsafe { block.ptr.write_bytes(0, len) };
+                }
+                block
+            }
+            None => {
+                self.reserve(size).ok_or_else(|| self.out_of_memory(len))?;
+                // Kept blocks are given back before a limit is the reason to fail.
+                let within = limits::check(size).or_else(|_| {
+                    self.clear();
+                    limits::check(size.max(limits::STEP))
+                });
+                if let Err(mut e) = within {
+                    self.state().held -= size;
+                    // What was not allocated is not held.
+                    if let Error::OutOfMemory { held, .. } = &mut e {
+                        *held = held.saturating_sub(size);
+                    }
+                    return Err(e);
+                }
+                let block = self.fresh(len, size).or_else(|| {
+                    self.clear();
+                    self.fresh(len, size)
+                });
+                let Some(block) = block else {
+                    self.state().held -= size;
+                    return Err(self.out_of_memory(len));
+                };
+                if self.guard && !zero {
+                    // SAFETY: the block is ours alone and has at least `len` bytes.
+                    unsafe { block.ptr.write_bytes(POISON, len) };
+                }
+                block
+            }
+        };
+        let mut state = self.state();
+        state.live += len;
+        state.peak = state.peak.max(state.live);
+        Ok(HostBuffer { ptr: block.ptr, len, block: Some(block), owner: self, lender: None })
+    }
+
+    fn fresh(&self, len: usize, size: usize) -> Option<Block> {
+        if self.guard { Block::guarded(len) } else { Block::fresh(size) }
+    }
+
+    /// Counts the bytes as held, giving kept blocks back where there is no room otherwise.
+    fn reserve(&self, size: usize) -> Option<()> {
+        let (fits, spare) = self.state().reserve(size, self.limit);
+        spare.into_iter().for_each(Block::release);
+        fits.then_some(())
+    }
+
+    fn free(&self, block: Block, len: usize) {
+        let mut state = self.state();
+        state.live -= len;
+        if self.guard || block.size > self.keep {
+            state.held -= block.size;
+            drop(state);
+            return block.release();
+        }
+        let size = block.size;
+        let spare = state.keep(block, size, self.keep);
+        drop(state);
+        spare.into_iter().for_each(Block::release);
+    }
+
+    fn clear(&self) {
+        let spare = self.state().shrink(0);
+        spare.into_iter().for_each(Block::release);
+    }
+
+    fn out_of_memory(&self, asked: usize) -> Error {
+        limits::out_of_memory(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests;

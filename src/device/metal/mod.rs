@@ -1,0 +1,166 @@
+//! Apple's GPUs, through the system's own Metal, on macOS alone. Kernels are texts in Metal's
+//! language, which the system compiles.
+//!
+//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host
+//! do, because the memory is one that both see. With `DEBUG=2` or `PROFILE=1` each launch waits,
+//! and its time is the GPU's own.
+//!
+//! This device has been compiled for macOS and not been run: what is tested is the text of its
+//! kernels.
+
+mod kernel;
+mod memory;
+
+use self::kernel::Kernel;
+use self::memory::Pool;
+use super::buffer::Memory;
+use super::build::short;
+use super::registry::{Backend, Executable};
+use crate::error::{Error, Result};
+use crate::lower::Program;
+use crate::render::{self, Renderer};
+use crate::target::Target;
+use objc2::rc::Retained;
+use objc2::runtime::ProtocolObject;
+use objc2_metal::{
+    MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandQueue, MTLCopyAllDevices, MTLDevice,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+// Programs without windows find no device otherwise.
+#[link(name = "CoreGraphics", kind = "framework")]
+unsafe extern "C" {}
+
+/// How many launches may be under way. A queue of Metal's takes 64.
+const MOST_PENDING: usize = 48;
+
+/// The device.
+pub struct MetalDevice {
+    shared: Arc<Shared>,
+    renderer: render::Metal,
+    /// For buffers that do not start where vectors have to.
+    plain: render::Metal,
+    about: String,
+}
+
+/// What memory and kernels need of their device.
+struct Shared {
+    /// As errors call it.
+    name: String,
+    device: Retained<ProtocolObject<dyn MTLDevice>>,
+    queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
+    /// What has not been waited for, the oldest first.
+    pending: Mutex<Vec<Pending>>,
+    pool: Pool,
+}
+
+/// A launch that was handed over, with the kernel's name.
+struct Pending {
+    commands: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
+    kernel: Arc<str>,
+}
+// SAFETY: after they were handed over, commands may be waited for and asked how they ended by any
+// thread.
+unsafe impl Send for Pending {}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at any time.
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Pending {
+    /// Waits until it is done, and says how it ended.
+    fn finish(&self, device: &str) -> Result<()> {
+        self.commands.waitUntilCompleted();
+        if self.commands.status() != MTLCommandBufferStatus::Error {
+            return Ok(());
+        }
+        let why = self.commands.error().map_or_else(
+            || "no reason given".to_string(),
+            |e| e.localizedDescription().to_string(),
+        );
+        Err(Error::Device(format!("{device}: kernel {}: {why}", self.kernel)))
+    }
+}
+
+impl Shared {
+    /// Notes a launch, and waits for the oldest where there are many.
+    fn note(&self, launch: Pending) -> Result<()> {
+        let mut pending = locked(&self.pending);
+        pending.push(launch);
+        if pending.len() > MOST_PENDING { pending.remove(0).finish(&self.name) } else { Ok(()) }
+    }
+
+    /// Waits for everything that was asked for. The first thing that went wrong is the error.
+    fn finish(&self) -> Result<()> {
+        let pending = std::mem::take(&mut *locked(&self.pending));
+        let ends: Vec<Result<()>> = pending.iter().map(|p| p.finish(&self.name)).collect();
+        ends.into_iter().collect()
+    }
+}
+
+impl MetalDevice {
+    /// The GPU of a number.
+    pub fn open(index: usize) -> Result<MetalDevice> {
+        let list = MTLCopyAllDevices();
+        let Some(device) = list.iter().nth(index) else {
+            let count = list.len();
+            return Err(Error::Device(format!(
+                "there is no METAL:{index}: the number of GPUs for Metal here is {count}, and the \
+                 first is METAL:0"
+            )));
+        };
+        let name = if index == 0 { "METAL".to_string() } else { format!("METAL:{index}") };
+        let queue = device
+            .newCommandQueue()
+            .ok_or_else(|| Error::Device(format!("{name} gives out no queue")))?;
+        let (common, threads) = (Target::metal(), device.maxThreadsPerThreadgroup());
+        let target = Target {
+            local_dims: [threads.width, threads.height, threads.depth],
+            local_max: common.local_max.min(threads.width),
+            local_bytes: device.maxThreadgroupMemoryLength(),
+            buffer_bytes: device.maxBufferLength(),
+            ..common
+        };
+        let total = usize::try_from(device.recommendedMaxWorkingSetSize()).unwrap_or(usize::MAX);
+        let about =
+            format!("{}, {:.1} GiB, no f64", device.name(), total as f64 / (1u64 << 30) as f64);
+        let pool = Pool::new(device.maxBufferLength(), total);
+        let renderer = render::Metal::with(target);
+        let shared = Arc::new(Shared { name, device, queue, pending: Mutex::default(), pool });
+        Ok(MetalDevice { shared, plain: renderer.clone().unaligned(), renderer, about })
+    }
+}
+
+impl Backend for MetalDevice {
+    fn target(&self) -> &Target {
+        self.renderer.target()
+    }
+    fn describe(&self) -> String {
+        self.about.clone()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        let render = |r: &render::Metal| r.render(short(&program.name), &program.uops);
+        Ok(Arc::new(Kernel::new(
+            &self.shared,
+            program,
+            render(&self.renderer)?,
+            render(&self.plain)?,
+        )?))
+    }
+    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Kernel::new(&self.shared, program, text.to_string(), text.to_string())?))
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        Some(self.shared.pool.limit())
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.shared.finish()
+    }
+}

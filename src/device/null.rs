@@ -1,0 +1,82 @@
+//! The device that runs nothing: kernels are lowered and rendered, as for the CPU or for a GPU that
+//! need not be there, and then dropped. For measuring the compiler and for reading what it writes:
+//! `DEV=NULL:CUDA DEBUG=4`.
+
+use super::buffer::{Memory, Place};
+use super::registry::{Backend, Executable};
+use crate::error::Result;
+use crate::lower::{Launch, Program};
+use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The device.
+pub struct Null {
+    renderer: Box<dyn Renderer>,
+    language: &'static str,
+}
+
+impl Null {
+    /// It is always there. The target does not depend on the machine, so that figures can be
+    /// compared.
+    fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
+        Arc::new(Null { renderer: Box::new(renderer), language })
+    }
+    /// As for a CPU.
+    pub fn c() -> Arc<dyn Backend> {
+        Null::of(Clang::new(Target::c(8, 64)), "C")
+    }
+    /// As for a CPU, in LLVM's language.
+    pub fn llvm() -> Arc<dyn Backend> {
+        Null::of(Llvm::new(Target::llvm(8, 64)), "LLVM IR")
+    }
+    /// As for a GPU with CUDA.
+    pub fn cuda() -> Arc<dyn Backend> {
+        Null::of(Cuda::new("sm_90"), "CUDA C")
+    }
+    /// As for a GPU with OpenCL.
+    pub fn opencl() -> Arc<dyn Backend> {
+        Null::of(OpenCl::new(), "OpenCL C")
+    }
+    /// As for a GPU of a Mac.
+    pub fn metal() -> Arc<dyn Backend> {
+        Null::of(Metal::new(), "Metal's language")
+    }
+    /// As for WebGPU.
+    pub fn wgsl() -> Arc<dyn Backend> {
+        Null::of(Wgsl::new(), "WGSL")
+    }
+}
+
+impl Backend for Null {
+    fn target(&self) -> &Target {
+        self.renderer.target()
+    }
+    fn describe(&self) -> String {
+        format!("lowers and renders {}, runs nothing", self.language)
+    }
+    fn allocate(&self, _bytes: usize) -> Result<Memory> {
+        Ok(Memory::Null)
+    }
+    fn held(&self) -> usize {
+        0
+    }
+    fn limit(&self) -> Option<usize> {
+        None
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Rendered(self.renderer.render(&program.name, &program.uops)?)))
+    }
+}
+
+struct Rendered(String);
+
+impl Executable for Rendered {
+    unsafe fn run(&self, _args: &[Place], _launch: &Launch) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+    fn source(&self) -> Option<&str> {
+        Some(&self.0)
+    }
+}

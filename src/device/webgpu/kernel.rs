@@ -1,0 +1,389 @@
+//! Kernels of a WebGPU device: compiled from WGSL, and launched.
+
+use super::memory::{GpuMemory, allocate};
+use super::{Shared, Starts, locked};
+use crate::device::buffer::{Memory, Place, Remote};
+use crate::device::build::{first_lines, keep_source, short};
+use crate::device::disk_cache;
+use crate::device::registry::Executable;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, Src, UOp};
+use crate::lower::{Launch, Program};
+use crate::render::{Renderer, Wgsl};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wgpu::{
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
+    BindGroupLayoutEntry, BindingResource, BindingType, BufferBinding, BufferBindingType,
+    BufferDescriptor, BufferUsages, ComputePassDescriptor, ComputePassTimestampWrites,
+    ComputePipeline, ComputePipelineDescriptor, MapMode, PipelineLayoutDescriptor, QuerySet,
+    QuerySetDescriptor, QueryType, ShaderModuleDescriptor, ShaderRuntimeChecks, ShaderSource,
+    ShaderStages,
+};
+
+/// How many uniforms are kept; past it they are made anew.
+const MOST_STARTS: usize = 256;
+/// A binding begins at a multiple of this on every device.
+pub(super) const ALIGN: usize = 256;
+
+/// A compiled kernel.
+pub(super) struct Kernel {
+    shared: Arc<Shared>,
+    source: String,
+    name: String,
+    /// Of each argument: bytes of an element, and of each of its pieces but the last.
+    args: Vec<(usize, usize)>,
+    piece: usize,
+    groups: [u32; 3],
+    layout: BindGroupLayout,
+    pipeline: ComputePipeline,
+}
+
+impl Kernel {
+    /// Compiles a source.
+    pub fn new(
+        shared: &Arc<Shared>,
+        wgsl: &Wgsl,
+        source: String,
+        program: &Program,
+    ) -> Result<Kernel> {
+        let refused = |what: &str| {
+            let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
+            Error::Compile {
+                msg,
+                source_at: keep_source(&source, &program.name, ".wgsl", disk_cache::global().dir()),
+            }
+        };
+        let args: Vec<(usize, usize)> = program
+            .args
+            .iter()
+            .map(|a| {
+                let Arg::Global { len, .. } = a.arg() else { return (1, 1) };
+                (a.dtype().itemsize(), wgsl.pieces(len * a.dtype().itemsize()))
+            })
+            .collect();
+        let bound: usize = args.iter().map(|(_, pieces)| pieces).sum();
+        let most = shared.device.limits().max_storage_buffers_per_shader_stage as usize;
+        if bound > most {
+            return Err(refused(&format!(
+                "it takes {bound} buffers, and the device {most}; realize some of its inputs \
+                 before, or use another device"
+            )));
+        }
+        let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
+            binding: binding as u32,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            count: None,
+        };
+        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
+            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
+            .collect();
+        entries.push(entry(bound, BufferBindingType::Uniform));
+        let made = shared.caught(|| {
+            let text = ShaderModuleDescriptor {
+                label: None,
+                source: ShaderSource::Wgsl(Cow::Borrowed(&source)),
+            };
+            // SAFETY: every index of a program is proven inside the argument of its slot, whose
+            // length the executor checks, or is guarded; every loop has an end; divisors are
+            // neither zero nor, beside the least value, minus one.
+            let module = unsafe {
+                shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
+            };
+            let layout = shared.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
+                label: None,
+                entries: &entries,
+            });
+            let pipeline_layout = shared.device.create_pipeline_layout(&PipelineLayoutDescriptor {
+                bind_group_layouts: &[Some(&layout)],
+                ..Default::default()
+            });
+            let pipeline = shared.device.create_compute_pipeline(&ComputePipelineDescriptor {
+                label: None,
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some(short(&program.name)),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: None,
+            });
+            (layout, pipeline)
+        });
+        let (layout, pipeline) = made.map_err(|e| refused(&first_lines(&e.to_string())))?;
+        let groups = wgsl.groups(&program.uops).map(|n| n as u32);
+        Ok(Kernel {
+            shared: shared.clone(),
+            name: program.name.clone(),
+            args,
+            piece: wgsl.piece(),
+            groups,
+            layout,
+            pipeline,
+            source,
+        })
+    }
+
+    fn misfit(&self, what: &str) -> Error {
+        Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
+    }
+
+    /// The memory of all arguments, as the text expects it.
+    fn bound(&self, args: &[Place]) -> Result<BindGroup> {
+        if args.len() != self.args.len() {
+            return Err(self.misfit(&format!("{} arguments for {}", args.len(), self.args.len())));
+        }
+        let mut resources = Vec::new();
+        let mut starts: Starts = vec![0; (args.len() / 4 + 1) * 4];
+        for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
+            let Memory::Remote(r) = place.memory else {
+                return Err(self.misfit("it was given memory of another device"));
+            };
+            let memory = r.as_any().downcast_ref::<GpuMemory>().and_then(|m| m.block(&self.shared));
+            let buffer =
+                memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
+            if place.offset % width != 0 {
+                let inside = format!(
+                    "argument {slot} begins at byte {}, which is inside an element of {width}",
+                    place.offset
+                );
+                return Err(self.misfit(&inside));
+            }
+            let base = place.offset / ALIGN * ALIGN;
+            starts[slot] = ((place.offset - base) / width) as i32;
+            for piece in 0..*pieces {
+                // The last piece may be there only for what an offset adds; then nothing reads it,
+                // and it shows any bytes.
+                let offset = Some((base + piece * self.piece) as u64)
+                    .filter(|o| *o < buffer.size())
+                    .unwrap_or(0);
+                let most = if *pieces == 1 { u64::MAX } else { self.piece as u64 };
+                let limit = self.shared.device.limits().max_storage_buffer_binding_size;
+                let size = (buffer.size() - offset).min(most).min(limit / 4 * 4);
+                resources.push(BindingResource::Buffer(BufferBinding {
+                    buffer,
+                    offset,
+                    size: size.try_into().ok(),
+                }));
+            }
+        }
+        let at = self.shared.starts(starts)?;
+        resources.push(at.as_entire_binding());
+        let entries: Vec<BindGroupEntry> = resources
+            .into_iter()
+            .enumerate()
+            .map(|(i, resource)| BindGroupEntry { binding: i as u32, resource })
+            .collect();
+        let what = || format!("kernel {}", self.name);
+        self.shared.checked(&what, || {
+            self.shared.device.create_bind_group(&BindGroupDescriptor {
+                label: None,
+                layout: &self.layout,
+                entries: &entries,
+            })
+        })
+    }
+}
+
+impl Shared {
+    /// The uniform that says where buffers begin.
+    fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
+        let mut kept = locked(&self.starts);
+        if let Some((_, buffer)) = kept.iter().find(|(s, _)| *s == starts) {
+            return Ok(buffer.clone());
+        }
+        let bytes: Vec<u8> = starts.iter().flat_map(|s| s.to_le_bytes()).collect();
+        let buffer = self.checked(&|| "making a uniform".to_string(), || {
+            let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
+            let buffer = self.device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: bytes.len() as u64,
+                usage,
+                mapped_at_creation: false,
+            });
+            self.queue.write_buffer(&buffer, 0, &bytes);
+            buffer
+        })?;
+        if kept.len() >= MOST_STARTS {
+            kept.clear();
+        }
+        kept.push((starts, buffer.clone()));
+        Ok(buffer)
+    }
+}
+
+impl Executable for Kernel {
+    unsafe fn run(&self, args: &[Place], _: &Launch) -> Result<Duration> {
+        let shared = &self.shared;
+        let group = self.bound(args)?;
+        let begun = Instant::now();
+        let what = || format!("kernel {}", self.name);
+        shared.checked(&what, || {
+            let mut encoder = shared.device.create_command_encoder(&Default::default());
+            let timestamp_writes = shared.clock.as_ref().map(Clock::writes);
+            let mut pass = encoder
+                .begin_compute_pass(&ComputePassDescriptor { label: None, timestamp_writes });
+            pass.set_pipeline(&self.pipeline);
+            pass.set_bind_group(0, &group, &[]);
+            let [x, y, z] = self.groups;
+            pass.dispatch_workgroups(x, y, z);
+            drop(pass);
+            if let Some(clock) = &shared.clock {
+                clock.resolve(&mut encoder);
+            }
+            shared.queue.submit([encoder.finish()]);
+        })?;
+        if !shared.timed {
+            return Ok(Duration::ZERO);
+        }
+        shared.finish(&what)?;
+        match &shared.clock {
+            Some(clock) => clock.read(shared),
+            None => Ok(begun.elapsed()),
+        }
+    }
+    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+        if self.shared.timed {
+            // SAFETY: what holds for this call holds for that one.
+            return unsafe { self.run(args, launch) };
+        }
+        // The queue does not note times, so it is the clock on the wall, with nothing before the
+        // launch.
+        let what = || format!("kernel {}", self.name);
+        self.shared.finish(&what)?;
+        let start = Instant::now();
+        // SAFETY: what holds for this call holds for that one.
+        unsafe { self.run(args, launch)? };
+        self.shared.finish(&what)?;
+        Ok(start.elapsed())
+    }
+    fn source(&self) -> Option<&str> {
+        Some(&self.source)
+    }
+}
+
+/// Does the language's `fma` round once here? It need not, and lavapipe's does not; so it is tried.
+pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
+    let buffer = |slot: usize, len: usize| {
+        UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
+    };
+    let place = |buffer: &UOp, at: i64| {
+        UOp::new(
+            Op::Index,
+            DType::F32,
+            [buffer.clone(), UOp::constant(at, DType::I32)].into_iter().collect::<Src>(),
+            Arg::None,
+        )
+    };
+    let args = vec![buffer(0, 1), buffer(1, 3)];
+    let loads = [0, 1, 2].map(|at| {
+        UOp::new(
+            Op::Load,
+            DType::F32,
+            [place(&args[1], at)].into_iter().collect::<Src>(),
+            Arg::None,
+        )
+    });
+    let fma = UOp::new(Op::Fma, DType::F32, loads.iter().cloned().collect::<Src>(), Arg::None);
+    let store = UOp::new(
+        Op::Store,
+        DType::VOID,
+        [place(&args[0], 0), fma.clone()].into_iter().collect::<Src>(),
+        Arg::None,
+    );
+    let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
+    let (name, launch) = ("fuses".to_string(), Launch::default());
+    let program = Program {
+        colored: name.clone(),
+        name,
+        uops,
+        launch,
+        variables: Default::default(),
+        args,
+        writes: vec![0],
+        estimate: Default::default(),
+        times: Default::default(),
+    };
+    let kernel = Kernel::new(shared, wgsl, wgsl.render(&program.name, &program.uops)?, &program)?;
+    let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
+    let (out, given) = (out?, given?);
+    let (x, y) = (0.1f32, -0.01f32);
+    given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
+    let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
+    // SAFETY: the program reads three elements of its second argument and writes one of its first,
+    // as long as they are.
+    unsafe {
+        kernel.run(
+            &[Place { memory: &out, offset: 0 }, Place { memory: &given, offset: 0 }],
+            &launch,
+        )?
+    };
+    let mut bits = [0; 4];
+    let Memory::Remote(out) = &out else { return Ok(false) };
+    out.read(0, &mut bits)?;
+    Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
+}
+
+/// The device's own clock, read before and after a launch.
+pub(super) struct Clock {
+    times: QuerySet,
+    resolved: wgpu::Buffer,
+    staging: wgpu::Buffer,
+    /// Nanoseconds of a tick.
+    period: f32,
+}
+
+impl Clock {
+    /// For a device that has one.
+    pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Clock {
+        let buffer = |usage| {
+            device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: 16,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        Clock {
+            times: device.create_query_set(&QuerySetDescriptor {
+                label: None,
+                ty: QueryType::Timestamp,
+                count: 2,
+            }),
+            resolved: buffer(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC),
+            staging: buffer(BufferUsages::MAP_READ | BufferUsages::COPY_DST),
+            period: queue.get_timestamp_period(),
+        }
+    }
+    fn writes(&self) -> ComputePassTimestampWrites<'_> {
+        ComputePassTimestampWrites {
+            query_set: &self.times,
+            beginning_of_pass_write_index: Some(0),
+            end_of_pass_write_index: Some(1),
+        }
+    }
+    fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
+        encoder.resolve_query_set(&self.times, 0..2, &self.resolved, 0);
+        encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.staging, 0, 16);
+    }
+    /// The time between the two readings. Launches that are timed are waited for, and kernels run
+    /// one at a time, so there is one pair of readings.
+    fn read(&self, shared: &Shared) -> Result<Duration> {
+        let what = || "timing a kernel".to_string();
+        shared.checked(&what, || self.staging.map_async(MapMode::Read, .., |_| ()))?;
+        shared.finish(&what)?;
+        let mapped = self
+            .staging
+            .get_mapped_range(..)
+            .map_err(|e| Error::Device(format!("{}: {}: {e}", shared.name, what())))?;
+        let tick = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| mapped[8 * i + k]));
+        let ticks = tick(1).saturating_sub(tick(0));
+        drop(mapped);
+        self.staging.unmap();
+        Ok(Duration::from_nanos((ticks as f64 * f64::from(self.period)) as u64))
+    }
+}

@@ -1,0 +1,243 @@
+//! WebGPU, through the crate `wgpu`: Vulkan, Metal or Direct3D 12, whichever the machine has, with
+//! kernels in WGSL. It is built with `--features webgpu`.
+//!
+//! A device has one queue that keeps the order. Launches do not wait; reads do, and so come after
+//! all launches before them. With `DEBUG=2` each launch waits, and its time is the device's own
+//! where it has a clock. What `wgpu` finds wrong becomes an [`Error`] that names what was done.
+
+mod kernel;
+mod memory;
+
+use self::memory::Pool;
+use super::buffer::Memory;
+use super::build::short;
+use super::registry::{Backend, Executable};
+use crate::env;
+use crate::error::{Error, Result};
+use crate::lower::Program;
+use crate::render::{Fma, Renderer, Wgsl};
+use crate::target::Target;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use wgpu::{
+    Adapter, Backends, DeviceType, ErrorFilter, Features, Instance, InstanceDescriptor,
+    InstanceFlags, PollType,
+};
+
+/// How buffers are named that lie at an offset which a binding cannot have.
+type Starts = Vec<i32>;
+
+/// The device.
+pub struct WebGpu {
+    shared: Arc<Shared>,
+    renderer: Wgsl,
+}
+
+/// What memory and kernels need of their device.
+struct Shared {
+    /// As errors call it.
+    name: String,
+    /// As people do.
+    label: String,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    /// Why the device is gone, once it is.
+    lost: Arc<Mutex<Option<String>>>,
+    /// Are launches timed, and waited for?
+    timed: bool,
+    /// The clock of the device, if it has one and launches are timed.
+    clock: Option<kernel::Clock>,
+    /// Uniforms that say where buffers begin: mostly at zero, so that few are made.
+    starts: Mutex<Vec<(Starts, wgpu::Buffer)>>,
+    pool: Pool,
+}
+
+/// What a future gives. Those of `wgpu` are done when they are made, or after a poll.
+fn wait<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Every adapter that runs kernels: GPUs first, then what a CPU does in their place.
+fn found() -> Result<Vec<Adapter>> {
+    let mut wanted = InstanceDescriptor::new_without_display_handle();
+    wanted.backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
+    // Checks of the driver's own layers are for those who write drivers.
+    wanted.flags = InstanceFlags::empty();
+    let instance = Instance::new(wanted);
+    let rank = |a: &Adapter| match a.get_info().device_type {
+        DeviceType::DiscreteGpu => 0,
+        DeviceType::IntegratedGpu => 1,
+        DeviceType::VirtualGpu => 2,
+        DeviceType::Other => 3,
+        DeviceType::Cpu => 4,
+    };
+    let mut list = wait(instance.enumerate_adapters(Backends::all()));
+    list.sort_by_key(rank);
+    if list.is_empty() {
+        let advice = "a GPU needs its driver for Vulkan; `apt install mesa-vulkan-drivers` gives \
+                      any machine one on its CPU";
+        return Err(Error::Device(format!(
+            "there is no adapter for WebGPU on this machine\n{advice}"
+        )));
+    }
+    Ok(list)
+}
+
+impl WebGpu {
+    /// The device of a number.
+    pub fn open(index: usize) -> Result<WebGpu> {
+        let list = found()?;
+        let Some(adapter) = list.get(index) else {
+            let has = if list.len() == 1 {
+                "1 adapter".to_string()
+            } else {
+                format!("{} adapters", list.len())
+            };
+            let last = if list.len() == 1 {
+                "WEBGPU".to_string()
+            } else {
+                format!("WEBGPU to WEBGPU:{}", list.len() - 1)
+            };
+            return Err(Error::Device(format!(
+                "there is no WEBGPU:{index}: WebGPU has {has} here, {last}"
+            )));
+        };
+        let (info, limits) = (adapter.get_info(), adapter.limits());
+        let timed = env::config()?.times_kernels();
+        let clock = if timed { Features::TIMESTAMP_QUERY } else { Features::empty() };
+        let features = adapter.features() & (Features::SHADER_INT64 | Features::SHADER_F64 | clock);
+        let wanted = wgpu::DeviceDescriptor {
+            label: None,
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        };
+        let (device, queue) = wait(adapter.request_device(&wanted))
+            .map_err(|e| Error::Device(format!("{} for WebGPU: {e}", info.name)))?;
+        let lost = Arc::new(Mutex::new(None));
+        let (note, uncaught) = (lost.clone(), lost.clone());
+        device.set_device_lost_callback(move |_, why| *locked(&note) = Some(why));
+        // Where nobody asked for errors there is nobody to return them to; the next call does.
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            *locked(&uncaught) = Some(e.to_string())
+        }));
+        let binding = limits.max_storage_buffer_binding_size as usize;
+        let longs = features.contains(Features::SHADER_INT64);
+        let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
+        let target = Target {
+            wide: if info.device_type == DeviceType::Cpu { 0 } else { common.wide },
+            local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
+            local_dims: [
+                limits.max_compute_workgroup_size_x,
+                limits.max_compute_workgroup_size_y,
+                limits.max_compute_workgroup_size_z,
+            ]
+            .map(|n| n as usize),
+            local_bytes: limits.max_compute_workgroup_storage_size as usize,
+            max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
+            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are
+            // powers of two.
+            buffer_bytes: (1 << binding.ilog2()) - kernel::ALIGN,
+            ..common
+        };
+        let which = if list.len() > 1 {
+            format!(", {} of {} adapters", index + 1, list.len())
+        } else {
+            String::new()
+        };
+        let gaps = if longs { ", no f64" } else { ", no f64, i64 and u64" };
+        let shared = Shared {
+            name: if index == 0 { "WEBGPU".into() } else { format!("WEBGPU:{index}") },
+            label: format!("{} by {} ({}){gaps}{which}", info.name, info.backend, info.driver_info),
+            clock: features
+                .contains(Features::TIMESTAMP_QUERY)
+                .then(|| kernel::Clock::new(&device, &queue)),
+            pool: Pool::new(limits.max_buffer_size as usize),
+            device,
+            queue,
+            lost,
+            timed,
+            starts: Mutex::default(),
+        };
+        let shared = Arc::new(shared);
+        let renderer =
+            |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
+        let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
+            true => Fma::Native,
+            false if features.contains(Features::SHADER_F64) => Fma::Doubles,
+            false => Fma::Integers,
+        };
+        Ok(WebGpu { shared, renderer: renderer(fma) })
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at any time.
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Shared {
+    /// Does something, and says what `wgpu` found wrong with it.
+    fn caught<T>(&self, f: impl FnOnce() -> T) -> std::result::Result<T, wgpu::Error> {
+        let filters = [ErrorFilter::Internal, ErrorFilter::OutOfMemory, ErrorFilter::Validation];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
+        let result = f();
+        let mut errors = Vec::new();
+        for scope in scopes.into_iter().rev() {
+            errors.extend(wait(scope.pop()));
+        }
+        errors.into_iter().next().map_or(Ok(result), Err)
+    }
+
+    /// The same where any error is one of the device; `what` says what was being done.
+    fn checked<T>(&self, what: &dyn Fn() -> String, f: impl FnOnce() -> T) -> Result<T> {
+        let result = self.caught(f).map_err(|e| e.to_string());
+        let lost = locked(&self.lost).clone();
+        match (result, lost) {
+            (Ok(value), None) => Ok(value),
+            (_, Some(why)) => {
+                Err(Error::Device(format!("{}: {}: the device is lost: {why}", self.name, what())))
+            }
+            (Err(e), None) => Err(Error::Device(format!("{}: {}: {e}", self.name, what()))),
+        }
+    }
+
+    /// Waits until all that was submitted is done.
+    fn finish(&self, what: &dyn Fn() -> String) -> Result<()> {
+        let polled = self.checked(what, || self.device.poll(PollType::wait_indefinitely()))?;
+        polled.map(drop).map_err(|e| Error::Device(format!("{}: {}: {e}", self.name, what())))
+    }
+}
+
+impl Backend for WebGpu {
+    fn target(&self) -> &Target {
+        self.renderer.target()
+    }
+    fn describe(&self) -> String {
+        self.shared.label.clone()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
+    }
+    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        let source = self.renderer.render(short(&program.name), &program.uops)?;
+        Ok(Arc::new(kernel::Kernel::new(&self.shared, &self.renderer, source, program)?))
+    }
+    fn held(&self) -> usize {
+        self.shared.pool.held()
+    }
+    fn limit(&self) -> Option<usize> {
+        None
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.shared.finish(&|| "waiting".to_string())
+    }
+}
