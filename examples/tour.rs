@@ -6,7 +6,7 @@
 
 use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
-use picograd::{Device, Result, Tensor, device, env, exec, ir};
+use picograd::{Device, Result, Tensor, device, env, ir};
 
 fn main() -> Result<()> {
     let color = env::config()?.color && std::io::IsTerminal::is_terminal(&std::io::stdout());

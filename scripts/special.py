@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes the polynomial coefficients of src/tensor/special.rs. Needs mpmath.
+"""Computes the polynomial coefficients of src/tensor/ops/special.rs. Needs mpmath.
 
 Each function is interpolated at Chebyshev's nodes of its interval, in 60 digits, and written as powers
 of the distance from the middle of the interval, lowest power first, with its greatest relative error.

@@ -10,7 +10,7 @@ use picograd::ir::{Op, TensorCore};
 use picograd::lower::Program;
 use picograd::opt::Kernel;
 use picograd::target::Target;
-use picograd::{Device, Tensor, exec, opt};
+use picograd::{Device, Tensor, compile, opt};
 use std::rc::Rc;
 
 /// Whole numbers from -4 to 4: their products add up exactly in every order.
@@ -74,7 +74,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let programs: Vec<_> = kernels(&make())
         .iter()
         .filter_map(|k| k.apply_all(&opt::parse(opts).unwrap(), &target).ok())
-        .map(|k| exec::lowered(&k, &target).unwrap())
+        .map(|k| compile::lowered(&k, &target).unwrap())
         .collect();
     common::compile_for_cuda(&programs);
     programs

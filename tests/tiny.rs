@@ -9,7 +9,8 @@ use picograd::render::{Clang, Renderer};
 use picograd::schedule::Role;
 use picograd::target::Target;
 use picograd::{
-    DType, Device, Tensor, dtype, exec, ir, lower, reference, schedule, shape, symbolic, verify,
+    DType, Device, Tensor, compile, device, dtype, ir, lower, reference, schedule, shape, symbolic,
+    verify,
 };
 
 /// `(a * b).sum(0)` over 4 rows of 8, on a device.
@@ -123,11 +124,11 @@ fn the_reference_agrees() {
 fn the_executor_counts_and_keeps() {
     let c = dot("INTERP");
     let scheduled = c.schedule().unwrap();
-    let kernels = exec::counters().kernels;
+    let kernels = device::counters().kernels;
     for item in &scheduled {
         item.lower().unwrap().run().unwrap();
     }
-    assert!(exec::counters().kernels > kernels && exec::programs() > 0);
+    assert!(device::counters().kernels > kernels && compile::programs() > 0);
     let ScheduleItem::Kernel { buffers, .. } = scheduled.last().unwrap() else {
         panic!("the last item is the kernel")
     };

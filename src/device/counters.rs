@@ -78,9 +78,9 @@ fn state() -> MutexGuard<'static, State> {
 ///
 /// ```
 /// use picograd::{Tensor, exec};
-/// let before = exec::counters().kernels;
+/// let before = device::counters().kernels;
 /// (Tensor::new([1.0f32, 2.0]) + 1.0).realize()?;
-/// assert!(exec::counters().kernels > before);
+/// assert!(device::counters().kernels > before);
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn counters() -> Counters {

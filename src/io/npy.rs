@@ -93,7 +93,7 @@ pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
 /// What [`npy_save`] writes, in memory.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::npy_to_bytes};
+/// use picograd::{Tensor, io::npy_to_bytes};
 /// assert_eq!(npy_to_bytes(&Tensor::new([1i16, 2]))?[..6], *b"\x93NUMPY");
 /// # Ok::<(), picograd::Error>(())
 /// ```

@@ -9,7 +9,7 @@ use std::fmt;
 /// Tensors under dotted names (`layers.0.weight`), in the order in which they were added.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::StateDict};
+/// use picograd::{Tensor, io::StateDict};
 /// let mut state = StateDict::new();
 /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
 /// let weight = Tensor::zeros([2]);
@@ -38,7 +38,7 @@ impl StateDict {
     /// that was there is returned.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// assert!(state.insert("weight", Tensor::zeros([2])).is_none());
     /// assert_eq!(state.insert("weight", Tensor::zeros([3])).unwrap().shape(), [2]);
@@ -56,7 +56,7 @@ impl StateDict {
     /// The tensor of a name.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert!(state.get("weight").is_some() && state.get("bias").is_none());
@@ -68,7 +68,7 @@ impl StateDict {
     /// The tensor of a name, or an error that says which names there are.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(
@@ -91,7 +91,7 @@ impl StateDict {
     /// Names with tensors, in order.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["weight"]);
@@ -103,7 +103,7 @@ impl StateDict {
     /// The number of tensors.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(state.len(), 1);
@@ -115,7 +115,7 @@ impl StateDict {
     /// Is there none?
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert!(!state.is_empty());
@@ -128,7 +128,7 @@ impl StateDict {
     /// names.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let mut all = StateDict::new();
@@ -147,7 +147,7 @@ impl StateDict {
     /// The tensors whose names begin with `prefix.`, without it.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("body.weight", Tensor::zeros([2]));
     /// state.insert("head.weight", Tensor::zeros([3]));
@@ -164,7 +164,7 @@ impl StateDict {
     /// copied before an assignment makes it necessary.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let best = state.snapshot();
@@ -185,7 +185,7 @@ impl StateDict {
     /// without a target are left out, and dtypes are cast.
     ///
     /// ```
-    /// use picograd::{Tensor, nn::state::StateDict};
+    /// use picograd::{Tensor, io::StateDict};
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let target = Tensor::zeros([2]);

@@ -152,7 +152,7 @@ impl Ema {
     /// Takes up a state. If anything does not fit, an error names it and nothing has changed.
     ///
     /// ```
-    /// use picograd::nn::{Ema, Linear, state::StateDict};
+    /// use picograd::{io::StateDict, nn::{Ema, Linear}};
     /// let ema = Ema::new(&Linear::new(2, 3), 0.999)?;
     /// assert!(ema.load_state_dict(&StateDict::new()).is_err());
     /// # Ok::<(), picograd::Error>(())

@@ -72,99 +72,50 @@ macro_rules! fallible {
     )* };
 }
 
-mod activation;
-mod adaptive;
-mod advanced;
 mod args;
-mod attention;
 pub(crate) mod autocast;
-mod bitonic;
 mod broadcast;
-mod cast;
-mod checkpoint;
-mod compare;
-mod compensated;
-mod conv;
-mod create;
-mod ctc;
 mod custom;
 mod display;
-mod distribution;
-mod einsum;
-mod elementwise;
-mod function;
-mod gather;
 mod grad;
-mod grid;
-mod histogram;
 mod holders;
 mod in_place;
-mod index;
-mod interpolate;
-mod inverse;
 mod jit;
-mod keccak;
-mod likelihood_loss;
-mod linalg;
-mod loops;
-mod loss;
-mod margin_loss;
-mod math;
-mod matmul;
-mod matrix_norm;
-mod movement;
-mod norm;
-mod operators;
-mod pad;
-mod pool;
-mod put;
-mod radix;
-mod random;
+mod ops;
 mod realize;
-mod reduce;
-mod resample;
-mod scan;
 mod shard;
-mod shrinkage;
-mod solve;
-mod sort;
-mod special;
-mod statistics;
-mod svd;
 mod variable;
-mod vector;
-mod winograd;
 
 pub use args::{Axes, Int, Shape, Sides, Size, Sizes, Spatial, keepdim};
-pub use attention::Attention;
 pub use autocast::{autocast, no_autocast};
 pub use broadcast::Operand;
-pub use checkpoint::checkpoint;
-pub use conv::Conv;
-pub use create::Data;
-pub use ctc::Ctc;
 pub use custom::CustomKernel;
-pub use elementwise::Rounding;
-pub use function::Function;
-pub use gather::Scatter;
-pub use grad::no_grad;
-pub(crate) use grad::{realize_with_step, take_step_list};
-pub use grid::{GridMode, GridPadding, GridSample};
-pub use index::{Indices, NewAxis, Pick, ToPick, step};
-pub use interpolate::Interpolate;
+pub use grad::checkpoint::checkpoint;
+pub use grad::function::Function;
+pub use grad::gradient::no_grad;
+pub(crate) use grad::gradient::{realize_with_step, take_step_list};
 pub use jit::{Jit, JitArg, JitOut, JitStats, Leaf};
-pub use keccak::Keccak;
-pub use likelihood_loss::{GaussianNll, PoissonNll};
-pub use loops::Scanned;
-pub use loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
-pub use margin_loss::{MultiMargin, TripletMargin};
-pub use matrix_norm::MatrixNorm;
-pub use pad::PadMode;
-pub use pool::Pool;
-pub(crate) use random::fans;
-pub use random::threefry2x32;
-pub use statistics::Quantile;
-pub use vector::DotAxes;
+pub use ops::attention::Attention;
+pub use ops::conv::Conv;
+pub use ops::create::Data;
+pub use ops::ctc::Ctc;
+pub use ops::elementwise::Rounding;
+pub use ops::gather::Scatter;
+pub use ops::grid::{GridMode, GridPadding, GridSample};
+pub use ops::index::{Indices, NewAxis, Pick, ToPick, step};
+pub use ops::interpolate::Interpolate;
+pub use ops::keccak::Keccak;
+pub use ops::likelihood_loss::{GaussianNll, PoissonNll};
+pub use ops::loops::Scanned;
+pub use ops::loss::{BinaryCrossEntropy, CrossEntropy, Reduction};
+pub use ops::margin_loss::{MultiMargin, TripletMargin};
+pub use ops::matrix_norm::MatrixNorm;
+pub use ops::pad::PadMode;
+pub use ops::pool::Pool;
+pub(crate) use ops::random::fans;
+pub use ops::random::threefry2x32;
+pub use ops::statistics::Quantile;
+pub use ops::vector::DotAxes;
 
 /// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone
 /// is another handle on the same tensor.
@@ -240,7 +191,7 @@ impl Tensor {
     /// ```
     pub fn uop(&self) -> UOp {
         let uop = self.raw();
-        if uop.requires_grad() && (grad::is_off() || self.is_frozen()) {
+        if uop.requires_grad() && (grad::gradient::is_off() || self.is_frozen()) {
             uop.unary(Op::Detach)
         } else {
             uop

@@ -6,8 +6,8 @@
 //! `unify`, which everything else goes through.
 
 use super::broadcast::{Operand, cut_to};
-use super::create::iota;
-use super::index::Pick;
+use super::ops::create::iota;
+use super::ops::index::Pick;
 use super::{Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -172,7 +172,7 @@ pub(super) fn cut(
         return Ok((x.clone(), picks, Vec::new()));
     }
     let rank = x.ndim();
-    let named: usize = picks.iter().map(super::index::takes).sum();
+    let named: usize = picks.iter().map(super::ops::index::takes).sum();
     if named > rank {
         return Err(Error::Index {
             op,
@@ -182,7 +182,7 @@ pub(super) fn cut(
     let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
     for pick in picks {
         let takes =
-            if matches!(pick, Pick::Rest) { rank - named } else { super::index::takes(&pick) };
+            if matches!(pick, Pick::Rest) { rank - named } else { super::ops::index::takes(&pick) };
         if axis + takes > rank {
             return Err(Error::Index { op, msg: "`..` stands twice, and once is the most".into() });
         }

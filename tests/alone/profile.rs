@@ -3,7 +3,7 @@
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};
 use picograd::tensor::Reduction;
-use picograd::{Device, Jit, Result, Tensor, exec, profile, seq};
+use picograd::{Device, Jit, Result, Tensor, profile, seq};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -184,7 +184,11 @@ fn child() {
             device.memory().peak
         );
     }
-    println!("plans {} hits {}", exec::counters().schedules, exec::counters().schedule_hits);
+    println!(
+        "plans {} hits {}",
+        picograd::device::counters().schedules,
+        picograd::device::counters().schedule_hits
+    );
     match kind.as_str() {
         "exit" => std::process::exit(3),
         "panic" => panic!("the program went wrong"),

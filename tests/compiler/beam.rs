@@ -1,7 +1,7 @@
 //! `BEAM=n` from outside: kernels are searched for once, the result is right, and the next process
 //! uses what was found without a search.
 
-use picograd::{DType, Device, Tensor, exec};
+use picograd::{DType, Device, Tensor, device};
 use std::path::Path;
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn child() {
     let expected =
         (0..24 * 16).map(|i| (0..32).map(|k| (i / 16 * 32 + k) as f32 * 0.5).sum::<f32>());
     assert!(y.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs()));
-    let c = exec::counters();
+    let c = device::counters();
     println!("made {} kept {} searched {}", c.compiled, c.from_store, c.searched);
 }
 

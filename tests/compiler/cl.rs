@@ -5,7 +5,7 @@ use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::testing::there;
-use picograd::{DType, Device, Error, Tensor, exec};
+use picograd::{DType, Device, Error, Tensor, compile};
 
 fn ramp(n: i64) -> Tensor {
     Tensor::arange(0, n, 1)
@@ -88,11 +88,11 @@ fn no_double_precision_is_an_error() {
     let x = Tensor::new([1.0f32, 2.0]).realize().unwrap();
     let inside = (x.cast(DType::F64) / 3.0).cast(DType::F32);
     for t in [&inside, &x.cast(DType::F64)] {
-        let e = exec::lowered(&kernels(t)[0], &without).unwrap_err().to_string();
+        let e = compile::lowered(&kernels(t)[0], &without).unwrap_err().to_string();
         assert!(e.contains("does not compute in f64"), "{e}");
-        exec::lowered(&kernels(t)[0], &Target::opencl()).unwrap();
+        compile::lowered(&kernels(t)[0], &Target::opencl()).unwrap();
     }
-    exec::lowered(&kernels(&(&x + 1.0))[0], &without).unwrap();
+    compile::lowered(&kernels(&(&x + 1.0))[0], &without).unwrap();
 }
 
 /// What is computed on one device and read on another is copied in between.

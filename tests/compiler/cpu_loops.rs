@@ -8,7 +8,7 @@ use picograd::lower::Program;
 use picograd::opt::{Kernel, OptOp, heuristic};
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::{Tensor, exec, opt};
+use picograd::{Tensor, compile, opt};
 
 /// A machine with 16 lanes and two threads.
 const WIDE: Target = Target::llvm(2, 64);
@@ -19,7 +19,7 @@ fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
     let of = |i: ScheduleItem| match i {
         ScheduleItem::Kernel { ast, .. } => {
             let k = heuristic(&Kernel::new(ast), &WIDE);
-            let program = exec::lowered(&k, &WIDE).expect("a program");
+            let program = compile::lowered(&k, &WIDE).expect("a program");
             Some((k, program))
         }
         _ => None,

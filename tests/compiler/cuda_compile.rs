@@ -10,7 +10,7 @@ use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::tensor::Conv;
 use picograd::testing::{Choose, check_for, random_case};
-use picograd::{Tensor, exec};
+use picograd::{Tensor, compile};
 
 #[test]
 fn random_graphs_are_right_and_compile() {
@@ -34,7 +34,7 @@ fn kernels(t: &Tensor) -> Vec<(String, Program)> {
         let ScheduleItem::Kernel { ast, .. } = item else { panic!("only kernels are expected") };
         let k = heuristic(&Kernel::new(ast.clone()), &Target::cuda());
         let opts: Vec<String> = k.opts.iter().map(|o| o.to_string()).collect();
-        (opts.join(" "), exec::lowered(&k, &Target::cuda()).unwrap())
+        (opts.join(" "), compile::lowered(&k, &Target::cuda()).unwrap())
     };
     t.schedule().unwrap().iter().map(of).collect()
 }

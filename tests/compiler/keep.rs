@@ -9,7 +9,7 @@ use picograd::opt::{Kernel, OptOp};
 use picograd::schedule::Role;
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{DType, Device, Tensor, exec, opt};
+use picograd::{DType, Device, Tensor, compile, opt};
 
 /// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be
 /// seen.
@@ -54,7 +54,7 @@ fn heuristic(ast: &UOp) -> Kernel {
 #[track_caller]
 fn each(t: &Tensor, op: Op, elements: usize) -> f64 {
     let programs =
-        asts(t).into_iter().map(|ast| exec::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
+        asts(t).into_iter().map(|ast| compile::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
     programs.map(|uops| times(&uops, op)).sum::<usize>() as f64 / elements as f64
 }
 
@@ -151,7 +151,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
         let opts: Vec<_> = with.opts.iter().copied().filter(|o| o.op != OptOp::Keep).collect();
         let without = Kernel::new(ast.clone()).apply_all(&opts, &WIDE).unwrap();
         let run = |k: &Kernel| {
-            let program = exec::lowered(k, &WIDE).unwrap();
+            let program = compile::lowered(k, &WIDE).unwrap();
             let mut buffers: Vec<Vec<u8>> = program.args.iter().map(content).collect();
             let memory: Vec<Memory> = buffers.iter_mut().map(|b| Memory::new(b)).collect();
             let interp = Interp::compile(&program.uops).unwrap();
@@ -258,7 +258,7 @@ fn rows_that_are_cut_in_different_ways() {
     ] {
         let opts = format!("{opts} KEEP:0:0");
         let k = Kernel::new(ast.clone()).apply_all(&opt::parse(&opts).unwrap(), &WIDE).unwrap();
-        assert_eq!(times(&exec::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
+        assert_eq!(times(&compile::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
         if Device::get("CPU").is_ok() {
             let bits = |opts: &str| {
                 let item = x.softmax(1).schedule().unwrap().remove(0);

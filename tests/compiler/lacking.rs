@@ -7,7 +7,7 @@ use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Fma, Metal, OpenCl, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::Rounding;
-use picograd::{Error, Tensor, exec};
+use picograd::{Error, Tensor, compile};
 
 const LONG: [DType; 3] = [DType::F64, DType::I64, DType::U64];
 
@@ -36,7 +36,7 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
 /// The text of each kernel for a target, or the error that a realize gives.
 fn texts(t: &Tensor, renderer: &dyn Renderer) -> Result<Vec<String>, Error> {
     let text = |k: &Kernel| {
-        let program = exec::lowered(&heuristic(k, renderer.target()), renderer.target())?;
+        let program = compile::lowered(&heuristic(k, renderer.target()), renderer.target())?;
         renderer.render("kernel", &program.uops)
     };
     kernels(t).iter().map(text).collect()

@@ -12,7 +12,7 @@ use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp
 use picograd::opt::Kernel;
 use picograd::tensor::CustomKernel;
 use picograd::testing::{Case, Choose, Setup, Traced, check};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable, exec};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable, compile};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ fn an_item_with_another_kernel_is_refused() {
             *ast = other.clone();
         }
         refused(&short);
-        assert!(short.tune(exec::beam::Beam { width: 1, seconds: 1.0 }).is_err());
+        assert!(short.tune(compile::beam::Beam { width: 1, seconds: 1.0 }).is_err());
     }
 }
 
@@ -151,7 +151,7 @@ fn a_chooser_cannot_exchange_the_kernel() {
         let other = other.clone();
         let x = Tensor::ones([8]).contiguous().realize().unwrap().to(device).realize().unwrap();
         let chooser = move |_: &Kernel, _: &picograd::target::Target| Kernel::new(other.clone());
-        let got = exec::with_choice(Choice::By(Rc::new(chooser)), || (&x + 3.0).to_vec::<f32>());
+        let got = compile::with_choice(Choice::By(Rc::new(chooser)), || (&x + 3.0).to_vec::<f32>());
         assert!(got.unwrap_err().to_string().contains("the chooser returned another kernel"));
         assert_eq!((&x + 3.0).to_vec::<f32>().unwrap(), [4.0; 8]);
     }
@@ -328,7 +328,8 @@ fn an_argument_that_moved_during_a_replay_is_refused() {
             moved.to_(device).unwrap();
             k.clone()
         };
-        let got = exec::with_choice(Choice::By(Rc::new(chooser)), || sum.call((lazy, b.clone())));
+        let got =
+            compile::with_choice(Choice::By(Rc::new(chooser)), || sum.call((lazy, b.clone())));
         let e = got.map(drop).unwrap_err().to_string();
         assert!(b.device().as_str() == device && e.contains("the memory of an argument is"), "{e}");
     }
@@ -382,7 +383,7 @@ fn a_mask_bounds_the_index_in_every_lane() {
         let r = UOp::range(4, 0, AxisKind::Global);
         let store = buffer(0).at(&r).store(value(&buffer(1), &buffer(2), &r), &[r]);
         let compiled =
-            exec::compiled(&UOp::sink([store].into_iter().collect::<Src>()), &device).unwrap();
+            compile::compiled(&UOp::sink([store].into_iter().collect::<Src>()), &device).unwrap();
         let free = |u: &&UOp| {
             u.op() == Op::Load
                 && u.src()[0].src().len() == 2
@@ -450,7 +451,7 @@ fn machine_division_is_refused() {
             let r = UOp::range(8, 0, AxisKind::Global);
             let value = buffer(1).at(&r).load().binary(op, buffer(2).at(&r).load());
             let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
-            let e = exec::compiled(&ast, &Device::get(device).unwrap())
+            let e = compile::compiled(&ast, &Device::get(device).unwrap())
                 .map(drop)
                 .unwrap_err()
                 .to_string();
@@ -467,7 +468,8 @@ fn an_index_is_not_computed_from_what_is_stored() {
     let r = UOp::range(8, 0, AxisKind::Global);
     let value = masked(&buffer(1), buffer(0).at(&r).load().cast(DType::INDEX), r.differs(0i64));
     let ast = UOp::sink([buffer(0).at(&r).store(value, &[r])].into_iter().collect::<Src>());
-    let e = exec::compiled(&ast, &Device::get("CPU").unwrap()).map(drop).unwrap_err().to_string();
+    let e =
+        compile::compiled(&ast, &Device::get("CPU").unwrap()).map(drop).unwrap_err().to_string();
     assert!(e.contains("computed from a buffer that the kernel stores to"), "{e}");
 }
 
@@ -484,10 +486,10 @@ fn a_kernel_to_compile_is_proven() {
     for name in there() {
         let device = Device::get(name).unwrap();
         let refused = |ast: &UOp, why: &str| {
-            let e = exec::compiled(ast, &device).map(drop).unwrap_err().to_string();
+            let e = compile::compiled(ast, &device).map(drop).unwrap_err().to_string();
             assert!(e.starts_with("compile: compiled: ") && e.contains(why), "{e}");
         };
-        exec::compiled(&copy(8), &device).unwrap();
+        compile::compiled(&copy(8), &device).unwrap();
         refused(&copy(9), "");
         refused(&source(name, vec![buffer(0, 8)]), "source text");
         refused(&UOp::int(1), "the root of a kernel is a sink");

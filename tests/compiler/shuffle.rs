@@ -12,7 +12,7 @@ use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::testing::{Case, Choose, check_for};
-use picograd::{Tensor, exec, opt};
+use picograd::{Tensor, compile, opt};
 use std::rc::Rc;
 
 type Fold = (&'static str, fn(&Tensor, isize) -> Tensor, fn(usize) -> i64);
@@ -59,7 +59,8 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     kernels(&make())
         .iter()
         .map(|k| {
-            exec::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda()).unwrap()
+            compile::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda())
+                .unwrap()
         })
         .collect()
 }
@@ -143,7 +144,7 @@ fn targets_without_shuffles_have_none() {
     for target in [Target::opencl(), Target::metal(), Target::wgsl()] {
         let kernel =
             kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
-        let program = exec::lowered(&kernel, &target).unwrap();
+        let program = compile::lowered(&kernel, &target).unwrap();
         assert_eq!(bits(&program), [], "{}", target.name);
         assert_eq!(
             program.uops.iter().filter(|u| u.op() == Op::Barrier).count(),

@@ -1,7 +1,7 @@
 //! The store from outside: a second process compiles nothing that the first one compiled, on every
 //! device that has a compiler.
 
-use picograd::{Device, Tensor, exec};
+use picograd::{Device, Tensor, device};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,7 +43,7 @@ fn work(kind: &str) -> picograd::Result<Vec<f32>> {
 fn child() {
     let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
     let sum: f64 = work(&kind).unwrap().iter().map(|x| f64::from(*x)).sum();
-    let c = exec::counters();
+    let c = device::counters();
     println!("made {} kept {} sum {sum}", c.compiled, c.from_store);
 }
 

@@ -5,7 +5,7 @@ use picograd::compile::Choice;
 use picograd::dtype::DType;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
-use picograd::{Device, Tensor, exec};
+use picograd::{Device, Tensor, compile};
 
 /// The dtypes of the index arithmetic of a tensor's kernels.
 fn index_widths(t: &Tensor, device: &str) -> Vec<DType> {
@@ -13,7 +13,7 @@ fn index_widths(t: &Tensor, device: &str) -> Vec<DType> {
     let mut widths: Vec<DType> = Vec::new();
     for item in t.schedule().unwrap() {
         let ScheduleItem::Kernel { ast, .. } = item else { continue };
-        let c = exec::compiled(&ast, &device).unwrap();
+        let c = compile::compiled(&ast, &device).unwrap();
         widths.extend(
             c.program.uops.iter().filter(|u| u.op() == Op::Index).map(|u: &UOp| u.src()[1].dtype()),
         );
@@ -42,7 +42,7 @@ fn three_billion_elements() {
         let at = Tensor::arange(0i64, 3_000_000_000, 1)
             .to(device)
             .shrink(&[(2_999_999_990, 2_999_999_999)]);
-        let got = exec::with_choice(Choice::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
+        let got = compile::with_choice(Choice::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
         assert_eq!(
             got,
             (2_999_999_990..2_999_999_999i64).map(|i| i * 2).collect::<Vec<_>>(),

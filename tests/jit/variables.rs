@@ -9,7 +9,7 @@ use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable, exec, no_grad, opt};
+use picograd::{Bound, DType, Device, Jit, Tensor, Variable, compile, device, no_grad, opt};
 use std::rc::Rc;
 
 const MAX: i64 = 9;
@@ -34,10 +34,10 @@ fn plain(t: &Tensor) -> Vec<f32> {
 fn agree(name: &str, device: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor) -> Tensor) {
     let mut compiled = Vec::new();
     for n in [4, 1, MAX] {
-        let before = exec::counters().compiled;
+        let before = device::counters().compiled;
         let symbolic = f(&|x| x.i(..bound(n)));
         let got = symbolic.to_vec::<f32>().unwrap();
-        compiled.push(exec::counters().compiled - before);
+        compiled.push(device::counters().compiled - before);
         let numbers = f(&|x| x.i(..n));
         assert_eq!(symbolic.shape(), numbers.shape(), "{name} on {device} for {n}");
         let expected = plain(&numbers);
@@ -132,11 +132,11 @@ fn two_variables_and_sums_of_them() {
     let (x, mut first) = (data(&[12, 11], "CPU"), None);
     for (a, b) in [(2, 3), (1, 0), (6, 5), (3, 1), (5, 4)] {
         let (n, m) = (n.bind(a).unwrap(), m.bind(b).unwrap());
-        let before = exec::counters().compiled;
+        let before = device::counters().compiled;
         let part = x.i((m.clone()..&m + &n, ..&n + &m)).exp();
         let got = [part.sum(0), part.sum(1), part.mean(..).unsqueeze(0)]
             .map(|t| t.to_vec::<f32>().unwrap());
-        let compiled = exec::counters().compiled - before;
+        let compiled = device::counters().compiled - before;
         assert!(first.is_none() || compiled == 0, "{compiled} kernels were compiled again");
         first = Some(());
         assert_eq!(part.shape(), [a as usize, (a + b) as usize]);
@@ -201,7 +201,7 @@ fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
         let (pos, [keys, values], [all_k, all_v, all_q]) = cache(STEPS, device);
         let memory = storage(&keys);
         for step in 0..STEPS {
-            let before = exec::counters().compiled;
+            let before = device::counters().compiled;
             let at = pos.bind(step as i64).unwrap();
             let (q, k, v) = (all_q.i(&at), all_k.i(&at), all_v.i(&at));
             keys.set(&at, &k).unwrap();
@@ -214,7 +214,7 @@ fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
                 Attention::new(),
             );
             let got = out.to_vec::<f32>().unwrap();
-            let compiled = exec::counters().compiled - before;
+            let compiled = device::counters().compiled - before;
             assert!(
                 step == 0 || compiled == 0,
                 "{device}: step {step} compiled {compiled} kernels"
@@ -253,11 +253,11 @@ fn a_captured_step_takes_variables() {
         });
         for i in 0..STEPS {
             let row = |t: &Tensor| t.i(i).contiguous().realize().unwrap();
-            let before = exec::counters();
+            let before = device::counters();
             let (seen, so_far) = step
                 .call((row(&all_q), row(&all_k), row(&all_v), pos.bind(i as i64).unwrap()))
                 .unwrap();
-            let after = exec::counters();
+            let after = device::counters();
             assert!(i < 2 || after.compiled == before.compiled, "{device}: step {i} compiles");
             let numbers = |t: &Tensor| t.i(..i + 1).permute([1, 0, 2]);
             let expected = all_q.i(i).unsqueeze(1).scaled_dot_product_attention(
@@ -420,15 +420,15 @@ fn a_write_to_a_part_touches_nothing_else() {
             let c = data(&[16, 4, 6], device);
             let memory = storage(&c);
             write(&c).unwrap();
-            let (bytes, kernels) = (exec::counters().bytes, exec::counters().kernels);
+            let (bytes, kernels) = (device::counters().bytes, device::counters().kernels);
             c.realize().unwrap();
             assert_eq!(
-                (storage(&c), exec::counters().kernels - kernels),
+                (storage(&c), device::counters().kernels - kernels),
                 (memory, 1),
                 "{device}: write {i} is in place"
             );
             // What is read is the row, or a number; what is written counts once.
-            let moved = (exec::counters().bytes - bytes) / 4.0;
+            let moved = (device::counters().bytes - bytes) / 4.0;
             assert!(
                 moved <= (written + 24 + 1) as f64,
                 "{device}: write {i} moves {moved} elements to write {written}"
@@ -461,7 +461,7 @@ fn variables_are_sizes_in_shapes() {
     let mut compiled = Vec::new();
     for v in [4, 1, MAX] {
         let (b, rows) = (n.bind(v).unwrap(), v as usize);
-        let before = exec::counters().compiled;
+        let before = device::counters().compiled;
         let ones = Tensor::ones((&b, 3, 2));
         assert_eq!((ones.shape(), ones.max_shape()), (vec![rows, 3, 2], vec![MAX as usize, 3, 2]));
         assert_eq!(ones.sum(..).item::<f32>().unwrap(), 6.0 * v as f32);
@@ -480,7 +480,7 @@ fn variables_are_sizes_in_shapes() {
             (part.shape(), part.to_vec::<f32>().unwrap()),
             (vec![rows, 2], plain(&x.i((..v, ..2))))
         );
-        compiled.push(exec::counters().compiled - before);
+        compiled.push(device::counters().compiled - before);
         // Numbers that are drawn, and what has no kernel of its own.
         let drawn = [
             Tensor::rand((&b, 2)),
@@ -667,7 +667,7 @@ fn every_optimisation_leaves_the_values_as_they_are() {
                 // That of another kernel of the graph.
                 Err(_) => k.clone(),
             };
-            let got = exec::with_choice(exec::Choice::By(Rc::new(chooser)), || {
+            let got = compile::with_choice(compile::Choice::By(Rc::new(chooser)), || {
                 fresh().to_vec::<f32>().unwrap()
             });
             assert!(used.get() > 0, "{} was applied to no kernel", opt::show(&k.opts));
@@ -692,7 +692,8 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
         let Some(ScheduleItem::Kernel { ast, buffers, .. }) = items.last() else {
             panic!("a kernel")
         };
-        let program = exec::lowered(&heuristic(&Kernel::new(ast.clone()), target), target).unwrap();
+        let program =
+            compile::lowered(&heuristic(&Kernel::new(ast.clone()), target), target).unwrap();
         assert_eq!((buffers.len(), program.variables.names.len()), (program.args.len(), 1));
         program
     };
@@ -861,11 +862,11 @@ fn random_graphs() {
     let mut again = 0;
     for seed in 0..40 {
         for n in [4, 1, 9] {
-            let before = exec::counters().compiled;
+            let before = device::counters().compiled;
             let got = random_graph(seed, &|x| x.i(..bound(n)));
             let got = (got.to_vec::<f32>().unwrap(), got.shape());
             if n != 4 {
-                again += exec::counters().compiled - before;
+                again += device::counters().compiled - before;
             }
             let expected = random_graph(seed, &|x| x.i(..n));
             assert_eq!(got.1, expected.shape(), "seed {seed} for {n}");

@@ -428,7 +428,7 @@ fn calls() -> Vec<(&'static str, Call)> {
         }),
         ("Module.state", |d| {
             let layer = nn::Linear::new(2, 2);
-            let mut state = nn::state::StateDict::new();
+            let mut state = picograd::io::StateDict::new();
             state.insert("weight".to_string(), d.x());
             layer.load_state_dict(&state, d.coin())
         }),

@@ -6,7 +6,7 @@ use picograd::ir::UOp;
 use picograd::lower::Program;
 use picograd::opt::{Kernel, heuristic};
 use picograd::target::Target;
-use picograd::{Tensor, exec};
+use picograd::{Tensor, compile};
 use std::collections::HashSet;
 
 #[test]
@@ -31,7 +31,7 @@ fn every_kernel_compiles_for_cuda() {
                     && seen.insert(ast.clone())
                 {
                     programs.push(
-                        exec::lowered(
+                        compile::lowered(
                             &heuristic(&Kernel::new(ast), &Target::cuda()),
                             &Target::cuda(),
                         )

@@ -10,7 +10,7 @@ use crate::{ir, models, suite, usage};
 use picograd::compile::Compiled;
 use picograd::exec::ScheduleItem;
 use picograd::schedule::Request;
-use picograd::{Tensor, exec, lower, schedule};
+use picograd::{Tensor, compile, device, exec, lower, schedule};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ struct Trip {
 
 /// Builds a graph, schedules it, and brings every kernel to source.
 fn trip(build: fn() -> Tensor) -> Trip {
-    let before = exec::counters();
+    let before = device::counters();
     let (cpu, start) = (clock(), Instant::now());
     let output = build();
     let building = start.elapsed();
@@ -224,7 +224,7 @@ fn trip(build: fn() -> Tensor) -> Trip {
     unique.sort_by_key(Arc::as_ptr);
     unique.dedup_by(|a, b| Arc::ptr_eq(a, b));
     // What came from a cache took no time in this trip.
-    let after = exec::counters();
+    let after = device::counters();
     let (planned, made) =
         (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
     let of_plan = |i: usize| if planned { scheduled.plan.times[i] } else { Duration::ZERO };
@@ -266,7 +266,7 @@ fn ms(t: Duration) -> f64 {
 fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -> Figure) {
     let cold = || {
         schedule::clear_cache();
-        exec::clear_programs();
+        compile::clear_programs();
         trip(build)
     };
     let best = |runs: usize, f: &dyn Fn() -> Trip| {

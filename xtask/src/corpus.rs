@@ -8,7 +8,7 @@ use picograd::nn::optim::{Adam, Optimizer, SGD};
 use picograd::nn::{Layer, Module};
 use picograd::tensor::{Attention, Conv, Reduction};
 use picograd::testing::random_case;
-use picograd::{DType, Device, Result, Tensor, exec, opt};
+use picograd::{DType, Device, Result, Tensor, compile, opt};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -42,14 +42,14 @@ impl Dump {
     /// Runs a workload and adds the kernels that it compiled. A workload that the device cannot
     /// run, as one of f64 on WGSL, adds its error.
     fn add(&mut self, name: &str, work: impl FnOnce() -> Result<()>) {
-        exec::clear_programs();
+        compile::clear_programs();
         Tensor::manual_seed(0);
         writeln!(self.text, "# {name}").expect("a string takes all text");
         if let Err(e) = work() {
             writeln!(self.text, "! {}", e.to_string().replace('\n', " "))
                 .expect("a string takes all text");
         }
-        let mut texts: Vec<String> = exec::compiled_programs().iter().map(kernel).collect();
+        let mut texts: Vec<String> = compile::compiled_programs().iter().map(kernel).collect();
         texts.sort_unstable();
         self.text.extend(texts);
     }

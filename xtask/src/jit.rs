@@ -3,7 +3,7 @@
 
 use crate::bench::Figure;
 use crate::{cpu, models};
-use picograd::{Bound, Device, Jit, Result, Tensor, exec, no_grad};
+use picograd::{Bound, Device, Jit, Result, Tensor, device, no_grad};
 use std::time::{Duration, Instant};
 
 /// The kernels of the chain.
@@ -55,7 +55,7 @@ fn cached(device: &Device) -> Result<()> {
     for place in 0..3 {
         next(place)?;
     }
-    let compiled = exec::counters().compiled;
+    let compiled = device::counters().compiled;
     for place in [63, LONGEST - 1] {
         let time = best(device, || next(place))?;
         Figure::in_suite(
@@ -66,7 +66,7 @@ fn cached(device: &Device) -> Result<()> {
         )
         .print();
     }
-    assert_eq!(exec::counters().compiled, compiled, "one set of kernels serves all places");
+    assert_eq!(device::counters().compiled, compiled, "one set of kernels serves all places");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::bench::Figure;
 use crate::{kernels, models};
 use picograd::exec::ScheduleItem;
 use picograd::ir::UOp;
-use picograd::{Device, Result, Tensor, exec};
+use picograd::{Device, Result, Tensor, compile};
 use std::time::Duration;
 
 /// Prints the figures of every renderer that is here.
@@ -33,13 +33,13 @@ pub fn figures() -> Result<()> {
 
 fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> {
     // The first kernel pays for the start of LLVM.
-    exec::compiled(&asts[0], device)?;
+    compile::compiled(&asts[0], device)?;
     let renderer = name.split(':').nth(1).unwrap_or(name).to_lowercase();
     // What was just compiled is in the store the second time.
     for (which, kept) in [("", false), ("_kept", true)] {
-        exec::clear_programs();
+        compile::clear_programs();
         let compiled =
-            asts.iter().map(|ast| exec::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
+            asts.iter().map(|ast| compile::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
         let of_kind = compiled.iter().filter(|c| c.executable.was_kept() == kept);
         let mut times: Vec<Duration> = of_kind.map(|c| c.times[2]).collect();
         times.sort();

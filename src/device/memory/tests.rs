@@ -1,8 +1,8 @@
 //! Tests of the host buffers. Each has an allocator of its own, since the counters of the process
 //! move while other tests run.
 
-use crate::device::testing::Random;
 use super::*;
+use crate::device::testing::Random;
 
 /// Live, held, peak and cached bytes.
 fn bytes(a: &Allocator) -> [usize; 4] {

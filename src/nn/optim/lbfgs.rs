@@ -455,10 +455,7 @@ impl LBFGS {
     /// changed.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{optim::LBFGS, state::StateDict},
-    /// };
+    /// use picograd::{Tensor, io::StateDict, nn::optim::LBFGS};
     /// let mut optimizer = LBFGS::new([Tensor::new([3.0f32]).as_param()])?;
     /// assert!(optimizer.load_state_dict(&StateDict::new()).is_err());
     /// # Ok::<(), picograd::Error>(())

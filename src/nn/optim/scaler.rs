@@ -317,7 +317,7 @@ impl GradScaler {
     /// Takes up a state. If it does not fit, nothing has changed.
     ///
     /// ```
-    /// use picograd::nn::{optim::GradScaler, state::StateDict};
+    /// use picograd::{io::StateDict, nn::optim::GradScaler};
     /// assert!(GradScaler::new().load_state_dict(&StateDict::new()).is_err());
     /// ```
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {

@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::exec;
 use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::schedule::{Values, layout};
+use crate::tensor::ops::random;
 use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
-use crate::tensor::{Tensor, holders, random};
+use crate::tensor::{Tensor, holders};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 

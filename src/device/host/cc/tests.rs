@@ -1,11 +1,11 @@
 //! Tests of the C compiler as a child: what is found, what it is told, and what happens when it
 //! refuses, is missing, or hangs.
 
+use super::*;
 use crate::device::build::KEEP_FAILED;
 use crate::device::disk_cache::Made;
 use crate::device::host::elf::Code;
 use crate::device::testing::TempDir;
-use super::*;
 
 const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, \
                     long n)

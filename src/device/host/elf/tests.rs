@@ -1,9 +1,9 @@
 //! Tests of the object loader: objects of the machine's own compiler, called and compared, and
 //! objects that were damaged.
 
+use super::*;
 use crate::device::host::cc::CCompiler;
 use crate::device::testing::Random;
-use super::*;
 
 fn compile(src: &str) -> Vec<u8> {
     CCompiler::find()

@@ -1,0 +1,138 @@
+//! Recomputation: a part of a network whose intermediates are not kept for the gradient.
+//!
+//! The result is a `Call` of the inputs and of all parameters that are used inside. Its gradient
+//! builds the forward graph anew over copies of the inputs, and differentiates that. The copies
+//! wait for the upstream gradient: the graph over them shares no node with the forward pass, and
+//! runs when the backward pass has come to it.
+
+use super::gradient::{is_off, leaf};
+use crate::autograd::{gradients, leaves};
+use crate::error::Result;
+use crate::ir::{Arg, Gradient, Op, Src, UOp, substitute_all};
+use crate::shape::{Dims, Movement};
+use crate::tensor::{Tensor, known};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Computes a part of a network whose intermediates are not kept for the gradient: the backward
+/// pass computes them again from the inputs. It takes less memory for the time of one more forward
+/// pass. Values and gradients are those of `f(inputs)`, also of random numbers that are drawn
+/// inside, and to every order.
+///
+/// Activations that `f` uses are given as inputs, as those of them that it takes from its
+/// surroundings are kept. Parameters need not be: they are stored anyway, and get their gradients.
+/// Assignments inside happen once, in the forward pass.
+///
+/// Inputs over several devices are not recomputed; `f` is then called as it is.
+///
+/// ```
+/// use picograd::{
+///     Tensor, checkpoint,
+///     nn::{Layer, Linear, Module},
+/// };
+/// let layers: Vec<Linear> = (0..4).map(|_| Linear::new(8, 8)).collect();
+/// let mut x = Tensor::ones([2, 8]);
+/// for pair in layers.chunks(2) {
+///     x = checkpoint(&[&x], |x| pair[1].try_forward(&pair[0].try_forward(&x[0])?.tanh()))?;
+/// }
+/// x.sum(..).backward();
+/// assert!(layers.parameters().iter().all(|p| p.grad().is_some()));
+/// # Ok::<(), picograd::Error>(())
+/// ```
+pub fn checkpoint(
+    inputs: &[&Tensor],
+    f: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
+    if is_off() || inputs.iter().any(|t| t.device().is_several()) {
+        return f(&inputs.iter().map(|t| t.same()).collect::<Vec<_>>());
+    }
+    // Stand-ins for the inputs: leaves of the graph inside, with their values.
+    let args: Vec<UOp> = nodes
+        .iter()
+        .map(|u| if u.dtype().is_float() { leaf(u.unary(Op::Detach)).0 } else { u.clone() })
+        .collect();
+    let given: Vec<Tensor> = inputs.iter().zip(&args).map(|(t, u)| t.with(u.clone())).collect();
+    let value = f(&given)?;
+    let inside = value.uop();
+    let used = leaves(&inside);
+    let params: Vec<UOp> = used.iter().filter(|l| !args.contains(l)).cloned().collect();
+    let reaches = |i: usize| used.contains(&args[i]) && nodes[i].requires_grad();
+    if !inside.dtype().is_float() || (params.is_empty() && !(0..nodes.len()).any(reaches)) {
+        return Ok(value.with(inside.unary(Op::Detach)));
+    }
+    let origin = if inside.op() == Op::Computed { inside.src()[1].clone() } else { inside.clone() };
+    let devices: Vec<_> = inputs.iter().map(|t| t.device()).collect();
+    let src: Src = std::iter::once(inside.unary(Op::Detach))
+        .chain(nodes)
+        .chain(params.iter().cloned())
+        .collect();
+    let gradient = move |g: &UOp, now: &[UOp]| {
+        let again = Again { origin: &origin, args: &args, params: &params };
+        again.gradients(g, now, &|i, u: &UOp| {
+            u.copied_after(known(devices[i]), &g.unary(Op::Detach))
+        })
+    };
+    Ok(value.with(UOp::new(
+        Op::Call,
+        value.dtype(),
+        src,
+        Arg::Gradient(Gradient::new(Arc::new(gradient))),
+    )))
+}
+
+/// The graph inside, to be computed another time.
+struct Again<'a> {
+    origin: &'a UOp,
+    args: &'a [UOp],
+    params: &'a [UOp],
+}
+
+impl Again<'_> {
+    /// The gradients by the inputs and the parameters as they are now, where `copy` makes the value
+    /// of an input that is computed from.
+    fn gradients(
+        &self,
+        g: &UOp,
+        now: &[UOp],
+        copy: &dyn Fn(usize, &UOp) -> UOp,
+    ) -> Result<Vec<UOp>> {
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut back: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut targets = Vec::new();
+        for (i, arg) in self.args.iter().enumerate() {
+            if arg.op() != Op::Leaf {
+                targets.push(arg.clone());
+                continue;
+            }
+            let copied = copy(i, &now[i]);
+            // A leaf while this is differentiated, and then the copy itself, so that this has a
+            // gradient too.
+            let place = leaf(copied.unary(Op::Detach)).0;
+            map.insert(arg.clone(), place.clone());
+            back.insert(place.clone(), copied);
+            targets.push(place);
+        }
+        for (param, now) in self.params.iter().zip(&now[self.args.len()..]) {
+            map.insert(param.clone(), now.clone());
+            targets.push(now.clone());
+        }
+        let root = substitute_all(std::slice::from_ref(self.origin), &map).remove(0);
+        let found = gradients(&root, g.clone(), &targets)?;
+        let all: Vec<UOp> = found
+            .into_iter()
+            .zip(now)
+            .map(|(found, u)| found.unwrap_or_else(|| zeros(u)))
+            .collect();
+        Ok(substitute_all(&all, &back))
+    }
+}
+
+fn zeros(like: &UOp) -> UOp {
+    let zero = like.const_like(0i64);
+    if like.shape().is_empty() {
+        return zero;
+    }
+    zero.moved(Movement::Reshape(Dims::from_elem(1, like.shape().len())))
+        .moved(Movement::Expand(like.shape().clone()))
+}

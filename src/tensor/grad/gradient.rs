@@ -1,0 +1,503 @@
+//! Gradients as a user sees them: parameters, `backward`, `gradient`, `detach`, `no_grad`.
+
+use crate::autograd::{device_of, gradients, leaves};
+use crate::error::{Error, Result};
+use crate::exec::record;
+use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
+use crate::shape::{Dims, Movement};
+use crate::tensor::broadcast::has_data;
+use crate::tensor::{Inner, Tensor, wrong_dtype, wrong_shape};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// The live parameters by number.
+static PARAMS: Mutex<Option<FxHashMap<u64, Weak<Inner>>>> = Mutex::new(None);
+static NEXT_PARAM: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static OFF: Cell<bool> = const { Cell::new(false) };
+    /// What the next optimizer step on this thread computes along with its own results.
+    static WITH_STEP: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Does a [`no_grad`] run on this thread?
+pub(in crate::tensor) fn is_off() -> bool {
+    OFF.get()
+}
+
+/// Runs a function in which results have no gradient behind them, whatever they are made of: for
+/// evaluation, and for updates of parameters.
+///
+/// ```
+/// use picograd::{Tensor, no_grad};
+/// let w = Tensor::new([2.0f32]).as_param();
+/// assert!((&w * 3.0).requires_grad());
+/// assert!(!no_grad(|| &w * 3.0).requires_grad());
+/// ```
+pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
+    /// Puts the old state back, after a panic too.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            OFF.set(self.0);
+        }
+    }
+    let _restore = Restore(OFF.replace(true));
+    f()
+}
+
+/// A node as a new leaf, and its number.
+pub(in crate::tensor) fn leaf(node: UOp) -> (UOp, u64) {
+    let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
+    (UOp::new(Op::Leaf, node.dtype(), [node].to_src(), Arg::Leaf(number)), number)
+}
+
+/// Has the next optimizer step on this thread compute the tensor too: what a step changes and what
+/// it is judged by are then computed together.
+pub(crate) fn realize_with_step(t: &Tensor) {
+    WITH_STEP.with_borrow_mut(|list| {
+        list.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&t.0)));
+        list.push(Arc::downgrade(&t.0));
+    });
+}
+
+/// The tensors that [`realize_with_step`] was called for and that are still held by someone; the
+/// list is empty after.
+pub(crate) fn take_step_list() -> Vec<Tensor> {
+    WITH_STEP.take().iter().filter_map(Weak::upgrade).map(Tensor).collect()
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(number) = self.param {
+            lock(&PARAMS).as_mut().and_then(|map| map.remove(&number));
+        }
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The value as a parameter: a tensor that [`backward`](Self::backward) keeps a gradient
+        /// for. Gradients go no further than it. [`assign`](Self::assign) gives a parameter a new
+        /// value, and it stays a parameter.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let w = Tensor::new([1.0f32, 2.0]).as_param();
+        /// (&w * &w).sum(..).backward();
+        /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn as_param | try_as_param(&self) -> Tensor {
+            if !self.dtype().is_float() {
+                return wrong_dtype(
+                    "as_param",
+                    format!("a parameter is of floats, and this tensor is of {}", self.dtype()),
+                );
+            }
+            let (leaf, number) = leaf(self.raw());
+            let param = Tensor::new_inner(leaf, self.device(), Some(number));
+            lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
+            Ok(param)
+        }
+
+        /// Adds to the [`grad`](Self::grad) of every live parameter that this tensor depends on the
+        /// gradient of this tensor, which must have one element. Nothing is computed yet: gradients
+        /// are lazy like all tensors, and fuse with what is made of them.
+        ///
+        /// The tensor itself has no gradient behind it any more, so that what led to it can be
+        /// freed. What is to be differentiated more than once is differentiated with
+        /// [`gradient`](Self::gradient).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let w = Tensor::new([3.0f32]).as_param();
+        /// (&w * 2.0).sum(..).backward();
+        /// (&w * 5.0).sum(..).backward();
+        /// assert_eq!(w.grad().unwrap().item::<f32>()?, 7.0);
+        /// let twice = Tensor::ones([1]).sum(..).try_backward().unwrap_err();
+        /// assert_eq!(
+        ///     twice.to_string(),
+        ///     "gradient: backward of a tensor that depends on no parameter; mark what is \
+        ///      trained with as_param()"
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn backward | try_backward(&self) -> () {
+            let root = self.raw();
+            if self.numel() != 1 {
+                return wrong_shape(
+                    "backward",
+                    format!(
+                        "starts at one number, and this tensor has shape {:?}; reduce it first, \
+                         or use gradient",
+                        self.dims()
+                    ),
+                );
+            }
+            let leaves = leaves(&root);
+            if leaves.is_empty() {
+                return Err(Error::Gradient(
+                    "backward of a tensor that depends on no parameter; mark what is trained with \
+                     as_param()"
+                        .into(),
+                ));
+            }
+            let found = gradients(&root, ones(&root), &leaves)?;
+            for (leaf, grad) in leaves.iter().zip(found) {
+                let (Arg::Leaf(number), Some(grad)) = (leaf.arg(), grad) else { continue };
+                let param = lock(&PARAMS)
+                    .as_ref()
+                    .and_then(|map| map.get(number))
+                    .and_then(Weak::upgrade)
+                    .map(Tensor);
+                if let Some(param) = param {
+                    let grad = param.grad_of(grad)?.detach();
+                    let sum = match param.grad() {
+                        Some(old) => old.try_add(&grad)?,
+                        None => grad,
+                    };
+                    param.set_grad(Some(sum));
+                }
+            }
+            if !self.is_param() {
+                self.set_uop(root.unary(Op::Detach));
+            }
+            realize_with_step(self);
+            Ok(())
+        }
+    }
+
+    /// The gradients of this tensor, which must have one element, by each of the targets. They have
+    /// gradients of their own, so this can be used again on what is made of them. Targets are
+    /// parameters, or tensors that depend on one and that this one was made of; equal expressions
+    /// are one tensor here. Panics where
+    /// [`try_gradient`](Self::try_gradient) would return an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// let dx = (&x * &x * &x).sum(..).gradient(&[&x]).remove(0);
+    /// let ddx = dx.sum(..).gradient(&[&x]).remove(0);
+    /// assert_eq!(dx.to_vec::<f32>()?, [3.0, 12.0]);
+    /// assert_eq!(ddx.to_vec::<f32>()?, [6.0, 12.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn gradient(&self, targets: &[&Tensor]) -> Vec<Tensor> {
+        crate::tensor::or_panic(self.try_gradient(targets))
+    }
+
+    /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target
+    /// that this tensor does not depend on.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// assert!(x.try_gradient(&[&x]).is_err());
+    /// assert!(Tensor::ones([1]).try_gradient(&[&x]).is_err());
+    /// ```
+    pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.gradient_with(&self.one_weight()?, targets)
+    }
+
+    /// The weight of a tensor of one element.
+    fn one_weight(&self) -> Result<Tensor> {
+        if self.numel() != 1 {
+            let msg = format!(
+                "starts at one number, and this tensor has shape {:?}; reduce it first, or give \
+                 gradient_with a weight per element",
+                self.dims()
+            );
+            return wrong_shape("gradient", msg);
+        }
+        Ok(self.with(ones(&self.raw())))
+    }
+
+    /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on,
+    /// as PyTorch's `allow_unused` gives it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let (x, y) = (Tensor::new([3.0f32]).as_param(), Tensor::new([1.0f32]).as_param());
+    /// let found = x.square().sum(..).gradient_allow_unused(&[&x, &y]);
+    /// assert_eq!(found[0].as_ref().unwrap().item::<f32>()?, 6.0);
+    /// assert!(found[1].is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn gradient_allow_unused(&self, targets: &[&Tensor]) -> Vec<Option<Tensor>> {
+        crate::tensor::or_panic(self.try_gradient_allow_unused(targets))
+    }
+
+    /// [`gradient_allow_unused`](Self::gradient_allow_unused), with misuse as an error: more than
+    /// one element, or a target that is no parameter and depends on none.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// assert!(x.try_gradient_allow_unused(&[&x]).is_err());
+    /// assert!(x.sum(..).try_gradient_allow_unused(&[&Tensor::ones([2])]).is_err());
+    /// ```
+    pub fn try_gradient_allow_unused(&self, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
+        self.gradients_with(&self.one_weight()?, targets)
+    }
+
+    /// The gradients of the sum of this tensor's elements, each times its `weight`: a
+    /// vector-Jacobian product.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let x = Tensor::new([1.0f32, 2.0]).as_param();
+    /// let g = (&x * &x).gradient_with(&Tensor::new([1.0f32, 10.0]), &[&x])?;
+    /// assert_eq!(g[0].to_vec::<f32>()?, [2.0, 40.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn gradient_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let found = self.gradients_with(weight, targets)?.into_iter().enumerate();
+        found
+            .map(|(i, g)| {
+                g.ok_or_else(|| {
+                    Error::Gradient(format!("the tensor does not depend on target {i}"))
+                })
+            })
+            .collect()
+    }
+
+    /// As [`gradient_with`](Self::gradient_with), with none for a target that this tensor does not
+    /// depend on.
+    fn gradients_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
+        if !self.dtype().is_float() {
+            return wrong_dtype(
+                "gradient",
+                format!("of a tensor of {}, and only floats have gradients", self.dtype()),
+            );
+        }
+        if weight.dims() != self.dims() || weight.dtype() != self.dtype() {
+            let (w, t) = (weight.dims(), self.dims());
+            return wrong_shape(
+                "gradient",
+                format!(
+                    "the weight is {} {w:?} for a tensor of {} {t:?}",
+                    weight.dtype(),
+                    self.dtype()
+                ),
+            );
+        }
+        let root = self.raw();
+        // A parameter can stand in a graph with several of its values; another tensor is its node.
+        let mut nodes: Vec<UOp> = Vec::new();
+        let mut counts = Vec::new();
+        let leaves = leaves(&root);
+        for (i, t) in targets.iter().enumerate() {
+            let before = nodes.len();
+            if t.is_frozen() {
+                return Err(Error::Gradient(format!(
+                    "target {i} is frozen; unfreeze() it before it is used"
+                )));
+            }
+            match t.0.param {
+                Some(number) => {
+                    nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned())
+                }
+                // Of such a tensor a value that was read has forgotten that it came from here, so a
+                // part of the gradient would be missing.
+                None if !t.requires_grad() => {
+                    return Err(Error::Gradient(format!(
+                        "target {i} is no parameter and depends on none; mark it with as_param() \
+                         before it is used"
+                    )));
+                }
+                None => nodes.push(t.raw()),
+            }
+            counts.push(nodes.len() - before);
+        }
+        let mut found = gradients(&root, weight.raw(), &nodes)?.into_iter();
+        targets
+            .iter()
+            .zip(counts)
+            .map(|(t, count)| {
+                let parts = found.by_ref().take(count).flatten();
+                let sum = parts.reduce(|a, b| a.binary(Op::Add, b));
+                sum.map(|sum| t.grad_of(sum)).transpose()
+            })
+            .collect()
+    }
+
+    /// A gradient of this tensor, where and as the tensor is.
+    fn grad_of(&self, grad: UOp) -> Result<Tensor> {
+        if self.is_param() && self.device().is_several() {
+            return self.with(grad).try_shard_like(self);
+        }
+        // A value that reads no storage is wherever it is used, and its gradient comes from there.
+        let elsewhere =
+            |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
+        let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
+        Ok(self.with(grad))
+    }
+
+    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad`
+    /// is given the gradient of the result and the inputs, and returns one gradient for each input,
+    /// of its shape and dtype. That of an input of integers counts for nothing. The gradient has a
+    /// gradient of its own, by way of what it was made of.
+    ///
+    /// Everything that is to be trained is among the inputs: a result that depends on another
+    /// parameter is an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// // Rounds, and passes gradients on as if it had not.
+    /// let round = |x: &Tensor| {
+    ///     Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]))
+    /// };
+    /// let x = Tensor::new([0.4f32, 1.7]).as_param();
+    /// let y = round(&x)?;
+    /// (&y * &y).sum(..).backward();
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 4.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn call(
+        inputs: &[&Tensor],
+        forward: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+        grad: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
+        let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
+        if value.requires_grad() && !is_off() {
+            let msg = "call: the result depends on a parameter that is not among the inputs; make \
+                       it one of them";
+            return Err(Error::Gradient(msg.into()));
+        }
+        if !nodes.iter().any(|u| u.requires_grad()) {
+            return Ok(value.same());
+        }
+        if !value.dtype().is_float() {
+            return wrong_dtype(
+                "call",
+                format!("the result is of {}, and only floats have gradients", value.dtype()),
+            );
+        }
+        let (device, devices) =
+            (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());
+        let gradient = move |g: &UOp, nodes: &[UOp]| {
+            let upstream = Tensor::from_uop(g.clone(), device.clone());
+            let inputs: Vec<Tensor> = nodes
+                .iter()
+                .zip(&devices)
+                .map(|(u, d)| Tensor::from_uop(u.clone(), d.clone()))
+                .collect();
+            Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
+        };
+        let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
+        Ok(value.with(UOp::new(
+            Op::Call,
+            value.dtype(),
+            src,
+            Arg::Gradient(Gradient::new(Arc::new(gradient))),
+        )))
+    }
+
+    /// What [`backward`](Self::backward) has added up for this parameter since the last
+    /// [`set_grad`](Self::set_grad).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.grad().is_none());
+    /// w.square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn grad(&self) -> Option<Tensor> {
+        lock(&self.0.grad).clone()
+    }
+    /// Exchanges the gradient; `None` clears it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.set_grad(Some(Tensor::new([1.0f32])));
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [1.0]);
+    /// w.set_grad(None);
+    /// assert!(w.grad().is_none());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        record::note_graded(self.id());
+        // The old one is dropped outside the lock.
+        let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
+    }
+    /// Is it a parameter itself, as [`as_param`](Self::as_param) makes them?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!(w.is_param() && !(&w * 2.0).is_param());
+    /// ```
+    pub fn is_param(&self) -> bool {
+        self.0.param.is_some()
+    }
+    /// Does it depend on a parameter, by way of ops that have gradients?
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// assert!((&w * 2.0).requires_grad());
+    /// assert!(!w.int().requires_grad());
+    /// ```
+    pub fn requires_grad(&self) -> bool {
+        !self.is_frozen() && self.raw().requires_grad()
+    }
+    /// Whether a parameter counts as a plain value for now.
+    pub(in crate::tensor) fn is_frozen(&self) -> bool {
+        self.0.frozen.load(Ordering::Relaxed)
+    }
+    /// Has a parameter count as a plain value in what is made of it from now on, or as a parameter
+    /// again.
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.0.frozen.store(frozen && self.is_param(), Ordering::Relaxed);
+    }
+    /// The same value, with no gradient behind it.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// (&w * w.detach()).sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn detach(&self) -> Tensor {
+        self.with(self.raw().unary(Op::Detach))
+    }
+    /// The same value, whose gradient is stored when it is computed: a border that fusion does not
+    /// cross on the way back.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let w = Tensor::new([3.0f32]).as_param();
+    /// w.contiguous_backward().square().sum(..).backward();
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [6.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn contiguous_backward(&self) -> Tensor {
+        let uop = self.uop();
+        self.with(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))
+    }
+}
+
+/// A gradient of one for every element.
+fn ones(u: &UOp) -> UOp {
+    let one = u.const_like(1i64);
+    if u.shape().is_empty() {
+        return one;
+    }
+    one.moved(Movement::Reshape(Dims::from_elem(1, u.shape().len())))
+        .moved(Movement::Expand(u.shape().clone()))
+}

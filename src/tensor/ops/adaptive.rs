@@ -1,0 +1,176 @@
+//! Adaptive pooling: a given number of windows that together cover an axis, whatever its size.
+//! Window `i` of `n` over `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so windows may differ
+//! in size and overlap.
+
+use super::create::iota;
+use super::pool::{Pool, Seen, pooled_axes};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::{Dims, Movement, checked_numel, gcd};
+use crate::tensor::{Axes, Spatial, Tensor, wrong_shape};
+
+/// The windows of one axis: `places` is `[count, kernel]`, and `inside` says which of them are in
+/// their window.
+struct AxisWindows {
+    places: Tensor,
+    inside: Tensor,
+    count: usize,
+    kernel: usize,
+}
+
+impl AxisWindows {
+    fn new(op: &'static str, size: usize, count: usize) -> Result<AxisWindows> {
+        // With a remainder an edge of a window lies within an element, or both edges do; those of
+        // all windows are the multiples of the greatest common divisor.
+        let rest = size % count;
+        let partial = match rest {
+            0 => 0,
+            _ if rest as i128 > gcd(rest as i128, count as i128) => 2,
+            _ => 1,
+        };
+        let kernel = size / count + partial;
+        // Edges are quotients of products, which 32 bits need not hold, and 64 have to.
+        let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
+        checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
+        let wide = i32::try_from(most).is_err();
+        let i = iota(count)
+            .try_cast(if wide { DType::I64 } else { DType::I32 })?
+            .moved(Movement::reshape([count, 1]))?;
+        let places = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
+        let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
+        let inside = places.try_lt(end)?;
+        Ok(AxisWindows { places, inside, count, kernel })
+    }
+    /// The elements of the windows of an axis, which becomes `[count, kernel]`.
+    fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
+        let last = x.dims()[axis] - 1;
+        let flat =
+            self.places.try_minimum(last)?.moved(Movement::reshape([self.count * self.kernel]))?;
+        let read = x.try_index_select(axis as isize, &flat)?;
+        let dims = read.dims();
+        let sizes = dims[..axis]
+            .iter()
+            .copied()
+            .chain([self.count, self.kernel])
+            .chain(dims[axis + 1..].iter().copied());
+        read.moved(Movement::reshape(sizes))
+    }
+    /// A `[count, kernel]` tensor beside `[…, count, kernel, …]` with so many axes behind.
+    fn beside(t: &Tensor, behind: usize) -> Result<Tensor> {
+        t.moved(Movement::reshape(t.dims().iter().copied().chain(std::iter::repeat_n(1, behind))))
+    }
+}
+
+/// The numbers of windows, checked: the tensor has those axes, and none of them is empty.
+fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
+    let dims = x.dims();
+    let n = pooled_axes(op, "list of sizes", sizes, &dims)?;
+    let counts = sizes.positive(op, "sizes", n)?;
+    let lead = dims.len() - n;
+    if dims[lead..].contains(&0) {
+        return wrong_shape(op, format!("{dims:?} has no element to pool along its last {n} axes"));
+    }
+    x.no_variables(op, lead..dims.len())?;
+    Ok(counts)
+}
+
+/// The kernel of windows that all have one size and do not overlap, if they do.
+fn even(dims: &[usize], counts: &[usize]) -> Option<Vec<usize>> {
+    let pairs = || dims[dims.len() - counts.len()..].iter().zip(counts);
+    pairs()
+        .all(|(size, count)| size.is_multiple_of(*count))
+        .then(|| pairs().map(|(size, count)| size / count).collect())
+}
+
+impl Tensor {
+    fallible! {
+        /// The means of a fixed number of windows along each of the last axes: as many axes as
+        /// `sizes` has values. One number is for `[N, C, H, W]`, and so many windows along both
+        /// axes. Integers have a mean in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::arange(0f32, 9.0, 1.0).reshape([1, 1, 3, 3]);
+        /// assert_eq!(x.adaptive_avg_pool2d(1).to_vec::<f32>()?, [4.0]);
+        /// assert_eq!(x.adaptive_avg_pool2d([2, 2]).to_vec::<f32>()?, [2.0, 3.0, 5.0, 6.0]);
+        /// assert_eq!(x.adaptive_avg_pool2d([1]).to_vec::<f32>()?, [1.0, 4.0, 7.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn adaptive_avg_pool2d | try_adaptive_avg_pool2d(
+            &self,
+            sizes: impl Into<Spatial>,
+        ) -> Tensor {
+            const OP: &str = "adaptive_avg_pool2d";
+            let counts = counts(OP, self, &sizes.into())?;
+            let dims = self.dims();
+            if let Some(kernel) = even(&dims, &counts) {
+                return self.try_avg_pool2d(kernel, Pool::new());
+            }
+            let mut sum = self.as_wide_float();
+            for (axis, &count) in (dims.len() - counts.len()..).zip(&counts) {
+                let windows = AxisWindows::new(OP, dims[axis], count)?;
+                let behind = dims.len() - axis - 1;
+                let read = windows.read(&sum, axis)?;
+                // A choice and not a product with a mask: what is outside a window may be infinite.
+                let inside =
+                    AxisWindows::beside(&windows.inside, behind)?.try_where_(&read, 0.0)?;
+                let number =
+                    windows.inside.try_cast(sum.dtype())?.fold(OP, Fold::Add, &Axes::from(1))?;
+                sum = inside
+                    .fold(OP, Fold::Add, &Axes::from(axis + 1))?
+                    .try_div(AxisWindows::beside(&number, behind)?)?;
+            }
+            sum.try_cast(self.as_float().dtype())
+        }
+
+        /// The greatest elements of a fixed number of windows along each of the last axes, which
+        /// are those of [`adaptive_avg_pool2d`](Self::adaptive_avg_pool2d). NaN wins, and the
+        /// gradient goes to the first of equals.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::arange(0, 9, 1).reshape([1, 1, 3, 3]);
+        /// assert_eq!(x.adaptive_max_pool2d(2).to_vec::<i32>()?, [4, 5, 7, 8]);
+        /// assert_eq!(x.adaptive_max_pool2d([1]).to_vec::<i32>()?, [2, 5, 8]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(
+            &self,
+            sizes: impl Into<Spatial>,
+        ) -> Tensor {
+            const OP: &str = "adaptive_max_pool2d";
+            let counts = counts(OP, self, &sizes.into())?;
+            adaptive_windows(OP, &self.materialized(), &counts)?.greatest(OP)
+        }
+    }
+}
+
+/// All elements of adaptive windows, with what is outside a window at the least value.
+fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Seen> {
+    let dims = x.dims();
+    let (n, lead) = (counts.len(), dims.len() - counts.len());
+    let count: usize = dims[lead..].iter().product();
+    let mut values = x.clone();
+    let mut places = iota(count).moved(Movement::reshape(dims[lead..].iter().copied()))?;
+    // From the last axis back, so that those to come stay where they are.
+    for i in (0..n).rev() {
+        let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
+        // Behind the axis are those done already, each of them two by now.
+        let inside = AxisWindows::beside(&windows.inside, 2 * (n - 1 - i))?;
+        values = inside
+            .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
+        places = inside.try_where_(windows.read(&places, i)?, count as i64)?;
+    }
+    let outputs_first = |from: usize| {
+        Movement::permute(
+            (0..from).chain((0..n).map(|i| from + 2 * i)).chain((0..n).map(|i| from + 2 * i + 1)),
+        )
+    };
+    Ok(Seen {
+        values: values.moved(outputs_first(lead))?,
+        places: places.moved(outputs_first(0))?,
+        axes: n,
+        count,
+    })
+}

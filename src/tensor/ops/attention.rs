@@ -1,0 +1,177 @@
+//! Scaled dot-product attention, as two products and a softmax between them.
+
+use crate::tensor::{Tensor, autocast, wrong_shape};
+
+/// How attention runs: `Attention::new().causal()`.
+#[derive(Clone, Default)]
+pub struct Attention {
+    mask: Option<Tensor>,
+    causal: bool,
+    scale: Option<f64>,
+    grouped: bool,
+    dropout: f64,
+}
+
+impl Attention {
+    /// Every query sees every key; scores are over the root of the key's size.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([1, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&Tensor::zeros([2, 1]), &v, Attention::new());
+    /// assert_eq!(out.to_vec::<f32>()?, [2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> Attention {
+        Attention::default()
+    }
+    /// Bools say what is seen; floats are added to the scores. Broadcast to `[…, queries, keys]`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let seen = Tensor::new([[true, false], [true, true]]);
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().mask(&seen));
+    /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn mask(self, mask: &Tensor) -> Attention {
+        Attention { mask: Some(mask.clone()), ..self }
+    }
+    /// A query sees the keys up to its own place.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().causal());
+    /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn causal(self) -> Attention {
+        Attention { causal: true, ..self }
+    }
+    /// Scores times this, in place of 1/√size.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, v) = (Tensor::new([[1.0f32], [9.0]]), Tensor::new([[1.0f32], [3.0]]));
+    /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().scale(0.0));
+    /// assert_eq!(out.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn scale(self, scale: f64) -> Attention {
+        Attention { scale: Some(scale), ..self }
+    }
+    /// Each head of keys and values serves several heads of queries; heads are axis -3.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let (q, kv) = (Tensor::zeros([8, 5, 4]), Tensor::zeros([2, 5, 4]));
+    /// assert_eq!(
+    ///     q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(),
+    ///     [8, 5, 4]
+    /// );
+    /// ```
+    pub fn grouped(self) -> Attention {
+        Attention { grouped: true, ..self }
+    }
+    /// Each weight dropped with this probability, as [`Tensor::dropout`] does.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Attention};
+    /// let x = Tensor::ones([3, 1]);
+    /// let out = x.scaled_dot_product_attention(&x, &x, Attention::new().dropout(1.0));
+    /// assert_eq!(out.to_vec::<f32>()?, [0.0; 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn dropout(self, p: f64) -> Attention {
+        Attention { dropout: p, ..self }
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// softmax(Q·Kᵀ·scale)·V, where this is Q of `[…, queries, size]`, the key is `[…, keys,
+        /// size]` and the value `[…, keys, out]`. Scores and softmax are in `f32` for narrower
+        /// floats. A query that the mask leaves no key gives 0, and has a gradient of 0.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Attention};
+        /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::new([[1.0f32], [3.0]]));
+        /// let out = q.scaled_dot_product_attention(&q, &v, Attention::new().causal());
+        /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(
+            &self,
+            key: &Tensor,
+            value: &Tensor,
+            how: Attention,
+        ) -> Tensor {
+            const OP: &str = "scaled_dot_product_attention";
+            if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
+                return q.try_scaled_dot_product_attention(&k, &v, how);
+            }
+            let (q, k, v) = (self.dims(), key.dims(), value.dims());
+            let fits = |q: &[usize], k: &[usize], v: &[usize]| match (q, k, v) {
+                ([.., _, e], [.., s, f], [.., t, _]) => e == f && s == t,
+                _ => false,
+            };
+            if !fits(&q, &k, &v) {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "query {q:?}, key {k:?} and value {v:?}; they are […, L, E], […, S, E] \
+                         and […, S, V]"
+                    ),
+                );
+            }
+            self.no_variables(OP, [q.len() - 1])?;
+            let (mut key, mut value) = (key.clone(), value.clone());
+            if how.grouped {
+                let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
+                if q.len() < 3
+                    || heads(&k) != heads(&v)
+                    || heads(&k) == 0
+                    || !heads(&q).is_multiple_of(heads(&k))
+                {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "query {q:?} has no whole number of heads for each of key {k:?} and \
+                             value {v:?}"
+                        ),
+                    );
+                }
+                let each = heads(&q) / heads(&k);
+                key = key.try_repeat_interleave(each, -3)?;
+                value = value.try_repeat_interleave(each, -3)?;
+            }
+            let scale = how.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
+            let mut scores =
+                self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)?
+                    * scale;
+            if how.causal {
+                let (row, col) =
+                    (scores.places(scores.ndim() - 2)?, scores.places(scores.ndim() - 1)?);
+                let seen = col.try_le(row)?;
+                scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
+            }
+            if let Some(mask) = &how.mask {
+                scores = if mask.dtype().is_bool() {
+                    mask.try_where_(scores, f64::NEG_INFINITY)?
+                } else {
+                    scores.try_add(mask)?
+                };
+            }
+            // Only a mask can leave a query without a key.
+            let weights = if how.mask.is_some() {
+                scores.softmax_of_masked(OP)?
+            } else {
+                scores.try_softmax(-1)?
+            };
+            let weights = weights.try_cast(self.as_float().dtype())?;
+            weights.try_dropout(how.dropout)?.try_matmul(&value)
+        }
+    }
+}

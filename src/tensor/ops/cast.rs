@@ -1,0 +1,219 @@
+//! Elements as another dtype.
+
+use super::create::iota;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::{Dims, Movement};
+use crate::tensor::broadcast::cast_uop;
+use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
+
+/// The unsigned integer of a dtype's width.
+fn unsigned(dtype: DType) -> DType {
+    match dtype.bits() {
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
+/// Each element of unsigned `bits` as several of a narrower dtype, the least significant first.
+fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<Tensor> {
+    let count = bits.dtype().itemsize() / dtype.itemsize();
+    let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
+    let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
+    let parts = bits
+        .moved(Movement::Reshape(with(&[last, 1])))?
+        .try_rshift(shifts)?
+        .try_cast(unsigned(dtype))?;
+    let parts = parts.moved(Movement::Reshape(with(&[last * count])))?;
+    Ok(parts.with(parts.uop().bitcast(dtype)))
+}
+
+/// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of
+/// a wider dtype.
+fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
+    let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
+    let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
+    let parts = bits.moved(Movement::Reshape(with(&[size, count])))?;
+    let mut all: Option<Tensor> = None;
+    for i in 0..count {
+        let part =
+            parts.slice_axis(lead.len() + 1, i, i + 1)?.moved(Movement::Reshape(with(&[size])))?;
+        let part = part.try_cast(unsigned(dtype))?.try_lshift(i * width)?;
+        all = Some(match all {
+            None => part,
+            Some(low) => low.try_bitwise_or(part)?,
+        });
+    }
+    let all = all.expect("two parts or more");
+    Ok(all.with(all.uop().bitcast(dtype)))
+}
+
+impl Tensor {
+    fallible! {
+        /// The elements converted to another dtype: floats to integers toward zero and saturating,
+        /// integers wrap, anything but zero is true.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(Tensor::new([1.9f32, -300.0]).cast(DType::I8).to_vec::<i8>()?, [1, -128]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cast | try_cast(&self, dtype: DType) -> Tensor {
+            if !DType::ALL.contains(&dtype) {
+                return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
+            }
+            Ok(if dtype == self.dtype() {
+                self.same()
+            } else {
+                self.with(cast_uop(&self.uop(), dtype))
+            })
+        }
+
+        /// The same bits as another dtype. Between dtypes of different width the last axis grows or
+        /// shrinks: a `u32` becomes four `u8`, its least significant byte first, and four `u8`
+        /// become a `u32`. The last axis has to divide into whole elements. There is no gradient,
+        /// and no bits of bools. Both directions are shifts of integers, which fuse with what comes
+        /// before and after.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(Tensor::new([1.0f32]).bitcast(DType::U32).to_vec::<u32>()?, [0x3f800000]);
+        /// let bytes = Tensor::new([[1.0f32, -2.0]]).bitcast(DType::U8);
+        /// assert_eq!(bytes.to_vec::<u8>()?, [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
+        /// assert_eq!(bytes.bitcast(DType::F32).shape(), [1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
+            const OP: &str = "bitcast";
+            let from = self.dtype();
+            if !DType::ALL.contains(&dtype) {
+                return wrong_dtype(OP, format!("a tensor cannot hold {dtype}"));
+            }
+            if from.is_bool() != dtype.is_bool() {
+                return wrong_dtype(
+                    OP,
+                    format!("{from} to {dtype}: a bool has no bits of its own; cast it"),
+                );
+            }
+            if from.bits() == dtype.bits() {
+                return Ok(self.with(self.uop().bitcast(dtype)));
+            }
+            let dims = self.dims();
+            let Some(&last) = dims.last() else {
+                let msg = format!(
+                    "{from} to {dtype} changes the size of the last axis, and a tensor of shape \
+                     [] has none; reshape it to [1]"
+                );
+                return wrong_shape(OP, msg);
+            };
+            self.no_variables(OP, [dims.len() - 1])?;
+            // Without the gradient, which bits do not have.
+            let bits = self.detach();
+            let bits = bits.with(bits.uop().bitcast(unsigned(from)));
+            let lead = &dims[..dims.len() - 1];
+            if from.bits() > dtype.bits() {
+                return narrower(&bits, lead, last, dtype);
+            }
+            let count = dtype.itemsize() / from.itemsize();
+            if !last.is_multiple_of(count) {
+                let msg = format!(
+                    "{from} to {dtype} takes {count} elements for each, and the last axis of \
+                     {dims:?} does not divide by {count}"
+                );
+                return wrong_shape(OP, msg);
+            }
+            wider(&bits, lead, last / count, dtype)
+        }
+    }
+
+    /// As `f32`.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::new([1u8, 0]);
+    /// assert_eq!(
+    ///     (x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()),
+    ///     (DType::F32, DType::F16, DType::BF16)
+    /// );
+    /// assert_eq!(
+    ///     (x.double().dtype(), x.int().dtype(), x.long().dtype()),
+    ///     (DType::F64, DType::I32, DType::I64)
+    /// );
+    /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
+    /// ```
+    pub fn float(&self) -> Tensor {
+        self.cast(DType::F32)
+    }
+    /// As `f16`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).half().float().to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn half(&self) -> Tensor {
+        self.cast(DType::F16)
+    }
+    /// As `bf16`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([257]).bfloat16().float().to_vec::<f32>()?, [256.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn bfloat16(&self) -> Tensor {
+        self.cast(DType::BF16)
+    }
+    /// As `f64`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).double().to_vec::<f64>()?, [1.0, 2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn double(&self) -> Tensor {
+        self.cast(DType::F64)
+    }
+    /// As `i32`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.9f32, -1.9]).int().to_vec::<i32>()?, [1, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn int(&self) -> Tensor {
+        self.cast(DType::I32)
+    }
+    /// As `i64`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.9f32, -1.9]).long().to_vec::<i64>()?, [1, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn long(&self) -> Tensor {
+        self.cast(DType::I64)
+    }
+    /// As `i16`.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1e9f32, -1.9]).short().to_vec::<i16>()?, [32767, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn short(&self) -> Tensor {
+        self.cast(DType::I16)
+    }
+    /// As bools: whether the element is anything but zero.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32, 0.5]).bool().to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn bool(&self) -> Tensor {
+        self.truth()
+    }
+}

@@ -1,0 +1,176 @@
+//! Comparisons, logic, and choice between two tensors by a third.
+
+use super::elementwise::{binary, pair};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::{Arg, Op, UOp};
+use crate::tensor::Tensor;
+use crate::tensor::broadcast::{Operand, Unified, cast_uop, promoted, unify, unify_as};
+
+impl Tensor {
+    fallible! {
+        /// Whether the elements are equal; NaN equals nothing.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).eq(2).to_vec::<bool>()?, [false, true]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn eq | try_eq(&self, other: impl Into<Operand>) -> Tensor {
+            Ok(unify("eq", &[self.into(), other.into()])?.node(Op::Eq))
+        }
+
+        /// Whether the elements differ; NaN does from everything.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2]).ne(2).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn ne | try_ne(&self, other: impl Into<Operand>) -> Tensor {
+            Ok(unify("ne", &[self.into(), other.into()])?.node(Op::Ne))
+        }
+
+        /// Whether this is less; false with NaN.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3]).lt(2).to_vec::<bool>()?, [true, false, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn lt | try_lt(&self, other: impl Into<Operand>) -> Tensor {
+            binary::lt("lt", self.into(), other.into())
+        }
+
+        /// Whether this is less or equal; false with NaN.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3]).le(2).to_vec::<bool>()?, [true, true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn le | try_le(&self, other: impl Into<Operand>) -> Tensor {
+            binary::le("le", self.into(), other.into())
+        }
+
+        /// Whether this is greater; false with NaN.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3]).gt(2).to_vec::<bool>()?, [false, false, true]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn gt | try_gt(&self, other: impl Into<Operand>) -> Tensor {
+            binary::gt(self.into(), other.into())
+        }
+
+        /// Whether this is greater or equal; false with NaN.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3]).ge(2).to_vec::<bool>()?, [false, true, true]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn ge | try_ge(&self, other: impl Into<Operand>) -> Tensor {
+            binary::le("ge", other.into(), self.into())
+        }
+
+        /// Whether both are true; what is not zero counts as true.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([0, 2]).logical_and(true).to_vec::<bool>()?, [false, true]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logical_and | try_logical_and(&self, other: impl Into<Operand>) -> Tensor {
+            logical("logical_and", Op::And, self.into(), other.into())
+        }
+
+        /// Whether one or both are true.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([0, 2]).logical_or(false).to_vec::<bool>()?, [false, true]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logical_or | try_logical_or(&self, other: impl Into<Operand>) -> Tensor {
+            logical("logical_or", Op::Or, self.into(), other.into())
+        }
+
+        /// Whether just one is true.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([0, 2]).logical_xor(true).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logical_xor | try_logical_xor(&self, other: impl Into<Operand>) -> Tensor {
+            logical("logical_xor", Op::Xor, self.into(), other.into())
+        }
+
+        /// Where this is true the elements of `x`, elsewhere those of `y`. All three broadcast; `x`
+        /// and `y` promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([-1.0f32, 2.0]);
+        /// assert_eq!(x.lt(0).where_(0, &x).to_vec::<f32>()?, [0.0, 2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn where_ | try_where_(
+            &self,
+            x: impl Into<Operand>,
+            y: impl Into<Operand>,
+        ) -> Tensor {
+            let (x, y) = (x.into(), y.into());
+            let dtype = promoted(&[x.clone(), y.clone()]);
+            let Unified { src, device, .. } =
+                unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
+            Ok(Tensor::new_inner(UOp::new(Op::Where, dtype, src, Arg::None), device, None))
+        }
+
+        /// This where the mask is false, the value where it is true. The dtype stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 5, 3]);
+        /// assert_eq!(x.masked_fill(&x.gt(2), 0).to_vec::<i32>()?, [1, 0, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn masked_fill | try_masked_fill(
+            &self,
+            mask: &Tensor,
+            value: impl Into<Operand>,
+        ) -> Tensor {
+            mask.try_where_(value, self)?.try_cast(self.dtype())
+        }
+    }
+
+    /// Whether the element is zero.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0, 2]).logical_not().to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn logical_not(&self) -> Tensor {
+        let truth = self.truth();
+        truth.with(truth.uop().not())
+    }
+
+    /// Whether the element is anything but zero.
+    pub(in crate::tensor) fn truth(&self) -> Tensor {
+        self.with(cast_uop(&self.uop(), DType::BOOL))
+    }
+}
+
+fn logical(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
+    Ok(pair(op, as_bool(x), as_bool(y))?.node(node))
+}
+
+fn as_bool(x: Operand) -> Operand {
+    match x {
+        Operand::Tensor(t) => Operand::Tensor(t.truth()),
+        Operand::Scalar(c, _) => Operand::from(c.is_true()),
+    }
+}

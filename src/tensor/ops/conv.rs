@@ -1,0 +1,516 @@
+//! Windows sliding over the last axes, and convolution as a sum of products over them. All of it is
+//! movement; no window is ever stored.
+
+use super::index::every;
+use super::matmul::sum_of_products;
+use super::winograd::{fits, winograd};
+use crate::env;
+use crate::error::Result;
+use crate::shape::{Dims, Movement};
+use crate::tensor::broadcast::broadcast_to;
+use crate::tensor::{Sides, Spatial, Tensor, autocast, named, wrong_shape};
+
+/// How the windows of one axis lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::tensor) struct Window {
+    /// Elements in a window.
+    pub(in crate::tensor) kernel: usize,
+    /// Distance between windows.
+    pub(in crate::tensor) stride: usize,
+    /// Distance between the elements of a window.
+    pub(in crate::tensor) dilation: usize,
+}
+
+impl Window {
+    /// From the first to the last element of a window.
+    pub(in crate::tensor) fn span(&self) -> usize {
+        self.dilation.saturating_mul(self.kernel - 1).saturating_add(1)
+    }
+    /// The number of windows that fit in an axis.
+    pub(in crate::tensor) fn count(&self, op: &'static str, size: usize) -> Result<usize> {
+        match size.checked_sub(self.span()) {
+            Some(room) => Ok(room / self.stride + 1),
+            None => wrong_shape(
+                op,
+                format!(
+                    "a window of {} does not fit in an axis of {size}, padding included",
+                    self.span()
+                ),
+            ),
+        }
+    }
+}
+
+/// The windows of the last axes: `[… sizes]` becomes `[… counts, … kernels]`.
+pub(in crate::tensor) fn windows(op: &'static str, x: &Tensor, list: &[Window]) -> Result<Tensor> {
+    let before = x.ndim() - list.len();
+    let mut t = x.clone();
+    // From the last axis back, so that the places of those to come stay.
+    for (i, w) in list.iter().enumerate().rev() {
+        t = named(op, axis_windows(op, &t, before + i, *w))?;
+    }
+    let pairs = list.len();
+    t.moved(Movement::permute(
+        (0..before)
+            .chain((0..pairs).map(|i| before + 2 * i))
+            .chain((0..pairs).map(|i| before + 2 * i + 1)),
+    ))
+}
+
+/// The error of windows whose places an index cannot hold.
+pub(in crate::tensor) fn beyond_count<T>(op: &'static str, w: Window, dims: &[usize]) -> Result<T> {
+    let Window { kernel, stride, dilation } = w;
+    let what =
+        format!("windows of {kernel} with stride {stride} and dilation {dilation} over {dims:?}");
+    wrong_shape(op, format!("{what} have more elements than an index can count"))
+}
+
+/// The windows of one axis, which becomes two: `count` and `kernel`.
+fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<Tensor> {
+    let dims = x.dims();
+    let Window { kernel, stride, dilation } = w;
+    if (kernel, stride) != (1, 1) {
+        x.no_variables(op, [axis])?;
+    }
+    let count = w.count(op, dims[axis])?;
+    // The distance to a second window says nothing where there is one, and may be beyond the axis.
+    let stride = if count == 1 { stride.min(dims[axis]) } else { stride };
+    let with = |sizes: &[usize]| -> Dims {
+        dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect()
+    };
+    if kernel == 1 {
+        let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
+        return every(&x.slice_axis(axis, 0, (count - 1) * stride + 1)?, &steps)?
+            .moved(Movement::Reshape(with(&[count, 1])));
+    }
+    if kernel <= stride && dilation == 1 {
+        // Windows that do not overlap are a reshape, with what lies between them cut off.
+        return resized(x, axis, count * stride)?
+            .moved(Movement::Reshape(with(&[count, stride])))?
+            .slice_axis(axis + 1, 0, kernel);
+    }
+    // Windows that overlap: the axis is laid end to end several times, then cut into rows that are
+    // `dilation` longer than it, so that each row starts `dilation` further on. Row k, column c is
+    // element k·dilation + c, for as long as that is inside; and all that are kept are.
+    let needed = dilation * (kernel - 1) + (count - 1) * stride + 1;
+    let size = needed.max((count * stride).saturating_sub(dilation));
+    let row = size.saturating_add(dilation);
+    let laid = kernel
+        .checked_mul(row)
+        .and_then(|length| Some((length, length.div_ceil(size).checked_mul(size)?)));
+    let Some((length, laid)) = laid else {
+        return beyond_count(op, w, &dims);
+    };
+    resized(x, axis, size)?
+        .moved(Movement::Reshape(with(&[1, size])))?
+        .moved(Movement::Expand(with(&[laid / size, size])))?
+        .moved(Movement::Reshape(with(&[laid])))?
+        .slice_axis(axis, 0, length)?
+        .moved(Movement::Reshape(with(&[kernel, row])))?
+        .slice_axis(axis + 1, 0, count * stride)?
+        .moved(Movement::Reshape(with(&[kernel, count, stride])))?
+        .slice_axis(axis + 2, 0, 1)?
+        .moved(Movement::Reshape(with(&[kernel, count])))?
+        .try_transpose(axis as isize, axis as isize + 1)
+}
+
+/// An axis cut or filled up at its end.
+pub(in crate::tensor) fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
+    let old = x.dims()[axis];
+    if size <= old {
+        return x.slice_axis(axis, 0, size);
+    }
+    x.moved(Movement::pad((0..x.ndim()).map(|a| if a == axis { (0, size - old) } else { (0, 0) })))
+}
+
+/// How a convolution runs: `Conv::new().stride(2).padding(1).bias(&b)`.
+#[derive(Clone)]
+pub struct Conv {
+    stride: Spatial,
+    padding: Sides,
+    dilation: Spatial,
+    groups: usize,
+    bias: Option<Tensor>,
+    output_padding: Spatial,
+    winograd: Option<bool>,
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv {
+            stride: 1.into(),
+            padding: 0.into(),
+            dilation: 1.into(),
+            groups: 1,
+            bias: None,
+            output_padding: 0.into(),
+            winograd: None,
+        }
+    }
+}
+
+impl Conv {
+    /// Stride 1, no padding, no dilation, one group, no bias.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let y = Tensor::ones([1, 1, 5]).conv2d(&Tensor::ones([1, 1, 3]), Conv::new());
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 3.0, 3.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> Conv {
+        Conv::default()
+    }
+    /// The distance between windows, for all spatial axes or for each.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().stride([2, 3])).shape(), [1, 1, 4, 3]);
+    /// ```
+    pub fn stride(self, stride: impl Into<Spatial>) -> Conv {
+        Conv { stride: stride.into(), ..self }
+    }
+    /// Zeros around: one number, one per axis, or `(before, after)` per axis.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().padding(1)).shape(), [1, 1, 9, 9]);
+    /// ```
+    pub fn padding(self, padding: impl Into<Sides>) -> Conv {
+        Conv { padding: padding.into(), ..self }
+    }
+    /// The distance between the elements of a window.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 9, 9]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().dilation(3)).shape(), [1, 1, 3, 3]);
+    /// ```
+    pub fn dilation(self, dilation: impl Into<Spatial>) -> Conv {
+        Conv { dilation: dilation.into(), ..self }
+    }
+    /// The channels cut into groups that do not see each other.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::new([[[1.0f32], [10.0]]]), Tensor::ones([2, 1, 1]));
+    /// assert_eq!(x.conv2d(&w, Conv::new().groups(2)).to_vec::<f32>()?, [1.0, 10.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn groups(self, groups: usize) -> Conv {
+        Conv { groups, ..self }
+    }
+    /// For [`Tensor::conv_transpose2d`]: elements more at the end of each axis. A convolution with
+    /// a stride gives one size for several, and this says which of them is meant.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::zeros([1, 1, 4, 4]), Tensor::zeros([1, 1, 3, 3]));
+    /// assert_eq!(
+    ///     x.conv_transpose2d(&w, Conv::new().stride(2).output_padding(1)).shape(),
+    ///     [1, 1, 10, 10]
+    /// );
+    /// ```
+    pub fn output_padding(self, output_padding: impl Into<Spatial>) -> Conv {
+        Conv { output_padding: output_padding.into(), ..self }
+    }
+    /// Whether windows of 3 × 3 at stride 1 are computed by Winograd's method: a quarter of the
+    /// products for about two digits of an f32. Without this, as the environment's `WINO` says.
+    /// Other windows are computed as always.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let (x, w) = (Tensor::ones([1, 1, 6, 6]), Tensor::ones([1, 1, 3, 3]));
+    /// let y = x.conv2d(&w, Conv::new().winograd(true));
+    /// assert!(y.to_vec::<f32>()?.iter().all(|v| (v - 9.0).abs() < 1e-4));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn winograd(self, on: bool) -> Conv {
+        Conv { winograd: Some(on), ..self }
+    }
+    /// The same with another bias, where there is one.
+    fn with_bias(&self, bias: Tensor) -> Conv {
+        Conv { bias: self.bias.as_ref().map(|_| bias), ..self.clone() }
+    }
+    /// A number per output channel, added.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Conv};
+    /// let y = Tensor::ones([1, 1, 2])
+    ///     .conv2d(&Tensor::ones([1, 1, 1]), Conv::new().bias(&Tensor::new([0.5f32])));
+    /// assert_eq!(y.to_vec::<f32>()?, [1.5, 1.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn bias(self, bias: &Tensor) -> Conv {
+        Conv { bias: Some(bias.clone()), ..self }
+    }
+
+    /// The windows of a kernel, one for each of its axes.
+    pub(in crate::tensor) fn windows(
+        &self,
+        op: &'static str,
+        kernel: &[usize],
+    ) -> Result<Vec<Window>> {
+        let n = kernel.len();
+        let (stride, dilation) =
+            (self.stride.positive(op, "stride", n)?, self.dilation.positive(op, "dilation", n)?);
+        Ok((0..n)
+            .map(|i| Window { kernel: kernel[i], stride: stride[i], dilation: dilation[i] })
+            .collect())
+    }
+    /// Padding before and after each of `n` axes.
+    pub(in crate::tensor) fn sides(
+        &self,
+        op: &'static str,
+        n: usize,
+    ) -> Result<Vec<(usize, usize)>> {
+        self.padding.resolve(op, n)
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The convolution (in truth the correlation, as everywhere in this field) of `[batch,
+        /// channels, …]` with a weight of `[outputs, channels / groups, …]`. There are as many
+        /// spatial axes as the weight has after its first two. An input without the batch gives a
+        /// result without it. Floats under 32 bits accumulate in `f32`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Conv};
+        /// let x = Tensor::arange(0f32, 9.0, 1.0).reshape([1, 1, 3, 3]);
+        /// let w = Tensor::ones([1, 1, 2, 2]);
+        /// assert_eq!(x.conv2d(&w, Conv::new()).to_vec::<f32>()?, [8.0, 12.0, 20.0, 24.0]);
+        /// assert_eq!(x.conv2d(&w, Conv::new().stride(2).padding(1)).shape(), [1, 1, 2, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+            if self.lacks_batch(weight) {
+                return self.try_unsqueeze(0)?.try_conv2d(weight, how)?.try_squeeze(0);
+            }
+            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv(&x, &w, &how.with_bias(b)),
+                None => conv(self, weight, &how),
+            }
+        }
+
+        /// The transpose of a convolution: what [`conv2d`](Self::conv2d) with this stride, padding
+        /// and dilation takes to a smaller size comes back to the larger one. The
+        /// weight is `[channels, outputs / groups, …]`, with as many spatial axes as it has after
+        /// its first two.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Conv};
+        /// let (x, w) =
+        ///     (Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]), Tensor::ones([1, 1, 2, 2]));
+        /// let y = x.conv_transpose2d(&w, Conv::new());
+        /// assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0, 10.0, 6.0, 3.0, 7.0, 4.0]);
+        /// assert_eq!(
+        ///     x.conv_transpose2d(&w, Conv::new().stride(2).output_padding(1)).shape(),
+        ///     [1, 1, 5, 5]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn conv_transpose2d | try_conv_transpose2d(
+            &self,
+            weight: &Tensor,
+            how: Conv,
+        ) -> Tensor {
+            if self.lacks_batch(weight) {
+                return self.try_unsqueeze(0)?.try_conv_transpose2d(weight, how)?.try_squeeze(0);
+            }
+            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv_transpose(&x, &w, &how.with_bias(b)),
+                None => conv_transpose(self, weight, &how),
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// Whether this is one sample of a convolution: it has every axis of the weight but one.
+    fn lacks_batch(&self, weight: &Tensor) -> bool {
+        weight.ndim() >= 3 && self.ndim() + 1 == weight.ndim()
+    }
+}
+
+/// As a convolution of the input with zeros between its elements and around it, with the weight
+/// turned around.
+fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+    const OP: &str = "conv_transpose2d";
+    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    if ws.len() < 3 || xs.len() != ws.len() {
+        return wrong_shape(
+            OP,
+            format!(
+                "input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [channels, \
+                 outputs / groups, …]"
+            ),
+        );
+    }
+    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != ws[0] {
+        return wrong_shape(
+            OP,
+            format!(
+                "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}",
+                xs[1], ws[0]
+            ),
+        );
+    }
+    let n = ws.len() - 2;
+    if ws[2..].contains(&0) || xs[2..].contains(&0) {
+        return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: an empty axis or window"));
+    }
+    let stride = how.stride.positive(OP, "stride", n)?;
+    let dilation = how.dilation.positive(OP, "dilation", n)?;
+    let extra = how.output_padding.resolve(OP, "output_padding", n)?;
+    let padding = how.padding.resolve(OP, n)?;
+    let mut t = x.clone();
+    for i in 0..n {
+        let (axis, size) = (i + 2, xs[i + 2]);
+        let window = Window { kernel: ws[axis], stride: stride[i], dilation: dilation[i] };
+        if extra[i] > 0 && extra[i] >= stride[i].max(dilation[i]) {
+            return wrong_shape(
+                OP,
+                format!(
+                    "output padding {} is not less than the stride {} or the dilation {}",
+                    extra[i], stride[i], dilation[i]
+                ),
+            );
+        }
+        let (reach, taken) = (window.span() - 1, padding[i].0.saturating_add(padding[i].1));
+        let (spaced, around) =
+            (size.checked_mul(stride[i]), (reach, reach.saturating_add(extra[i])));
+        let Some(spaced) = spaced else {
+            return beyond_count(OP, window, &xs);
+        };
+        // Zeros between the elements.
+        let dims = t.dims();
+        let with = |sizes: &[usize]| {
+            Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied())
+        };
+        let apart = t.moved(with(&[size, 1]))?.moved(Movement::pad(
+            (0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) }),
+        ));
+        let apart = named(OP, apart)?.moved(with(&[spaced]))?.slice_axis(
+            axis,
+            0,
+            (size - 1) * stride[i] + 1,
+        )?;
+        // Zeros around, or less of what is there where the padding is more than the reach of the
+        // window.
+        let all = named(
+            OP,
+            apart.moved(Movement::pad(
+                (0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }),
+            )),
+        )?;
+        let length = all.dims()[axis];
+        let (before, after) = padding[i];
+        if taken.saturating_add(reach) >= length {
+            return wrong_shape(
+                OP,
+                format!(
+                    "input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}",
+                    padding[i]
+                ),
+            );
+        }
+        t = all.slice_axis(axis, before, length - after)?;
+    }
+    // [groups, channels, outputs, …] becomes [groups · outputs, channels, …], each window from its
+    // end.
+    let (channels, outputs) = (ws[0] / groups, ws[1]);
+    let kernels = ws[2..].iter().copied();
+    let w = weight
+        .moved(Movement::reshape([groups, channels, outputs].into_iter().chain(kernels.clone())))?
+        .try_transpose(1, 2)?;
+    let w = w.moved(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
+    let w = w.moved(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
+    let plain = Conv { stride: 1.into(), padding: 0.into(), ..how.clone() };
+    named(OP, conv(&t, &w, &plain))
+}
+
+fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+    const OP: &str = "conv2d";
+    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    if ws.len() < 3 || xs.len() != ws.len() {
+        return wrong_shape(
+            OP,
+            format!(
+                "input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [outputs, \
+                 channels / groups, …]"
+            ),
+        );
+    }
+    let n = ws.len() - 2;
+    let channels = ws[1].saturating_mul(groups);
+    if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != channels {
+        return wrong_shape(
+            OP,
+            format!(
+                "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes \
+                 {channels}",
+                xs[1]
+            ),
+        );
+    }
+    if ws[2..].contains(&0) {
+        return wrong_shape(OP, format!("weight {ws:?} has an empty window"));
+    }
+    let stride = how.stride.positive(OP, "stride", n)?;
+    let dilation = how.dilation.positive(OP, "dilation", n)?;
+    let padding = how.padding.resolve(OP, n)?;
+    let list: Vec<Window> = (0..n)
+        .map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] })
+        .collect();
+    let padded = named(OP, x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding))))?;
+    let wanted = match how.winograd {
+        Some(on) => on,
+        None => env::config()?.winograd,
+    };
+    let out = if wanted && fits(x, weight, &list) {
+        winograd(OP, &padded, weight, groups)?
+    } else {
+        products(OP, &padded, weight, groups, &list)?
+    };
+    match &how.bias {
+        None => Ok(out),
+        Some(b) => {
+            let b = broadcast_to(OP, b, &[ws[0]])?
+                .moved(Movement::reshape([ws[0]].into_iter().chain(std::iter::repeat_n(1, n))))?;
+            out.try_add(b)
+        }
+    }
+}
+
+/// The convolution of `[batch, channels, …]`, padding included, as one sum of products over
+/// channels and windows.
+fn products(
+    op: &'static str,
+    x: &Tensor,
+    weight: &Tensor,
+    groups: usize,
+    list: &[Window],
+) -> Result<Tensor> {
+    let (xs, ws, n) = (x.dims(), weight.dims(), list.len());
+    let seen = windows(op, x, list)?;
+    // [batch, groups, 1, … counts, channels, … kernels] · [groups, outputs, … 1, channels, …
+    // kernels]
+    let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
+    let counts: Dims = seen.dims()[2..2 + n].into();
+    let kernels = &ws[2..];
+    let seen = seen.moved(Movement::reshape(
+        [batch, groups, 1, channels].into_iter().chain(counts.iter().chain(kernels).copied()),
+    ))?;
+    let seen = seen.moved(Movement::permute(
+        [0, 1, 2].into_iter().chain(4..4 + n).chain([3]).chain(4 + n..4 + 2 * n),
+    ))?;
+    let ones = std::iter::repeat_n(1, n);
+    let w = weight.moved(Movement::reshape(
+        [groups, outputs].into_iter().chain(ones).chain([channels]).chain(kernels.iter().copied()),
+    ))?;
+    sum_of_products(op, &seen, &w, n + 1)?
+        .moved(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))
+}

@@ -1,0 +1,603 @@
+//! Tensors from Rust numbers and from rules. Those from a rule (`full`, `arange`, `eye`) hold no
+//! memory until they are stored.
+
+use crate::device::{Buffer, download, limits};
+use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
+use crate::error::{Error, Result};
+use crate::ir::{Arg, Op, Src, UOp};
+use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::broadcast::{Operand, cast_uop};
+use crate::tensor::realize::{buffer, default_device};
+use crate::tensor::{Shape, Sizes, Tensor, wrong_shape};
+use half::{bf16, f16};
+
+/// Numbers that a tensor can be made from: a number, or arrays, slices and `Vec`s of them, nested
+/// to any depth.
+pub trait Data {
+    /// The Rust type of an element; its dtype is the tensor's.
+    type Elem: Element;
+    /// Adds the sizes of this level and those inside, or says where they are uneven.
+    fn sizes(&self, out: &mut Vec<usize>) -> Result<()>;
+    /// Adds the elements in row-major order.
+    fn elements(&self, out: &mut Vec<Self::Elem>);
+}
+
+macro_rules! numbers {
+    ($($t:ty)*) => { $(
+        impl Data for $t {
+            type Elem = $t;
+            fn sizes(&self, _: &mut Vec<usize>) -> Result<()> { Ok(()) }
+            fn elements(&self, out: &mut Vec<$t>) { out.push(*self) }
+        }
+    )* };
+}
+numbers! { bool i8 i16 i32 i64 u8 u16 u32 u64 F8E4M3 F8E5M2 f16 bf16 f32 f64 }
+
+impl<D: Data> Data for [D] {
+    type Elem = D::Elem;
+    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
+        out.push(self.len());
+        let Some((first, rest)) = self.split_first() else { return Ok(()) };
+        let start = out.len();
+        first.sizes(out)?;
+        for (i, item) in rest.iter().enumerate() {
+            let mut sizes = Vec::new();
+            item.sizes(&mut sizes)?;
+            if sizes != out[start..] {
+                return wrong_shape(
+                    "new",
+                    format!(
+                        "uneven nesting: item 0 has shape {:?} and item {} has {sizes:?}",
+                        &out[start..],
+                        i + 1
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+    fn elements(&self, out: &mut Vec<D::Elem>) {
+        self.iter().for_each(|d| d.elements(out));
+    }
+}
+
+impl<D: Data, const N: usize> Data for [D; N] {
+    type Elem = D::Elem;
+    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
+        self.as_slice().sizes(out)
+    }
+    fn elements(&self, out: &mut Vec<D::Elem>) {
+        self.as_slice().elements(out)
+    }
+}
+
+impl<D: Data> Data for Vec<D> {
+    type Elem = D::Elem;
+    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
+        self.as_slice().sizes(out)
+    }
+    fn elements(&self, out: &mut Vec<D::Elem>) {
+        self.as_slice().elements(out)
+    }
+}
+
+impl<D: Data + ?Sized> Data for &D {
+    type Elem = D::Elem;
+    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
+        (**self).sizes(out)
+    }
+    fn elements(&self, out: &mut Vec<D::Elem>) {
+        (**self).elements(out)
+    }
+}
+
+impl<D: Data> From<D> for Tensor {
+    /// As [`Tensor::new`]; uneven nesting panics.
+    #[track_caller]
+    fn from(data: D) -> Tensor {
+        Tensor::new(data)
+    }
+}
+
+/// A literal of rank 0 on the default device.
+fn scalar(value: Const, dtype: DType) -> Tensor {
+    Tensor::from_uop(UOp::constant(value, dtype), default_device())
+}
+
+/// `0 … n-1`, in the narrowest integer that the rest of the graph is at ease with.
+pub(in crate::tensor) fn iota(n: usize) -> Tensor {
+    let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
+    Tensor::from_uop(UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: n }), default_device())
+}
+
+impl Tensor {
+    fallible! {
+        /// A tensor of these numbers: a number, or arrays, slices and `Vec`s of them. The dtype is
+        /// that of the Rust type; remember that Rust takes a bare `1.0` for an `f64`.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
+        /// assert_eq!((x.shape(), x.dtype()), (vec![2, 2], DType::F32));
+        /// assert_eq!(Tensor::new(&vec![1u8, 2]).dtype(), DType::U8);
+        /// assert!(Tensor::try_new(vec![vec![1], vec![2, 3]]).is_err());
+        /// ```
+        pub fn new | try_new(data: impl Data) -> Tensor {
+            let mut sizes = Vec::new();
+            data.sizes(&mut sizes)?;
+            let mut elements = limits::vec(checked_numel("new", &sizes)?)?;
+            data.elements(&mut elements);
+            if sizes.is_empty() {
+                let one = elements.first().map(|e| scalar_of(*e));
+                return one.ok_or_else(|| Error::Shape {
+                    op: "new",
+                    msg: "a number was expected, and none was given".into(),
+                });
+            }
+            Tensor::try_from_vec(elements, sizes)
+        }
+
+        /// A tensor of these elements, in row-major order, under a shape.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::from_vec(vec![1, 2, 3, 4, 5, 6], [2, 3]).shape(), [2, 3]);
+        /// let wrong = Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).unwrap_err();
+        /// assert_eq!(
+        ///     wrong.to_string(),
+        ///     "from_vec: 3 elements given for shape [2, 2], which has 4"
+        /// );
+        /// ```
+        pub fn from_vec | try_from_vec(
+            data: Vec<impl Element>,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
+            from_slice("from_vec", &data, &shape.into())
+        }
+
+        /// A tensor of a slice's elements, in row-major order, under a shape.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t().to_vec::<i32>()?,
+        ///     [1, 3, 2, 4]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn from_slice | try_from_slice(
+            data: &[impl Element],
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
+            from_slice("from_slice", data, &shape.into())
+        }
+
+        /// A tensor of the elements that these bytes store, little endian, as files and other
+        /// programs hand them over.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(
+        ///     Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]).to_vec::<u16>()?,
+        ///     [1, 258]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn from_bytes | try_from_bytes(
+            bytes: &[u8],
+            dtype: DType,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
+            let shape = shape.into().shape("from_bytes")?;
+            if !DType::ALL.contains(&dtype) {
+                let all = DType::ALL.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
+                return Err(Error::DType {
+                    op: "from_bytes",
+                    msg: format!("a tensor has no elements of {dtype}; it may have {all}"),
+                });
+            }
+            let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
+            if needed != Some(bytes.len()) {
+                let needed = needed.map_or("more than there can be".to_string(), |n| n.to_string());
+                let msg = format!(
+                    "{} bytes given for {dtype} of shape {shape:?}, which takes {needed}",
+                    bytes.len()
+                );
+                return Err(Error::Shape { op: "from_bytes", msg });
+            }
+            let device = default_device();
+            Tensor::from_uop(buffer(bytes, dtype, &device)?, device).moved(Movement::Reshape(shape))
+        }
+
+        /// One value everywhere. The dtype is that of the value.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::full([2, 2], 7i32).to_vec::<i32>()?, [7, 7, 7, 7]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn full | try_full(shape: impl Into<Shape>, value: impl Element) -> Tensor {
+            filled("full", &shape.into(), scalar_of(value))
+        }
+
+        /// Zeros, in `f32`; `full` and `cast` make other dtypes.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2]).to_vec::<f32>()?, [0.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn zeros | try_zeros(shape: impl Into<Shape>) -> Tensor {
+            filled("zeros", &shape.into(), scalar_of(0f32))
+        }
+
+        /// Ones, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::ones([2]).to_vec::<f32>()?, [1.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn ones | try_ones(shape: impl Into<Shape>) -> Tensor {
+            filled("ones", &shape.into(), scalar_of(1f32))
+        }
+
+        /// A tensor whose elements are to be assigned, in `f32`. What they are before is not to be
+        /// relied on.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::empty([2]);
+        /// x.assign(5.0)?;
+        /// assert_eq!(x.to_vec::<f32>()?, [5.0, 5.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn empty | try_empty(shape: impl Into<Shape>) -> Tensor {
+            filled("empty", &shape.into(), scalar_of(0f32))
+        }
+
+        /// Another name of [`empty`](Self::empty): a tensor for what is overwritten as a whole. Its
+        /// elements are not to be read before.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::invalids([2]);
+        /// x.assign(Tensor::new([1.0f32, 2.0]))?;
+        /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn invalids | try_invalids(shape: impl Into<Shape>) -> Tensor {
+            Tensor::try_empty(shape)
+        }
+
+        /// A tensor over elements that are in memory already, such as a `Vec` or an `Arc<[f32]>`.
+        /// They are not copied where the device computes in the memory of the host; the tensor
+        /// keeps what holds them. It never changes them: what is assigned to the tensor goes
+        /// elsewhere.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// use std::sync::Arc;
+        /// let shared: Arc<[f32]> = Arc::from([1.0, 2.0, 3.0, 4.0]);
+        /// let x = Tensor::from_blob(shared.clone(), [2, 2]);
+        /// assert_eq!(x.sum(0).to_vec::<f32>()?, [4.0, 6.0]);
+        /// x.assign(0.0)?;
+        /// x.realize()?;
+        /// assert_eq!(shared[..], [1.0, 2.0, 3.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn from_blob | try_from_blob<T: Element>(
+            data: impl AsRef<[T]> + Send + Sync + 'static,
+            shape: impl Into<Sizes>,
+        ) -> Tensor {
+            let device = default_device();
+            let buffer = Buffer::lent(&device, data)?;
+            let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
+            Tensor::from_uop(buffer.node(), device).moved(Movement::Reshape(shape))
+        }
+
+        /// `start`, `start + step`, … up to but without `end`. The dtype is that of the numbers.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::arange(5, 0, -2).to_vec::<i32>()?, [5, 3, 1]);
+        /// assert_eq!(Tensor::arange(0f32, 1.0, 0.25).to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn arange | try_arange<T: Element>(start: T, end: T, step: T) -> Tensor {
+            arange(T::DTYPE, start.to_const(), end.to_const(), step.to_const())
+        }
+
+        /// `steps` numbers from `start` to `end`, both included, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::linspace(0.0, 1.0, 5).to_vec::<f32>()?,
+        ///     [0.0, 0.25, 0.5, 0.75, 1.0]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn linspace | try_linspace(start: f64, end: f64, steps: usize) -> Tensor {
+            checked_numel("linspace", &[steps])?;
+            let delta = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
+            let i = iota(steps).cast(DType::F32);
+            // Counted from the nearer end, so that both ends are exact.
+            let up = &i * delta + start;
+            let down = (&i * -1.0 + (steps as f64 - 1.0)) * -delta + end;
+            i.lt(steps.div_ceil(2) as f64).try_where_(up, down)
+        }
+
+        /// Ones on the diagonal of `rows` by `cols`, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::eye(2, 3).to_vec::<f32>()?, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn eye | try_eye(rows: usize, cols: usize) -> Tensor {
+            checked_numel("eye", &[rows, cols])?;
+            iota(rows).try_unsqueeze(-1)?.try_eq(iota(cols))?.try_cast(DType::F32)
+        }
+
+        /// One tensor per input, where the i-th holds its input along axis i and repeats along the
+        /// others.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let grid = Tensor::meshgrid(&[Tensor::new([1, 2]), Tensor::new([3, 4, 5])]);
+        /// assert_eq!(grid[0].to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
+        /// assert_eq!(grid[1].to_vec::<i32>()?, [3, 4, 5, 3, 4, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn meshgrid | try_meshgrid(axes: &[Tensor]) -> Vec<Tensor> {
+            let mut shape = Vec::new();
+            for t in axes {
+                match t.dims().as_slice() {
+                    [n] => shape.push(*n),
+                    other => {
+                        return wrong_shape(
+                            "meshgrid",
+                            format!("takes tensors of one axis, and was given {other:?}"),
+                        );
+                    }
+                }
+            }
+            let along = |(i, t): (usize, &Tensor)| {
+                let ones = (0..shape.len()).map(|axis| if axis == i { shape[i] } else { 1 });
+                t.moved(Movement::reshape(ones))?.try_expand(&shape)
+            };
+            axes.iter().enumerate().map(along).collect()
+        }
+
+        /// Along a new last axis: 1 at the place that the integer names, 0 elsewhere, in `i32`. An
+        /// integer outside the classes is an error where the tensor is in the host's memory;
+        /// elsewhere its row is 0.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([2, 0]).one_hot(3).to_vec::<i32>()?, [0, 0, 1, 1, 0, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn one_hot | try_one_hot(&self, classes: usize) -> Tensor {
+            if !self.dtype().is_int() {
+                return crate::tensor::wrong_dtype(
+                    "one_hot",
+                    format!("takes integers, and was given {}", self.dtype()),
+                );
+            }
+            let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
+            checked_numel("one_hot", &shape)?;
+            checked_numel("one_hot", &[classes])?;
+            super::loss::check_classes("one_hot", self, classes, None)?;
+            self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
+        }
+
+        /// The lower triangle of the last two axes, zeros above. `diagonal` moves its border to the
+        /// right.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::full([2, 3], 1).tril(0).to_vec::<i32>()?, [1, 0, 0, 1, 1, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn tril | try_tril(&self, diagonal: i64) -> Tensor {
+            self.triangle("tril")?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+        }
+
+        /// The upper triangle of the last two axes, zeros below. `diagonal` moves its border to the
+        /// right.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::full([2, 2], 1).triu(0).to_vec::<i32>()?, [1, 1, 0, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn triu | try_triu(&self, diagonal: i64) -> Tensor {
+            self.triangle("triu")?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+        }
+    }
+
+    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are
+    /// brought to a device. What a file that changes meanwhile does is said in
+    /// [`runtime::disk`](crate::device::disk).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let path = std::env::temp_dir().join(format!("doc-{}.bin", std::process::id()));
+    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+    /// let bytes = Tensor::from_file(&path)?;
+    /// assert_eq!((bytes.device().as_str(), bytes.shape()), ("DISK", vec![4]));
+    /// assert_eq!((bytes.shrink(&[(1, 3)]).to("CPU") * 2).to_vec::<u8>()?, [4, 6]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tensor> {
+        let file = Buffer::of_file(path.as_ref())?;
+        Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
+    }
+
+    /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is
+    /// fetched with `curl` into the folder that `PICO_DATA` names, and only once: what is there is not asked for again. A `file://` address is the file itself. Addresses are of `https://` and `http://`, redirects of `https://`
+    /// stay there, and more than 16 GiB are not fetched.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let path = std::env::temp_dir().join(format!("doc-url-{}.bin", std::process::id()));
+    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
+    /// let bytes = Tensor::from_url(&format!("file://{}", path.display()))?;
+    /// assert_eq!((bytes.device().as_str(), bytes.to_vec::<u8>()?), ("DISK", vec![1, 2, 3, 4]));
+    /// assert!(Tensor::from_url("nowhere").is_err());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Tensor> {
+        if let Some(path) = url.strip_prefix("file://") {
+            return Tensor::from_file(path);
+        }
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(Error::Data(format!(
+                "{url:?} is no address; it begins with https://, http:// or file://"
+            )));
+        }
+        Tensor::from_file(download::cached(url, &download::data_folder()?.join("downloads"))?)
+    }
+
+    /// Column minus row over the last two axes.
+    fn triangle(&self, op: &'static str) -> Result<Tensor> {
+        match self.dims().as_slice() {
+            [.., _, _] => self.places(self.ndim() - 1)?.try_sub(self.places(self.ndim() - 2)?),
+            other => wrong_shape(op, format!("takes two axes or more, and was given {other:?}")),
+        }
+    }
+
+    /// One value everywhere, with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1u8, 2]).full_like(7).to_vec::<u8>()?, [7, 7]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn full_like(&self, value: impl Into<Operand>) -> Tensor {
+        let uop = match value.into() {
+            Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
+            Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
+        };
+        self.as_much_of(crate::tensor::or_panic(filled(
+            "full_like",
+            &Shape::from(&self.dims()),
+            self.with(uop),
+        )))
+    }
+    /// Another name of [`full_like`](Self::full_like).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).const_like(3).to_vec::<i32>()?, [3, 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn const_like(&self, value: impl Into<Operand>) -> Tensor {
+        self.full_like(value)
+    }
+    /// A tensor to be assigned, with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// assert_eq!(Tensor::new([1u8, 2]).empty_like().dtype(), DType::U8);
+    /// ```
+    pub fn empty_like(&self) -> Tensor {
+        self.zeros_like()
+    }
+    /// Zeros with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).zeros_like().to_vec::<i32>()?, [0, 0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn zeros_like(&self) -> Tensor {
+        self.full_like(0)
+    }
+    /// Ones with this tensor's shape, dtype and device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([5, 2]).ones_like().to_vec::<i32>()?, [1, 1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn ones_like(&self) -> Tensor {
+        self.full_like(1)
+    }
+}
+
+fn scalar_of<T: Element>(value: T) -> Tensor {
+    scalar(value.to_const(), T::DTYPE)
+}
+
+fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
+    shape.cut(
+        op,
+        crate::tensor::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?,
+        |_| true,
+    )
+}
+
+fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {
+    let shape = given_shape(op, data.len(), shape)?;
+    let device = default_device();
+    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device)
+        .moved(Movement::Reshape(shape))
+}
+
+/// A shape for so many elements, of which one size may be left open.
+fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
+    let shape = shape.infer(op, &[len])?;
+    let numel = checked_numel(op, &shape)?;
+    if numel != len {
+        return wrong_shape(
+            op,
+            format!("{len} elements given for shape {shape:?}, which has {numel}"),
+        );
+    }
+    Ok(shape)
+}
+
+fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor> {
+    if dtype.is_bool() {
+        return crate::tensor::wrong_dtype(
+            "arange",
+            "takes integers or floats, and was given bools",
+        );
+    }
+    let (a, b, s) = (start.as_f64(dtype), end.as_f64(dtype), step.as_f64(dtype));
+    let bad = |why: &str| wrong_shape("arange", format!("from {a} to {b} by {s}: {why}"));
+    if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
+        return bad("the step must not be zero, and all must be finite");
+    }
+    let steps = match (start, end, step) {
+        // Exact where a float would lose the last digits.
+        (Const::Int(x), Const::Int(y), Const::Int(z)) => {
+            let wide = |v: i64| if dtype.is_unsigned() { v as u64 as i128 } else { v as i128 };
+            let (gap, by) = if wide(z) > 0 {
+                (wide(y) - wide(x), wide(z))
+            } else {
+                (wide(x) - wide(y), -wide(z))
+            };
+            ((gap.max(0) + by - 1) / by) as f64
+        }
+        _ => ((b - a) / s).ceil().max(0.0),
+    };
+    if steps >= isize::MAX as f64 {
+        return bad("more elements than an index can count");
+    }
+    let i = iota(steps as usize);
+    if (a, s) == (0.0, 1.0) {
+        return i.try_cast(dtype);
+    }
+    // Narrow floats are computed in f32 and rounded once at the end; integers wrap to the right
+    // answer in any width.
+    let wide = if dtype.is_float() && dtype.bits() < 32 { DType::F32 } else { dtype };
+    let literal =
+        |c: Const| Tensor::from_uop(UOp::constant(c.cast(dtype, wide), wide), default_device());
+    (i.try_cast(wide)?.try_mul(literal(step))?).try_add(literal(start))?.try_cast(dtype)
+}

@@ -1,0 +1,334 @@
+//! Connectionist temporal classification (Graves and others, 2006): the likelihood of a sequence of
+//! labels under all alignments to a longer sequence of frames.
+//!
+//! With `blank` between, before and after its labels, a target of S labels has 2S + 1 states. A
+//! frame stays in a state, goes on to the next, or skips a blank between two labels that differ.
+//! All probabilities are logarithms; an impossible one is a large finite number below zero in place
+//! of -∞, so that no gradient meets ∞ - ∞.
+
+use super::create::iota;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::Fold;
+use crate::shape::{Movement, checked_numel};
+use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
+
+/// The logarithm of an impossible probability. A sum of a million of them is inside the range of an
+/// `f32`, and no sum of logarithms of probabilities that an `f32` holds comes near it.
+const IMPOSSIBLE: f64 = -1e30;
+const OP: &str = "ctc_loss";
+
+/// Options of [`Tensor::ctc_loss`]. A [`Reduction`] stands for one with nothing else set.
+///
+/// ```
+/// use picograd::{Tensor, tensor::Ctc};
+/// let logp = Tensor::zeros([3, 1, 4]).log_softmax(-1);
+/// let (target, frames, labels) = (Tensor::new([[0]]), Tensor::new([3]), Tensor::new([1]));
+/// let loss = logp.ctc_loss(&target, &frames, &labels, Ctc::new().blank(3)).item::<f32>()?;
+/// assert!((loss - (64f32 / 6.0).ln()).abs() < 1e-5); // 6 of 4³ paths
+///     
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Ctc {
+    blank: usize,
+    zero_infinity: bool,
+    reduction: Reduction,
+}
+
+impl Ctc {
+    /// Blank 0, infinite losses stay, the mean.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Ctc};
+    /// let logp = Tensor::zeros([2, 1, 2]).log_softmax(-1);
+    /// let loss =
+    ///     logp.ctc_loss(&Tensor::new([[1]]), &Tensor::new([2]), &Tensor::new([1]), Ctc::new());
+    /// assert!((loss.item::<f32>()? - (4f32 / 3.0).ln()).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> Ctc {
+        Ctc::default()
+    }
+    /// The class that stands for no label.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Ctc};
+    /// let logp = Tensor::zeros([2, 1, 2]).log_softmax(-1);
+    /// let (target, frames, labels) = (Tensor::new([[0]]), Tensor::new([2]), Tensor::new([1]));
+    /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(1)).is_ok());
+    /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(2)).is_err());
+    /// ```
+    pub fn blank(self, blank: usize) -> Ctc {
+        Ctc { blank, ..self }
+    }
+    /// Losses that are infinite, because a target has no alignment to so few frames, count as 0.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::Ctc};
+    /// let logp = Tensor::zeros([1, 1, 3]).log_softmax(-1);
+    /// let (target, frames, labels) =
+    ///     (Tensor::new([[1, 2]]), Tensor::new([1]), Tensor::new([2]));
+    /// let loss = |how| logp.ctc_loss(&target, &frames, &labels, how).item::<f32>();
+    /// assert_eq!((loss(Ctc::new())?, loss(Ctc::new().zero_infinity())?), (f32::INFINITY, 0.0));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn zero_infinity(self) -> Ctc {
+        Ctc { zero_infinity: true, ..self }
+    }
+    /// What becomes of the losses of the single sequences. The mean is over losses that are divided
+    /// by the lengths of their targets.
+    ///
+    /// ```
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{Ctc, Reduction},
+    /// };
+    /// let logp = Tensor::zeros([2, 3, 2]).log_softmax(-1);
+    /// let (target, frames, labels) =
+    ///     (Tensor::new([[1], [1], [1]]), Tensor::new([2, 2, 2]), Tensor::new([1, 0, 1]));
+    /// let each =
+    ///     logp.ctc_loss(&target, &frames, &labels, Ctc::new().reduction(Reduction::None));
+    /// assert_eq!(each.shape(), [3]);
+    /// ```
+    pub fn reduction(self, reduction: Reduction) -> Ctc {
+        Ctc { reduction, ..self }
+    }
+}
+
+impl From<Reduction> for Ctc {
+    fn from(reduction: Reduction) -> Ctc {
+        Ctc::new().reduction(reduction)
+    }
+}
+
+/// The logarithm of a sum of exponentials, of finite numbers.
+fn log_add(terms: &[Tensor]) -> Result<Tensor> {
+    let mut max = terms[0].detach();
+    for t in &terms[1..] {
+        max = max.try_maximum(t.detach())?;
+    }
+    let mut sum = terms[0].try_sub(&max)?.exp();
+    for t in &terms[1..] {
+        sum = sum.try_add(t.try_sub(&max)?.exp())?;
+    }
+    sum.log().try_add(max)
+}
+
+/// The logarithms of the probabilities of being in each state after the last frame, from those of
+/// the frames' labels, `[frames, batch, states]`. `skips` says which states may be entered from two
+/// before, and `lengths` how many frames of each sequence count.
+fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    let [frames, batch, states] = emitted.dims()[..] else { panic!("frames, batch and states") };
+    let first = iota(states).try_eq(0)?;
+    let now = first
+        .try_where_(0.0, IMPOSSIBLE)?
+        .try_cast(emitted.dtype())?
+        .try_expand([batch, states])?;
+    let before = |t: &Tensor, by: usize| {
+        let kept = t.slice_axis(1, 0, states - by.min(states))?;
+        kept.try_pad_with(&[(0, 0), (by.min(states), 0)], IMPOSSIBLE)
+    };
+    let step = |carry: &[Tensor], of_frame: &[Tensor]| {
+        let (now, here, frame) = (&carry[0], &of_frame[0], &of_frame[1]);
+        let mut ways = vec![now.clone(), before(now, 1)?];
+        if states > 2 {
+            ways.push(skips.try_where_(before(now, 2)?, IMPOSSIBLE)?);
+        }
+        let next = log_add(&ways)?.try_add(here)?;
+        Ok((vec![lengths.try_gt(frame)?.try_unsqueeze(-1)?.try_where_(next, now)?], vec![]))
+    };
+    let frame = iota(frames).try_cast(lengths.dtype())?;
+    let (mut last, _) = Tensor::scan_in(OP, false, &[&now], &[emitted, &frame], step)?;
+    Ok(last.remove(0))
+}
+
+/// Targets that lie one after the other, as rows.
+fn rows(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
+    let total = targets.dims()[0];
+    let starts = lengths.try_cumsum(0)?.try_sub(lengths)?.try_unsqueeze(-1)?;
+    let place = starts
+        .try_add(iota(total).try_cast(starts.dtype())?)?
+        .try_clamp(0, total.saturating_sub(1) as i64)?;
+    if total == 0 {
+        return targets.try_reshape([1, 0])?.try_expand([batch, 0]);
+    }
+    targets.try_reshape([1, total])?.try_expand([batch, total])?.try_gather(1, &place)
+}
+
+/// Refuses labels outside the classes, where they and the lengths are in the host's memory. What
+/// lies behind the end of a target is never read.
+fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()> {
+    let (Some(values), Some(lengths)) = (targets.at_hand(), lengths.at_hand()) else {
+        return Ok(());
+    };
+    let dims = targets.dims();
+    let mut end = 0;
+    for (row, length) in lengths.into_iter().enumerate() {
+        let (start, room) = if dims.len() == 2 {
+            (row * dims[1], dims[1])
+        } else {
+            (end, values.len().saturating_sub(end))
+        };
+        end = start + (length.max(0.0) as usize).min(room);
+        let read = values.iter().enumerate().take(end).skip(start);
+        if let Some((i, t)) = read.into_iter().find(|(_, t)| !(0.0..classes as f64).contains(*t)) {
+            let msg = format!(
+                "the label at {i} is {t}, and there are {classes} classes: 0 to {}",
+                classes as i64 - 1
+            );
+            return Err(Error::Index { op: OP, msg });
+        }
+    }
+    Ok(())
+}
+
+impl Tensor {
+    fallible! {
+        /// How unlikely targets are under these logarithms of probabilities, `[frames, batch,
+        /// classes]` or `[frames, classes]` as [`log_softmax`](Self::log_softmax) gives them, over
+        /// all alignments. The targets are `[batch, labels]`, filled up with anything, or one after
+        /// the other in one axis, which costs more. `input_lengths` and `target_lengths` say for
+        /// each sequence how many frames and labels count; lengths beyond the axes count as all.
+        ///
+        /// A target without labels is as likely as blanks in all frames. A target that has no
+        /// alignment costs ∞, and its gradient is 0. The frames are a loop of the graph
+        /// ([`scan`](Self::scan)).
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let logp = Tensor::zeros([2, 1, 3]).log_softmax(-1);
+        /// let (target, frames, labels) =
+        ///     (Tensor::new([[1, 2]]), Tensor::new([2]), Tensor::new([2]));
+        /// let loss = logp.ctc_loss(&target, &frames, &labels, Reduction::Sum).item::<f32>()?;
+        /// assert!((loss - 9f32.ln()).abs() < 1e-5); // one of 3² paths
+        ///
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn ctc_loss | try_ctc_loss(
+            &self,
+            targets: &Tensor,
+            input_lengths: &Tensor,
+            target_lengths: &Tensor,
+            how: impl Into<Ctc>,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_ctc_loss(targets, input_lengths, target_lengths, how);
+            }
+            let (how, dims) = (how.into(), self.dims());
+            let single = dims.len() == 2;
+            if single {
+                let one = |t: &Tensor| {
+                    t.try_reshape([1]).or_else(|_| {
+                        wrong_shape(
+                            OP,
+                            format!("a length of shape {:?} for one sequence", t.dims()),
+                        )
+                    })
+                };
+                let (frames, labels) = (one(input_lengths)?, one(target_lengths)?);
+                let targets =
+                    if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };
+                let loss =
+                    self.try_unsqueeze(1)?.try_ctc_loss(&targets, &frames, &labels, how.clone())?;
+                return if how.reduction == Reduction::None {
+                    loss.try_squeeze(0)
+                } else {
+                    Ok(loss)
+                };
+            }
+            let [frames, batch, classes] = dims[..] else {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "takes [frames, batch, classes] or [frames, classes], and was given \
+                         {dims:?}"
+                    ),
+                );
+            };
+            self.no_variables(OP, 0..3)?;
+            for (what, t) in [
+                ("targets", targets),
+                ("input_lengths", input_lengths),
+                ("target_lengths", target_lengths),
+            ] {
+                if !t.dtype().is_int() {
+                    return wrong_dtype(
+                        OP,
+                        format!("{what} are integers, and were given as {}", t.dtype()),
+                    );
+                }
+                if what != "targets" && t.dims()[..] != [batch] {
+                    return wrong_shape(
+                        OP,
+                        format!("{what} of shape {:?} for a batch of {batch}", t.dims()),
+                    );
+                }
+            }
+            if how.blank >= classes {
+                return wrong_shape(OP, format!("blank is class {} of {classes}", how.blank));
+            }
+            if how.reduction == Reduction::BatchMean {
+                return wrong_shape(OP, "takes the reductions Mean, Sum and None");
+            }
+            check_labels(targets, target_lengths, classes)?;
+            let (inputs, labels) =
+                (input_lengths.try_cast(DType::I64)?, target_lengths.try_cast(DType::I64)?);
+            let targets = match targets.dims()[..] {
+                [n, _] if n == batch => targets.try_cast(DType::I64)?,
+                [_] => rows(&targets.try_cast(DType::I64)?, &labels, batch)?,
+                _ => {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "targets of shape {:?} for a batch of {batch}; they are [batch, \
+                             labels] or [all labels]",
+                            targets.dims()
+                        ),
+                    );
+                }
+            };
+            let count = targets.dims()[1];
+            let states = checked_numel(OP, &[count.saturating_mul(2).saturating_add(1)])?;
+            checked_numel(OP, &[frames, batch, states])?;
+            let labels = labels.try_clamp(0, count as i64)?;
+            // Blank, label, blank, label, …, blank.
+            let blank = how.blank as i64;
+            let pairs =
+                targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
+            let path = pairs
+                .moved(Movement::reshape([batch, 2 * count]))?
+                .try_pad_with(&[(0, 0), (0, 1)], blank)?;
+            let past = if count > 0 {
+                path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
+            } else {
+                path.clone()
+            };
+            let skips = path.try_ne(blank)?.try_bitwise_and(path.try_ne(past)?)?;
+            let place = path
+                .try_clamp(0, classes as i64 - 1)?
+                .try_unsqueeze(0)?
+                .try_expand([frames, batch, states])?;
+            // A probability of 0 is impossible, and passes no gradient.
+            let emitted = self.as_wide_float().try_gather(2, &place)?;
+            let emitted = emitted.try_lt(IMPOSSIBLE)?.try_where_(IMPOSSIBLE, emitted)?.contiguous();
+            let last = forward(&emitted, &skips, &inputs)?;
+            // The last label, or the blank after it.
+            let end =
+                (labels.try_unsqueeze(-1)? * 2).try_sub(iota(states).try_cast(DType::I64)?)?;
+            let ends =
+                end.try_eq(0)?.try_bitwise_or(end.try_eq(1)?)?.try_where_(last, IMPOSSIBLE)?;
+            let max = ends.detach().try_max(crate::tensor::keepdim(-1))?;
+            let sum = ends.try_sub(&max)?.exp().fold(OP, Fold::Add, &Axes::from(-1))?;
+            let likelihood = sum.log().try_add(max.try_squeeze(-1)?)?;
+            let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
+            let worst = if how.zero_infinity { 0.0 } else { f64::INFINITY };
+            let each = possible.try_where_(-likelihood, worst)?;
+            let each = match how.reduction {
+                Reduction::Mean => each.try_div(labels.try_maximum(1)?.try_cast(each.dtype())?)?,
+                _ => each,
+            };
+            self.reduced(&each, how.reduction)
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Axes by name: products and sums in Einstein's notation, and rearrangements. In comes a formula
+//! as text; out come permutes, reshapes and a sum of products.
+
+use super::matmul::sum_of_products;
+use crate::error::Result;
+use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::{Tensor, autocast, wrong_shape};
+
+/// The name of an axis: a letter, or an axis that `...` stands for, counted from the last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Rest(usize),
+    Letter(char),
+}
+
+/// A tensor and the names of its axes, each once.
+#[derive(Clone)]
+struct Labelled {
+    x: Tensor,
+    labels: Vec<Label>,
+}
+
+fn bad<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Result<T> {
+    wrong_shape(op, format!("{formula:?}: {why}"))
+}
+
+/// The names of one term, with `rest` axes for `...`.
+fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
+    let parts: Vec<&str> = term.split("...").collect();
+    if parts.len() > 2 {
+        return bad("einsum", formula, format_args!("`...` stands twice in {term:?}"));
+    }
+    let mut all = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        if i == 1 {
+            all.extend((0..rest).rev().map(Label::Rest));
+        }
+        for c in part.chars() {
+            if !c.is_alphabetic() {
+                return bad(
+                    "einsum",
+                    formula,
+                    format_args!("{c:?} is no name of an axis; names are letters"),
+                );
+            }
+            all.push(Label::Letter(c));
+        }
+    }
+    Ok(all)
+}
+
+impl Labelled {
+    fn new(formula: &str, term: &str, x: &Tensor) -> Result<Labelled> {
+        let dims = x.dims();
+        let letters = term.replace("...", "").chars().count();
+        let dotted = term.contains("...");
+        if letters > dims.len() || (!dotted && letters != dims.len()) {
+            return bad(
+                "einsum",
+                formula,
+                format_args!("{term:?} names {letters} axes, and the tensor is {dims:?}"),
+            );
+        }
+        let mut l = Labelled { x: x.clone(), labels: labels(formula, term, dims.len() - letters)? };
+        // A name that comes twice is a diagonal.
+        let twice = |labels: &[Label]| {
+            (0..labels.len()).find_map(|a| {
+                (a + 1..labels.len()).find(|&b| labels[a] == labels[b]).map(|b| (a, b))
+            })
+        };
+        while let Some((a, b)) = twice(&l.labels) {
+            let dims = l.x.dims();
+            if dims[a] != dims[b] {
+                return bad(
+                    "einsum",
+                    formula,
+                    format_args!(
+                        "{term:?} names axes of {dims:?} alike that have sizes {} and {}",
+                        dims[a], dims[b]
+                    ),
+                );
+            }
+            l.x = l.x.try_diagonal(0, a as isize, b as isize)?;
+            l.labels.remove(b);
+            let label = l.labels.remove(a);
+            l.labels.push(label);
+        }
+        Ok(l)
+    }
+    /// The tensor with its axes in an order, and size 1 for those that it does not have.
+    fn aligned(&self, order: &[Label]) -> Result<Tensor> {
+        let dims = self.x.dims();
+        let place = |l: &Label| self.labels.iter().position(|m| m == l);
+        let axes: Dims = order.iter().filter_map(place).collect();
+        let sizes: Dims = order.iter().map(|l| place(l).map_or(1, |a| dims[a])).collect();
+        self.x.moved(Movement::Permute(axes))?.moved(Movement::Reshape(sizes))
+    }
+    /// With the axes that nobody keeps summed away.
+    fn summed(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
+        let gone: Vec<isize> = (0..self.labels.len())
+            .filter(|&i| !keep(&self.labels[i]))
+            .map(|i| i as isize)
+            .collect();
+        if gone.is_empty() {
+            return Ok(self.clone());
+        }
+        Ok(Labelled {
+            x: self.x.try_sum(gone)?,
+            labels: self.labels.iter().copied().filter(keep).collect(),
+        })
+    }
+    /// The product with another, summed over what nobody keeps.
+    fn times(&self, other: &Labelled, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
+        let both: Vec<Label> = self
+            .labels
+            .iter()
+            .chain(other.labels.iter().filter(|l| !self.labels.contains(l)))
+            .copied()
+            .collect();
+        let (kept, gone): (Vec<Label>, Vec<Label>) = both.into_iter().partition(keep);
+        let order = [&kept[..], &gone[..]].concat();
+        let (x, y) = (self.aligned(&order)?, other.aligned(&order)?);
+        let x = if gone.is_empty() {
+            x.try_mul(y)?
+        } else {
+            sum_of_products("einsum", &x, &y, gone.len())?
+        };
+        Ok(Labelled { x, labels: kept })
+    }
+}
+
+/// The axes of the result where the formula does not say: `...` first, then the letters that come
+/// once, in order of the alphabet.
+fn implied(terms: &[Labelled], inputs: &[&str]) -> Vec<Label> {
+    let rest = terms.iter().flat_map(|t| &t.labels).filter(|l| matches!(l, Label::Rest(_))).max();
+    let mut out: Vec<Label> = match rest {
+        Some(Label::Rest(n)) => (0..=*n).rev().map(Label::Rest).collect(),
+        _ => Vec::new(),
+    };
+    let letters: Vec<char> = inputs.iter().flat_map(|t| t.chars()).filter(|c| *c != '.').collect();
+    let mut once: Vec<char> = letters
+        .iter()
+        .copied()
+        .filter(|c| letters.iter().filter(|d| *d == c).count() == 1)
+        .collect();
+    once.sort_unstable();
+    out.extend(once.into_iter().map(Label::Letter));
+    out
+}
+
+fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
+    let text: String = formula.chars().filter(|c| !c.is_whitespace()).collect();
+    let (left, right) = match text.split_once("->") {
+        Some((left, right)) => (left, Some(right)),
+        None => (text.as_str(), None),
+    };
+    let inputs: Vec<&str> = left.split(',').collect();
+    if inputs.len() != operands.len() {
+        return bad(
+            "einsum",
+            formula,
+            format_args!(
+                "it has {} terms, and {} tensors were given",
+                inputs.len(),
+                operands.len()
+            ),
+        );
+    }
+    let terms = inputs
+        .iter()
+        .zip(operands)
+        .map(|(t, x)| Labelled::new(formula, t, x))
+        .collect::<Result<Vec<_>>>()?;
+    let out = match right {
+        None => implied(&terms, &inputs),
+        Some(right) => {
+            let rest = terms
+                .iter()
+                .flat_map(|t| &t.labels)
+                .filter(|l| matches!(l, Label::Rest(_)))
+                .collect::<std::collections::BTreeSet<_>>()
+                .len();
+            labels(formula, right, rest)?
+        }
+    };
+    // Names agree in size, or are of size 1.
+    let mut sizes: Vec<(Label, usize)> = Vec::new();
+    for (label, size) in terms.iter().flat_map(|t| t.labels.iter().copied().zip(t.x.dims())) {
+        match sizes.iter_mut().find(|(l, _)| *l == label) {
+            None => sizes.push((label, size)),
+            Some((_, known)) if *known == 1 => *known = size,
+            Some((_, known)) if size == 1 || *known == size => {}
+            Some((_, known)) => {
+                let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
+                return bad("einsum", formula, format_args!("{name} has sizes {known} and {size}"));
+            }
+        }
+    }
+    for (i, label) in out.iter().enumerate() {
+        let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
+        if out[..i].contains(label) {
+            return bad("einsum", formula, format_args!("{name} stands twice in the result"));
+        }
+        if !sizes.iter().any(|(l, _)| l == label) {
+            return bad("einsum", formula, format_args!("{name} of the result is in no term"));
+        }
+    }
+    // From left to right, each name summed away as soon as no later term has it.
+    let later = |from: usize| {
+        let (out, rest) = (
+            out.clone(),
+            terms[from.min(terms.len())..]
+                .iter()
+                .flat_map(|t| t.labels.clone())
+                .collect::<Vec<_>>(),
+        );
+        move |l: &Label| out.contains(l) || rest.contains(l)
+    };
+    let mut all = terms[0].summed(&later(1))?;
+    for (i, t) in terms.iter().enumerate().skip(1) {
+        let others = later(i + 1);
+        let alone = t.summed(&|l: &Label| others(l) || all.labels.contains(l))?;
+        all = all.times(&alone, &others)?;
+    }
+    all.aligned(&out)
+}
+
+/// The axes of one side of a rearrangement: for each the names that it is made of. `rest` are the
+/// names that stand for `...`.
+fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>> {
+    let spaced = side.replace('(', " ( ").replace(')', " ) ").replace("...", " ... ");
+    let mut open: Option<Vec<String>> = None;
+    let mut all = Vec::new();
+    for word in spaced.split_whitespace() {
+        match (word, &mut open) {
+            ("(", None) => open = Some(Vec::new()),
+            (")", Some(_)) => all.extend(open.take()),
+            ("(" | ")", _) => {
+                return bad("rearrange", formula, "parentheses do not match; they do not nest");
+            }
+            ("...", None) => all.extend(rest.iter().map(|r| vec![r.clone()])),
+            ("...", Some(group)) => group.extend(rest.iter().cloned()),
+            ("1", None) => all.push(Vec::new()),
+            ("1", Some(_)) => {}
+            (name, _)
+                if !name.chars().all(|c| c.is_alphanumeric() || c == '_')
+                    || name.starts_with(|c: char| c.is_numeric()) =>
+            {
+                return bad("rearrange", formula, format_args!("{name:?} is no name of an axis"));
+            }
+            (name, Some(group)) => group.push(name.to_string()),
+            (name, None) => all.push(vec![name.to_string()]),
+        }
+    }
+    if open.is_some() { bad("rearrange", formula, "a parenthesis is not closed") } else { Ok(all) }
+}
+
+fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tensor> {
+    const OP: &str = "rearrange";
+    let dims = x.dims();
+    let Some((left, right)) = formula.split_once("->") else {
+        return bad(OP, formula, "there is no `->`");
+    };
+    if left.matches("...").count() > 1 || right.matches("...").count() > 1 {
+        return bad(OP, formula, "`...` stands twice on one side");
+    }
+    let without = groups(formula, left, &[])?.len();
+    let dotted = left.contains("...");
+    if without > dims.len() || (!dotted && without != dims.len()) {
+        return bad(
+            OP,
+            formula,
+            format_args!("the left side has {without} axes, and the tensor is {dims:?}"),
+        );
+    }
+    let rest: Vec<String> = if dotted {
+        (0..dims.len() - without).map(|i| format!("...{i}")).collect()
+    } else {
+        Vec::new()
+    };
+    let (from, to) = (groups(formula, left, &rest)?, groups(formula, right, &rest)?);
+    let (names, wanted): (Vec<String>, Vec<String>) = (from.concat(), to.concat());
+    if let Some(name) =
+        names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)).map(|(_, n)| n)
+    {
+        return bad(OP, formula, format_args!("{name} stands twice on the left"));
+    }
+    if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
+        return bad(OP, formula, "both sides must have the same names, each once");
+    }
+    if let Some((name, _)) = given.iter().find(|(n, _)| !names.iter().any(|m| m == n)) {
+        return bad(OP, formula, format_args!("a size is given for {name}, which is no axis"));
+    }
+    // The size of each name: given, or what is left of its axis.
+    let mut sizes: Vec<usize> = Vec::new();
+    for (group, &size) in from.iter().zip(&dims) {
+        let known: Vec<Option<usize>> =
+            group.iter().map(|n| given.iter().find(|(m, _)| m == n).map(|(_, s)| *s)).collect();
+        let product = checked_numel(OP, &known.iter().flatten().copied().collect::<Dims>())?;
+        let open = known.iter().filter(|k| k.is_none()).count();
+        let left_over = if open == 0 { 1 } else { size.checked_div(product).unwrap_or(0) };
+        if open > 1 || product * left_over != size {
+            let what = if open > 1 {
+                "give all sizes of it but one"
+            } else {
+                "its sizes do not divide it"
+            };
+            return bad(
+                OP,
+                formula,
+                format_args!("an axis of {size} is made of {}: {what}", group.join(" and ")),
+            );
+        }
+        sizes.extend(known.into_iter().map(|k| k.unwrap_or(left_over)));
+    }
+    let place =
+        |n: &String| names.iter().position(|m| m == n).expect("both sides have the same names");
+    let out = to.iter().map(|group| group.iter().map(|n| sizes[place(n)]).product());
+    x.moved(Movement::reshape(sizes.iter().copied()))?
+        .moved(Movement::permute(wanted.iter().map(place)))?
+        .moved(Movement::reshape(out))
+}
+
+impl Tensor {
+    fallible! {
+        /// Products and sums over named axes. A term for each tensor, with a letter for each axis;
+        /// after `->` the axes of the result. A letter that the result does not have
+        /// is summed over; one that comes twice in a term is a diagonal; `...` stands for axes that
+        /// broadcast. Without `->` the result has the letters that come once, in order of the
+        /// alphabet. Sums are in the dtypes of [`matmul`](Self::matmul).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, y) = (Tensor::new([[1, 2], [3, 4]]), Tensor::new([[5, 6], [7, 8]]));
+        /// assert_eq!(Tensor::einsum("ij,jk->ik", &[&x, &y]).to_vec::<i32>()?, [19, 22, 43, 50]);
+        /// assert_eq!(Tensor::einsum("ii", &[&x]).item::<i32>()?, 5);
+        /// assert_eq!(Tensor::einsum("...i->...", &[&x]).to_vec::<i32>()?, [3, 7]);
+        /// let wrong = Tensor::try_einsum("ij,jk", &[&x, &Tensor::zeros([3, 2])]).unwrap_err();
+        /// assert_eq!(wrong.to_string(), "einsum: \"ij,jk\": j has sizes 2 and 3");
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn einsum | try_einsum(formula: &str, operands: &[&Tensor]) -> Tensor {
+            match autocast::narrow_all(operands) {
+                Some(cast) => einsum(formula, &cast.iter().collect::<Vec<_>>()),
+                None => einsum(formula, operands),
+            }
+        }
+
+        /// Axes in another order, joined and cut, by name. Names in parentheses make up one axis;
+        /// the sizes of all but one of them are given as pairs. `...` stands for any axes, `1` for
+        /// one of size 1.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::zeros([2, 12, 5]);
+        /// assert_eq!(x.rearrange("b (h d) n -> b h n d", &[("h", 3)]).shape(), [2, 3, 5, 4]);
+        /// assert_eq!(x.rearrange("b ... -> (b ...) 1", &[]).shape(), [120, 1]);
+        /// ```
+        pub fn rearrange | try_rearrange(
+            &self,
+            formula: &str,
+            sizes: &[(&str, usize)],
+        ) -> Tensor {
+            rearrange(self, formula, sizes)
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Distinct elements, counts of them, and search in sorted elements. Counts are `scatter_reduce` of
+//! ones; a search is a binary search whose steps are `gather`s, all of one kernel.
+//!
+//! [`Tensor::unique`] and [`Tensor::bincount`] have results whose size depends on values, so they
+//! compute their input at once, as [`Tensor::nonzero`] does.
+
+use super::create::iota;
+use super::gather::write_at;
+use crate::device::{Device, limits};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::{Combine, Fold};
+use crate::shape::{Dims, Movement};
+use crate::tensor::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
+
+/// For each value the number of elements of its sorted row that come before it: `sorted` is
+/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`,
+/// the elements at its indices are in order.
+fn search(
+    op: &'static str,
+    sorted: &Tensor,
+    sorter: Option<&Tensor>,
+    values: &Tensor,
+    right: bool,
+) -> Result<Tensor> {
+    let (n, dims) = (sorted.dims()[1], values.dims());
+    let mut found = values.with(iota(1).uop()).try_mul(0)?.try_expand(&dims)?;
+    if n == 0 {
+        return Ok(found);
+    }
+    let sorted = sorted.try_expand([dims[0], n])?;
+    let sorter = sorter.map(|s| s.try_expand([dims[0], n])).transpose()?;
+    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for
+    // goes to the end.
+    let is_number = values.isnan().logical_not();
+    let mut step = 1usize << n.ilog2();
+    while step > 0 {
+        let next = &found + step as i64;
+        let mut at = (&next - 1).try_minimum(n - 1)?;
+        if let Some(sorter) = &sorter {
+            at = named(op, sorter.try_gather(1, &at))?;
+        }
+        let element = named(op, sorted.try_gather(1, &at))?;
+        let before = if right { element.try_le(values)? } else { element.try_lt(values)? };
+        let after = before.logical_not().try_bitwise_and(&is_number)?;
+        let passed = after.logical_not().try_bitwise_and(next.try_le(n)?)?;
+        found = passed.try_where_(next, found)?;
+        step /= 2;
+    }
+    Ok(found)
+}
+
+/// The sequence and the values of a search as rows, and the shape of the result.
+fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
+    let (s, v) = (sorted.dims(), values.dims());
+    let Some((&n, lead)) = s.split_last() else {
+        return wrong_shape(op, "a sorted sequence has an axis, and was given as []");
+    };
+    sorted.no_variables(op, 0..s.len())?;
+    values.no_variables(op, 0..v.len())?;
+    if lead.is_empty() {
+        let flat = values.moved(Movement::reshape([1, values.max_numel()]))?;
+        return Ok((sorted.moved(Movement::reshape([1, n]))?, flat, v));
+    }
+    let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
+        return wrong_shape(
+            op,
+            format!(
+                "sequences {s:?} and values {v:?} differ before the last axis; one sequence of \
+                 one axis serves all values"
+            ),
+        );
+    };
+    let count = other.iter().product();
+    Ok((
+        sorted.moved(Movement::reshape([count, n]))?,
+        values.moved(Movement::reshape([count, m]))?,
+        v,
+    ))
+}
+
+/// Checks the sorter of a sequence: an index for each of its elements, none outside where they are
+/// at hand.
+fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()> {
+    let (s, dims) = (sorted.dims(), sorter.dims());
+    if dims != s {
+        return wrong_shape(
+            op,
+            format!("a sorter of {dims:?} for sequences {s:?}; it has an index for each element"),
+        );
+    }
+    if !sorter.dtype().is_int() {
+        return wrong_dtype(
+            op,
+            format!("a sorter is of integers, and this one is of {}", sorter.dtype()),
+        );
+    }
+    let n = s.last().copied().unwrap_or(0) as f64;
+    match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
+        Some(i) => Err(Error::Index {
+            op,
+            msg: format!("the sorter has the index {i}, and a sequence has {n} elements"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The dtype in which weights are added up: `f64` but for `f32`, and where the device has no `f64`.
+fn weight_dtype(weights: &Tensor) -> DType {
+    let lacks = Device::named(weights.device()).is_ok_and(|d| d.target().lacks(DType::F64));
+    if weights.dtype() == DType::F32 || lacks { DType::F32 } else { DType::F64 }
+}
+
+/// How many times each number below `bins` comes in a list of integers, or the sum of its weights.
+fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Result<Tensor> {
+    let zeros = weights.literal(0).try_expand([bins])?;
+    named(op, zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true))
+}
+
+impl Tensor {
+    fallible! {
+        /// The distinct elements in ascending order, for each element of the tensor the index of
+        /// its value among them, and how often each comes. No NaN equals another. Without a `size`
+        /// the tensor is computed now, to count them. With one there are as many, the last filled
+        /// with 0 and counted 0 if there are fewer; then nothing is computed.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, inverse, counts) = Tensor::new([[3, 1], [3, 2]]).unique(None);
+        /// assert_eq!(values.to_vec::<i32>()?, [1, 2, 3]);
+        /// assert_eq!(
+        ///     (inverse.shape(), inverse.to_vec::<i32>()?),
+        ///     (vec![2, 2], vec![2, 0, 2, 1])
+        /// );
+        /// assert_eq!(counts.to_vec::<i32>()?, [1, 1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn unique | try_unique(&self, size: Option<usize>) -> (Tensor, Tensor, Tensor) {
+            const OP: &str = "unique";
+            let (dims, n) = (self.dims(), self.max_numel());
+            self.no_variables(OP, 0..dims.len())?;
+            let flat = self.moved(Movement::reshape([n]))?;
+            if n == 0 {
+                let size = size.unwrap_or(0);
+                let zeros = |t: &Tensor| t.literal(0).try_expand([size]);
+                let whole = self.with(iota(0).uop());
+                return Ok((zeros(&flat)?, whole.moved(Movement::Reshape(dims))?, zeros(&whole)?));
+            }
+            let (sorted, order) = named(OP, flat.detach().try_sort(0, false))?;
+            // Stored once: each result reads both.
+            let (sorted, order) = (sorted.contiguous(), order.contiguous());
+            let new = sorted
+                .slice_axis(0, 1, n)?
+                .try_ne(sorted.slice_axis(0, 0, n - 1)?)?
+                .try_pad_with(&[(1, 0)], true)?;
+            let firsts = named(OP, new.set_places(size))?;
+            let count = firsts.dims()[0];
+            let rank = named(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
+            let inverse = write_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
+            // A place of -1 is past the last distinct element.
+            let there = firsts.try_ge(0)?;
+            let safe = firsts.try_maximum(0)?;
+            let place = named(OP, order.try_gather(0, &safe))?;
+            let values =
+                there.try_where_(named(OP, flat.try_gather(0, &place))?, self.literal(0))?;
+            let counts = counts(OP, &rank, count, &rank.ones_like())?;
+            Ok((values, inverse.moved(Movement::Reshape(dims))?, counts))
+        }
+
+        /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of
+        /// them negative; with weights, the sum of the weights of each: in `f32` for weights of
+        /// `f32`, and in `f64` for all others, or in `f32` on a device without `f64`. There are as
+        /// many results as the greatest number needs, and `minlength` at least. The tensor is
+        /// computed now, to find that number.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([0, 3, 1, 3]);
+        /// assert_eq!(x.bincount(None, 0).to_vec::<i32>()?, [1, 1, 0, 2]);
+        /// let weights = Tensor::new([0.5f32, 1.0, 2.0, 4.0]);
+        /// assert_eq!(x.bincount(Some(&weights), 5).to_vec::<f32>()?, [0.5, 2.0, 0.0, 5.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn bincount | try_bincount(
+            &self,
+            weights: Option<&Tensor>,
+            minlength: usize,
+        ) -> Tensor {
+            const OP: &str = "bincount";
+            let dims = self.dims();
+            if dims.len() != 1 {
+                return wrong_shape(OP, format!("takes one axis, and was given {dims:?}"));
+            }
+            self.no_variables(OP, [0])?;
+            if !self.dtype().is_int() {
+                return wrong_dtype(OP, format!("takes integers, and was given {}", self.dtype()));
+            }
+            if let Some(w) = weights.filter(|w| w.dims() != dims) {
+                return wrong_shape(
+                    OP,
+                    format!("weights {:?} for numbers {dims:?}; there is one for each", w.dims()),
+                );
+            }
+            // Refused before the numbers are looked at: more of them than memory could hold may be
+            // made of one literal, and to look at each would not end.
+            crate::shape::checked_numel(OP, &[minlength])?;
+            limits::check(dims[0].saturating_mul(self.dtype().itemsize()))?;
+            let mut bins = minlength;
+            if dims[0] > 0 {
+                let both = Tensor::try_stack(&[self.try_min(0)?, self.try_max(0)?], 0)?
+                    .try_cast(DType::I64)?
+                    .to_vec::<i64>()?;
+                // As i64, what does not fit is negative.
+                if let Some(n) = both.iter().find(|&&n| n < 0 || n == i64::MAX) {
+                    return Err(Error::Index {
+                        op: OP,
+                        msg: format!("counts numbers from 0 on, and there is {n}"),
+                    });
+                }
+                bins = bins.max(both[1] as usize + 1);
+            }
+            crate::shape::checked_numel(OP, &[bins])?;
+            match weights {
+                Some(w) => counts(OP, self, bins, &w.try_cast(weight_dtype(w))?),
+                None => counts(
+                    OP,
+                    self,
+                    bins,
+                    &self.with(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?,
+                ),
+            }
+        }
+
+        /// How many elements fall into each of `bins` intervals of equal width from `min` to `max`,
+        /// as floats. Elements outside and NaN count nowhere; `max` itself is in the last interval.
+        /// If `min` equals `max` the range is that of the elements. They then have to be finite,
+        /// which is an error where they are in the host's memory; elsewhere NaN and infinities are
+        /// not looked for.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1.0f32, 2.0, 1.0, 4.0, 9.0]);
+        /// assert_eq!(x.histc(4, 0.0, 4.0).to_vec::<f32>()?, [0.0, 2.0, 1.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn histc | try_histc(&self, bins: usize, min: f64, max: f64) -> Tensor {
+            const OP: &str = "histc";
+            if bins == 0 || bins > i32::MAX as usize {
+                return wrong_shape(OP, format!("{bins} intervals; there are 1 to {}", i32::MAX));
+            }
+            if !(min.is_finite() && max.is_finite() && min <= max) {
+                return wrong_shape(OP, format!("an interval from {min} to {max}"));
+            }
+            let n = self.max_numel();
+            let x = self.as_wide_float().detach();
+            let dtype = self.as_float().dtype();
+            let x = named(OP, x.moved(Movement::reshape([n])))?;
+            if n == 0 {
+                return x.literal(0).try_expand([bins])?.try_cast(dtype);
+            }
+            if min == max
+                && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite()))
+            {
+                return wrong_shape(
+                    OP,
+                    "the range of the elements is not finite; give `min` and `max`",
+                );
+            }
+            let (low, high) = if min == max {
+                (x.try_min(0)?, x.try_max(0)?)
+            } else {
+                (x.literal(min), x.literal(max))
+            };
+            // An interval without width is one of width 2 around its place.
+            let flat = low.try_eq(&high)?;
+            let (low, high) =
+                (flat.try_where_(&low - 1.0, &low)?, flat.try_where_(&high + 1.0, &high)?);
+            let inside = x.try_ge(&low)?.try_bitwise_and(x.try_le(&high)?)?;
+            let place = x.try_sub(&low)?.try_mul(bins as f64)?.try_div(high.try_sub(&low)?)?;
+            let place =
+                inside.try_where_(place, 0.0)?.try_cast(DType::I32)?.try_minimum(bins - 1)?;
+            // Beyond the end, where nothing is written.
+            let place = inside.try_where_(place, bins)?;
+            counts(OP, &place, bins, &place.ones_like())?.try_cast(dtype)
+        }
+
+        /// For each value the index in this sorted sequence at which it can be inserted so that the
+        /// sequence stays in order: before elements that are equal, or after them if `right`. A
+        /// sequence of one axis serves values of any shape; otherwise both have the same axes but
+        /// for the last. NaN is inserted at the end, and a NaN of the sequence counts as greater
+        /// than all numbers, so that every result of [`sort`](Self::sort) can be searched.
+        ///
+        /// A sequence that is not sorted needs a `sorter`: the indices that sort it along the last
+        /// axis, as [`argsort`](Self::argsort) gives them. Negative ones count from the end. One
+        /// outside the sequence is an error where the sorter is in the host's memory; elsewhere it
+        /// reads 0.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let sorted = Tensor::new([1.0f32, 3.0, 3.0, 5.0]);
+        /// let values = Tensor::new([[3.0f32, 6.0], [0.0, 4.0]]);
+        /// assert_eq!(sorted.searchsorted(&values, false, None).to_vec::<i32>()?, [1, 4, 0, 3]);
+        /// assert_eq!(sorted.searchsorted(&values, true, None).to_vec::<i32>()?, [3, 4, 0, 3]);
+        /// let (mixed, sorter) =
+        ///     (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
+        /// assert_eq!(
+        ///     mixed.searchsorted(&values, false, Some(&sorter)).to_vec::<i32>()?,
+        ///     [1, 4, 0, 3]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn searchsorted | try_searchsorted(
+            &self,
+            values: &Tensor,
+            right: bool,
+            sorter: Option<&Tensor>,
+        ) -> Tensor {
+            const OP: &str = "searchsorted";
+            let (sorted, values, shape) = rows(OP, self, values)?;
+            let sorter = match sorter {
+                Some(sorter) => {
+                    sorter.no_variables(OP, 0..sorter.ndim())?;
+                    check_sorter(OP, self, sorter)?;
+                    Some(sorter.moved(Movement::Reshape(sorted.dims()))?)
+                }
+                None => None,
+            };
+            search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?
+                .moved(Movement::Reshape(shape))
+        }
+
+        /// For each element the number of the interval between sorted boundaries that it is in: an
+        /// element equal to a boundary is in the interval below it, or above if `right`. As
+        /// [`searchsorted`](Self::searchsorted), from the side of the values.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([3, 6, 0]);
+        /// assert_eq!(x.bucketize(&Tensor::new([1, 3, 5]), false).to_vec::<i32>()?, [1, 3, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn bucketize | try_bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
+            const OP: &str = "bucketize";
+            if boundaries.ndim() != 1 {
+                return wrong_shape(
+                    OP,
+                    format!("boundaries have one axis, and these are {:?}", boundaries.dims()),
+                );
+            }
+            named(OP, boundaries.try_searchsorted(self, right, None))
+        }
+
+        /// Whether each element is among the elements of another tensor; NaN is not.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 2], [3, 4]]);
+        /// assert_eq!(
+        ///     x.isin(&Tensor::new([4, 1, 7])).to_vec::<bool>()?,
+        ///     [true, false, false, true]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn isin | try_isin(&self, elements: &Tensor) -> Tensor {
+            const OP: &str = "isin";
+            let m = elements.max_numel();
+            elements.no_variables(OP, 0..elements.ndim())?;
+            let list = elements.moved(Movement::reshape([m]))?;
+            if m <= 16 {
+                // Few enough to compare with each.
+                return self.try_unsqueeze(-1)?.try_eq(&list)?.fold(
+                    OP,
+                    Fold::Max,
+                    &crate::tensor::Axes::from(-1),
+                );
+            }
+            self.no_variables(OP, 0..self.ndim())?;
+            let dtype = crate::tensor::broadcast::promoted(&[self.into(), elements.into()]);
+            let (x, list) = (self.try_cast(dtype)?.detach(), list.try_cast(dtype)?.detach());
+            let sorted = named(OP, list.try_sort(0, false))?.0.contiguous();
+            let flat = x.moved(Movement::reshape([1, x.max_numel()]))?;
+            let row = sorted.moved(Movement::reshape([1, m]))?;
+            let place = search(OP, &row, None, &flat, false)?.try_minimum(m - 1)?;
+            named(OP, row.try_gather(1, &place))?
+                .try_eq(flat)?
+                .moved(Movement::Reshape(self.dims()))
+        }
+    }
+}

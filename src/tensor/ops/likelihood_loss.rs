@@ -1,0 +1,291 @@
+//! Negative logarithms of likelihoods: Poisson's and Gauss's distributions. Narrow floats are
+//! computed in `f32` and rounded once. Options and defaults are PyTorch's.
+
+use crate::tensor::{Reduction, Tensor, autocast, wrong_shape};
+use std::f64::consts::PI;
+
+/// Options of [`Tensor::poisson_nll_loss`]. A [`Reduction`] stands for one with nothing else set.
+///
+/// ```
+/// use picograd::{Tensor, tensor::PoissonNll};
+/// let (rate, count) = (Tensor::new([2.0f32]), Tensor::new([0.0f32]));
+/// let loss = rate.poisson_nll_loss(&count, PoissonNll::new().log_input(false).full());
+/// assert_eq!(loss.item::<f32>()?, 2.0);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PoissonNll {
+    log_input: bool,
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+}
+
+impl Default for PoissonNll {
+    fn default() -> PoissonNll {
+        PoissonNll { log_input: true, full: false, eps: 1e-8, reduction: Reduction::Mean }
+    }
+}
+
+impl PoissonNll {
+    /// Of logarithms of rates, without the constant term, eps 1e-8, the mean.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::PoissonNll};
+    /// let x = Tensor::new([0.0f32]);
+    /// assert_eq!(x.poisson_nll_loss(&x, PoissonNll::new()).item::<f32>()?, 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> PoissonNll {
+        PoissonNll::default()
+    }
+    /// Whether the input holds logarithms of rates, or rates.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::PoissonNll};
+    /// let (x, t) = (Tensor::new([3.0f32]), Tensor::new([0.0f32]));
+    /// assert_eq!(
+    ///     x.poisson_nll_loss(&t, PoissonNll::new().log_input(false)).item::<f32>()?,
+    ///     3.0
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn log_input(self, log_input: bool) -> PoissonNll {
+        PoissonNll { log_input, ..self }
+    }
+    /// Adds Stirling's approximation of the logarithm of the target's factorial, for targets above
+    /// 1.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::PoissonNll};
+    /// let (x, t) = (Tensor::new([0.0f32]), Tensor::new([5.0f32]));
+    /// let loss = x.poisson_nll_loss(&t, PoissonNll::new().full()).item::<f32>()?;
+    /// assert!((loss - 1.0 - 120f32.ln()).abs() < 0.02);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn full(self) -> PoissonNll {
+        PoissonNll { full: true, ..self }
+    }
+    /// The number added to a rate before its logarithm.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::PoissonNll};
+    /// let (x, t) = (Tensor::new([0.0f32]), Tensor::new([1.0f32]));
+    /// let how = PoissonNll::new().log_input(false).eps(1.0);
+    /// assert_eq!(x.poisson_nll_loss(&t, how).item::<f32>()?, 0.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn eps(self, eps: f64) -> PoissonNll {
+        PoissonNll { eps, ..self }
+    }
+    /// What becomes of the losses of the single elements.
+    ///
+    /// ```
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{PoissonNll, Reduction},
+    /// };
+    /// let x = Tensor::zeros([3]);
+    /// assert_eq!(
+    ///     x.poisson_nll_loss(&x, PoissonNll::new().reduction(Reduction::None)).shape(),
+    ///     [3]
+    /// );
+    /// ```
+    pub fn reduction(self, reduction: Reduction) -> PoissonNll {
+        PoissonNll { reduction, ..self }
+    }
+}
+
+impl From<Reduction> for PoissonNll {
+    fn from(reduction: Reduction) -> PoissonNll {
+        PoissonNll::new().reduction(reduction)
+    }
+}
+
+/// Options of [`Tensor::gaussian_nll_loss`]. A [`Reduction`] stands for one with nothing else set.
+///
+/// ```
+/// use picograd::{
+///     Tensor,
+///     tensor::{GaussianNll, Reduction},
+/// };
+/// let (x, t, var) = (Tensor::zeros([2]), Tensor::ones([2]), Tensor::ones([2]));
+/// let how = GaussianNll::new().full().reduction(Reduction::Sum);
+/// let loss = x.gaussian_nll_loss(&t, &var, how).item::<f32>()?;
+/// assert!((loss - 1.0 - std::f32::consts::TAU.ln()).abs() < 1e-5);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GaussianNll {
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+}
+
+impl Default for GaussianNll {
+    fn default() -> GaussianNll {
+        GaussianNll { full: false, eps: 1e-6, reduction: Reduction::Mean }
+    }
+}
+
+impl GaussianNll {
+    /// Without the constant term, eps 1e-6, the mean.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::GaussianNll};
+    /// let (x, var) = (Tensor::zeros([2]), Tensor::ones([2]));
+    /// assert_eq!(x.gaussian_nll_loss(&x, &var, GaussianNll::new()).item::<f32>()?, 0.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> GaussianNll {
+        GaussianNll::default()
+    }
+    /// Adds the constant `log(2π)/2`.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::GaussianNll};
+    /// let (x, var) = (Tensor::zeros([2]), Tensor::ones([2]));
+    /// let loss = x.gaussian_nll_loss(&x, &var, GaussianNll::new().full()).item::<f32>()?;
+    /// assert!((loss - 0.9189385).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn full(self) -> GaussianNll {
+        GaussianNll { full: true, ..self }
+    }
+    /// The least that a variance counts as.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::GaussianNll};
+    /// let (x, var) = (Tensor::zeros([2]), Tensor::zeros([2]));
+    /// assert_eq!(
+    ///     x.gaussian_nll_loss(&x, &var, GaussianNll::new().eps(1.0)).item::<f32>()?,
+    ///     0.0
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn eps(self, eps: f64) -> GaussianNll {
+        GaussianNll { eps, ..self }
+    }
+    /// What becomes of the losses of the single elements.
+    ///
+    /// ```
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{GaussianNll, Reduction},
+    /// };
+    /// let x = Tensor::ones([3]);
+    /// let each = x.gaussian_nll_loss(&x, &x, GaussianNll::new().reduction(Reduction::None));
+    /// assert_eq!(each.shape(), [3]);
+    /// ```
+    pub fn reduction(self, reduction: Reduction) -> GaussianNll {
+        GaussianNll { reduction, ..self }
+    }
+}
+
+impl From<Reduction> for GaussianNll {
+    fn from(reduction: Reduction) -> GaussianNll {
+        GaussianNll::new().reduction(reduction)
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// How unlikely counts are under Poisson's distributions of these rates, or of these
+        /// logarithms of rates: `exp(x) - target·x`, without the factorial of the target unless it
+        /// is asked for.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, t) = (Tensor::new([0.0f32, 1.0]), Tensor::new([2.0f32, 0.0]));
+        /// let each = x.poisson_nll_loss(&t, Reduction::None).to_vec::<f32>()?;
+        /// assert!(each[0] == 1.0 && (each[1] - 1f32.exp()).abs() < 1e-6);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn poisson_nll_loss | try_poisson_nll_loss(
+            &self,
+            target: &Tensor,
+            how: impl Into<PoissonNll>,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_poisson_nll_loss(target, how);
+            }
+            let (how, x, t) =
+                (how.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
+            let mut each = match how.log_input {
+                true => x.exp().try_sub(t.try_mul(&x)?)?,
+                false => x.try_sub(t.try_mul((&x + how.eps).log())?)?,
+            };
+            if how.full {
+                let large = t.try_gt(1.0)?;
+                // In place of a target that does not count, one whose logarithm and gradient are
+                // finite.
+                let t = large.try_where_(t, 1.0)?;
+                let stirling =
+                    t.try_mul(t.log())?.try_sub(&t)?.try_add((&t * (2.0 * PI)).log() * 0.5)?;
+                each = each.try_add(large.try_where_(stirling, 0.0)?)?;
+            }
+            self.reduced(&each, how.reduction)
+        }
+
+        /// How unlikely targets are under normal distributions of these means and the variances
+        /// `var`: `(log var + (x - target)²/var)/2`. There is a variance for each element, or one
+        /// for each vector of the last axis, with or without an axis of size 1. A variance below
+        /// the eps counts as eps, and its gradient is the one at eps.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, t) = (Tensor::zeros([1, 2]), Tensor::new([[2.0f32, 0.0]]));
+        /// let each = x.gaussian_nll_loss(&t, &Tensor::new([1.0f32]), Reduction::None);
+        /// assert_eq!(each.to_vec::<f32>()?, [2.0, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn gaussian_nll_loss | try_gaussian_nll_loss(
+            &self,
+            target: &Tensor,
+            var: &Tensor,
+            how: impl Into<GaussianNll>,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_gaussian_nll_loss(target, var, how);
+            }
+            const OP: &str = "gaussian_nll_loss";
+            let (how, x, t) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
+            if how.eps.is_nan() || how.eps <= 0.0 {
+                return wrong_shape(OP, format!("eps is {}, and it must be above 0", how.eps));
+            }
+            let (dims, given) = (self.dims(), var.dims());
+            let var = match given.len() {
+                n if given == dims
+                    || (n == dims.len()
+                        && n > 0
+                        && given[..n - 1] == dims[..n - 1]
+                        && given[n - 1] == 1) =>
+                {
+                    var.clone()
+                }
+                n if n + 1 == dims.len() && given[..] == dims[..n] => var.try_unsqueeze(-1)?,
+                _ => {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "variances of shape {given:?} for means of {dims:?}; they are the \
+                             same, without the last axis, or with size 1 there"
+                        ),
+                    );
+                }
+            };
+            // The gradient passes a variance that was raised, so that it can grow again.
+            let eps = how.eps;
+            let var = Tensor::call(
+                &[&var.try_cast(x.dtype())?],
+                |v| v[0].try_maximum(eps),
+                |upstream, _| Ok(vec![upstream.clone()]),
+            )?;
+            let mut each = var.log().try_add(x.try_sub(t)?.square().try_div(&var)?)? * 0.5;
+            if how.full {
+                each = each + 0.5 * (2.0 * PI).ln();
+            }
+            self.reduced(&each, how.reduction)
+        }
+    }
+}

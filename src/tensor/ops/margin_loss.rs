@@ -1,0 +1,444 @@
+//! Losses that ask for a distance: between pairs, triplets, or the right class and all others.
+//! Narrow floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
+
+use super::create::iota;
+use super::loss::{check_classes, times};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::{Dims, Movement};
+use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
+
+/// Options of [`Tensor::triplet_margin_loss`]. A [`Reduction`] stands for one with nothing else
+/// set.
+///
+/// ```
+/// use picograd::{
+///     Tensor,
+///     tensor::{Reduction, TripletMargin},
+/// };
+/// let (a, p, n) =
+///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
+/// let how = TripletMargin::new().margin(6.0).p(1.0).swap().reduction(Reduction::Sum);
+/// assert!((a.triplet_margin_loss(&p, &n, how).item::<f32>()? - 3.0).abs() < 1e-4);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TripletMargin {
+    margin: f64,
+    p: f64,
+    eps: f64,
+    swap: bool,
+    reduction: Reduction,
+}
+
+impl Default for TripletMargin {
+    fn default() -> TripletMargin {
+        TripletMargin { margin: 1.0, p: 2.0, eps: 1e-6, swap: false, reduction: Reduction::Mean }
+    }
+}
+
+impl TripletMargin {
+    /// Margin 1, Euclidean distance, eps 1e-6, no swap, the mean.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::TripletMargin};
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(x.triplet_margin_loss(&x, &x, TripletMargin::new()).item::<f32>()?, 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> TripletMargin {
+        TripletMargin::default()
+    }
+    /// How much farther the negative example is to be.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::TripletMargin};
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().margin(0.5)).item::<f32>()?,
+    ///     0.5
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn margin(self, margin: f64) -> TripletMargin {
+        TripletMargin { margin, ..self }
+    }
+    /// The norm of the distance: 2 is Euclid's, 1 the sum of sizes, infinity the greatest size.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::TripletMargin};
+    /// let (x, far) = (Tensor::zeros([1, 2]), Tensor::new([[3.0f32, 4.0]]));
+    /// let loss = x.triplet_margin_loss(&far, &x, TripletMargin::new().p(1.0));
+    /// assert!((loss.item::<f32>()? - 8.0).abs() < 1e-4);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn p(self, p: f64) -> TripletMargin {
+        TripletMargin { p, ..self }
+    }
+    /// The number added to each difference, which keeps the gradient of the distance finite.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::TripletMargin};
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().eps(1e-3)).item::<f32>()?,
+    ///     1.0
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn eps(self, eps: f64) -> TripletMargin {
+        TripletMargin { eps, ..self }
+    }
+    /// Takes the distance from the positive to the negative example where that is less than the
+    /// anchor's.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::TripletMargin};
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(
+    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().swap()).item::<f32>()?,
+    ///     1.0
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn swap(self) -> TripletMargin {
+        TripletMargin { swap: true, ..self }
+    }
+    /// What becomes of the losses of the single triplets.
+    ///
+    /// ```
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{Reduction, TripletMargin},
+    /// };
+    /// let (x, how) = (Tensor::zeros([2, 3]), TripletMargin::new().reduction(Reduction::None));
+    /// assert_eq!(x.triplet_margin_loss(&x, &x, how).shape(), [2]);
+    /// ```
+    pub fn reduction(self, reduction: Reduction) -> TripletMargin {
+        TripletMargin { reduction, ..self }
+    }
+}
+
+impl From<Reduction> for TripletMargin {
+    fn from(reduction: Reduction) -> TripletMargin {
+        TripletMargin::new().reduction(reduction)
+    }
+}
+
+/// Options of [`Tensor::multi_margin_loss`]. A [`Reduction`] stands for one with nothing else set.
+///
+/// ```
+/// use picograd::{Tensor, tensor::MultiMargin};
+/// let x = Tensor::new([[0.0f32, 0.0]]);
+/// let how = MultiMargin::new().p(2).margin(2.0).weight(&Tensor::new([3.0f32, 1.0]));
+/// assert_eq!(x.multi_margin_loss(&Tensor::new([0]), how).item::<f32>()?, 6.0);
+/// # Ok::<(), picograd::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MultiMargin {
+    p: usize,
+    margin: f64,
+    weight: Option<Tensor>,
+    reduction: Reduction,
+}
+
+impl Default for MultiMargin {
+    fn default() -> MultiMargin {
+        MultiMargin { p: 1, margin: 1.0, weight: None, reduction: Reduction::Mean }
+    }
+}
+
+impl MultiMargin {
+    /// Power 1, margin 1, no weights, the mean.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::MultiMargin};
+    /// let loss =
+    ///     Tensor::new([[0.0f32, 0.0]]).multi_margin_loss(&Tensor::new([0]), MultiMargin::new());
+    /// assert_eq!(loss.item::<f32>()?, 0.5);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn new() -> MultiMargin {
+        MultiMargin::default()
+    }
+    /// The power of what is missing to the margin: 1 or 2.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::MultiMargin};
+    /// let x = Tensor::new([[0.0f32, 1.0]]);
+    /// assert_eq!(
+    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(2)).item::<f32>()?,
+    ///     2.0
+    /// );
+    /// assert!(x.try_multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(3)).is_err());
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn p(self, p: usize) -> MultiMargin {
+        MultiMargin { p, ..self }
+    }
+    /// How much greater the right class is to be.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::MultiMargin};
+    /// let x = Tensor::new([[0.0f32, 0.0]]);
+    /// assert_eq!(
+    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().margin(4.0))
+    ///         .item::<f32>()?,
+    ///     2.0
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn margin(self, margin: f64) -> MultiMargin {
+        MultiMargin { margin, ..self }
+    }
+    /// A weight for each class, by which the losses of its samples are multiplied.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::MultiMargin};
+    /// let (x, weight) = (Tensor::new([[0.0f32, 0.0]]), Tensor::new([2.0f32, 1.0]));
+    /// let loss = x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().weight(&weight));
+    /// assert_eq!(loss.item::<f32>()?, 1.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn weight(self, weight: &Tensor) -> MultiMargin {
+        MultiMargin { weight: Some(weight.clone()), ..self }
+    }
+    /// What becomes of the losses of the single samples.
+    ///
+    /// ```
+    /// use picograd::{
+    ///     Tensor,
+    ///     tensor::{MultiMargin, Reduction},
+    /// };
+    /// let (x, how) = (Tensor::zeros([3, 2]), MultiMargin::new().reduction(Reduction::None));
+    /// assert_eq!(x.multi_margin_loss(&Tensor::new([0, 1, 0]), how).shape(), [3]);
+    /// ```
+    pub fn reduction(self, reduction: Reduction) -> MultiMargin {
+        MultiMargin { reduction, ..self }
+    }
+}
+
+impl From<Reduction> for MultiMargin {
+    fn from(reduction: Reduction) -> MultiMargin {
+        MultiMargin::new().reduction(reduction)
+    }
+}
+
+/// `max(x, 0)`, whose gradient at 0 is 0, as in PyTorch's losses. NaN stays.
+pub(in crate::tensor) fn positive(x: &Tensor) -> Result<Tensor> {
+    x.try_le(0.0)?.try_where_(0.0, x)
+}
+
+/// ‖x - y + eps‖ₚ over the last axis.
+fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+    let apart = x.try_sub(y)?.try_add(eps)?;
+    let sum = |t: &Tensor| t.fold(op, Fold::Add, &Axes::from(-1));
+    if p == 1.0 {
+        return sum(&apart.abs());
+    }
+    if p == f64::INFINITY {
+        return apart.abs().try_max(-1);
+    }
+    // At a distance of 0 the root has no gradient; a 1 in its place gives 0.
+    let powers = if p == 2.0 { sum(&apart.square())? } else { sum(&apart.abs().try_pow(p)?)? };
+    let some = powers.try_ne(0.0)?;
+    let inside = some.try_where_(powers, 1.0)?;
+    let root = if p == 2.0 { inside.sqrt() } else { inside.try_pow(1.0 / p)? };
+    some.try_where_(root, 0.0)
+}
+
+impl Tensor {
+    fallible! {
+        /// What a positive example is farther from this anchor than a negative one, plus a margin,
+        /// and at least 0. The vectors lie along the last axis, which is dropped.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (a, p, n) =
+        ///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[1.5f32]]));
+        /// let loss = a.triplet_margin_loss(&p, &n, Reduction::Mean);
+        /// assert!((loss.item::<f32>()? - 0.5).abs() < 1e-5);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn triplet_margin_loss | try_triplet_margin_loss(
+            &self,
+            positive_example: &Tensor,
+            negative_example: &Tensor,
+            how: impl Into<TripletMargin>,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_triplet_margin_loss(positive_example, negative_example, how);
+            }
+            const OP: &str = "triplet_margin_loss";
+            let how = how.into();
+            if self.ndim() == 0 {
+                return wrong_shape(OP, "a tensor of shape [] has no axis of vectors");
+            }
+            if how.p.is_nan() || how.p <= 0.0 {
+                return wrong_shape(OP, format!("a norm of {}; it must be above 0", how.p));
+            }
+            let (a, p, n) = (
+                self.as_wide_float(),
+                self.target(OP, positive_example)?,
+                self.target(OP, negative_example)?,
+            );
+            let near = distance(OP, &a, &p, how.p, how.eps)?;
+            let mut far = distance(OP, &a, &n, how.p, how.eps)?;
+            if how.swap {
+                far = far.try_minimum(distance(OP, &p, &n, how.p, how.eps)?)?;
+            }
+            self.reduced(&positive(&(near.try_sub(far)? + how.margin))?, how.reduction)
+        }
+
+        /// Where the target is 1 this should be the greater of the two by a margin, and where it is
+        /// -1 the other: `max(0, -target·(x - other) + margin)`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let (x, y) = (Tensor::new([1.0f32, 1.0]), Tensor::new([3.0f32, 3.0]));
+        /// let each = x.margin_ranking_loss(&y, &Tensor::new([1, -1]), 0.5, Reduction::None);
+        /// assert_eq!(each.to_vec::<f32>()?, [2.5, 0.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn margin_ranking_loss | try_margin_ranking_loss(
+            &self,
+            other: &Tensor,
+            target: &Tensor,
+            margin: f64,
+            reduction: Reduction,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_margin_ranking_loss(other, target, margin, reduction);
+            }
+            const OP: &str = "margin_ranking_loss";
+            let (x, y, t) =
+                (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
+            self.reduced(&positive(&(t.try_mul(y.try_sub(x)?)? + margin))?, reduction)
+        }
+
+        /// Distances that should be small where the target is 1, and above a margin where it is -1:
+        /// the distance itself, or `max(0, margin - x)`.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let x = Tensor::new([0.25f32, 0.25]);
+        /// let each = x.hinge_embedding_loss(&Tensor::new([1, -1]), 1.0, Reduction::None);
+        /// assert_eq!(each.to_vec::<f32>()?, [0.25, 0.75]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn hinge_embedding_loss | try_hinge_embedding_loss(
+            &self,
+            target: &Tensor,
+            margin: f64,
+            reduction: Reduction,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_hinge_embedding_loss(target, margin, reduction);
+            }
+            let (x, t) = (self.as_wide_float(), self.target("hinge_embedding_loss", target)?);
+            let apart = t.try_ne(1.0)?.try_where_(positive(&(margin - &x))?, 0.0)?;
+            let alike = t.try_ne(-1.0)?.try_where_(x, 0.0)?;
+            self.reduced(&apart.try_add(alike)?, reduction)
+        }
+
+        /// `log(1 + exp(-target·x))` for targets of 1 and -1, without overflow.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let x = Tensor::new([0.0f32, 1000.0]);
+        /// let each =
+        ///     x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
+        /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 1000.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn soft_margin_loss | try_soft_margin_loss(
+            &self,
+            target: &Tensor,
+            reduction: Reduction,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_soft_margin_loss(target, reduction);
+            }
+            let (x, t) = (self.as_wide_float(), self.target("soft_margin_loss", target)?);
+            self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
+        }
+
+        /// What every other class lacks to be a margin below the right one, to a power, summed over
+        /// the classes and divided by their number. The input is `[batch, classes]` or `[classes]`,
+        /// the target one class for each sample.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Reduction};
+        /// let x = Tensor::new([[1.0f32, 0.5, -2.0]]);
+        /// let loss = x.multi_margin_loss(&Tensor::new([0]), Reduction::Mean);
+        /// assert!((loss.item::<f32>()? - 0.5 / 3.0).abs() < 1e-6);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn multi_margin_loss | try_multi_margin_loss(
+            &self,
+            target: &Tensor,
+            how: impl Into<MultiMargin>,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_multi_margin_loss(target, how);
+            }
+            const OP: &str = "multi_margin_loss";
+            let (how, dims) = (how.into(), self.dims());
+            if !matches!(how.p, 1 | 2) {
+                return wrong_shape(OP, format!("a power of {}; it is 1 or 2", how.p));
+            }
+            if !target.dtype().is_int() {
+                return wrong_dtype(
+                    OP,
+                    format!("targets are indices of classes, and were given as {}", target.dtype()),
+                );
+            }
+            let lead: Dims = match dims.as_slice() {
+                [lead @ .., classes] if lead.len() < 2 && *classes > 0 => lead.into(),
+                _ => {
+                    return wrong_shape(
+                        OP,
+                        format!("takes [batch, classes] or [classes], and was given {dims:?}"),
+                    );
+                }
+            };
+            if target.dims() != lead {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "an input of {dims:?} takes a target of {lead:?}, and was given {:?}",
+                        target.dims()
+                    ),
+                );
+            }
+            let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
+            check_classes(OP, target, classes, None)?;
+            let sum = |t: &Tensor| t.fold(OP, Fold::Add, &Axes::from(-1));
+            let right = target
+                .try_cast(DType::I64)?
+                .try_unsqueeze(-1)?
+                .try_eq(iota(classes).try_cast(DType::I64)?)?;
+            let score = sum(&right.try_where_(&x, 0.0)?)?.try_unsqueeze(-1)?;
+            let lack = positive(&(x.try_sub(score)? + how.margin))?;
+            let lack = if how.p == 2 { lack.square() } else { lack };
+            let weight = match &how.weight {
+                None => None,
+                Some(w) if w.dims().as_slice() == [classes] => {
+                    let w = w
+                        .try_cast(x.dtype())?
+                        .moved(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
+                    Some(sum(&right.try_where_(w, 0.0)?)?)
+                }
+                Some(w) => {
+                    return wrong_shape(
+                        OP,
+                        format!("weights of shape {:?} for {classes} classes", w.dims()),
+                    );
+                }
+            };
+            let each = sum(&right.try_where_(0.0, lack)?)? * (1.0 / classes as f64);
+            self.reduced(&times(each, &weight)?, how.reduction)
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! Functions of one tensor, element by element. A function of the reals takes integers and bools as
+//! `f32`; rounding leaves integers as they are.
+
+use super::compensated::times;
+use super::inverse::rounded;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::Op;
+use crate::tensor::broadcast::Operand;
+use crate::tensor::{Tensor, autocast};
+
+/// Methods that are one op on floats.
+macro_rules! unary {
+    ($($(#[$meta:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor { $(
+            $(#[$meta])*
+            pub fn $name(&self) -> Tensor {
+                if let Some(x) = autocast::unary_wide(self, Op::$op) {
+                    return x.$name();
+                }
+                let x = self.as_float();
+                x.with(x.uop().unary(Op::$op))
+            }
+        )* }
+    };
+}
+
+unary! {
+    /// The square root, correctly rounded; NaN below zero.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4.0f32, 2.25]).sqrt().to_vec::<f32>()?, [2.0, 1.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    sqrt Sqrt;
+    /// 1/√x.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4.0f32]).rsqrt().to_vec::<f32>()?, [0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    rsqrt Rsqrt;
+    /// eˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).exp().to_vec::<f32>()?;
+    /// let expected = [1.0, std::f32::consts::E];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    exp Exp;
+    /// 2ˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3.0f32, -1.0]).exp2().to_vec::<f32>()?, [8.0, 0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    exp2 Exp2;
+    /// The natural logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, 0.0]).log().to_vec::<f32>()?, [0.0, f32::NEG_INFINITY]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    log Log;
+    /// The base-2 logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([8.0f32, 0.5]).log2().to_vec::<f32>()?, [3.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    log2 Log2;
+    /// The sine of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32]).sin().to_vec::<f32>()?, [0.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    sin Sin;
+    /// The cosine of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32]).cos().to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    cos Cos;
+    /// The tangent of radians.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([std::f32::consts::FRAC_PI_4]).tan().to_vec::<f32>()?;
+    /// let expected = [1.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    tan Tan;
+    /// The hyperbolic tangent.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32, 100.0]).tanh().to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    tanh Tanh;
+    /// 1/(1+e⁻ˣ).
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0.0f32, 100.0]).sigmoid().to_vec::<f32>()?, [0.5, 1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    sigmoid Sigmoid;
+    /// The error function.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).erf().to_vec::<f32>()?;
+    /// let expected = [0.0, 0.8427008];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    erf Erf;
+}
+
+impl Tensor {
+    /// As floats: integers and bools become the default float.
+    pub(in crate::tensor) fn as_float(&self) -> Tensor {
+        if self.is_floating_point() { self.same() } else { self.cast(DType::F32) }
+    }
+    /// As floats that sums may be made in: narrow ones become `f32`.
+    pub(in crate::tensor) fn as_wide_float(&self) -> Tensor {
+        let x = self.as_float();
+        if x.dtype().bits() < 32 { x.cast(DType::F32) } else { x }
+    }
+
+    /// 10ˣ.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = (Tensor::new([2.0f32]).exp10() / 100.0).to_vec::<f32>()?;
+    /// let expected = [1.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn exp10(&self) -> Tensor {
+        let _operation = autocast::enter();
+        let x = self.as_float();
+        x.literal(10.0).pow(&x)
+    }
+    /// The base-10 logarithm.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([1000.0f32]).log10().to_vec::<f32>()?;
+    /// let expected = [3.0];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn log10(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.log10();
+        }
+        (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
+    }
+    /// The hyperbolic cosine.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).cosh().to_vec::<f32>()?;
+    /// let expected = [1.0, 1.5430806];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn cosh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.cosh();
+        }
+        rounded(self, |x| {
+            let (big, e, tail) = half_exponential(x)?;
+            // Near zero the gradient of this would be a difference of equal numbers; there it is a
+            // Taylor polynomial, whose gradient is that of the hyperbolic sine.
+            let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
+            let square = small.try_where_(x, 0.0)?.square();
+            let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
+            let step = |p: Tensor, k: i32| p * (&square / f64::from((2 * k - 1) * 2 * k)) + 1.0;
+            let near = (1..=terms).rev().fold(x.literal(1.0), step);
+            small.try_where_(near, big.try_where_(tail, &e * 0.5 + 0.5 / &e)?)
+        })
+    }
+    /// The hyperbolic sine.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([0.0f32, 1.0]).sinh().to_vec::<f32>()?;
+    /// let expected = [0.0, 1.1752012];
+    /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn sinh(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.sinh();
+        }
+        rounded(self, |x| {
+            let (big, e, tail) = half_exponential(x)?;
+            let size = big.try_where_(tail, &e * 0.5 - 0.5 / &e)?;
+            let far = x.try_lt(0)?.try_where_(-&size, size)?;
+            // A difference of exponentials would lose everything near zero; there it is a Taylor
+            // polynomial.
+            let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
+            let near = small.try_where_(x, 0.0)?;
+            let square = near.square();
+            let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
+            let step = |p: Tensor, k: i32| p * (&square / f64::from(2 * k * (2 * k + 1))) + 1.0;
+            let p = (1..=terms).rev().fold(x.literal(1.0), step);
+            small.try_where_(near.try_mul(p)?, far)
+        })
+    }
+    /// The product with itself.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, -4]).square().to_vec::<i32>()?, [9, 16]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn square(&self) -> Tensor {
+        self * self
+    }
+    /// 1/x.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([4, -2]).reciprocal().to_vec::<f32>()?, [0.25, -0.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn reciprocal(&self) -> Tensor {
+        if let Some(x) = autocast::plain_wide(self) {
+            return x.reciprocal();
+        }
+        let x = self.as_float();
+        x.literal(1.0) / x
+    }
+    /// The distance from zero. The least signed integer has none, and stays.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, -4]).abs().to_vec::<i32>()?, [3, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn abs(&self) -> Tensor {
+        if self.dtype().is_unsigned() || self.dtype().is_bool() {
+            self.same()
+        } else {
+            self.maximum(-self)
+        }
+    }
+    /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([3, 0, -4]).sign().to_vec::<i32>()?, [1, 0, -1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn sign(&self) -> Tensor {
+        if self.dtype().is_bool() {
+            return self.same();
+        }
+        let zero =
+            if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
+        let below = if self.dtype().is_unsigned() { self.literal(0) } else { self.literal(-1) };
+        self.gt(0).where_(1, self.lt(0).where_(below, zero))
+    }
+
+    /// Toward zero to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.7f32, -1.7]).trunc().to_vec::<f32>()?, [1.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn trunc(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.same();
+        }
+        self.with(self.uop().unary(Op::Trunc))
+    }
+    /// Down to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.7f32, -1.7]).floor().to_vec::<f32>()?, [1.0, -2.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn floor(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.same();
+        }
+        let t = self.trunc();
+        self.lt(&t).where_(&t - 1.0, &t)
+    }
+    /// Up to a whole number.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.2f32, -1.2]).ceil().to_vec::<f32>()?, [2.0, -1.0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn ceil(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.same();
+        }
+        let t = self.trunc();
+        t.lt(self).where_(&t + 1.0, &t)
+    }
+    /// To the nearest whole number, and to the even one from the middle.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(
+    ///     Tensor::new([0.5f32, 1.5, -2.5, 2.6]).round().to_vec::<f32>()?,
+    ///     [0.0, 2.0, -2.0, 3.0]
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn round(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.same();
+        }
+        let t = self.trunc();
+        let rest = (self - &t).abs();
+        let half = &t * 0.5;
+        let odd = half.ne(half.trunc());
+        let away = rest.gt(0.5) | (rest.eq(0.5) & odd);
+        away.where_(&t + self.lt(0).where_(self.literal(-1.0), 1.0), t)
+    }
+
+    /// Whether the element is NaN.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, f32::NAN]).isnan().to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn isnan(&self) -> Tensor {
+        self.ne(self)
+    }
+    /// Whether the element is infinite.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, f32::NEG_INFINITY]).isinf().to_vec::<bool>()?,
+    ///     [false, true]
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn isinf(&self) -> Tensor {
+        if !self.is_floating_point() {
+            return self.full_like(0).cast(DType::BOOL);
+        }
+        self.eq(f64::INFINITY) | self.eq(f64::NEG_INFINITY)
+    }
+    /// Whether the element is neither infinite nor NaN.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(
+    ///     Tensor::new([1.0f32, f32::NAN, f32::INFINITY]).isfinite().to_vec::<bool>()?,
+    ///     [true, false, false]
+    /// );
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn isfinite(&self) -> Tensor {
+        !(self.isinf() | self.isnan())
+    }
+
+    /// Whether the sign bit is set; also of -0.0, and of a negative NaN.
+    pub(in crate::tensor) fn signbit(&self) -> Tensor {
+        let bits = match self.dtype().bits() {
+            8 => DType::I8,
+            16 => DType::I16,
+            32 => DType::I32,
+            _ => DType::I64,
+        };
+        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.same() };
+        x.lt(0)
+    }
+
+    fallible! {
+        /// The element, or the nearer bound if it is outside. NaN stays, and its gradient is 0. At
+        /// a bound that is a number the gradient is 0; with a bound that is a tensor an equal
+        /// element shares it, as in [`maximum`](Self::maximum).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([-2, 0, 5]).clamp(-1, 3).to_vec::<i32>()?, [-1, 0, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn clamp | try_clamp(
+            &self,
+            min: impl Into<Operand>,
+            max: impl Into<Operand>,
+        ) -> Tensor {
+            let clamped = self.clamped(min.into(), max.into())?;
+            // NaN has no gradient, as in PyTorch.
+            if clamped.is_floating_point() {
+                self.isnan().try_where_(clamped.detach(), &clamped)
+            } else {
+                Ok(clamped)
+            }
+        }
+
+        /// Another name of [`clamp`](Self::clamp).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([-2, 5]).clip(0, 3).to_vec::<i32>()?, [0, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn clip | try_clip(
+            &self,
+            min: impl Into<Operand>,
+            max: impl Into<Operand>,
+        ) -> Tensor {
+            self.try_clamp(min, max)
+        }
+
+        /// The way from this to `end`, as far as `weight` says: this at 0, `end` at 1.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([0.0f32, 10.0])
+        ///         .lerp(&Tensor::new([4.0f32, 20.0]), 0.25)
+        ///         .to_vec::<f32>()?,
+        ///     [1.0, 12.5]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn lerp | try_lerp(&self, end: &Tensor, weight: impl Into<Operand>) -> Tensor {
+            let weight: Operand = weight.into();
+            let between = |x: &Tensor, end: &Tensor, weight: Operand| {
+                end.try_sub(x)?.try_mul(weight)?.try_add(x)
+            };
+            let plain = between(self, end, weight.clone())?;
+            if !plain.is_floating_point() || plain.dtype().bits() >= 32 {
+                return Ok(plain);
+            }
+            let weight = match weight {
+                Operand::Tensor(t) => t.as_wide_float().into(),
+                scalar => scalar,
+            };
+            between(&self.as_wide_float(), &end.as_wide_float(), weight)?.try_cast(plain.dtype())
+        }
+
+        /// The size of this with the sign of the other.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([1.0f32, -2.0])
+        ///         .copysign(&Tensor::new([-0.0f32, 5.0]))
+        ///         .to_vec::<f32>()?,
+        ///     [-1.0, 2.0]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn copysign | try_copysign(&self, other: &Tensor) -> Tensor {
+            let size = self.as_float().abs();
+            other.signbit().try_where_(-&size, &size)
+        }
+
+        /// log(eˣ + eʸ), without overflow on the way.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32]).logaddexp(0.0).to_vec::<f32>()?;
+        /// let expected = [2f32.ln()];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logaddexp | try_logaddexp(&self, other: impl Into<Operand>) -> Tensor {
+            let p = super::elementwise::pair("logaddexp", self.into(), other.into())?;
+            let (x, y) = (p.x.as_wide_float(), p.y.as_wide_float());
+            let gap = x.try_sub(&y)?.abs();
+            // Equal infinities have no gap that could be computed.
+            let gap = gap.isnan().try_where_(0.0, gap)?;
+            x.try_maximum(&y)?
+                .try_add((-gap).exp().log_one_plus())?
+                .try_cast(p.x.as_float().dtype())
+        }
+
+        /// Whether the elements are as near as `atol + rtol·|other|`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([1.0f32, 2.0])
+        ///         .isclose(&Tensor::new([1.000001f32, 2.1]), 1e-5, 1e-8)
+        ///         .to_vec::<bool>()?,
+        ///     [true, false]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn isclose | try_isclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
+            let gap = self.as_float().try_sub(other.as_float())?.abs();
+            let near = gap.try_le(other.as_float().abs() * rtol + atol)?;
+            near.try_bitwise_and(self.try_isfinite_with(other)?)?
+                .try_bitwise_or(self.try_eq(other)?)
+        }
+
+        /// Whether [`isclose`](Self::isclose) holds everywhere, as one bool.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1.0f32, 2.0]);
+        /// assert!(x.allclose(&(&x + 1e-7), 1e-5, 1e-8).item::<bool>()?);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn allclose | try_allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
+            self.try_isclose(other, rtol, atol)?.try_all(..)
+        }
+    }
+
+    /// The elements between two bounds. At a bound that is a number the gradient is 0; NaN passes
+    /// it.
+    pub(in crate::tensor) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
+        let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
+        for bound in [min, max] {
+            if matches!(bound, Operand::Scalar(..)) && clamped.is_floating_point() {
+                clamped = self.try_eq(bound)?.try_where_(clamped.detach(), &clamped)?;
+            }
+        }
+        Ok(clamped)
+    }
+
+    fn try_isfinite_with(&self, other: &Tensor) -> Result<Tensor> {
+        self.isfinite().try_bitwise_and(other.isfinite())
+    }
+
+    /// log(1+x) for x from 0 to 1, exact also where 1+x rounds: what the sum lost is added back.
+    pub(in crate::tensor) fn log_one_plus(&self) -> Tensor {
+        let u = self + 1.0;
+        u.log() + (self - (&u - 1.0)) / &u
+    }
+}
+
+/// Whether e^|x|/2 needs scaling, e^|x| without, and e^|x|/2 with scaling: it is finite up to where
+/// the hyperbolic functions are.
+fn half_exponential(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let size = x.try_lt(0)?.try_where_(-x, x)?;
+    let big = size.try_gt(80)?;
+    let e = big.try_where_(&size - 64.0, &size)?.exp();
+    let tail = times(&e, 64f64.exp() * 0.5)?;
+    Ok((big, e, tail))
+}

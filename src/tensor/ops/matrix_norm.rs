@@ -1,0 +1,112 @@
+//! Norms of matrices over two axes: of their elements, of sums of rows and columns, and of singular
+//! values. Narrow floats are computed in `f32` and rounded once.
+
+use super::statistics::p_norm;
+use super::svd::singular_values;
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::tensor::{Axes, Tensor, autocast, keepdim, named, wrong_shape};
+
+/// Which norm [`Tensor::matrix_norm`] gives. A number is an order: `2.0` for
+/// `MatrixNorm::Order(2.0)`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum MatrixNorm {
+    /// The root of the sum of the squares of all elements.
+    Frobenius,
+    /// The sum of the singular values.
+    Nuclear,
+    /// 1 is the greatest sum of the absolute values of a column, infinity that of a row, and 2 the
+    /// greatest singular value; -1, -infinity and -2 are the least.
+    Order(f64),
+}
+
+impl From<f64> for MatrixNorm {
+    fn from(order: f64) -> MatrixNorm {
+        MatrixNorm::Order(order)
+    }
+}
+
+/// The greatest along an axis, which stays, or for a negative order the least. The greatest of no
+/// number is 0.
+fn extreme(op: &'static str, x: &Tensor, order: f64, axis: isize) -> Result<Tensor> {
+    match order > 0.0 {
+        true if x.size(axis) == 0 => x.fold(op, Fold::Add, &keepdim(axis)),
+        true => named(op, x.try_max(keepdim(axis))),
+        false => named(op, x.try_min(keepdim(axis))),
+    }
+}
+
+/// The norm of matrices of wide floats over the last two axes, which stay.
+fn norm(op: &'static str, x: &Tensor, order: MatrixNorm) -> Result<Tensor> {
+    let by_values =
+        |f: &dyn Fn(&Tensor) -> Result<Tensor>| f(&singular_values(op, x)?)?.try_unsqueeze(-1);
+    let of_sums = |along: isize, p: f64| {
+        extreme(op, &x.abs().fold(op, Fold::Add, &keepdim(along))?, p, -3 - along)
+    };
+    match order {
+        MatrixNorm::Frobenius => p_norm(op, x, 2.0, &keepdim([-2, -1])),
+        MatrixNorm::Nuclear => by_values(&|s| s.fold(op, Fold::Add, &keepdim(-1))),
+        MatrixNorm::Order(p) if p.abs() == 2.0 => by_values(&|s| extreme(op, s, p, -1)),
+        MatrixNorm::Order(p) if p.abs() == 1.0 => of_sums(-2, p),
+        MatrixNorm::Order(p) if p.is_infinite() => of_sums(-1, p),
+        MatrixNorm::Order(p) => wrong_shape(
+            op,
+            format!("there is no norm of order {p}; the orders are 1, 2, inf and their negatives"),
+        ),
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// A norm of matrices, whose rows and columns are along two axes in this order: Frobenius,
+        /// nuclear, or of an order 1, 2, infinity, -1, -2 or -infinity. Equal extremes share the
+        /// gradient evenly, and the gradient of a Frobenius norm of 0 is 0. The nuclear norm and
+        /// the orders 2 and -2 take the singular values, for matrices of dozens or hundreds of
+        /// columns. Matrices without elements have the norm 0; where an order is negative, the
+        /// least of no number is an error.
+        ///
+        /// ```
+        /// use picograd::{
+        ///     Tensor,
+        ///     tensor::{MatrixNorm, keepdim},
+        /// };
+        /// let x = Tensor::new([[3.0f32, 0.0], [4.0, 0.0]]);
+        /// assert_eq!(x.matrix_norm(MatrixNorm::Frobenius, [-2, -1]).item::<f32>()?, 5.0);
+        /// assert_eq!(x.matrix_norm(1.0, [-2, -1]).item::<f32>()?, 7.0);
+        /// assert_eq!(x.matrix_norm(f64::INFINITY, [-2, -1]).item::<f32>()?, 4.0);
+        /// assert_eq!(x.matrix_norm(-1.0, keepdim(..)).shape(), [1, 1]);
+        /// let (nuclear, greatest) =
+        ///     (x.matrix_norm(MatrixNorm::Nuclear, ..), x.matrix_norm(2.0, ..));
+        /// assert!(
+        ///     (nuclear.item::<f32>()? - 5.0).abs() < 1e-5
+        ///         && (greatest.item::<f32>()? - 5.0).abs() < 1e-5
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn matrix_norm | try_matrix_norm(
+            &self,
+            order: impl Into<MatrixNorm>,
+            axes: impl Into<Axes>,
+        ) -> Tensor {
+            const OP: &str = "matrix_norm";
+            if let Some(x) = autocast::wide(self) {
+                return x.try_matrix_norm(order, axes);
+            }
+            let dims = self.dims();
+            let (at, keep) = axes.into().in_order(OP, &dims)?;
+            let [row, column] = at[..] else {
+                return wrong_shape(
+                    OP,
+                    format!("takes two axes, and was given {} of {dims:?}", at.len()),
+                );
+            };
+            let x = self.as_wide_float().try_movedim([row, column], [-2, -1])?;
+            let norms = norm(OP, &x, order.into())?.try_cast(self.as_float().dtype())?;
+            if keep {
+                norms.try_movedim([-2, -1], [row, column])
+            } else {
+                norms.try_squeeze(-1)?.try_squeeze(-1)
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow
+//! floats are computed in `f32` and rounded once.
+
+use super::compensated::gated;
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::Movement;
+use crate::tensor::{Axes, Tensor, autocast, keepdim};
+
+impl Tensor {
+    fallible! {
+        /// eˣ over its sum along an axis, without overflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([[1000.0f32, 1000.0]]).softmax(-1).to_vec::<f32>()?,
+        ///     [0.5, 0.5]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_softmax(axis);
+            }
+            let exp = self.below_max("softmax", axis)?.exp();
+            let sum = exp.fold("softmax", Fold::Add, &keepdim(axis))?;
+            // One division for each sum, not for each element.
+            exp.try_mul(sum.reciprocal())?.try_cast(self.as_float().dtype())
+        }
+
+        /// [`softmax`](Self::softmax) of the negative.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, 1.0]).softmin(0).to_vec::<f32>()?, [0.5, 0.5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn softmin | try_softmin(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_softmin(axis);
+            }
+            self.as_float().try_neg()?.try_softmax(axis)
+        }
+
+        /// The logarithm of [`softmax`](Self::softmax), without underflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32, 0.0]).log_softmax(0).to_vec::<f32>()?;
+        /// let expected = [-(2f32.ln()), -(2f32.ln())];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_log_softmax(axis);
+            }
+            let x = self.below_max("log_softmax", axis)?;
+            let sum = x.exp().fold("log_softmax", Fold::Add, &keepdim(axis))?;
+            x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The logarithm of the sum of eˣ over axes, without overflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([0.0f32, 0.0]).logsumexp(0).to_vec::<f32>()?;
+        /// let expected = [2f32.ln()];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_logsumexp(axes);
+            }
+            let (axes, x) = (axes.into(), self.as_wide_float());
+            // Over no element it is -inf, and so is the result.
+            let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
+            // An infinite maximum must not meet itself in a difference.
+            let max = max.isfinite().try_where_(&max, 0.0)?;
+            let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
+            sum.log()
+                .try_add(max.fold("logsumexp", Fold::Max, &axes)?)?
+                .try_cast(self.as_float().dtype())
+        }
+
+        /// The distance from the mean over axes, in standard deviations; `eps` is added to the
+        /// variance.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([1.0f32, 3.0]).layernorm(-1, 0.0).to_vec::<f32>()?;
+        /// let expected = [-1.0, 1.0];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn layernorm | try_layernorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_layernorm(axes, eps);
+            }
+            let axes = keepdim(axes);
+            let x = self.as_wide_float();
+            let centred = x.try_sub(x.wide_mean("layernorm", &axes)?)?;
+            let var = centred.square().wide_mean("layernorm", &axes)?;
+            centred.try_mul((var + eps).rsqrt())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The elements over the root of their mean square over axes; `eps` is added to the mean.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([3.0f32, 3.0]).rmsnorm(-1, 0.0).to_vec::<f32>()?;
+        /// let expected = [1.0, 1.0];
+        /// assert!(y.iter().zip(expected).all(|(y, e): (&f32, f32)| (y - e).abs() < 1e-5));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_rmsnorm(axes, eps);
+            }
+            let x = self.as_wide_float();
+            let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
+            x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
+        }
+
+        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per
+        /// channel, as `[channels]` or with axes of size 1 around.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (mean, invstd) = (Tensor::new([1.0f32, 2.0]), Tensor::new([1.0f32, 0.5]));
+        /// let x = Tensor::new([[3.0f32, 4.0]]);
+        /// assert_eq!(x.batchnorm(None, None, &mean, &invstd).to_vec::<f32>()?, [2.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn batchnorm | try_batchnorm(
+            &self,
+            weight: Option<&Tensor>,
+            bias: Option<&Tensor>,
+            mean: &Tensor,
+            invstd: &Tensor,
+        ) -> Tensor {
+            let dims = self.dims();
+            if dims.len() < 2 {
+                return crate::tensor::wrong_shape(
+                    "batchnorm",
+                    format!("takes [batch, channels, …], and was given {dims:?}"),
+                );
+            }
+            let across = |t: &Tensor| {
+                if t.numel() != dims[1] {
+                    return crate::tensor::wrong_shape(
+                        "batchnorm",
+                        format!(
+                            "{:?} holds no number for each of the {} channels of {dims:?}",
+                            t.dims(),
+                            dims[1]
+                        ),
+                    );
+                }
+                t.as_wide_float().moved(Movement::reshape(
+                    (1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }),
+                ))
+            };
+            let scale = match weight {
+                Some(w) => across(invstd)?.try_mul(across(w)?)?,
+                None => across(invstd)?,
+            };
+            let mut x = self.as_wide_float().try_sub(across(mean)?)?.try_mul(scale)?;
+            if let Some(b) = bias {
+                x = x.try_add(across(b)?)?;
+            }
+            x.try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1
+    /// and in a dtype that sums can be made in.
+    pub(crate) fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
+        let others: Vec<usize> = (0..self.ndim()).filter(|&axis| axis != 1).collect();
+        let axes = keepdim(others);
+        Ok((self.wide_mean("batchnorm", &axes)?, self.wide_var("batchnorm", &axes, 0)?))
+    }
+
+    fallible! {
+        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers
+        /// of their sizes, or `eps` if that is greater.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([[3.0f32, 4.0]]).normalize(2.0, 1, 1e-12).to_vec::<f32>()?,
+        ///     [0.6, 0.8]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn normalize | try_normalize(
+            &self,
+            p: f64,
+            axes: impl Into<Axes>,
+            eps: f64,
+        ) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_normalize(p, axes, eps);
+            }
+            let (x, axes) = (self.as_wide_float(), keepdim(axes));
+            if p <= 0.0 || p.is_nan() {
+                return crate::tensor::wrong_shape(
+                    "normalize",
+                    format!("there is no norm for a power of {p}"),
+                );
+            }
+            let norm = if p == f64::INFINITY {
+                x.abs().try_max(axes)?
+            } else {
+                let powers = if p == 2.0 {
+                    x.square()
+                } else if p == 1.0 {
+                    x.abs()
+                } else {
+                    x.abs().try_pow(p)?
+                };
+                let sum = powers.fold("normalize", Fold::Add, &axes)?;
+                // A root of zero has no gradient; there the norm is eps.
+                let some = sum.try_gt(0)?;
+                let safe = some.try_where_(&sum, 1.0)?;
+                let root = if p == 2.0 {
+                    safe.sqrt()
+                } else if p == 1.0 {
+                    safe
+                } else {
+                    safe.try_pow(1.0 / p)?
+                };
+                some.try_where_(root, sum)?
+            };
+            x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The first half along an axis times the sigmoid of the second.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([4.0f32, 6.0, 0.0, 0.0]).glu(0).to_vec::<f32>()?, [2.0, 3.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn glu | try_glu(&self, axis: isize) -> Tensor {
+            let at = crate::tensor::resolve_axis("glu", axis, &self.dims())?;
+            let n = self.dims()[at];
+            if !n.is_multiple_of(2) {
+                return crate::tensor::wrong_shape(
+                    "glu",
+                    format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()),
+                );
+            }
+            let x = self.as_wide_float();
+            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?
+                .try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are
+    /// -inf, with a gradient of zero there.
+    pub(in crate::tensor) fn softmax_of_masked(&self, op: &'static str) -> Result<Tensor> {
+        let x = self.as_wide_float();
+        if x.max_numel() == 0 {
+            return Ok(x);
+        }
+        let max = x.fold(op, Fold::Max, &keepdim(-1))?.detach();
+        let none = max.try_eq(f64::NEG_INFINITY)?;
+        let exp = x.try_sub(none.try_where_(0.0, max)?)?.exp();
+        let sum = exp.fold(op, Fold::Add, &keepdim(-1))?;
+        exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
+    }
+
+    /// The elements less the maximum along an axis, in a dtype that sums can be made in. The
+    /// maximum cancels, so it has no gradient.
+    fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
+        let x = self.as_wide_float();
+        if x.max_numel() == 0 {
+            crate::tensor::resolve_axis(op, axis, &x.dims())?;
+            return Ok(x);
+        }
+        x.try_sub(x.fold(op, Fold::Max, &keepdim(axis))?.detach())
+    }
+}

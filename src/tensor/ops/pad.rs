@@ -1,0 +1,112 @@
+//! Padding with what the tensor holds: mirrored, repeated or wrapped around. In comes a tensor, out
+//! comes a longer one made of its parts.
+
+use crate::error::Result;
+use crate::shape::Movement;
+use crate::tensor::{Tensor, wrong_shape};
+
+/// What is put around a tensor. [`Tensor::pad`] puts zeros, and [`Tensor::pad_with`] a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PadMode {
+    /// The elements mirrored at the ends, which are not repeated: `c b | a b c | b a`.
+    Reflect,
+    /// The first and the last element again: `a a | a b c | c c`.
+    Replicate,
+    /// The elements from the other end: `b c | a b c | a b`.
+    Circular,
+}
+
+impl PadMode {
+    /// What comes before the axis, and what comes after it.
+    fn sides(self, x: &Tensor, axis: usize, before: usize, after: usize) -> Result<[Tensor; 2]> {
+        let n = x.dims()[axis];
+        let repeated = |t: Tensor, count: usize| {
+            let mut dims = t.dims();
+            dims[axis] = count;
+            t.moved(Movement::Expand(dims))
+        };
+        Ok(match self {
+            PadMode::Reflect => [
+                x.slice_axis(axis, 1, before + 1)?.try_flip(axis as isize)?,
+                x.slice_axis(axis, n - 1 - after, n - 1)?.try_flip(axis as isize)?,
+            ],
+            PadMode::Replicate => [
+                repeated(x.slice_axis(axis, 0, 1)?, before)?,
+                repeated(x.slice_axis(axis, n - 1, n)?, after)?,
+            ],
+            PadMode::Circular => {
+                [x.slice_axis(axis, n - before, n)?, x.slice_axis(axis, 0, after)?]
+            }
+        })
+    }
+    /// The most that can be put on one side of an axis.
+    fn most(self, size: usize) -> usize {
+        match self {
+            PadMode::Reflect => size.saturating_sub(1),
+            PadMode::Replicate if size > 0 => usize::MAX,
+            PadMode::Replicate => 0,
+            PadMode::Circular => size,
+        }
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// `(before, after)` elements around each axis that come from the tensor itself.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::PadMode};
+        /// let x = Tensor::new([1, 2, 3]);
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Reflect).to_vec::<i32>()?,
+        ///     [3, 2, 1, 2, 3, 2]
+        /// );
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Replicate).to_vec::<i32>()?,
+        ///     [1, 1, 1, 2, 3, 3]
+        /// );
+        /// assert_eq!(
+        ///     x.pad_mode(&[(2, 1)], PadMode::Circular).to_vec::<i32>()?,
+        ///     [2, 3, 1, 2, 3, 1]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn pad_mode | try_pad_mode(
+            &self,
+            padding: &[(usize, usize)],
+            mode: PadMode,
+        ) -> Tensor {
+            const OP: &str = "pad_mode";
+            let dims = self.dims();
+            if padding.len() != dims.len() {
+                return wrong_shape(
+                    OP,
+                    format!("{padding:?} has {} pairs for the axes of {dims:?}", padding.len()),
+                );
+            }
+            let mut x = self.same();
+            for (axis, &(before, after)) in padding.iter().enumerate() {
+                let (n, most) = (dims[axis], mode.most(dims[axis]));
+                if before > most || after > most {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "{:?} of axis {axis} of {dims:?}, which has {n} elements to take from",
+                            (before, after)
+                        ),
+                    );
+                }
+                if (before, after) != (0, 0) {
+                    let [first, last] = mode.sides(&x, axis, before, after)?;
+                    let parts: Vec<Tensor> = [(first, before), (x, 1), (last, after)]
+                        .into_iter()
+                        .filter(|p| p.1 > 0)
+                        .map(|p| p.0)
+                        .collect();
+                    x = Tensor::try_cat(&parts, axis as isize)?;
+                }
+            }
+            Ok(x)
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Writes at indices that add up or replace, and parts of axes by number. All writes are `scatter`
+//! and `scatter_reduce`, so they cost what those cost; an index outside its axis writes nothing.
+
+use super::gather::places;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
+use crate::tensor::{Scatter, Sizes, Tensor, named, resolve_axis, wrong_dtype, wrong_shape};
+
+/// Indices for the first axes of a shape as one index in their row-major order, with the shape that
+/// they broadcast to. What is outside an axis is negative.
+fn flat_place(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(Tensor, Dims)> {
+    let shape = broadcast_dims(op, &indices.iter().map(|t| t.dims()).collect::<Vec<_>>())?;
+    let count = checked_numel(op, &dims[..indices.len()])?;
+    let mut all: Option<(Tensor, Tensor)> = None;
+    for (t, &size) in indices.iter().zip(dims) {
+        let t = places(op, t, size)?;
+        let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
+        let t = if i32::try_from(count).is_ok() { t } else { t.try_cast(DType::I64)? };
+        all = Some(match all {
+            None => (t, inside),
+            Some((p, i)) => (p.try_mul(size)?.try_add(t)?, i.try_bitwise_and(inside)?),
+        });
+    }
+    let (place, inside) = all.expect("an index at least");
+    // Negative indices count from the end; one that no size reaches is outside.
+    let none = -(count as i64) - 1;
+    Ok((broadcast_to(op, &inside.try_where_(place, none)?, &shape)?, shape))
+}
+
+impl Tensor {
+    fallible! {
+        /// The tensor with slices of a source, each times `alpha`, added along an axis: slice `i`
+        /// of the source is added to slice `index[i]`. Slices with the same index add up.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 1], [2, 2], [3, 3]]);
+        /// let y = x.index_add(
+        ///     0,
+        ///     &Tensor::new([2, 0, 2]),
+        ///     &Tensor::new([[1, 2], [3, 4], [5, 6]]),
+        ///     10,
+        /// );
+        /// assert_eq!(y.to_vec::<i32>()?, [31, 41, 2, 2, 63, 83]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn index_add | try_index_add(
+            &self,
+            axis: isize,
+            index: &Tensor,
+            source: &Tensor,
+            alpha: impl Into<Operand>,
+        ) -> Tensor {
+            const OP: &str = "index_add";
+            let dims = self.dims();
+            let at = resolve_axis(OP, axis, &dims)?;
+            let [count] = index.dims()[..] else {
+                return wrong_shape(
+                    OP,
+                    format!("an index has one axis, and this one is {:?}", index.dims()),
+                );
+            };
+            let mut wanted = dims.clone();
+            wanted[at] = count;
+            if source.dims() != wanted {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "a source of {:?} for an index of {count} along axis {axis} of {dims:?}; \
+                         it takes {wanted:?}",
+                        source.dims()
+                    ),
+                );
+            }
+            if source.dtype() != self.dtype() {
+                return wrong_dtype(
+                    OP,
+                    format!(
+                        "a source of {} for a tensor of {}; cast one",
+                        source.dtype(),
+                        self.dtype()
+                    ),
+                );
+            }
+            let source = source.try_mul(source.written_as(alpha.into())?)?;
+            let along = index.moved(Movement::reshape(
+                (0..dims.len()).map(|i| if i == at { count } else { 1 }),
+            ))?;
+            named(
+                OP,
+                self.try_scatter_reduce(
+                    at as isize,
+                    &along.try_expand(&wanted)?,
+                    source,
+                    Scatter::Sum,
+                    true,
+                ),
+            )
+        }
+
+        /// The tensor with values written at indices of its first axes, one tensor of integers for
+        /// each of them, or tensors of bools for as many axes as they have. The indices broadcast
+        /// together, and the value to their shape followed by the axes that are not indexed. With
+        /// `accumulate` the values are added, also several at one place; without it the last of
+        /// several stays. A tensor of bools is computed at once.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, rows, cols) =
+        ///     (Tensor::full([2, 2], 0), Tensor::new([0, 1, 0]), Tensor::new([1, 0, 1]));
+        /// let values = Tensor::new([1, 2, 3]);
+        /// assert_eq!(
+        ///     x.index_put(&[&rows, &cols], &values, true).to_vec::<i32>()?,
+        ///     [0, 4, 2, 0]
+        /// );
+        /// assert_eq!(
+        ///     x.index_put(&[&rows, &cols], &values, false).to_vec::<i32>()?,
+        ///     [0, 3, 2, 0]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn index_put | try_index_put(
+            &self,
+            indices: &[&Tensor],
+            values: impl Into<Operand>,
+            accumulate: bool,
+        ) -> Tensor {
+            const OP: &str = "index_put";
+            let dims = self.dims();
+            let mut list = Vec::new();
+            for t in indices {
+                if !t.dtype().is_bool() {
+                    list.push((*t).clone());
+                    continue;
+                }
+                let (first, rank) = (list.len(), t.ndim());
+                if rank == 0
+                    || first + rank > dims.len()
+                    || t.dims()[..] != dims[first..first + rank]
+                {
+                    return wrong_shape(
+                        OP,
+                        format!(
+                            "a mask of {:?} for the axes of {dims:?} from {first} on",
+                            t.dims()
+                        ),
+                    );
+                }
+                let mut rest = t.set_places(None)?;
+                for &n in t.dims().iter().rev() {
+                    list.insert(first, rest.try_modulo(n)?);
+                    rest = rest.try_idiv(n)?;
+                }
+            }
+            if list.is_empty() || list.len() > dims.len() {
+                return wrong_shape(OP, format!("{} indices for the axes of {dims:?}", list.len()));
+            }
+            let (place, shape) = flat_place(OP, &dims, &list)?;
+            let rest = &dims[list.len()..];
+            let (count, n) = (checked_numel(OP, &dims[..list.len()])?, checked_numel(OP, &shape)?);
+            let wanted: Dims = shape.iter().chain(rest).copied().collect();
+            let row = checked_numel(OP, rest)?;
+            let values = broadcast_to(OP, &self.written_as(values.into())?, &wanted)?
+                .moved(Movement::reshape([n, row]))?;
+            let place = place.moved(Movement::reshape([n, 1]))?.try_expand([n, row])?;
+            let x = self.moved(Movement::reshape([count, row]))?;
+            let written = if accumulate {
+                x.try_scatter_reduce(0, &place, values, Scatter::Sum, true)
+            } else {
+                x.try_scatter(0, &place, values)
+            };
+            named(OP, written)?.moved(Movement::Reshape(dims))
+        }
+
+        /// The tensor with the elements of a source, in row-major order, at the places where a mask
+        /// is true, also in row-major order. The mask broadcasts to the tensor. A source that has
+        /// fewer elements than there are places is read as zero beyond its end.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 2], [3, 4]]);
+        /// let y = x.masked_scatter(
+        ///     &Tensor::new([[true, false], [true, true]]),
+        ///     &Tensor::new([7, 8, 9]),
+        /// );
+        /// assert_eq!(y.to_vec::<i32>()?, [7, 2, 8, 9]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn masked_scatter | try_masked_scatter(
+            &self,
+            mask: &Tensor,
+            source: &Tensor,
+        ) -> Tensor {
+            const OP: &str = "masked_scatter";
+            if !mask.dtype().is_bool() {
+                return wrong_dtype(
+                    OP,
+                    format!("a mask is of bools, and this one is of {}", mask.dtype()),
+                );
+            }
+            if source.dtype() != self.dtype() {
+                return wrong_dtype(
+                    OP,
+                    format!(
+                        "a source of {} for a tensor of {}; cast one",
+                        source.dtype(),
+                        self.dtype()
+                    ),
+                );
+            }
+            let (dims, n) = (self.dims(), self.max_numel());
+            let mask = broadcast_to(OP, mask, &dims)?;
+            let source = named(OP, source.moved(Movement::reshape([source.max_numel()])))?;
+            if n == 0 || source.max_numel() == 0 {
+                return mask.try_where_(self.literal(0), self);
+            }
+            let order =
+                named(OP, mask.moved(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0))?
+                    - 1;
+            // Before the first place there is no element to read; what is read there is not chosen.
+            let read = named(OP, source.try_gather(0, &order.try_maximum(0)?))?
+                .moved(Movement::Reshape(dims))?;
+            mask.try_where_(read, self)
+        }
+
+        /// Axes moved to other places; the others keep their order.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::zeros([2, 3, 4]).movedim(0, -1).shape(), [3, 4, 2]);
+        /// assert_eq!(Tensor::zeros([2, 3, 4]).movedim([0, 1], [2, 0]).shape(), [3, 4, 2]);
+        /// ```
+        pub fn movedim | try_movedim(
+            &self,
+            source: impl Into<Sizes>,
+            destination: impl Into<Sizes>,
+        ) -> Tensor {
+            const OP: &str = "movedim";
+            let dims = self.dims();
+            let (from, to) = (source.into().axes(OP, &dims)?, destination.into().axes(OP, &dims)?);
+            if from.len() != to.len() {
+                return wrong_shape(
+                    OP,
+                    format!("{from:?} to {to:?}: there are as many sources as destinations"),
+                );
+            }
+            let mut rest = (0..dims.len()).filter(|a| !from.contains(a));
+            let order = (0..dims.len()).map(|i| match to.iter().position(|&t| t == i) {
+                Some(k) => from[k],
+                None => rest.next().expect("an axis for each place"),
+            });
+            let order: Dims = order.collect();
+            self.moved(Movement::Permute(order))
+        }
+
+        /// `length` elements of an axis from `start` on; a negative start counts from the end.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
+        /// assert_eq!(x.narrow(1, 1, 2).to_vec::<i32>()?, [2, 3, 5, 6]);
+        /// assert_eq!(x.narrow(1, -1, 1).to_vec::<i32>()?, [3, 6]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn narrow | try_narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
+            const OP: &str = "narrow";
+            let dims = self.dims();
+            let at = resolve_axis(OP, axis, &dims)?;
+            self.no_variables(OP, [at])?;
+            let size = dims[at];
+            let first = if start < 0 { start.checked_add_unsigned(size) } else { Some(start) };
+            let range = first
+                .and_then(|a| usize::try_from(a).ok())
+                .and_then(|a| Some((a, a.checked_add(length)?)))
+                .filter(|r| r.1 <= size);
+            let Some((a, b)) = range else {
+                let msg = format!(
+                    "{length} elements from {start} on are not within axis {axis} of {dims:?}, \
+                     which has size {size}"
+                );
+                return Err(Error::Index { op: OP, msg });
+            };
+            self.slice_axis(at, a, b)
+        }
+
+        /// The slice of an axis at an index, without that axis; a negative index counts from the
+        /// end.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
+        /// assert_eq!(x.select(1, -1).to_vec::<i32>()?, [3, 6]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn select | try_select(&self, axis: isize, index: isize) -> Tensor {
+            const OP: &str = "select";
+            let dims = self.dims();
+            let at = resolve_axis(OP, axis, &dims)?;
+            self.no_variables(OP, [at])?;
+            let size = dims[at] as isize;
+            let place = if index < 0 { index.saturating_add(size) } else { index };
+            if !(0..size).contains(&place) {
+                return Err(Error::Index {
+                    op: OP,
+                    msg: format!(
+                        "index {index} is outside axis {axis} of {dims:?}, which has size {size}"
+                    ),
+                });
+            }
+            let rest = dims.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &n)| n);
+            self.slice_axis(at, place as usize, place as usize + 1)?.moved(Movement::reshape(rest))
+        }
+    }
+}

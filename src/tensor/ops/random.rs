@@ -1,0 +1,525 @@
+//! Random numbers that depend on a seed, a count of calls and the element's place, and on nothing
+//! else: the same on every device and in every order.
+//!
+//! Each element has its own counter; threefry2x32 with 20 rounds (Salmon and others, "Parallel
+//! random numbers: as easy as 1, 2, 3", 2011) turns it into two 32-bit words. The key and the first
+//! counter are a small buffer, not literals, so that a second call runs the kernel of the first.
+
+use super::create::iota;
+use super::elementwise::pair;
+use super::gather::read_at;
+use crate::dtype::{DType, as_bytes};
+use crate::error::Result;
+use crate::exec::record;
+use crate::ir::{DeviceName, UOp};
+use crate::shape::{Movement, checked_numel};
+use crate::tensor::realize::{buffer, default_device, storages};
+use crate::tensor::{Shape, Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
+use std::sync::Mutex;
+
+/// The seed, and the counter of the next element.
+static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
+
+/// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are
+/// `u32`.
+///
+/// ```
+/// use picograd::{DType, ir::UOp, tensor::threefry2x32};
+/// let zero = UOp::constant(0i64, DType::U32);
+/// let [first, second] = threefry2x32([&zero, &zero], [&zero, &zero]);
+/// assert_eq!((first.dtype(), second.dtype()), (DType::U32, DType::U32));
+/// ```
+pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
+    const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+    // The parity constant of the key schedule.
+    let third = key[0] ^ key[1] ^ 0x1BD1_1BDAi64;
+    let keys = [key[0], key[1], &third];
+    let (mut a, mut b) = (counter[0] + key[0], counter[1] + key[1]);
+    for group in 0..5 {
+        for turn in ROTATIONS[group % 2] {
+            a = &a + &b;
+            b = ((&b << turn) | (&b >> (32 - turn))) ^ &a;
+        }
+        a = &a + keys[(group + 1) % 3];
+        b = &b + keys[(group + 2) % 3] + (group as i64 + 1);
+    }
+    [a, b]
+}
+
+/// The seed and the counter of the next draw, of so many numbers, as it is in memory.
+pub(in crate::tensor) fn next_words(numbers: u64) -> [u32; 4] {
+    let mut state = STATE.lock().unwrap_or_else(|e| e.into_inner());
+    let (seed, first) = *state;
+    state.1 = first.wrapping_add(numbers);
+    [seed as u32, (seed >> 32) as u32, first as u32, (first >> 32) as u32]
+}
+
+/// Two words of random bits for each of `numel` elements, as `u32` tensors of one axis.
+fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
+    let halves = next_words(numel as u64);
+    let start = buffer(as_bytes(&halves), DType::U32, device)?;
+    record::note_draw(
+        || storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(),
+        numel as u64,
+    );
+    let start = Tensor::from_uop(start, device.clone());
+    let word = |i: usize| start.slice_axis(0, i, i + 1)?.moved(Movement::expand([numel]));
+    let (low, high) = (word(2)?, word(3)?);
+    // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them
+    // is added.
+    let place = iota(numel);
+    let x = low.try_add(place.try_cast(DType::U32)?)?;
+    let mut y = high.try_add(x.try_lt(low)?)?;
+    if place.dtype() == DType::I64 {
+        y = y.try_add(place.try_rshift(32)?.try_cast(DType::U32)?)?;
+    }
+    let (k0, k1) = (word(0)?, word(1)?);
+    let out = threefry2x32([&k0.uop(), &k1.uop()], [&x.uop(), &y.uop()]);
+    Ok(out.map(|w| Tensor::from_uop(w, device.clone())))
+}
+
+/// From the top 24 bits, the most that an f32 holds: multiples of 2⁻²⁴ in [0, 1).
+fn unit(word: &Tensor) -> Result<Tensor> {
+    word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
+}
+
+pub(in crate::tensor) fn uniform(
+    op: &'static str,
+    shape: &Shape,
+    device: &DeviceName,
+) -> Result<Tensor> {
+    let greatest = shape.sizes(op)?.shape(op)?;
+    let [word, _] = words(checked_numel(op, &greatest)?, device)?;
+    shape.cut(op, unit(&word)?.moved(Movement::Reshape(greatest))?, |_| true)
+}
+
+fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+    let greatest = shape.sizes(op)?.shape(op)?;
+    let [a, b] = words(checked_numel(op, &greatest)?, device)?;
+    // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
+    let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
+    let angle = unit(&b)? * std::f64::consts::TAU;
+    shape.cut(op, radius.try_mul(angle.cos())?.moved(Movement::Reshape(greatest))?, |_| true)
+}
+
+/// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the
+/// window.
+pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
+    let shape = shape.shape(op)?;
+    if shape.len() < 2 {
+        return wrong_shape(
+            op,
+            format!("takes the shape of a weight, two axes or more, and was given {shape:?}"),
+        );
+    }
+    let window: usize = shape[2..].iter().product();
+    Ok(((shape[1] * window) as f64, (shape[0] * window) as f64))
+}
+
+impl Tensor {
+    /// Starts the generator anew. The same calls after the same seed give the same numbers, on any
+    /// device.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// Tensor::manual_seed(42);
+    /// let x = Tensor::rand([3]).to_vec::<f32>()?;
+    /// Tensor::manual_seed(42);
+    /// assert_eq!(Tensor::rand([3]).to_vec::<f32>()?, x);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn manual_seed(seed: u64) {
+        Tensor::set_rng_state((seed, 0));
+    }
+
+    /// Where the generator is: its seed, and how many numbers it has given.
+    /// [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
+    /// dropout that was stopped continues as if it had not been.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let state = Tensor::rng_state();
+    /// let x = Tensor::rand([3]).to_vec::<f32>()?;
+    /// Tensor::set_rng_state(state);
+    /// assert_eq!(Tensor::rand([3]).to_vec::<f32>()?, x);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    pub fn rng_state() -> (u64, u64) {
+        *STATE.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    /// Takes the generator to where [`rng_state`](Self::rng_state) said that it was.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// Tensor::set_rng_state((7, 0));
+    /// assert_eq!(Tensor::rng_state(), (7, 0));
+    /// ```
+    pub fn set_rng_state(state: (u64, u64)) {
+        record::note_seeded();
+        *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
+    }
+
+    fallible! {
+        /// 32 random bits for each element, as `u32`: what the other methods make their numbers of.
+        ///
+        /// ```
+        /// use picograd::{DType, Tensor};
+        /// assert_eq!(Tensor::random_bits([2, 3]).dtype(), DType::U32);
+        /// ```
+        pub fn random_bits | try_random_bits(shape: impl Into<Shape>) -> Tensor {
+            let shape = shape.into();
+            let greatest = shape.sizes("random_bits")?.shape("random_bits")?;
+            let [word, _] = words(checked_numel("random_bits", &greatest)?, &default_device())?;
+            shape.cut("random_bits", word.moved(Movement::Reshape(greatest))?, |_| true)
+        }
+
+        /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
+        /// with 20 rounds. The lower half of a number is the first of its two words.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
+        /// assert_eq!(bits.shape(), [3]);
+        /// assert_eq!(
+        ///     Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?,
+        ///     [0x99ba4efe_6b200159]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
+            for t in [self, key] {
+                if t.dtype() != DType::U64 {
+                    return wrong_dtype(
+                        "threefry",
+                        format!("takes counters and keys of u64, and was given {}", t.dtype()),
+                    );
+                }
+            }
+            let pair = pair("threefry", self.into(), key.into())?;
+            let halves = |t: &Tensor| {
+                let u = t.uop();
+                [u.cast(DType::U32), (u >> 32).cast(DType::U32)]
+            };
+            let ([k0, k1], [c0, c1]) = (halves(&pair.y), halves(&pair.x));
+            let [low, high] = threefry2x32([&k0, &k1], [&c0, &c1]).map(|w| w.cast(DType::U64));
+            Ok(pair.x.with(low | (high << 32)))
+        }
+
+        /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random
+        /// words.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let mut x = Tensor::randperm(5).to_vec::<i32>()?;
+        /// x.sort();
+        /// assert_eq!(x, [0, 1, 2, 3, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn randperm | try_randperm(n: usize) -> Tensor {
+            Tensor::try_random_bits([n])?.try_argsort(0, false)
+        }
+
+        /// `samples` places along the last axis of one or two, each with a probability in
+        /// proportion to the element there, in `i32`. With `replacement` a place can come again;
+        /// without, there must be as many places, and those of weight zero come last.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([0.0f32, 3.0, 0.0]);
+        /// assert_eq!(x.multinomial(2, true).to_vec::<i32>()?, [1, 1]);
+        /// assert_eq!(x.multinomial(1, false).to_vec::<i32>()?, [1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn multinomial | try_multinomial(
+            &self,
+            samples: usize,
+            replacement: bool,
+        ) -> Tensor {
+            const OP: &str = "multinomial";
+            let dims = self.dims();
+            let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
+                return wrong_shape(
+                    OP,
+                    format!("takes weights along one axis or two, and was given {dims:?}"),
+                );
+            };
+            if !replacement && samples > n {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "{samples} different places of {n}; with replacement a place can come \
+                         again"
+                    ),
+                );
+            }
+            check_weights(OP, self, n, if replacement { 1 } else { samples })?;
+            let weights = self.as_wide_float();
+            if !replacement {
+                // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006).
+                // 1-u is never 0.
+                let times =
+                    (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
+                let ever = weights.try_gt(0)?;
+                let times = ever
+                    .try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
+                return Ok(times.try_topk(samples, -1, false, true)?.1);
+            }
+            let sums = weights.try_cumsum(-1)?;
+            let mut shape = dims.clone();
+            shape[dims.len() - 1] = samples;
+            let drawn = uniform(OP, &Shape::from(&shape), self.device())?
+                .try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
+            // As many sums as are at or below the number are passed by; one that was rounded up to
+            // the last of them passes none of weight zero.
+            let passed = passed(OP, &sums.contiguous(), &drawn.contiguous())?;
+            let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
+            passed.try_minimum(last)
+        }
+
+        /// Numbers spread evenly over [0, 1), in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::rand([100]).to_vec::<f32>()?.iter().all(|x| (0.0..1.0).contains(x)));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn rand | try_rand(shape: impl Into<Shape>) -> Tensor {
+            uniform("rand", &shape.into(), &default_device())
+        }
+
+        /// Numbers of the standard normal distribution, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(Tensor::randn([1000]).mean(..).item::<f32>()?.abs() < 0.2);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn randn | try_randn(shape: impl Into<Shape>) -> Tensor {
+            normal("randn", &shape.into(), &default_device())
+        }
+
+        /// Whole numbers spread evenly from `low` up to but without `high`, in `i32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(
+        ///     Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x))
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
+            if low >= high {
+                return wrong_shape(
+                    "randint",
+                    format!("there is no number from {low} up to but without {high}"),
+                );
+            }
+            let shape = shape.into();
+            let greatest = shape.sizes("randint")?.shape("randint")?;
+            let [word, _] = words(checked_numel("randint", &greatest)?, &default_device())?;
+            let span = (high as i64 - low as i64) as u32;
+            shape.cut(
+                "randint",
+                word.try_modulo(span)?
+                    .try_cast(DType::I32)?
+                    .try_add(low)?
+                    .moved(Movement::Reshape(greatest))?,
+                |_| true,
+            )
+        }
+
+        /// Numbers spread evenly over [low, high), in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!(
+        ///     Tensor::uniform([100], 2.0, 3.0)
+        ///         .to_vec::<f32>()?
+        ///         .iter()
+        ///         .all(|x| (2.0..=3.0).contains(x))
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn uniform | try_uniform(shape: impl Into<Shape>, low: f64, high: f64) -> Tensor {
+            Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
+        }
+
+        /// Numbers of a normal distribution, in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert!((Tensor::normal([1000], 5.0, 0.1).mean(..).item::<f32>()? - 5.0).abs() < 0.1);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn normal | try_normal(shape: impl Into<Shape>, mean: f64, std: f64) -> Tensor {
+            Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
+        }
+
+        /// Evenly over ±1/√numel.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::scaled_uniform([8, 4]).shape(), [8, 4]);
+        /// ```
+        pub fn scaled_uniform | try_scaled_uniform(shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into();
+            let bound = (checked_numel("scaled_uniform", &shape.shape("scaled_uniform")?)? as f64)
+                .powf(-0.5);
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// A weight after Glorot and Bengio (2010): evenly over ±√(6/(inputs + outputs)).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::glorot_uniform([8, 4]).shape(), [8, 4]);
+        /// ```
+        pub fn glorot_uniform | try_glorot_uniform(shape: impl Into<Sizes>) -> Tensor {
+            let shape = shape.into();
+            let (inputs, outputs) = fans("glorot_uniform", &shape)?;
+            let bound = (6.0 / (inputs + outputs)).sqrt();
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1
+        /// + a²)·inputs)).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::kaiming_uniform([8, 4], 0.0).shape(), [8, 4]);
+        /// ```
+        pub fn kaiming_uniform | try_kaiming_uniform(shape: impl Into<Sizes>, a: f64) -> Tensor {
+            let shape = shape.into();
+            let (inputs, _) = fans("kaiming_uniform", &shape)?;
+            let bound = (6.0 / ((1.0 + a * a) * inputs)).sqrt();
+            Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
+        }
+
+        /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same
+        /// variance.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::kaiming_normal([8, 4], 0.0).shape(), [8, 4]);
+        /// ```
+        pub fn kaiming_normal | try_kaiming_normal(shape: impl Into<Sizes>, a: f64) -> Tensor {
+            let shape = shape.into();
+            let (inputs, _) = fans("kaiming_normal", &shape)?;
+            Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
+        }
+
+        /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the
+        /// mean stays.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::ones([100]).dropout(0.5).to_vec::<f32>()?;
+        /// assert!(y.iter().all(|&y| y == 0.0 || y == 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
+            if !(0.0..=1.0).contains(&p) {
+                return wrong_shape("dropout", format!("{p} is no probability"));
+            }
+            if p == 0.0 {
+                return Ok(self.same());
+            }
+            let kept = self
+                .as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?)
+                .try_ge(p)?;
+            let x = self.as_wide_float();
+            let scaled = if p < 1.0 { x * (1.0 / (1.0 - p)) } else { x };
+            kept.try_where_(scaled, 0.0)?.try_cast(self.as_float().dtype())
+        }
+    }
+
+    /// Numbers over [0, 1) with this tensor's shape and device, and its dtype if that is a float.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3]).half().rand_like();
+    /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
+    /// ```
+    pub fn rand_like(&self) -> Tensor {
+        self.as_much_of(crate::tensor::or_panic(uniform(
+            "rand_like",
+            &Shape::from(&self.dims()),
+            self.device(),
+        )))
+        .cast(self.as_float().dtype())
+    }
+    /// Numbers of the standard normal distribution with this tensor's shape and device, and its
+    /// dtype if that is a float.
+    ///
+    /// ```
+    /// use picograd::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3]).half().randn_like();
+    /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
+    /// ```
+    pub fn randn_like(&self) -> Tensor {
+        self.as_much_of(crate::tensor::or_panic(normal(
+            "randn_like",
+            &Shape::from(&self.dims()),
+            self.device(),
+        )))
+        .cast(self.as_float().dtype())
+    }
+}
+
+/// Refuses weights that are no distribution, where they are at hand: negative or not finite ones,
+/// and rows with too few above zero.
+fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
+    let Some(values) = weights.at_hand() else { return Ok(()) };
+    if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
+        return wrong_shape(
+            op,
+            format!("the weight at {i} is {w}; weights are finite and not negative"),
+        );
+    }
+    for (row, weights) in values.chunks_exact(n).enumerate() {
+        let some = weights.iter().filter(|w| **w > 0.0).count();
+        if some < needed.max(1) {
+            return wrong_shape(
+                op,
+                format!("row {row} has {some} weights above zero, and {} are drawn", needed.max(1)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How many of the ascending sums along the last axis are at or below each number, by halving what
+/// is left.
+fn passed(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
+    let axis = sums.ndim() - 1;
+    let n = sums.dims()[axis];
+    let mut count = numbers.literal(0).try_cast(DType::I32)?.try_expand(&numbers.dims())?;
+    for step in (0..usize::BITS - n.leading_zeros()).rev().map(|bit| 1usize << bit) {
+        let further = count.try_add(step)?;
+        let sum = read_at(op, sums, &further.try_sub(1)?, axis)?;
+        let passes = further.try_le(n)?.try_bitwise_and(sum.try_le(numbers)?)?;
+        count = passes.try_where_(further, &count)?;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::eval::eval;
+    use rustc_hash::FxHashMap;
+
+    /// The known answers of the Random123 library, `kat_vectors`.
+    #[test]
+    fn threefry_gives_the_known_answers() {
+        let check = |key: [u32; 2], counter: [u32; 2], expected: [i64; 2]| {
+            let u = |x: u32| UOp::constant(x, DType::U32);
+            let out = threefry2x32([&u(key[0]), &u(key[1])], [&u(counter[0]), &u(counter[1])]);
+            let value = |n: &UOp| eval(n, &FxHashMap::default()).as_i64().unwrap();
+            assert_eq!([value(&out[0]), value(&out[1])], expected);
+        };
+        check([0, 0], [0, 0], [0x6b200159, 0x99ba4efe]);
+        check([u32::MAX; 2], [u32::MAX; 2], [0x1cb996fc, 0xbb002be7]);
+        check([0x13198a2e, 0x03707344], [0x243f6a88, 0x85a308d3], [0xc4923a9c, 0x483df7a0]);
+    }
+}

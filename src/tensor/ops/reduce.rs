@@ -1,0 +1,344 @@
+//! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several,
+//! `x.sum(keepdim(-1))` to keep them with size 1.
+
+use crate::dtype::{DType, sum_acc};
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::{Bound, Dims, Movement};
+use crate::tensor::broadcast::Operand;
+use crate::tensor::{Axes, Tensor, autocast, keepdim, wrong_shape};
+
+/// Several tensors combined from left to right.
+fn all_of(
+    op: &'static str,
+    tensors: &[&Tensor],
+    f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let Some((first, rest)) = tensors.split_first() else {
+        return wrong_shape(op, "takes one tensor or more, and was given none");
+    };
+    rest.iter().try_fold(first.same(), |x, y| f(&x, y))
+}
+
+/// The square root of a variance. At zero the gradient is zero and not that of the root, which is
+/// infinite.
+fn root(var: &Tensor) -> Result<Tensor> {
+    let none = var.try_eq(0)?;
+    none.try_where_(0.0, none.try_where_(1.0, var)?.sqrt())
+}
+
+impl Tensor {
+    fallible! {
+        /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`,
+        /// rounded once at the end.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::keepdim};
+        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
+        /// assert_eq!(x.sum(0).to_vec::<i32>()?, [5, 7, 9]);
+        /// assert_eq!(x.sum(keepdim(-1)).shape(), [2, 1]);
+        /// assert_eq!(x.sum(..).item::<i32>()?, 21);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn sum | try_sum(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_sum(axes);
+            }
+            self.accumulate("sum", Fold::Add, &axes.into())
+        }
+
+        /// The product over axes, in the dtypes of [`sum`](Self::sum).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).prod(1).to_vec::<i32>()?, [2, 12]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_prod(axes);
+            }
+            self.accumulate("prod", Fold::Mul, &axes.into())
+        }
+
+        /// The greatest element over axes; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 3]]).max(1).to_vec::<i32>()?, [2, 4]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn max | try_max(&self, axes: impl Into<Axes>) -> Tensor {
+            self.extreme("max", Fold::Max, &axes.into())
+        }
+
+        /// The least element over axes; NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 3]]).min(1).to_vec::<i32>()?, [1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn min | try_min(&self, axes: impl Into<Axes>) -> Tensor {
+            self.extreme("min", Fold::Min, &axes.into())
+        }
+
+        /// The mean over axes. Integers have a mean in `f32`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [4, 6]]).mean(1).to_vec::<f32>()?, [1.5, 5.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn mean | try_mean(&self, axes: impl Into<Axes>) -> Tensor {
+            self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
+        }
+
+        /// The variance over axes: squared distances from the mean, summed, over `n - correction`.
+        /// A correction of 1 estimates that of a population from a sample.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1.0f32, 2.0, 3.0]);
+        /// assert_eq!(x.var(.., 1).item::<f32>()?, 1.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn var | try_var(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
+            self.wide_var("var", &axes.into(), correction)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The square root of the variance. Where that is 0, so is the gradient.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, 5.0]).std(0, 0).to_vec::<f32>()?, [2.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
+            root(&self.wide_var("std", &axes.into(), correction)?)?
+                .try_cast(self.as_float().dtype())
+        }
+
+        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give
+        /// them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (var, mean) = Tensor::new([1.0f32, 2.0, 3.0]).var_mean(.., 1);
+        /// assert_eq!((var.item::<f32>()?, mean.item::<f32>()?), (1.0, 2.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn var_mean | try_var_mean(
+            &self,
+            axes: impl Into<Axes>,
+            correction: usize,
+        ) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The standard deviation and the mean over axes, as [`std`](Self::std) and
+        /// [`mean`](Self::mean) give them.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (std, mean) = Tensor::new([1.0f32, 5.0]).std_mean(.., 0);
+        /// assert_eq!((std.item::<f32>()?, mean.item::<f32>()?), (2.0, 3.0));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn std_mean | try_std_mean(
+            &self,
+            axes: impl Into<Axes>,
+            correction: usize,
+        ) -> (Tensor, Tensor) {
+            let axes = axes.into();
+            Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
+        }
+
+        /// The sum of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::usum(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [12, 14]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn usum | try_usum(tensors: &[&Tensor]) -> Tensor {
+            all_of("usum", tensors, |x, y| x.try_add(y))
+        }
+
+        /// The product of several tensors, element by element. They broadcast and promote.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 2]);
+        /// assert_eq!(Tensor::uprod(&[&x, &x, &Tensor::from(10)]).to_vec::<i32>()?, [10, 40]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn uprod | try_uprod(tensors: &[&Tensor]) -> Tensor {
+            all_of("uprod", tensors, |x, y| x.try_mul(y))
+        }
+
+        /// Whether any element over axes is true; what is not zero is.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[0, 2], [0, 0]]).any(1).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
+            self.truth().fold("any", Fold::Max, &axes.into())
+        }
+
+        /// Whether all elements over axes are true.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [0, 3]]).all(1).to_vec::<bool>()?, [true, false]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
+            self.truth().fold("all", Fold::Min, &axes.into())
+        }
+
+        /// The place of the greatest element along one axis, or with `..` among all in row-major
+        /// order. The first of equals; a NaN before all.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 3, 3], [5, 0, 2]]).argmax(-1).to_vec::<i32>()?, [1, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn argmax | try_argmax(&self, axis: impl Into<Axes>) -> Tensor {
+            self.place_of("argmax", Fold::Max, &axis.into())
+        }
+
+        /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a
+        /// NaN comes before all, as it does in `min`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[4, 1, 1], [0, 5, 2]]).argmin(-1).to_vec::<i32>()?, [1, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn argmin | try_argmin(&self, axis: impl Into<Axes>) -> Tensor {
+            self.place_of("argmin", Fold::Min, &axis.into())
+        }
+    }
+
+    /// A fold in the tensor's own dtype.
+    pub(in crate::tensor) fn fold(
+        &self,
+        op: &'static str,
+        fold: Fold,
+        axes: &Axes,
+    ) -> Result<Tensor> {
+        let dims = self.dims();
+        let (axes, keep) = axes.resolve(op, &dims)?;
+        let folded = if axes.is_empty() {
+            self.same()
+        } else {
+            let uop = self.uop();
+            self.with(uop.reduced(fold, axes.iter().copied()))
+        };
+        if keep {
+            return Ok(folded);
+        }
+        let rest =
+            dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
+        folded.moved(Movement::reshape(rest))
+    }
+
+    fn accumulate(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+        let dtype = self.dtype();
+        let folded = self.try_cast(sum_acc(dtype))?.fold(op, fold, axes)?;
+        if dtype.is_float() { folded.try_cast(dtype) } else { Ok(folded) }
+    }
+
+    fn extreme(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+        let dims = self.dims();
+        let (list, _) = axes.resolve(op, &dims)?;
+        if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
+            return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
+        }
+        self.fold(op, fold, axes)
+    }
+
+    /// The value, to be compared with what is made of it: an element with the greatest, say. It is
+    /// stored once where two kernels could round it differently.
+    pub(in crate::tensor) fn materialized(&self) -> Tensor {
+        self.with(self.uop().materialized())
+    }
+
+    /// The mean, in a dtype that sums can be made in.
+    pub(in crate::tensor) fn wide_mean(&self, op: &'static str, axes: &Axes) -> Result<Tensor> {
+        self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
+    }
+
+    pub(in crate::tensor) fn wide_var(
+        &self,
+        op: &'static str,
+        axes: &Axes,
+        correction: usize,
+    ) -> Result<Tensor> {
+        let count = self.count(op, axes, correction)?;
+        let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
+        let squares = self.as_wide_float().try_sub(mean)?.square();
+        squares.fold(op, Fold::Add, axes)?.try_div(count)
+    }
+
+    /// The number of elements that fold into one, less a few, but not below zero. Where variables
+    /// are in it, it is computed.
+    pub(in crate::tensor) fn count(
+        &self,
+        op: &'static str,
+        axes: &Axes,
+        less: usize,
+    ) -> Result<Operand> {
+        let (dims, uop) = (self.dims(), self.uop());
+        let axes = axes.resolve(op, &dims)?.0;
+        let extents: Vec<&Bound> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
+        let number: usize =
+            axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
+        let Some((first, rest)) = extents.split_first() else {
+            return Ok((number.saturating_sub(less) as f64).into());
+        };
+        let float = |b: &Bound| Tensor::from(b).try_cast(self.as_wide_float().dtype());
+        let some = rest.iter().try_fold(float(first)?, |n, b| n.try_mul(float(b)?))?;
+        let count = some.try_mul(number as f64)?.try_sub(less as f64)?;
+        Ok(count.try_maximum(0.0)?.into())
+    }
+
+    fn place_of(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
+        let dims = self.dims();
+        let (axes, keep) = axis.resolve(op, &dims)?;
+        if axes.len() != 1 {
+            if axes.len() != dims.len() {
+                return wrong_shape(
+                    op,
+                    format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"),
+                );
+            }
+            let place = self.try_reshape([self.max_numel()])?.place_of(op, fold, &Axes::from(0))?;
+            return if keep {
+                place.moved(Movement::Reshape(Dims::from_elem(1, dims.len())))
+            } else {
+                Ok(place)
+            };
+        }
+        let at = axes[0];
+        let x = self.materialized();
+        // Detached it is another node than the reduce of a user, whose value may be stored from an
+        // earlier plan.
+        let best = x.detach().extreme(op, fold, &keepdim(at))?;
+        // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from
+        // themselves.
+        let is_best = x.try_eq(&best)?;
+        let is_best =
+            if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
+        let places = x.places(at)?;
+        let place = is_best.try_where_(places, dims[at] as i64)?;
+        debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
+        place.fold(op, Fold::Min, axis)
+    }
+}

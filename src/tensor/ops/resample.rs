@@ -1,0 +1,166 @@
+//! Filters with more than two elements for [`Tensor::interpolate`]: the cubic of four neighbours,
+//! and filters that are widened when the size shrinks. In comes a tensor of wide floats, out comes
+//! one with another size of one axis.
+//!
+//! Places are fractions of whole numbers, so the neighbours and their weights are those of the
+//! exact place at every size.
+
+use super::create::iota;
+use super::gather::slices_at;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::{Axes, Tensor};
+
+/// The weight of an element by its distance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::tensor) enum Filter {
+    /// 1 at distance 0, 0 from 1 on.
+    Triangle,
+    /// Keys' cubic with the coefficient -0.5, 0 from 2 on.
+    Cubic,
+}
+
+impl Filter {
+    fn support(self) -> f64 {
+        if self == Filter::Triangle { 1.0 } else { 2.0 }
+    }
+    fn weight(self, distance: &Tensor) -> Result<Tensor> {
+        let t = distance.abs();
+        match self {
+            Filter::Triangle => (1.0 - t).try_maximum(0.0),
+            Filter::Cubic => {
+                let outer = t.try_lt(2.0)?.try_where_(far(&t, -0.5), 0.0)?;
+                t.try_lt(1.0)?.try_where_(near(&t, -0.5), outer)
+            }
+        }
+    }
+}
+
+/// The cubic's weight up to a distance of 1.
+fn near(t: &Tensor, a: f64) -> Tensor {
+    (t * (a + 2.0) - (a + 3.0)) * t * t + 1.0
+}
+
+/// The cubic's weight at a distance of 1 to 2.
+fn far(t: &Tensor, a: f64) -> Tensor {
+    ((t * a - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a
+}
+
+/// `count` elements of an axis for each of `size` places: `first`, of `size` indices, says where
+/// each begins. The result has the two axes `size` and `count` in the place of the axis. Indices
+/// beyond the ends read the outermost element.
+fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
+    let (dims, size) = (x.dims(), first.dims()[0]);
+    let n = dims[axis];
+    checked_numel("interpolate", &dims.iter().copied().chain([size, count]).collect::<Dims>())?;
+    let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
+    let index = index.try_maximum(0)?.try_minimum(n - 1)?.try_reshape([size * count])?;
+    let taken = slices_at("interpolate", x, &index, axis)?;
+    taken.try_unflatten(axis as isize, [size, count])
+}
+
+/// The sum of elements times weights of `[size, count]`.
+fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<Tensor> {
+    let w = weights.dims();
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            w[0]
+        } else if i == axis + 1 {
+            w[1]
+        } else {
+            1
+        }
+    });
+    taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold(
+        "interpolate",
+        Fold::Add,
+        &Axes::from(axis + 1),
+    )
+}
+
+/// Places of `size` elements as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or
+/// nothing.
+fn places(n: usize, size: usize, align: bool) -> (usize, usize) {
+    if !align {
+        (n, size)
+    } else if size > 1 {
+        (n - 1, size - 1)
+    } else {
+        (0, 1)
+    }
+}
+
+/// `0 … size-1` in a dtype that holds the products of places.
+fn counter(n: usize, size: usize) -> Result<Tensor> {
+    let wide = i32::try_from(4 * (n + 1) as i128 * (size + 1) as i128).is_err();
+    iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })
+}
+
+/// `size` elements of one axis, each by the cubic through four neighbours.
+pub(in crate::tensor) fn cubic(
+    x: &Tensor,
+    axis: usize,
+    size: usize,
+    align: bool,
+) -> Result<Tensor> {
+    let n = x.dims()[axis];
+    let (a, b) = places(n, size, align);
+    let i = counter(n, size)?;
+    let (above, below) = if align { (i * a, b) } else { ((i * 2 + 1) * a - b, 2 * b) };
+    let first = above.try_idiv(below)?;
+    let t = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
+    let u = 1.0 - &t;
+    let weights = Tensor::try_stack(
+        &[far(&(&t + 1.0), -0.75), near(&t, -0.75), near(&u, -0.75), far(&(&u + 1.0), -0.75)],
+        1,
+    )?;
+    weighted(x, axis, &taps(x, axis, &(first - 1), 4)?, &weights)
+}
+
+/// `size` elements of one axis, each the mean of all within the filter's support around its place.
+pub(in crate::tensor) fn antialiased(
+    x: &Tensor,
+    axis: usize,
+    size: usize,
+    align: bool,
+    filter: Filter,
+) -> Result<Tensor> {
+    let n = x.dims()[axis];
+    let (a, b) = places(n, size, align);
+    let scale = (a as f64 / b as f64).max(1.0);
+    let support = filter.support() * scale;
+    // The center is (2i + 1)·a / 2b: its whole part, and the rest as a float.
+    let above = (counter(n, size)? * 2 + 1) * a;
+    let whole = above.try_idiv(2 * b)?;
+    let part = above.try_modulo(2 * b)?.try_cast(x.dtype())?.try_div((2 * b) as f64)?;
+    let from = |offset: f64| whole.try_add((&part + offset).floor().try_cast(whole.dtype())?);
+    let first = from(0.5 - support)?.try_maximum(0)?;
+    let end = from(0.5 + support)?.try_minimum(n)?;
+    let count = (support.ceil() as usize).saturating_mul(2).saturating_add(1).min(n);
+    let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
+    let inside = index.try_lt(end.try_unsqueeze(1)?)?;
+    // The distance of two whole numbers first, which is small and exact.
+    let distance = index
+        .try_sub(whole.try_unsqueeze(1)?)?
+        .try_cast(x.dtype())?
+        .try_sub(part.try_unsqueeze(1)?)?
+        + 0.5;
+    let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
+    let total = weights.fold("interpolate", Fold::Add, &crate::tensor::keepdim(1))?;
+    let weights = weights.try_div(total)?;
+    let sizes = (0..=x.ndim()).map(|i| {
+        if i == axis {
+            size
+        } else if i == axis + 1 {
+            count
+        } else {
+            1
+        }
+    });
+    let inside = inside.moved(Movement::reshape(sizes))?;
+    // What is outside takes no part, also if it is infinite.
+    let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
+    weighted(x, axis, &taps, &weights)
+}

@@ -1,0 +1,260 @@
+//! Running folds along an axis: sums, products, extremes of all elements up to each.
+//!
+//! Sums, products and extremes are the op `Scan`, which the scheduler makes blocks of. A running
+//! extreme and its place come from one scan, of keys that hold both. A sum of exponentials is no
+//! fold of the IR: a short axis is folded once for each element, over what comes before it, and a
+//! long one is cut into blocks, whose totals are scanned in turn.
+
+use super::create::iota;
+use crate::autograd::routed;
+use crate::device::Device;
+use crate::dtype::{DType, Scalar, sum_acc};
+use crate::error::Result;
+use crate::ir::Fold;
+use crate::shape::{Dims, Movement};
+use crate::tensor::{Tensor, autocast, resolve_axis};
+
+/// Elements in a block of a sum of exponentials. An axis of two blocks or less is folded at once.
+const BLOCK: usize = 8;
+
+/// The logarithm of the sum of exponentials up to each element, along the last of two axes.
+fn log_sums(x: &Tensor) -> Result<Tensor> {
+    let (rows, n) = (x.dims()[0], x.dims()[1]);
+    if n <= 2 * BLOCK {
+        return log_prefixes(x);
+    }
+    let blocks = n.div_ceil(BLOCK);
+    let filled = x.try_pad_with(&[(0, 0), (0, blocks * BLOCK - n)], f64::NEG_INFINITY)?;
+    let cut = filled.moved(Movement::reshape([rows, blocks, BLOCK]))?;
+    // What comes before each block: nothing before the first.
+    // Stored, so that a sum of blocks is not one long sum over all that is before.
+    let before = log_sums(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
+    let inside = log_prefixes(&cut)?.contiguous();
+    let before = before.try_pad_with(&[(0, 0), (1, 0)], f64::NEG_INFINITY)?;
+    let all = inside.try_logaddexp(before.try_unsqueeze(-1)?)?;
+    all.moved(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
+}
+
+/// The same, each by itself.
+fn log_prefixes(x: &Tensor) -> Result<Tensor> {
+    let n = x.dims()[x.ndim() - 1];
+    let up_to = iota(n).try_le(iota(n).try_unsqueeze(-1)?)?;
+    up_to.try_where_(x.try_unsqueeze(-2)?, x.literal(f64::NEG_INFINITY))?.try_logsumexp(-1)
+}
+
+/// A running extreme, and where it stands: the last of equals, as in PyTorch. Both come from one
+/// scan, and gradients go where the places say.
+fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
+    if crate::tensor::is_scalar_axis(axis, &x.dims()) {
+        return Ok((x.same(), x.with(iota(1).uop()).moved(Movement::Reshape(Dims::new()))?));
+    }
+    let at = resolve_axis(op, axis, &x.dims())?;
+    x.no_variables(op, [at])?;
+    let wide =
+        Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
+    let short = i32::try_from(x.dims()[at]).is_ok();
+    let (values, places) = match x.dtype().bits() <= 32 && wide && short {
+        true => by_keys(&x.detach(), at, fold)?,
+        false => by_records(&x.detach(), at, fold)?,
+    };
+    let of = places.clone();
+    let values = Tensor::call(
+        &[x],
+        |_| Ok(values),
+        move |g, _| Ok(vec![g.with(routed(&of.uop(), &g.uop(), at))]),
+    )?;
+    Ok((values, places))
+}
+
+/// Values and places from one running maximum of keys: the value in the upper half, as an integer
+/// of the same order, and the place in the lower.
+fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
+    let dtype = x.dtype();
+    let float = dtype.is_float();
+    let least = fold == Fold::Min;
+    let sign = 1u64 << 31;
+    // Floats: -0 is 0; the bits of negative ones are turned around; NaN comes after all others.
+    let order = if float {
+        let x = x.try_cast(DType::F32)? + 0.0;
+        let bits = x.try_bitcast(DType::U32)?;
+        let negative = bits.try_ge(sign)?;
+        let order = bits.try_bitwise_xor(
+            negative.try_where_(bits.literal(u32::MAX as u64), bits.literal(sign))?,
+        )?;
+        let order = if least { order.try_bitwise_xor(u32::MAX as u64)? } else { order };
+        x.isnan().try_where_(order.literal(u32::MAX as u64), order)?
+    } else {
+        let bits = if dtype.is_unsigned() || dtype.is_bool() {
+            x.try_cast(DType::U32)?
+        } else {
+            x.try_cast(DType::I32)?.try_bitcast(DType::U32)?.try_bitwise_xor(sign)?
+        };
+        if least { bits.try_bitwise_xor(u32::MAX as u64)? } else { bits }
+    };
+    let keys = order
+        .try_cast(DType::U64)?
+        .try_lshift(32)?
+        .try_bitwise_or(x.places(axis)?.try_cast(DType::U64)?)?;
+    let best = keys.with(keys.uop().scanned(Fold::Max, axis));
+    let places = best.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::I32)?;
+    let order = best.try_rshift(32)?.try_cast(DType::U32)?;
+    let turned = if least { order.try_bitwise_xor(u32::MAX as u64)? } else { order.clone() };
+    let values = if float {
+        let negative = turned.try_lt(sign)?;
+        let bits = turned.try_bitwise_xor(
+            negative.try_where_(turned.literal(u32::MAX as u64), turned.literal(sign))?,
+        )?;
+        let number = bits.try_bitcast(DType::F32)?;
+        order
+            .try_eq(u32::MAX as u64)?
+            .try_where_(number.literal(f64::NAN), number)?
+            .try_cast(dtype)?
+    } else if dtype.is_unsigned() || dtype.is_bool() {
+        turned.try_cast(dtype)?
+    } else {
+        turned.try_bitwise_xor(sign)?.try_bitcast(DType::I32)?.try_cast(dtype)?
+    };
+    Ok((values, places))
+}
+
+/// Values and places of dtypes that leave no room for a place: an element that is the extreme so
+/// far sets a record, and the place is that of the last record.
+fn by_records(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
+    // Stored, so that what is compared is what was folded.
+    let x = x.contiguous();
+    let values = x.with(x.uop().scanned(fold, axis)).contiguous();
+    let record = x.try_eq(&values)?;
+    let record = if x.is_floating_point() { record.try_bitwise_or(x.isnan())? } else { record };
+    let records = record.try_where_(x.places(axis)?, 0)?;
+    let places = records.with(records.uop().scanned(Fold::Max, axis));
+    Ok((values, places))
+}
+
+impl Tensor {
+    fallible! {
+        /// The sum of all elements up to each, along an axis, in the dtypes of [`sum`](Self::sum).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([[1, 2, 3], [4, 5, 6]]).cumsum(1).to_vec::<i32>()?,
+        ///     [1, 3, 6, 4, 9, 15]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumsum(axis);
+            }
+            self.running("cumsum", Fold::Add, axis)
+        }
+
+        /// The product of all elements up to each, along an axis, in the dtypes of
+        /// [`sum`](Self::sum).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1, 2, 3, 4]).cumprod(0).to_vec::<i32>()?, [1, 2, 6, 24]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cumprod | try_cumprod(&self, axis: isize) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_cumprod(axis);
+            }
+            self.running("cumprod", Fold::Mul, axis)
+        }
+
+        /// The greatest of all elements up to each, along an axis, and the place of it: the last of
+        /// equals. NaN wins.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, places) = Tensor::new([1, 3, 2, 3]).cummax(0);
+        /// assert_eq!(values.to_vec::<i32>()?, [1, 3, 3, 3]);
+        /// assert_eq!(places.to_vec::<i32>()?, [0, 1, 1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cummax | try_cummax(&self, axis: isize) -> (Tensor, Tensor) {
+            extremes("cummax", self, axis, Fold::Max)
+        }
+
+        /// The least of all elements up to each, as [`cummax`](Self::cummax) is the greatest.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([3, 1, 2]).cummin(0).0.to_vec::<i32>()?, [3, 1, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cummin | try_cummin(&self, axis: isize) -> (Tensor, Tensor) {
+            extremes("cummin", self, axis, Fold::Min)
+        }
+
+        /// The logarithm of the sum of eˣ of all elements up to each, along an axis, without
+        /// overflow.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1000.0f32, 1000.0]).logcumsumexp(0).to_vec::<f32>()?;
+        /// assert!(x[0] == 1000.0 && (x[1] - 1000.0 - 2f32.ln()).abs() < 1e-4);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn logcumsumexp | try_logcumsumexp(&self, axis: isize) -> Tensor {
+            let x = self.as_wide_float();
+            if crate::tensor::is_scalar_axis(axis, &x.dims()) {
+                return Ok(self.as_float());
+            }
+            let at = resolve_axis("logcumsumexp", axis, &x.dims())? as isize;
+            x.no_variables("logcumsumexp", [at as usize])?;
+            let dtype = self.as_float().dtype();
+            if x.numel() == 0 {
+                return x.try_cast(dtype);
+            }
+            let swapped = x.try_transpose(at, -1)?;
+            let shape = swapped.dims();
+            let rows = shape[..shape.len() - 1].iter().product();
+            let flat = swapped.moved(Movement::reshape([rows, shape[shape.len() - 1]]))?;
+            log_sums(&flat)?.moved(Movement::Reshape(shape))?.try_transpose(at, -1)?.try_cast(dtype)
+        }
+    }
+
+    fn running(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
+        let dtype: DType = self.dtype();
+        let all = self.try_cast(sum_acc(dtype))?.prefix_scan(op, fold, axis)?;
+        if dtype.is_float() { all.try_cast(dtype) } else { Ok(all) }
+    }
+
+    /// The fold of all elements up to each along an axis, in the dtype of this tensor.
+    pub(in crate::tensor) fn prefix_scan(
+        &self,
+        op: &'static str,
+        fold: Fold,
+        axis: isize,
+    ) -> Result<Tensor> {
+        if crate::tensor::is_scalar_axis(axis, &self.dims()) {
+            return Ok(self.same());
+        }
+        let at = resolve_axis(op, axis, &self.dims())?;
+        self.no_variables(op, [at])?;
+        Ok(self.with(self.uop().scanned(fold, at)))
+    }
+
+    /// The fold of all elements before each along an axis, itself excluded: the first is the fold's
+    /// identity.
+    #[allow(dead_code, reason = "compaction by a mask, as in nonzero, places elements by it")]
+    pub(in crate::tensor) fn scan_exclusive(
+        &self,
+        op: &'static str,
+        fold: Fold,
+        axis: isize,
+    ) -> Result<Tensor> {
+        let at = resolve_axis(op, axis, &self.dims())?;
+        let n = self.dims()[at];
+        if n == 0 {
+            return Ok(self.same());
+        }
+        let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
+        let sides: Vec<(usize, usize)> =
+            (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
+        before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
+    }
+}

@@ -1,0 +1,373 @@
+//! Sorting along an axis. In comes a tensor; out come its elements in order, and the indices that
+//! they had.
+//!
+//! Elements become integer keys of the same order, and the indices of the keys are sorted; values
+//! are read at those indices, and gradients go back to them. The method depends on the number of
+//! keys:
+//!
+//! | keys of a row | method |
+//! |---|---|
+//! | few | counts, for each key, the keys before it: two reduces |
+//! | many, of which few are wanted | sorts the first keys of blocks, then the elements of the first blocks |
+//! | others, on a CPU | radix sort (`radix.rs`) |
+//! | others, on a device of many threads | a bitonic network (`bitonic.rs`) |
+//!
+//! Each is stable, so all of them give the same indices.
+
+use super::create::iota;
+use super::gather::read_at;
+use super::{bitonic, radix};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ir::{Fold, Group, Op, UOp};
+use crate::shape::{Dims, Movement};
+use crate::tensor::{Tensor, resolve_axis, wrong_shape};
+
+/// The longest row that is sorted by comparing each key with all others: about where radix sort,
+/// which fills a table of 256 entries for each digit, takes as long.
+const COUNTED: usize = 256;
+
+/// Rows of ranks are a multiple of this: the 32-bit lanes of the widest vectors.
+const LANES: usize = 16;
+
+/// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix
+/// sort, at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many
+/// keys.
+const SPARED: [usize; 2] = [1 << 12, 1 << 19];
+
+/// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the
+/// first.
+struct Keys {
+    /// `[rows, n]`: elements, or keys of `i32` or `i64`.
+    x: Tensor,
+    /// Whether the keys are those of elements, in descending order or not.
+    descending: Option<bool>,
+    limits: Limits,
+    /// Whether long rows are sorted by digits.
+    radix: bool,
+    op: &'static str,
+}
+
+/// Which keys there can be.
+#[derive(Clone, Copy)]
+struct Limits {
+    least: i64,
+    greatest: i64,
+    /// Low bits that do not matter for the order of keys.
+    unused: usize,
+}
+
+impl Limits {
+    fn new(dtype: DType, descending: bool) -> Limits {
+        let of = |bits: u32| (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits));
+        // Casts to f32 leave zeros below the digits of the narrow dtype.
+        let (limits, unused) = match dtype {
+            DType::F16 => (of(32), 13),
+            DType::BF16 => (of(32), 16),
+            DType::F8E4M3 => (of(32), 20),
+            DType::F8E5M2 => (of(32), 21),
+            _ if dtype.is_bool() => ((0, 1), 0),
+            _ if dtype.bits() < 32 && dtype.is_unsigned() => ((0, (1 << dtype.bits()) - 1), 0),
+            _ => (of(dtype.bits()), 0),
+        };
+        let (least, greatest) = if descending { (!limits.1, !limits.0) } else { limits };
+        Limits { least, greatest, unused }
+    }
+    /// Those of indices below a number.
+    fn below(n: usize) -> Limits {
+        Limits { least: 0, greatest: n as i64 - 1, unused: 0 }
+    }
+    /// Bits of the difference of a key and the least one, without those that do not matter.
+    fn bits(&self) -> usize {
+        (64 - (self.greatest.wrapping_sub(self.least) as u64).leading_zeros() as usize)
+            - self.unused
+    }
+}
+
+/// Integers in the order of the elements, of 32 or 64 bits. Equal elements have equal keys, -0 and
+/// 0 among them. NaN has the greatest, or with `descending` the least.
+fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let wide = x.dtype().bits() > 32;
+    let dtype = if wide { DType::I64 } else { DType::I32 };
+    let key = if x.is_floating_point() {
+        let bits = x.try_cast(if wide { DType::F64 } else { DType::F32 })?.try_bitcast(dtype)?;
+        let greatest = bits.literal(dtype.max_value());
+        let magnitude = bits.try_bitwise_and(&greatest)?;
+        let infinity =
+            if wide { f64::INFINITY.to_bits() as i64 } else { f32::INFINITY.to_bits() as i64 };
+        let key = bits.try_lt(0)?.try_where_(magnitude.try_neg()?, &bits)?;
+        magnitude.try_gt(infinity)?.try_where_(greatest, key)?
+    } else if x.dtype().is_unsigned() && x.dtype().bits() == dtype.bits() {
+        let bits = x.try_bitcast(dtype)?;
+        bits.try_bitwise_xor(bits.literal(dtype.min_value()))?
+    } else {
+        x.try_cast(dtype)?
+    };
+    if descending { key.try_bitwise_not() } else { Ok(key) }
+}
+
+/// Whether a value lies in memory when a kernel reads it.
+fn in_memory(u: &UOp) -> bool {
+    let mut u = u;
+    while u.op().is(Group::Movement) || u.op().is(Group::Mark) {
+        u = &u.src()[0];
+    }
+    matches!(u.op(), Op::Buffer | Op::Param | Op::Contiguous | Op::Copy | Op::Output)
+}
+
+impl Keys {
+    /// The keys of rows of elements.
+    fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
+        // A loop in order is a waste of a device of many threads. The interpreter has workgroups,
+        // but it runs them on the CPU.
+        let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
+        let radix =
+            !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
+        Keys {
+            x: x.same(),
+            descending: Some(descending),
+            limits: Limits::new(x.dtype(), descending),
+            radix,
+            op,
+        }
+    }
+
+    /// The keys themselves.
+    fn keys(&self) -> Result<Tensor> {
+        match self.descending {
+            Some(descending) => ordered(&self.x, descending),
+            None => Ok(self.x.same()),
+        }
+    }
+
+    /// Other keys of the same operation.
+    fn with(&self, keys: Tensor, limits: Limits) -> Keys {
+        Keys { x: keys, descending: None, limits, ..*self }
+    }
+
+    /// The indices of the first `k` keys of each row, in order.
+    fn first(&self, k: usize) -> Result<Tensor> {
+        let n = self.x.dims()[1];
+        // Rows of a runtime count go through the network alone.
+        if !self.x.uop().extents().is_empty() {
+            return bitonic::first(&self.keys()?, k);
+        }
+        if n <= COUNTED {
+            return self.by_ranks(k);
+        }
+        match self.block(k) {
+            Some(size) => self.by_blocks(k, size),
+            None if self.radix && i32::try_from(n).is_ok() => self.by_digits()?.slice_axis(1, 0, k),
+            None => bitonic::first(&self.keys()?, k),
+        }
+    }
+
+    /// The elements at the first indices in order. Gradients go back to them: an indexed sum, which
+    /// runs in order along a row. A device of many threads reads the gradient of a permutation
+    /// instead.
+    fn values(&self, x: &Tensor, places: &Tensor) -> Result<Tensor> {
+        let (op, n) = (self.op, x.dims()[1]);
+        if self.radix
+            || n <= COUNTED
+            || places.dims()[1] < n
+            || !x.requires_grad()
+            || !x.uop().extents().is_empty()
+        {
+            return read_at(op, x, places, 1);
+        }
+        let inverse = self.with(places.clone(), Limits::below(n)).first(n)?.contiguous();
+        Tensor::call(
+            &[x],
+            |x| read_at(op, &x[0], places, 1),
+            move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]),
+        )
+    }
+
+    /// All indices in order, by radix sort.
+    fn by_digits(&self) -> Result<Tensor> {
+        let Limits { least, unused, .. } = self.limits;
+        let keys = self.keys()?;
+        let wide = keys.dtype().bits() == 64;
+        let unsigned = if wide { DType::U64 } else { DType::U32 };
+        // Differences wrap to unsigned integers in the order of the keys.
+        let words = keys.try_sub(keys.literal(least))?.try_bitcast(unsigned)?.try_rshift(unused)?;
+        if !wide {
+            return radix::sorted(&words.contiguous(), self.limits.bits(), None);
+        }
+        let half = |shift: usize| {
+            words.try_rshift(shift)?.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::U32)
+        };
+        let order = radix::sorted(&half(0)?.contiguous(), 32, None)?;
+        let upper = read_at(self.op, &half(32)?, &order, 1)?.contiguous();
+        radix::sorted(&upper, 32, Some(&order))
+    }
+
+    /// From the rank of each key, which is the number of keys before it. Rows are padded to whole
+    /// vectors, behind all keys.
+    fn by_ranks(&self, k: usize) -> Result<Tensor> {
+        let (rows, size) = (self.x.dims()[0], self.x.dims()[1]);
+        let (n, wanted) = (size.next_multiple_of(LANES), k.next_multiple_of(LANES));
+        let line = |t: &Tensor| t.moved(Movement::reshape([rows, 1, n]));
+        let column = |t: &Tensor| t.moved(Movement::reshape([rows, n, 1]));
+        let keys = self.keys()?;
+        let keys = keys
+            .try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?
+            .contiguous();
+        let (own, other) = (line(&keys)?, column(&keys)?);
+        let earlier = iota(n).try_unsqueeze(1)?.try_lt(iota(n))?;
+        let before =
+            other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
+        let ranks = before.try_cast(DType::I32)?.fold(self.op, Fold::Add, &1.into())?.contiguous();
+        // No two keys have one rank, so a sum chooses.
+        let here = column(&ranks)?.try_eq(iota(wanted))?;
+        let index = iota(n).try_unsqueeze(1)?;
+        here.try_where_(&index, index.literal(0))?
+            .fold(self.op, Fold::Add, &1.into())?
+            .slice_axis(1, 0, k)
+    }
+
+    /// The size of blocks that leaves the fewest keys to sort, of which there are as many blocks as
+    /// candidates in the first `k`. None where there is little to gain.
+    fn block(&self, k: usize) -> Option<usize> {
+        let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
+        let size = ((n / k.max(1)) as f64).sqrt() as usize;
+        let size = size.next_power_of_two().min(64);
+        let left = n.div_ceil(size) + k * size;
+        let worth = left <= n / 2 && rows * (n - left) >= SPARED[!self.radix as usize];
+        (size >= 4 && worth).then_some(size)
+    }
+
+    /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks,
+    /// by the first key of each block: every block before its own has a key before it.
+    fn by_blocks(&self, k: usize, size: usize) -> Result<Tensor> {
+        let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
+        let blocks = n.div_ceil(size);
+        let keys = self.keys()?;
+        let last = keys.literal(self.limits.greatest);
+        let padded = keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
+        // Elements that are computed are stored as keys, of which there is a whole number of
+        // vectors.
+        let computed = !in_memory(&self.x.uop());
+        let padded = if computed { padded.contiguous() } else { padded };
+        let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(
+            self.op,
+            Fold::Min,
+            &2.into(),
+        )?;
+        let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
+        // In ascending order, so that candidates are in the order of their indices.
+        let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
+        let chosen = read_at(self.op, &chosen, &order, 1)?.contiguous();
+        let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
+        let index = index.moved(Movement::reshape([rows, k * size]))?;
+        let candidates = if computed {
+            read_at(self.op, &padded, &index, 1)?
+        } else {
+            // Keys of elements that are read again, so that those of all need not be stored.
+            let keys = Keys { x: read_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
+            index.try_lt(n)?.try_where_(keys, last)?
+        };
+        let order = self.with(candidates.contiguous(), self.limits).first(k)?.contiguous();
+        read_at(self.op, &index, &order, 1)
+    }
+}
+
+/// The first `k` of an axis in order, and their indices.
+fn first(
+    op: &'static str,
+    x: &Tensor,
+    k: Option<usize>,
+    axis: isize,
+    descending: bool,
+) -> Result<(Tensor, Tensor)> {
+    let dims = x.dims();
+    if crate::tensor::is_scalar_axis(axis, &dims) {
+        let (values, places) = first(op, &x.moved(Movement::reshape([1]))?, k, 0, descending)?;
+        let out = |t: &Tensor| {
+            if t.max_numel() == 1 { t.moved(Movement::Reshape(Dims::new())) } else { Ok(t.clone()) }
+        };
+        return Ok((out(&values)?, out(&places)?));
+    }
+    let at = resolve_axis(op, axis, &dims)?;
+    x.no_variables(op, [at])?;
+    let n = dims[at];
+    let k = k.unwrap_or(n);
+    if k > n {
+        return wrong_shape(op, format!("the first {k} of axis {axis} of {dims:?}, which has {n}"));
+    }
+    // Keys and values are read from one stored value.
+    let swapped = x.materialized().try_transpose(at as isize, -1)?;
+    let mut shape = swapped.dims();
+    let last = shape.len() - 1;
+    let rows = shape[..last].iter().product::<usize>();
+    let x = swapped.moved(Movement::reshape([rows, n]))?;
+    let (values, places) = if rows * k == 0 {
+        let places = x.as_much_of(x.with(iota(k).uop()).try_expand([rows, k])?);
+        (read_at(op, &x, &places, 1)?, places)
+    } else {
+        let keys = Keys::new(op, &x.detach(), descending);
+        let places = keys.first(k)?.contiguous();
+        (keys.values(&x, &places)?, places)
+    };
+    shape[last] = k;
+    let back =
+        |t: Tensor| t.moved(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
+    Ok((back(values)?, back(places)?))
+}
+
+impl Tensor {
+    fallible! {
+        /// The elements along an axis in order, and the indices that they had. Equal elements stay
+        /// in their order (-0 equals 0), and NaN is greater than all numbers. The work grows with n
+        /// on a CPU, where rows are sorted in parallel, and with n·log²n on devices of many
+        /// threads. The gradient of a value goes to the element at its index.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, places) = Tensor::new([3, 1, 2, 1]).sort(0, false);
+        /// assert_eq!(values.to_vec::<i32>()?, [1, 1, 2, 3]);
+        /// assert_eq!(places.to_vec::<i32>()?, [1, 3, 2, 0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn sort | try_sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
+            first("sort", self, None, axis, descending)
+        }
+
+        /// The indices of the elements along an axis, in the order of [`sort`](Self::sort).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(
+        ///     Tensor::new([0.5f32, -1.0, 2.0]).argsort(0, true).to_vec::<i32>()?,
+        ///     [2, 0, 1]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn argsort | try_argsort(&self, axis: isize, descending: bool) -> Tensor {
+            Ok(first("argsort", self, None, axis, descending)?.1)
+        }
+
+        /// The `k` greatest elements along an axis, or with `largest` false the least, and their
+        /// indices: the beginning of [`sort`](Self::sort), for less work. They come in order also
+        /// if that is not asked for with `sorted`.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, places) = Tensor::new([[1, 9, 4, 7]]).topk(2, -1, true, true);
+        /// assert_eq!(values.to_vec::<i32>()?, [9, 7]);
+        /// assert_eq!(places.to_vec::<i32>()?, [1, 3]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn topk | try_topk(
+            &self,
+            k: usize,
+            axis: isize,
+            largest: bool,
+            sorted: bool,
+        ) -> (Tensor, Tensor) {
+            let _ = sorted;
+            first("topk", self, Some(k), axis, largest)
+        }
+    }
+}

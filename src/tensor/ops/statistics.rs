@@ -1,0 +1,539 @@
+//! Statistics along axes: norms, sums and means without NaN, counts, extremes with their indices,
+//! and order statistics. In comes a tensor, out come values and, where an element is chosen, its
+//! index.
+//!
+//! An element that is chosen is read at its index by `gather`, so its gradient goes to the element
+//! that the index names. Order statistics read the places of a stable sort, which puts NaN last.
+
+use super::linalg::MOST_STEPS;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ir::Fold;
+use crate::shape::{Dims, Movement};
+use crate::tensor::broadcast::{Operand, broadcast_to};
+use crate::tensor::{Axes, Tensor, autocast, keepdim, named, wrong_shape};
+
+/// What [`Tensor::quantile`] takes between two elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Quantile {
+    /// The linear interpolation of both.
+    #[default]
+    Linear,
+    /// The lower element.
+    Lower,
+    /// The higher element.
+    Higher,
+    /// The mean of both.
+    Midpoint,
+    /// The nearer element; of two equally near the one at the even rank.
+    Nearest,
+}
+
+/// One axis of a tensor, or all of them flattened to one.
+struct Line {
+    x: Tensor,
+    at: usize,
+    /// The shape of a result that has one element for the axis.
+    out: Dims,
+}
+
+impl Line {
+    fn new(op: &'static str, x: &Tensor, axes: &Axes) -> Result<Line> {
+        let dims = x.dims();
+        let (list, keep) = axes.resolve(op, &dims)?;
+        if list.len() != 1 && list.len() != dims.len() {
+            return wrong_shape(
+                op,
+                format!("takes one axis or `..`, and was given {list:?} of {dims:?}"),
+            );
+        }
+        x.no_variables(op, list.iter().copied())?;
+        let (x, at) = if list.len() == 1 {
+            (x.same(), list[0])
+        } else {
+            (x.moved(Movement::reshape([x.max_numel()]))?, 0)
+        };
+        let sizes = dims.iter().enumerate();
+        let out = sizes
+            .filter(|(i, _)| keep || !list.contains(i))
+            .map(|(i, &n)| if list.contains(&i) { 1 } else { n })
+            .collect();
+        Ok(Line { x, at, out })
+    }
+    fn size(&self) -> usize {
+        self.x.dims()[self.at]
+    }
+    fn not_empty(&self, op: &'static str) -> Result<()> {
+        if self.size() == 0 {
+            wrong_shape(op, format!("an axis of {:?} has no element to choose", self.x.dims()))
+        } else {
+            Ok(())
+        }
+    }
+    /// The elements at indices, of which there is one for the axis, and the indices, in the shape
+    /// of the result.
+    fn chosen(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
+        let values = named(op, self.x.try_gather(self.at as isize, index))?;
+        let out = |t: &Tensor| t.moved(Movement::Reshape(self.out.clone()));
+        Ok((out(&values)?, out(index)?))
+    }
+    /// The places of the elements in ascending order, NaN last, and how many are no NaN.
+    fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
+        let order = named(op, self.x.detach().try_argsort(self.at as isize, false))?;
+        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.fold(
+            op,
+            Fold::Add,
+            &keepdim(self.at),
+        )?;
+        Ok((order, there))
+    }
+}
+
+/// The greatest or least element along an axis and its index.
+fn extreme(op: &'static str, x: &Tensor, axes: Axes, fold: Fold) -> Result<(Tensor, Tensor)> {
+    let line = Line::new(op, x, &axes)?;
+    line.not_empty(op)?;
+    let (x, axis) = (line.x.detach(), keepdim(line.at));
+    let index = if fold == Fold::Max { x.try_argmax(axis) } else { x.try_argmin(axis) };
+    line.chosen(op, &named(op, index)?)
+}
+
+/// The `p`-norm over axes, in the dtype of `x`, which is a wide float. Its gradient is zero where
+/// the norm is zero.
+pub(in crate::tensor) fn p_norm(
+    op: &'static str,
+    x: &Tensor,
+    p: f64,
+    axes: &Axes,
+) -> Result<Tensor> {
+    let size = x.abs();
+    let some = x.try_ne(0)?;
+    if p == f64::INFINITY {
+        return named(op, size.try_max(axes.clone()));
+    }
+    if p == f64::NEG_INFINITY {
+        return named(op, size.try_min(axes.clone()));
+    }
+    if p == 0.0 {
+        return some.try_where_(x.literal(1.0), 0.0)?.fold(op, Fold::Add, axes);
+    }
+    if p == 1.0 {
+        return size.fold(op, Fold::Add, axes);
+    }
+    let powers = if p == 2.0 {
+        x.square()
+    } else {
+        // A power of zero has no finite gradient if the exponent is small.
+        let zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
+        some.try_where_(some.try_where_(size, 1.0)?.try_pow(p)?, zero)?
+    };
+    let sum = powers.fold(op, Fold::Add, axes)?;
+    let some = sum.try_ne(0)?;
+    let safe = some.try_where_(&sum, 1.0)?;
+    let root = if p == 2.0 { safe.sqrt() } else { safe.try_pow(1.0 / p)? };
+    // The root of a negative power of nothing is infinite.
+    some.try_where_(root, if p > 0.0 { 0.0 } else { f64::INFINITY })
+}
+
+/// The elements of a line at ranks, which are numbers from 0 to its size less 1, one for each row.
+fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> Result<Tensor> {
+    let (order, there) = line.order(op)?;
+    let (at, last) = (line.at as isize, line.size() - 1);
+    let low = rank.detach().floor();
+    let index = |rank: &Tensor| rank.try_cast(DType::I32)?.try_maximum(0)?.try_minimum(last);
+    // One NaN makes all quantiles of its row NaN, and the last in order is one.
+    let whole = there.try_eq(line.size())?;
+    let wide = line.x.as_wide_float();
+    let read = |rank: &Tensor| {
+        let place = whole.try_where_(index(rank)?, last)?;
+        named(op, wide.try_gather(at, &named(op, order.try_gather(at, &place))?))
+    };
+    let share = rank.try_sub(&low)?;
+    Ok(match how {
+        Quantile::Lower => read(&low)?,
+        Quantile::Higher => read(&rank.detach().ceil())?,
+        Quantile::Nearest => read(&rank.detach().round())?,
+        Quantile::Linear | Quantile::Midpoint => {
+            let (a, b) = (read(&low)?, read(&rank.detach().ceil())?);
+            let share = if how == Quantile::Midpoint {
+                share.ne(0).try_where_(rank.literal(0.5), 0.0)?
+            } else {
+                share
+            };
+            // From the nearer end, so that both ends are met exactly; equal ends, which may be
+            // infinite, need no mixture.
+            let gap = a.try_eq(&b)?.try_where_(0.0, b.try_sub(&a)?)?;
+            let near = a.try_add(gap.try_mul(&share)?)?;
+            let far = b.try_sub(gap.try_mul(1.0 - &share)?)?;
+            share.try_lt(0.5)?.try_where_(near, far)?
+        }
+    })
+}
+
+/// The greatest finite number of a float dtype.
+fn greatest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MAX,
+        DType::F32 => f32::MAX as f64,
+        DType::F16 => 65504.0,
+        DType::BF16 => f32::from_bits(0x7f7f_0000) as f64,
+        DType::F8E5M2 => 57344.0,
+        _ => 448.0,
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The `p`-norm over axes: the `p`-th root of the sum of the `p`-th powers of the absolute
+        /// values. 2 is the Euclidean norm, and over two axes the Frobenius norm; 1 the sum and
+        /// infinity the maximum of the absolute values, minus infinity their minimum, 0 the number
+        /// of elements that are not zero. The gradient is 0 where the norm is 0. Norms of matrices
+        /// are [`matrix_norm`](Self::matrix_norm).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([[3.0f32, -4.0], [0.0, 5.0]]);
+        /// assert_eq!(x.norm(2.0, -1).to_vec::<f32>()?, [5.0, 5.0]);
+        /// assert_eq!(x.norm(f64::INFINITY, ..).item::<f32>()?, 5.0);
+        /// assert_eq!(x.norm(0.0, 1).to_vec::<f32>()?, [2.0, 1.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn norm | try_norm(&self, p: f64, axes: impl Into<Axes>) -> Tensor {
+            if let Some(x) = autocast::wide(self) {
+                return x.try_norm(p, axes);
+            }
+            if p.is_nan() {
+                return wrong_shape("norm", "there is no norm for a power of NaN");
+            }
+            p_norm("norm", &self.as_wide_float(), p, &axes.into())?
+                .try_cast(self.as_float().dtype())
+        }
+
+        /// The sum over axes of the elements that are not NaN.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, f32::NAN, 2.0]).nansum(..).item::<f32>()?, 3.0);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn nansum | try_nansum(&self, axes: impl Into<Axes>) -> Tensor {
+            let there = if self.is_floating_point() {
+                self.isnan().try_where_(0.0, self)?
+            } else {
+                self.same()
+            };
+            named("nansum", there.try_sum(axes))
+        }
+
+        /// The mean over axes of the elements that are not NaN; NaN where there is none.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([1.0f32, f32::NAN, 2.0]).nanmean(..).item::<f32>()?, 1.5);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn nanmean | try_nanmean(&self, axes: impl Into<Axes>) -> Tensor {
+            const OP: &str = "nanmean";
+            let (x, axes) = (self.as_wide_float(), axes.into());
+            let missing = x.isnan();
+            let sum = missing.try_where_(0.0, &x)?.fold(OP, Fold::Add, &axes)?;
+            let count = missing.logical_not().try_cast(DType::I32)?.fold(OP, Fold::Add, &axes)?;
+            sum.try_div(count.try_cast(x.dtype())?)?.try_cast(self.as_float().dtype())
+        }
+
+        /// The number of elements over axes that are not zero; NaN is not zero.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[0, 2], [3, 4]]).count_nonzero(1).to_vec::<i32>()?, [1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn count_nonzero | try_count_nonzero(&self, axes: impl Into<Axes>) -> Tensor {
+            named("count_nonzero", self.truth().try_sum(axes))
+        }
+
+        /// The greatest element over axes, as [`max`](Self::max); equal elements share the
+        /// gradient.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 5], [7, 2]]).amax(0).to_vec::<i32>()?, [7, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn amax | try_amax(&self, axes: impl Into<Axes>) -> Tensor {
+            named("amax", self.try_max(axes))
+        }
+
+        /// The least element over axes, as [`min`](Self::min); equal elements share the gradient.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 5], [7, 2]]).amin(0).to_vec::<i32>()?, [1, 2]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn amin | try_amin(&self, axes: impl Into<Axes>) -> Tensor {
+            named("amin", self.try_min(axes))
+        }
+
+        /// The greatest element along an axis and its index, the first of equals; with `..` that of
+        /// all, with its index in row-major order. NaN wins. The gradient goes to the element at
+        /// the index.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).max_with_index(-1);
+        /// assert_eq!(
+        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
+        ///     (vec![5, 7], vec![1, 0])
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn max_with_index | try_max_with_index(
+            &self,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
+            extreme("max_with_index", self, axis.into(), Fold::Max)
+        }
+
+        /// The least element along an axis and its index, as
+        /// [`max_with_index`](Self::max_with_index).
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).min_with_index(-1);
+        /// assert_eq!(
+        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
+        ///     (vec![1, 0], vec![0, 2])
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn min_with_index | try_min_with_index(
+            &self,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
+            extreme("min_with_index", self, axis.into(), Fold::Min)
+        }
+
+        /// The median along an axis, of an even number of elements the lower of the two in the
+        /// middle, and its index; with `..` that of all elements. If there is a NaN, it is the
+        /// first NaN. The gradient goes to the element at the index.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (value, index) = Tensor::new([4.0f32, 1.0, 3.0, 2.0]).median(0);
+        /// assert_eq!((value.item::<f32>()?, index.item::<i32>()?), (2.0, 3));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn median | try_median(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
+            const OP: &str = "median";
+            let line = Line::new(OP, self, &axis.into())?;
+            line.not_empty(OP)?;
+            let (order, there) = line.order(OP)?;
+            let n = line.size();
+            // The first NaN comes after all that are none.
+            let rank = there.try_eq(n)?.try_where_((n - 1) / 2, there)?;
+            line.chosen(OP, &named(OP, order.try_gather(line.at as isize, &rank))?)
+        }
+
+        /// The `k`-th least element along an axis, counted from 1, and its index; NaN is greater
+        /// than all numbers. The gradient goes to the element at the index.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (value, index) = Tensor::new([4, 1, 3, 2]).kthvalue(3, 0);
+        /// assert_eq!((value.item::<i32>()?, index.item::<i32>()?), (3, 2));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn kthvalue | try_kthvalue(
+            &self,
+            k: usize,
+            axis: impl Into<Axes>,
+        ) -> (Tensor, Tensor) {
+            const OP: &str = "kthvalue";
+            let line = Line::new(OP, self, &axis.into())?;
+            let n = line.size();
+            if k == 0 || k > n {
+                return wrong_shape(
+                    OP,
+                    format!("the element {k} in order of an axis of {n}, of which k is 1 to {n}"),
+                );
+            }
+            let order = named(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
+            line.chosen(OP, &order.slice_axis(line.at, k - 1, k)?)
+        }
+
+        /// The most frequent element along an axis, the least of equally frequent ones, and the
+        /// index of its last occurrence. No NaN equals another. The gradient goes to the element at
+        /// the index.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (value, index) = Tensor::new([2, 3, 1, 3, 1]).mode(0);
+        /// assert_eq!((value.item::<i32>()?, index.item::<i32>()?), (1, 4));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn mode | try_mode(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
+            const OP: &str = "mode";
+            let line = Line::new(OP, self, &axis.into())?;
+            line.not_empty(OP)?;
+            let (at, n) = (line.at, line.size());
+            let (sorted, order) = named(OP, line.x.detach().try_sort(at as isize, false))?;
+            // How far each element is into its run of equals; the first to reach the most ends the
+            // run.
+            let place = sorted.places(at)?;
+            let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
+            let new = new.try_pad_with(
+                &(0..sorted.ndim())
+                    .map(|i| if i == at { (1, 0) } else { (0, 0) })
+                    .collect::<Vec<_>>(),
+                true,
+            )?;
+            let start = named(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
+            let end = named(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
+            line.chosen(OP, &named(OP, order.try_gather(at as isize, &end))?)
+        }
+
+        /// The quantiles of the elements along an axis, or of all with `..`, for numbers `q` from 0
+        /// to 1: the element of rank `q·(n-1)` in ascending order, or between the two next to that
+        /// rank as [`Quantile`] says. A list of several `q` is a new first axis of the result. A
+        /// row with a NaN has NaN quantiles. So has a `q` outside 0 to 1 that is in a tensor; a
+        /// bare number is an error.
+        ///
+        /// ```
+        /// use picograd::{Tensor, tensor::Quantile};
+        /// let x = Tensor::new([[4.0f32, 1.0, 3.0, 2.0]]);
+        /// assert_eq!(x.quantile(0.5, 1, Quantile::Linear).to_vec::<f32>()?, [2.5]);
+        /// let both = x.quantile(Tensor::new([0.0f32, 1.0]), 1, Quantile::Lower);
+        /// assert_eq!((both.shape(), both.to_vec::<f32>()?), (vec![2, 1], vec![1.0, 4.0]));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn quantile | try_quantile(
+            &self,
+            q: impl Into<Operand>,
+            axis: impl Into<Axes>,
+            how: Quantile,
+        ) -> Tensor {
+            const OP: &str = "quantile";
+            let line = Line::new(OP, self, &axis.into())?;
+            line.not_empty(OP)?;
+            let wide = line.x.as_wide_float();
+            let q = wide.written_as(q.into())?;
+            if let Some(c) = q.uop().as_const() {
+                let q = c.as_f64(wide.dtype());
+                if !(0.0..=1.0).contains(&q) {
+                    return Err(Error::Index {
+                        op: OP,
+                        msg: format!("q is from 0 to 1, and was given as {q}"),
+                    });
+                }
+            }
+            if q.ndim() > 1 {
+                return wrong_shape(
+                    OP,
+                    format!("q is a number or a list, and was given as {:?}", q.dims()),
+                );
+            }
+            // The quantiles take the place of the axis, and are then the first axis.
+            let mut shape = wide.dims();
+            let count = q.max_numel();
+            shape[line.at] = count;
+            let along = q.moved(Movement::reshape(
+                (0..shape.len()).map(|i| if i == line.at { count } else { 1 }),
+            ))?;
+            let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
+            let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
+            let rank = wide.as_much_of(broadcast_to(OP, &rank, &shape)?);
+            let line = Line { x: wide, ..line };
+            let values = interpolated(OP, &line, &rank, how)?;
+            let values = inside.try_where_(values, f64::NAN)?;
+            let values = named(OP, values.try_movedim(line.at, 0))?;
+            let front = if q.ndim() == 0 { None } else { Some(count) };
+            values
+                .moved(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?
+                .try_cast(self.as_float().dtype())
+        }
+
+        /// Differences of neighbours along an axis, `n` times. `prepend` and `append` are joined to
+        /// the axis first. Of bools it is whether neighbours differ.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([1, 4, 9, 16]);
+        /// assert_eq!(x.diff(1, 0, None, None).to_vec::<i32>()?, [3, 5, 7]);
+        /// assert_eq!(x.diff(2, 0, None, None).to_vec::<i32>()?, [2, 2]);
+        /// assert_eq!(
+        ///     x.diff(1, 0, Some(&Tensor::new([0])), None).to_vec::<i32>()?,
+        ///     [1, 3, 5, 7]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn diff | try_diff(
+            &self,
+            n: usize,
+            axis: isize,
+            prepend: Option<&Tensor>,
+            append: Option<&Tensor>,
+        ) -> Tensor {
+            const OP: &str = "diff";
+            let at = crate::tensor::resolve_axis(OP, axis, &self.dims())?;
+            if n == 0 {
+                return Ok(self.same());
+            }
+            let parts: Vec<Tensor> =
+                prepend.into_iter().chain([self]).chain(append).cloned().collect();
+            let mut x = if parts.len() == 1 {
+                self.same()
+            } else {
+                named(OP, Tensor::try_cat(&parts, at as isize))?
+            };
+            x.no_variables(OP, [at])?;
+            let size = x.dims()[at];
+            if n >= size {
+                return x.slice_axis(at, 0, 0);
+            }
+            if n > MOST_STEPS {
+                return wrong_shape(
+                    OP,
+                    format!(
+                        "{n} differences of differences; each is part of the graph, and at most \
+                         {MOST_STEPS} are"
+                    ),
+                );
+            }
+            for left in (size - n..size).rev() {
+                let (a, b) = (x.slice_axis(at, 0, left)?, x.slice_axis(at, 1, left + 1)?);
+                x = if x.dtype().is_bool() { a.try_bitwise_xor(b)? } else { b.try_sub(a)? };
+            }
+            Ok(x)
+        }
+
+        /// NaN and infinities replaced: NaN by `nan`, infinities by `posinf` and `neginf`, or by
+        /// the greatest and the least finite number of the dtype. What was replaced has no
+        /// gradient.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let x = Tensor::new([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0]);
+        /// assert_eq!(
+        ///     x.nan_to_num(0.5, Some(9.0), None).to_vec::<f32>()?,
+        ///     [0.5, 9.0, f32::MIN, 1.0]
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn nan_to_num | try_nan_to_num(
+            &self,
+            nan: f64,
+            posinf: Option<f64>,
+            neginf: Option<f64>,
+        ) -> Tensor {
+            if !self.is_floating_point() {
+                return Ok(self.same());
+            }
+            let most = greatest(self.dtype());
+            let (high, low) = (posinf.unwrap_or(most), neginf.unwrap_or(-most));
+            let x = self.isnan().try_where_(self.literal(nan), self)?;
+            let x = self.try_eq(f64::INFINITY)?.try_where_(self.literal(high), x)?;
+            self.try_eq(f64::NEG_INFINITY)?.try_where_(self.literal(low), x)
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Products and distances of vectors and matrices, made of broadcasts and sums. Narrow floats are
+//! computed in `f32` and rounded once.
+
+use super::statistics::p_norm;
+use crate::dtype::sum_acc;
+use crate::error::Result;
+use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promoted};
+use crate::tensor::{Axes, Sizes, Tensor, autocast, named, resolve_axis, wrong_dtype, wrong_shape};
+
+/// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n`
+/// of the other, or a list for each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DotAxes {
+    /// The last `n` axes with the first `n`.
+    Count(usize),
+    /// The axes of the one with those of the other, in this order.
+    Lists(Sizes, Sizes),
+}
+
+impl From<usize> for DotAxes {
+    fn from(n: usize) -> DotAxes {
+        DotAxes::Count(n)
+    }
+}
+impl<A: Into<Sizes>, B: Into<Sizes>> From<(A, B)> for DotAxes {
+    fn from(lists: (A, B)) -> DotAxes {
+        DotAxes::Lists(lists.0.into(), lists.1.into())
+    }
+}
+
+impl DotAxes {
+    fn resolve(&self, op: &'static str, a: &[usize], b: &[usize]) -> Result<(Dims, Dims)> {
+        let (x, y): (Dims, Dims) = match self {
+            DotAxes::Count(n) if *n > a.len().min(b.len()) => {
+                return wrong_shape(op, format!("{n} axes of {a:?} and {b:?}, which have fewer"));
+            }
+            DotAxes::Count(n) => ((a.len() - n..a.len()).collect(), (0..*n).collect()),
+            DotAxes::Lists(x, y) => (x.axes(op, a)?, y.axes(op, b)?),
+        };
+        if x.len() != y.len() || x.iter().zip(&y).any(|(&i, &j)| a[i] != b[j]) {
+            return wrong_shape(
+                op,
+                format!("axes {x:?} of {a:?} and {y:?} of {b:?} differ in number or size"),
+            );
+        }
+        Ok((x, y))
+    }
+}
+
+impl Tensor {
+    fallible! {
+        /// The product of each element of one vector with each of another.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([1, 2]).outer(&Tensor::new([3, 4, 5]));
+        /// assert_eq!((y.shape(), y.to_vec::<i32>()?), (vec![2, 3], vec![3, 4, 5, 6, 8, 10]));
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
+            if self.ndim() != 1 || other.ndim() != 1 {
+                return wrong_shape(
+                    "outer",
+                    format!(
+                        "takes two vectors, and was given {:?} and {:?}",
+                        self.dims(),
+                        other.dims()
+                    ),
+                );
+            }
+            named("outer", self.try_unsqueeze(1)?.try_mul(other))
+        }
+
+        /// The sum of the diagonal of a matrix.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).trace().item::<i32>()?, 5);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn trace | try_trace(&self) -> Tensor {
+            if self.ndim() != 2 {
+                return wrong_shape(
+                    "trace",
+                    format!("takes a matrix, and was given {:?}", self.dims()),
+                );
+            }
+            named("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
+        }
+
+        /// The cross product of vectors of three elements along an axis; the other axes broadcast.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, y) = (Tensor::new([1, 0, 0]), Tensor::new([0, 1, 0]));
+        /// assert_eq!(x.cross(&y, -1).to_vec::<i32>()?, [0, 0, 1]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cross | try_cross(&self, other: &Tensor, axis: isize) -> Tensor {
+            const OP: &str = "cross";
+            let (a, b) = (self.dims(), other.dims());
+            if a.len() != b.len() {
+                return wrong_shape(OP, format!("{a:?} and {b:?} differ in the number of axes"));
+            }
+            let at = resolve_axis(OP, axis, &a)?;
+            if a[at] != 3 || b[at] != 3 {
+                return wrong_shape(
+                    OP,
+                    format!("axis {axis} of {a:?} and {b:?} has to be of size 3"),
+                );
+            }
+            let dtype = promoted(&[self.into(), other.into()]);
+            if dtype.is_bool() {
+                return wrong_dtype(OP, "takes numbers, and was given bool");
+            }
+            let wide = if dtype.is_float() { sum_acc(dtype) } else { dtype };
+            let (x, y) = (self.try_cast(wide)?, other.try_cast(wide)?);
+            let turned = |t: &Tensor, by: isize| t.try_roll(-by, at);
+            let first = turned(&x, 1)?.try_mul(turned(&y, 2)?);
+            let second = turned(&x, 2)?.try_mul(turned(&y, 1)?);
+            named(OP, first)?.try_sub(named(OP, second)?)?.try_cast(dtype)
+        }
+
+        /// The Kronecker product: each element of this tensor times the whole other one, in its
+        /// place. The tensor with fewer axes gets axes of size 1 in front.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let y = Tensor::new([[1, 2]]).kron(&Tensor::new([[1, 1], [0, 3]]));
+        /// assert_eq!(
+        ///     (y.shape(), y.to_vec::<i32>()?),
+        ///     (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6])
+        /// );
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
+            const OP: &str = "kron";
+            let rank = self.ndim().max(other.ndim());
+            let full = |t: &Tensor| {
+                std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>()
+            };
+            let (a, b) = (full(self), full(other));
+            let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
+            checked_numel(OP, &sizes)?;
+            let x = self.moved(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
+            let y = other.moved(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
+            named(OP, x.try_mul(y))?.moved(Movement::Reshape(sizes))
+        }
+
+        /// The sum of products over axes of two tensors; the result has the other axes of this one,
+        /// then those of the other. Give the number of axes, or a list for each tensor.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, y) = (Tensor::ones([2, 3, 4]), Tensor::ones([4, 3, 5]));
+        /// let z = x.tensordot(&y, ([1, 2], [1, 0]));
+        /// assert_eq!((z.shape(), z.max(..).item::<f32>()?), (vec![2, 5], 12.0));
+        /// assert_eq!(x.tensordot(&Tensor::ones([4, 5]), 1).shape(), [2, 3, 5]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn tensordot | try_tensordot(
+            &self,
+            other: &Tensor,
+            axes: impl Into<DotAxes>,
+        ) -> Tensor {
+            const OP: &str = "tensordot";
+            let (a, b) = (self.dims(), other.dims());
+            let (x, y) = axes.into().resolve(OP, &a, &b)?;
+            let (rows, cols): (Dims, Dims) = (
+                (0..a.len()).filter(|i| !x.contains(i)).collect(),
+                (0..b.len()).filter(|i| !y.contains(i)).collect(),
+            );
+            let count =
+                |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
+            let inner = count(&x, &a);
+            let left = self
+                .moved(Movement::permute(rows.iter().chain(&x).copied()))?
+                .moved(Movement::reshape([count(&rows, &a), inner]))?;
+            let right = other
+                .moved(Movement::permute(y.iter().chain(&cols).copied()))?
+                .moved(Movement::reshape([inner, count(&cols, &b)]))?;
+            let out = rows.iter().map(|&i| a[i]).chain(cols.iter().map(|&j| b[j]));
+            named(OP, left.try_matmul(&right))?.moved(Movement::reshape(out))
+        }
+
+        /// The distances between the rows of two tensors of rows: for `[…, m, k]` and `[…, n, k]` a
+        /// tensor `[…, m, n]` of the `p`-norms of differences. The axes before broadcast. It is
+        /// computed from the differences, so near rows lose nothing; the gradient of a distance of
+        /// 0 is 0.
+        ///
+        /// ```
+        /// use picograd::Tensor;
+        /// let (x, y) = (Tensor::new([[0.0f32, 0.0], [3.0, 0.0]]), Tensor::new([[3.0f32, 4.0]]));
+        /// assert_eq!(x.cdist(&y, 2.0).to_vec::<f32>()?, [5.0, 4.0]);
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn cdist | try_cdist(&self, other: &Tensor, p: f64) -> Tensor {
+            if let Some(x) =
+                autocast::wide(self).or_else(|| autocast::wide(other).map(|_| self.clone()))
+            {
+                return x.try_cdist(&autocast::wide(other).unwrap_or_else(|| other.clone()), p);
+            }
+            const OP: &str = "cdist";
+            let (a, b) = (self.dims(), other.dims());
+            if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
+                return wrong_shape(
+                    OP,
+                    format!("takes rows of the same length, and was given {a:?} and {b:?}"),
+                );
+            }
+            if p.is_nan() || p < 0.0 {
+                return wrong_shape(
+                    OP,
+                    format!("there is no distance for a power of {p}; it is 0 or greater"),
+                );
+            }
+            let dtype = promoted(&[self.into(), other.into()]);
+            let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
+            let shape: Dims =
+                lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
+            checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
+            let out = self.with(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
+            if a.last() == Some(&0) {
+                return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);
+            }
+            let (x, y) =
+                (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
+            let gap = named(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
+            let distance = p_norm(OP, &gap, p, &Axes::from(-1))?.try_cast(out)?;
+            broadcast_to(OP, &distance, &shape)
+        }
+    }
+}

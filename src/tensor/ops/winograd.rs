@@ -1,0 +1,105 @@
+//! Convolutions of 3 × 3 by Winograd's method: a tile of 4 × 4 outputs for 36 products instead of
+//! 144.
+//!
+//! Tiles of the input and of the weight are brought to 6 × 6 numbers each, those are multiplied one
+//! by one and summed over channels, and the sums brought back to 4 × 4. The three steps are stored
+//! in between. What it costs is exactness: the numbers in between are up to a hundred times those
+//! that they come from, so about two digits of an f32 are lost, and one infinite input is NaN all
+//! over its tile.
+
+use super::conv::{Window, resized, windows};
+use super::matmul::sum_of_products;
+use crate::dtype::sum_acc;
+use crate::error::Result;
+use crate::shape::Movement;
+use crate::tensor::Tensor;
+use crate::tensor::broadcast::{Operand, promoted};
+
+/// Outputs along each side of a tile.
+const TILE: usize = 4;
+
+/// From 6 inputs.
+const INPUT: [[f64; 6]; 6] = [
+    [4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
+    [0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
+    [0.0, 4.0, -4.0, -1.0, 1.0, 0.0],
+    [0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
+    [0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
+    [0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
+];
+/// From 3 weights, times 24.
+const WEIGHT: [[f64; 3]; 6] = [
+    [6.0, 0.0, 0.0],
+    [-4.0, -4.0, -4.0],
+    [-4.0, 4.0, -4.0],
+    [1.0, 2.0, 4.0],
+    [1.0, -2.0, 4.0],
+    [0.0, 0.0, 24.0],
+];
+/// To 4 outputs.
+const OUTPUT: [[f64; 6]; 4] = [
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    [0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
+    [0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    [0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
+];
+
+/// Can these windows over tensors like this be computed so?
+pub(in crate::tensor) fn fits(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
+    let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
+    list.len() == 2
+        && list.iter().all(three)
+        && x.dtype().is_float()
+        && weight.dtype().is_float()
+        && !x.device().is_several()
+}
+
+/// The convolution of `[batch, channels, h, w]`, padding included, with `[outputs, channels /
+/// groups, 3, 3]`: `[batch, outputs, h - 2, w - 2]`.
+pub(in crate::tensor) fn winograd(
+    op: &'static str,
+    x: &Tensor,
+    weight: &Tensor,
+    groups: usize,
+) -> Result<Tensor> {
+    let dtype = promoted(&[Operand::from(x), Operand::from(weight)]);
+    let acc = sum_acc(dtype);
+    let (xs, ws) = (x.dims(), weight.dims());
+    let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
+    let window = Window { kernel: 3, stride: 1, dilation: 1 };
+    let (rows, columns) = (window.count(op, xs[2])?, window.count(op, xs[3])?);
+    let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
+    // The last tiles may reach past the end.
+    let x = resized(&resized(x, 2, down * TILE + 2)?, 3, across * TILE + 2)?.try_cast(acc)?;
+    let tiles = windows(op, &x, &[Window { kernel: TILE + 2, stride: TILE, dilation: 1 }; 2])?;
+    let tiles = both_sides(&tiles, &INPUT, 1.0)?;
+    let weight = both_sides(&weight.try_cast(acc)?, &WEIGHT, 1.0 / 24.0)?;
+    // [batch, groups, 1, down, across, 6, 6, channels] · [groups, outputs, 1, 1, 6, 6, channels]
+    let tiles = tiles
+        .moved(Movement::reshape([batch, groups, 1, channels, down, across, 6, 6]))?
+        .moved(Movement::permute([0, 1, 2, 4, 5, 6, 7, 3]))?
+        .contiguous();
+    let weight = weight
+        .moved(Movement::reshape([groups, outputs, channels, 1, 1, 6, 6]))?
+        .moved(Movement::permute([0, 1, 3, 4, 5, 6, 2]))?
+        .contiguous();
+    let products = sum_of_products(op, &tiles, &weight, 1)?.contiguous();
+    both_sides(&products, &OUTPUT, 1.0)?
+        .moved(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
+        .moved(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
+        .slice_axis(2, 0, rows)?
+        .slice_axis(3, 0, columns)?
+        .try_cast(dtype)
+}
+
+/// `m · x · mᵀ · scale²` for the matrices of the last two axes.
+fn both_sides<const R: usize, const C: usize>(
+    x: &Tensor,
+    m: &[[f64; C]; R],
+    scale: f64,
+) -> Result<Tensor> {
+    let m = Tensor::new(m.map(|row| row.map(|v| v * scale)))
+        .try_cast(x.dtype())?
+        .try_to(x.device().as_str())?;
+    m.try_matmul(x)?.try_matmul(&m.try_transpose(0, 1)?)
+}
