@@ -2,13 +2,13 @@
 //! killed, loaders and drawn images.
 
 mod dict;
-mod drawn;
 mod files;
 mod loader;
 mod npy;
 mod progress;
 mod safetensors;
 mod saving;
+mod synthetic;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

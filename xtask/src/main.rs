@@ -2,7 +2,6 @@
 
 mod beam;
 mod bench;
-mod beside;
 mod corpus;
 mod cpu;
 mod fuzz;
@@ -17,6 +16,7 @@ mod models;
 mod op_cases;
 mod ops;
 mod package;
+mod parallel;
 mod replay;
 mod resnet;
 mod saved;

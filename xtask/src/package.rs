@@ -2,7 +2,7 @@
 //! the sources, in `target/device`. They are built in release and stripped; `run.sh` there runs
 //! them all.
 
-use crate::beside::field;
+use crate::parallel::field;
 use crate::suite::cargo;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -5,7 +5,7 @@
 //!
 //! All steps use the dev profile, so that nothing is compiled for this command alone.
 
-use crate::beside;
+use crate::parallel;
 use picograd::{Device, env, testing};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ fn step(what: &'static str, args: &[&str]) -> Step {
 fn side_by_side(what: &'static str, args: &[&str], documents: bool) -> Step {
     let start = Instant::now();
     println!("\n== {what}: cargo {}", args.join(" "));
-    let outcome = if beside::run(args, documents) { Outcome::Passed } else { Outcome::Failed };
+    let outcome = if parallel::run(args, documents) { Outcome::Passed } else { Outcome::Failed };
     Step { what, outcome, time: start.elapsed() }
 }
 

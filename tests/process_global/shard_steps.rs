@@ -1,7 +1,7 @@
 //! What a training step over several devices costs: a step like the last plans and compiles
 //! nothing, and parameters are updated where they are.
 
-use crate::alone;
+use crate::serial;
 use picograd::device::{counters, reset_counters};
 use picograd::ir::Arg;
 use picograd::nn::optim::{Adam, Optimizer};
@@ -20,7 +20,7 @@ fn memories(t: &Tensor) -> Vec<u64> {
 
 #[test]
 fn a_step_is_planned_once() {
-    let _turn = alone();
+    let _guard = serial();
     let devices = ["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
     let net = seq![Linear::new(16, 32), ReLU, Linear::new(32, 4)];
     net.parameters().iter().for_each(|p| p.shard_(&devices, None).unwrap());

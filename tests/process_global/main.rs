@@ -11,7 +11,7 @@ mod training_kernels;
 use std::sync::{Mutex, MutexGuard};
 
 /// The turn of a test, which ends with the value.
-fn alone() -> MutexGuard<'static, ()> {
+fn serial() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
 }

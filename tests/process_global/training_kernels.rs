@@ -1,7 +1,7 @@
 //! What a training step costs: kernels of a step, and none that is compiled anew when the
 //! learning rate changes.
 
-use crate::alone;
+use crate::serial;
 use picograd::device::{counters, reset_counters};
 use picograd::ir::Arg;
 use picograd::nn::optim::{Adam, Cosine, Optimizer, SGD, Scheduler, clip_grad_norm};
@@ -76,7 +76,7 @@ fn step(
 
 #[test]
 fn a_step_is_a_handful_of_kernels() {
-    let _turn = alone();
+    let _guard = serial();
     let (x, y) = (data([32, 16]), data([32, 8]));
     let net = seq![Linear::new(16, 8)];
     let mut adam = Optimizer::new(net.parameters(), Adam::new(1e-3)).unwrap();

@@ -1,7 +1,7 @@
 //! A chain of a million ops goes through everything that walks a graph, on a thread with a quarter
 //! of a megabyte of stack, in linear time, and leaves nothing behind.
 
-use crate::alone;
+use crate::serial;
 use picograd::dtype::DType;
 use picograd::ir::{Arg, DeviceName, Op, Src, UOp, parse, print, print_part};
 use picograd::rewrite::Rules;
@@ -72,7 +72,7 @@ fn everything(n: usize) -> Duration {
 
 #[test]
 fn a_million_ops_deep() {
-    let _turn = alone();
+    let _guard = serial();
     on_a_small_stack(|| {
         everything(1000);
         // Four times the work; the rest is room for caches. A quadratic walk would take sixteen
@@ -87,7 +87,7 @@ fn a_million_ops_deep() {
 
 #[test]
 fn a_node_with_a_hundred_thousand_operands() {
-    let _turn = alone();
+    let _guard = serial();
     on_a_small_stack(|| {
         let before = UOp::live();
         let x = param(0);

@@ -26,7 +26,7 @@ const LONG: [&str; 14] = [
     "nn",
     "tensor_cores",
     DOCUMENTS,
-    "alone",
+    "process_global",
     "autograd",
     "picograd",
     "data",
@@ -35,7 +35,8 @@ const LONG: [&str; 14] = [
 /// Those that take their time in compilers of C, for results that do not depend on how well it
 /// compiles. Some random graphs, the cells of semantics and what is told of generated code are
 /// compiled as users compile.
-const QUICK: [&str; 8] = ["ops", "tensor", "nn", "shard", "autograd", "data", "alone", DOCUMENTS];
+const QUICK: [&str; 8] =
+    ["ops", "tensor", "nn", "shard", "autograd", "data", "process_global", DOCUMENTS];
 
 /// What the examples of the documents are called here. They have no binary that can be asked for:
 /// cargo builds and runs them.

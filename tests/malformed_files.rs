@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Noting {
 static ALLOCATOR: Noting = Noting;
 
 /// What is measured belongs to the process, so the tests of this file take turns.
-fn alone() -> MutexGuard<'static, ()> {
+fn serial() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
 }
@@ -134,7 +134,7 @@ fn gz(bytes: &[u8]) -> Vec<u8> {
 
 /// Feeds mutants of the seeds to a reader that says whether it took them.
 fn campaign(what: &str, seeds: &[Vec<u8>], wrap: fn(Vec<u8>) -> Vec<u8>, read: fn(&[u8]) -> bool) {
-    let _alone = alone();
+    let _guard = serial();
     for seed in seeds {
         assert!(read(&wrap(seed.clone())), "{what}: the file before it is mutated is valid");
     }
@@ -274,7 +274,7 @@ fn what_is_no_regular_file_is_refused() {
 
 #[test]
 fn a_load_leaves_no_old_values_behind() {
-    let _alone = alone();
+    let _guard = serial();
     let target = Tensor::from_vec(vec![1.0f32; 1 << 20], [1 << 20]);
     let bytes = safe_to_bytes(
         &StateDict::from_iter([("w", Tensor::from_vec(vec![2.0f32; 1 << 20], [1 << 20]))]),
@@ -290,7 +290,7 @@ fn a_load_leaves_no_old_values_behind() {
 /// Loading maps the file: memory is taken when a tensor is brought to a device, and then once.
 #[test]
 fn a_mapped_file_takes_no_memory_until_it_is_used() {
-    let _alone = alone();
+    let _guard = serial();
     let path = std::env::temp_dir().join(format!("pico-mapped-{}.safetensors", std::process::id()));
     // A gigabyte, of which the file system stores the header alone.
     let header = r#"{"a":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"b":{"dtype":"U8","shape":[5],"data_offsets":[1000000000,1000000005]}}"#;

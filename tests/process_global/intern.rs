@@ -1,7 +1,7 @@
 //! Interning from many threads: equal structure is one node while anybody holds it, and nothing is
 //! left once nobody does.
 
-use crate::alone;
+use crate::serial;
 use picograd::Tensor;
 use picograd::dtype::DType;
 use picograd::ir::{Op, UOp};
@@ -16,7 +16,7 @@ fn graph(seed: i64, size: i64) -> UOp {
 
 #[test]
 fn equal_structure_is_one_node_from_every_thread() {
-    let _turn = alone();
+    let _guard = serial();
     let before = UOp::live();
     let start = Barrier::new(THREADS);
     let graphs: Vec<Vec<UOp>> = std::thread::scope(|s| {
@@ -37,7 +37,7 @@ fn equal_structure_is_one_node_from_every_thread() {
 
 #[test]
 fn dropping_while_another_thread_makes_the_same_node() {
-    let _turn = alone();
+    let _guard = serial();
     let before = UOp::live();
     let start = Barrier::new(THREADS);
     std::thread::scope(|s| {
@@ -59,7 +59,7 @@ fn dropping_while_another_thread_makes_the_same_node() {
 
 #[test]
 fn nodes_go_from_thread_to_thread_and_are_freed() {
-    let _turn = alone();
+    let _guard = serial();
     let before = UOp::live();
     let (send, receive) = std::sync::mpsc::channel::<UOp>();
     std::thread::scope(|s| {
@@ -77,7 +77,7 @@ fn nodes_go_from_thread_to_thread_and_are_freed() {
 
 #[test]
 fn unlike_nodes_are_unlike() {
-    let _turn = alone();
+    let _guard = serial();
     let x = UOp::constant(1, DType::I32);
     assert_ne!(x, UOp::constant(1, DType::I64));
     assert_ne!(x, x.splat(4));
@@ -89,7 +89,7 @@ fn unlike_nodes_are_unlike() {
 /// Each function holds the tensor before it, so that the last one holds them all.
 #[test]
 fn a_long_chain_of_calls_is_dropped_without_recursion() {
-    let _turn = alone();
+    let _guard = serial();
     let before = UOp::live();
     let mut x = Tensor::new([1.0f32]).as_param();
     for _ in 0..20_000 {
@@ -102,7 +102,7 @@ fn a_long_chain_of_calls_is_dropped_without_recursion() {
 
 #[test]
 fn parameters_and_their_graphs_are_freed() {
-    let _turn = alone();
+    let _guard = serial();
     let step = || {
         let w = Tensor::new([1.0f32, 2.0]).as_param();
         let loss = w.square().exp().sum(..);

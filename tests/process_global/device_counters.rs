@@ -1,7 +1,7 @@
 //! What each device has done and holds: kernels, copies, time, compilation and memory of one do not
 //! count for another.
 
-use crate::alone;
+use crate::serial;
 use picograd::compile::clear_programs;
 use picograd::device::{Counters, DeviceMemory, counters, reset_counters};
 use picograd::{Device, Jit, Tensor};
@@ -21,7 +21,7 @@ fn on(name: &str, len: usize) -> Tensor {
 
 #[test]
 fn each_device_counts_its_own() {
-    let _turn = alone();
+    let _guard = serial();
     let (a, b, c) = (on("cpu:1", 64), on("cpu:2", 64), on("interp", 64));
     clear_programs();
     reset_counters();
@@ -67,7 +67,7 @@ fn each_device_counts_its_own() {
 /// its own.
 #[test]
 fn replays_count_for_each_device() {
-    let _turn = alone();
+    let _guard = serial();
     let mut f = Jit::new(|(a, b): (Tensor, Tensor)| {
         let a = (a.exp().sum(0) + 1.0).realize()?;
         let b = ((&b * 2.0).realize()? + 1.0).realize()?;
@@ -108,7 +108,7 @@ fn replays_count_for_each_device() {
 /// The same where memory is behind a driver, which keeps what is freed.
 #[test]
 fn memory_of_devices_with_their_own() {
-    let _turn = alone();
+    let _guard = serial();
     for name in ["CL", "WEBGPU", "CUDA"] {
         let there = match Device::get(name) {
             Ok(device) => device,
@@ -135,7 +135,7 @@ fn memory_of_devices_with_their_own() {
 
 #[test]
 fn memory_goes_up_and_down_with_the_buffers_of_a_device() {
-    let _turn = alone();
+    let _guard = serial();
     let memory = |d: &str| -> DeviceMemory { device(d).memory() };
     let (before, other) = (memory("cpu:3"), memory("cpu:4"));
     assert_eq!((before.live, before.peak), (0, 0));
