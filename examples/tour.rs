@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         &ir::print(ast),
     );
 
-    let lowered = items[0].lower()?;
+    let lowered = items[0].compile()?;
     let compiled = lowered.compiled().expect("a kernel was compiled");
     let program = &compiled.program;
     let opts: Vec<String> = compiled.opts.iter().map(|o| o.to_string()).collect();

@@ -19,7 +19,7 @@ type Stage = fn(&UOp) -> UOp;
 const STAGES: &[(&str, Stage)] = &[
     ("gradient", gradient),
     ("prepare", prepare),
-    ("sums", sums),
+    ("simplify_reduces", simplify_reduces),
     ("symbolic", symbolic::simplify),
     ("decompose", decompose),
 ];
@@ -36,8 +36,8 @@ fn prepare(u: &UOp) -> UOp {
     Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
 }
 
-fn sums(u: &UOp) -> UOp {
-    Rules::new(&[&schedule::SUMS, &schedule::JOIN]).fixpoint(u, &mut ())
+fn simplify_reduces(u: &UOp) -> UOp {
+    Rules::new(&[&schedule::SIMPLIFY_REDUCES, &schedule::MERGE_RANGES]).fixpoint(u, &mut ())
 }
 
 /// For C, which has doubles and no narrower float than f32.

@@ -267,7 +267,7 @@ mod tests {
             .to("interp")
             .realize()
             .unwrap();
-        let item = (&x + 1.0).schedule().unwrap().remove(0).lower().unwrap();
+        let item = (&x + 1.0).schedule().unwrap().remove(0).compile().unwrap();
         let program = &item.compiled().unwrap().program;
         assert_eq!(program.writes, [0]);
         let here = DeviceName::new("INTERP");

@@ -10,4 +10,4 @@ mod tape;
 pub use bind::Proof;
 pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, schedule_unchecked};
 pub(crate) use run::{copy_buffer, realize, schedule};
-pub(crate) use tape::{At, Slot, Tape, TapeStep};
+pub(crate) use tape::{Slot, SlotRef, Tape, TapeStep};

@@ -69,11 +69,11 @@ pub struct Draw {
 pub enum Mode {
     /// Which tensors are assigned to, and nothing of what is run.
     #[default]
-    Little,
+    AssignmentsOnly,
     /// All that is run.
-    All,
+    Record,
     /// The same, and no value may be read.
-    Sealed,
+    Capture,
 }
 
 /// What was written down.
@@ -116,14 +116,14 @@ pub fn is_on() -> bool {
 /// of the host is needed by its replays.
 pub fn may_overwrite(storage: u64) -> bool {
     NOW.with_borrow(|now| {
-        now.as_ref().is_none_or(|r| r.mode == Mode::Little || r.known.contains(&storage))
+        now.as_ref().is_none_or(|r| r.mode == Mode::AssignmentsOnly || r.known.contains(&storage))
     })
 }
 
 /// Notes that a value is read, and says whether that would be lost to a replay.
 pub fn note_read(what: impl FnOnce() -> String) -> Option<String> {
     NOW.with_borrow_mut(|now| {
-        let recording = now.as_mut().filter(|r| r.mode == Mode::Sealed)?;
+        let recording = now.as_mut().filter(|r| r.mode == Mode::Capture)?;
         Some(recording.read.get_or_insert_with(what).clone())
     })
 }
@@ -151,7 +151,7 @@ pub fn recorded<T>(
 
 /// Whether runs are recorded launch by launch.
 pub(super) fn keeps_runs() -> bool {
-    NOW.with_borrow(|now| now.as_ref().is_some_and(|r| r.mode != Mode::Little))
+    NOW.with_borrow(|now| now.as_ref().is_some_and(|r| r.mode != Mode::AssignmentsOnly))
 }
 
 /// Adds a run, if something is written down.
@@ -161,7 +161,7 @@ pub(super) fn note_run(
     compiled: Vec<Option<Arc<Compiled>>>,
 ) {
     with(|r| {
-        if r.mode == Mode::Little {
+        if r.mode == Mode::AssignmentsOnly {
             return;
         }
         let roots: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, StorageRef, UOp};
 use crate::lower::{self, Launch};
 use crate::opt::{Kernel, Opt};
-use crate::schedule::{self, Piece, Plan, Request, Role, Room, Step, Values};
+use crate::schedule::{self, KernelLimits, Piece, Plan, Request, Role, Step, Values};
 use crate::target::Target;
 use crate::{env, verify};
 use std::fmt;
@@ -109,13 +109,13 @@ impl ScheduleItem {
     }
 
     /// Compiles what it needs.
-    pub fn lower(&self) -> Result<ExecItem> {
+    pub fn compile(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
-        Ok(ExecItem { item: self.clone(), compiled: self.compile()? })
+        Ok(ExecItem { item: self.clone(), compiled: self.program()? })
     }
 
     /// The program of a kernel; none for a copy.
-    fn compile(&self) -> Result<Option<Arc<Compiled>>> {
+    fn program(&self) -> Result<Option<Arc<Compiled>>> {
         match self {
             ScheduleItem::Kernel { ast, device, .. } => {
                 planned(ast, &Device::named(device)?).map(Some)
@@ -131,10 +131,10 @@ impl ScheduleItem {
     /// use picograd::{Tensor, opt};
     /// let x = Tensor::ones([64, 64]).contiguous().realize()?.to("interp").realize()?;
     /// let item = (&x + 1.0).schedule()?.remove(0);
-    /// let pinned = item.lower_with(&opt::parse("UPCAST:0:4")?)?;
+    /// let pinned = item.compile_with(&opt::parse("UPCAST:0:4")?)?;
     /// pinned.run()?;
     /// assert!(
-    ///     item.lower_with(&opt::parse("UPCAST:9:4")?)
+    ///     item.compile_with(&opt::parse("UPCAST:9:4")?)
     ///         .err()
     ///         .unwrap()
     ///         .to_string()
@@ -142,7 +142,7 @@ impl ScheduleItem {
     /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn lower_with(&self, opts: &[Opt]) -> Result<ExecItem> {
+    pub fn compile_with(&self, opts: &[Opt]) -> Result<ExecItem> {
         self.is_as_planned()?;
         let compiled = match self {
             ScheduleItem::Kernel { ast, device, .. } => {
@@ -479,11 +479,12 @@ fn without_items(requests: &[Request]) -> Result<Scheduled> {
     let room = |name: &DeviceName| match Device::named(name) {
         Ok(device) => {
             let Target { max_buffers: buffers, buffer_bytes: bytes, wide, .. } = *device.target();
-            Room { buffers, bytes, wide }
+            KernelLimits { buffers, bytes, wide }
         }
-        Err(_) => Room::ANY,
+        Err(_) => KernelLimits::ANY,
     };
-    let schedule::Found { plan, graph, inputs, values, hit } = schedule::schedule(requests, &room)?;
+    let schedule::PlannedGraph { plan, graph, inputs, values, hit } =
+        schedule::schedule(requests, &room)?;
     count_plan(hit);
     span.note("kernels", || plan.steps.len().into());
     span.note("cache", || if hit { "hit" } else { "miss" }.into());
@@ -610,7 +611,7 @@ impl Scheduled {
                 continue;
             }
             for item in self.items_of(&self.plan.launches_of(step), &mut written)? {
-                let compiled = item.compile()?;
+                let compiled = item.program()?;
                 jobs.push(Job::Item(ExecItem { item, compiled }));
             }
         }

@@ -50,7 +50,7 @@ pub enum Slot {
 
 /// A place in the memory of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct At {
+pub struct SlotRef {
     /// The slot.
     pub slot: usize,
     /// Bytes from its start.
@@ -67,16 +67,16 @@ pub enum TapeStep {
         /// Where it runs.
         device: DeviceName,
         /// Its arguments, by slot of the program.
-        args: Vec<At>,
+        args: Vec<SlotRef>,
         /// Those of the arguments that it writes.
         writes: Vec<usize>,
     },
     /// A copy between devices.
     Copy {
         /// To here.
-        to: At,
+        to: SlotRef,
         /// From here.
-        from: At,
+        from: SlotRef,
         /// Element dtype.
         dtype: DType,
         /// Elements.
@@ -85,13 +85,13 @@ pub enum TapeStep {
 }
 
 impl TapeStep {
-    fn places(&self) -> Vec<At> {
+    fn places(&self) -> Vec<SlotRef> {
         match self {
             TapeStep::Kernel { args, .. } => args.clone(),
             TapeStep::Copy { to, from, .. } => vec![*to, *from],
         }
     }
-    fn writes(&self) -> Vec<At> {
+    fn writes(&self) -> Vec<SlotRef> {
         match self {
             TapeStep::Kernel { args, writes, .. } => writes.iter().map(|w| args[*w]).collect(),
             TapeStep::Copy { to, .. } => vec![*to],
@@ -118,7 +118,7 @@ enum Part {
     /// Kernels of the host.
     Host(Vec<Command>),
     /// Kernels of a GPU as one graph, with the places of all their arguments.
-    Graph { graph: Box<dyn Graph>, places: Vec<At>, kernels: Vec<Arc<Compiled>> },
+    Graph { graph: Box<dyn Graph>, places: Vec<SlotRef>, kernels: Vec<Arc<Compiled>> },
     /// One step after the other.
     Steps(std::ops::Range<usize>),
 }
@@ -128,7 +128,7 @@ struct Command {
     run: Entry,
     /// Its arguments in the list of addresses.
     first: usize,
-    args: Vec<At>,
+    args: Vec<SlotRef>,
     threads: usize,
     /// Where what its device does is counted.
     device: usize,
@@ -204,7 +204,7 @@ impl Tape {
             let here =
                 |s: &TapeStep| matches!(s, TapeStep::Kernel { device: d, .. } if d == device);
             let end = start + self.steps[start..].iter().take_while(|s| here(s)).count();
-            let mut places: Vec<At> = Vec::new();
+            let mut places: Vec<SlotRef> = Vec::new();
             let mut calls: Vec<Call> = Vec::new();
             let mut kernels: Vec<Arc<Compiled>> = Vec::new();
             for step in &self.steps[start..end] {
@@ -237,8 +237,8 @@ impl Tape {
 
     /// May two places be in the same memory? Temporaries are where they were put; of other slots
     /// only the caller knows, who keeps what is written apart.
-    fn meet(&self, a: At, b: At) -> bool {
-        let own = |at: At| match &self.slots[at.slot] {
+    fn meet(&self, a: SlotRef, b: SlotRef) -> bool {
+        let own = |at: SlotRef| match &self.slots[at.slot] {
             Slot::Own(buffer) => Some(buffer.span()),
             _ => None,
         };
@@ -347,7 +347,7 @@ fn launch(compiled: &Compiled, values: &Values) -> Launch {
     compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
 }
 
-fn place(at: At, buffers: &[Buffer]) -> Place<'_> {
+fn place(at: SlotRef, buffers: &[Buffer]) -> Place<'_> {
     let place = buffers[at.slot].place();
     Place { offset: place.offset + at.offset, ..place }
 }
@@ -362,7 +362,7 @@ fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> 
                 .map(drop)
         }
         TapeStep::Copy { to, from, dtype, len } => {
-            let arg = |at: &At| {
+            let arg = |at: &SlotRef| {
                 let buffer = buffers[at.slot].bytes_from(at.offset, *dtype, *len);
                 BufferArg { buffer, dtype: *dtype, len: *len, role: Role::Output }
             };

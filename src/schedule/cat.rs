@@ -12,8 +12,8 @@
 //! of as many as fit in a kernel: the kernels of the groups are the same, so that they are compiled
 //! once, where n stores at n places would be as many kernels as there are groups.
 
-use super::ranges::{Demand, Indices, Stored, Walk, flat, home};
-use super::sums::shorten;
+use super::ranges::{Indices, PendingStore, Use, Walk, flat, home};
+use super::reduce_simplify::simplify_reduces;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
 use crate::shape::{Dims, Movement};
@@ -128,7 +128,7 @@ fn in_groups(mut parts: Src, axis: usize) -> UOp {
 
 /// An evaluation of each operand, over its own axes, by a kernel of its own. One without elements
 /// has no use.
-pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Demand> {
+pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Use> {
     let part = |x: &UOp| {
         let mut ranges = Vec::new();
         let at: Indices = (0..x.shape().len())
@@ -152,17 +152,17 @@ pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Demand> {
 pub(super) fn stored(
     u: &UOp,
     number: usize,
-    evals: &[Demand],
-    operand: impl Fn(usize, &Demand) -> UOp,
-) -> Vec<Stored> {
+    evals: &[Use],
+    operand: impl Fn(usize, &Use) -> UOp,
+) -> Vec<PendingStore> {
     let (axis, mut start) = (axis(u), 0);
     let mut list = Vec::with_capacity(evals.len());
     for (i, d) in evals.iter().enumerate() {
         let mut at = d.at.clone();
         at[axis] = simplify(&(&at[axis] + start));
         start += u.src()[i].shape()[axis] as i64;
-        let (value, index) = (shorten(&operand(i, d)), flat(&at, u.shape()));
-        list.push(Stored {
+        let (value, index) = (simplify_reduces(&operand(i, d)), flat(&at, u.shape()));
+        list.push(PendingStore {
             node: u.clone(),
             number,
             ranges: d.loops.to_vec(),

@@ -5,8 +5,8 @@
 //! What holds: values do not change. A product inside a sum stays where it is, because the two may
 //! be rounded as one.
 
-use super::kernels::{Group, loaded};
-use super::ranges::{Ranged, Stored, flat, load};
+use super::fuse::{KernelGroup, loaded};
+use super::ranges::{PendingStore, RangeAssignment, flat, load};
 use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// What a kernel of a device may have, and what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct KernelLimits {
     /// Most buffers.
     pub buffers: usize,
     /// Bytes up to which one counts as one; a longer one counts as several.
@@ -23,16 +23,16 @@ pub struct Room {
     pub wide: usize,
 }
 
-impl Room {
+impl KernelLimits {
     /// No limit, and no need of many threads.
-    pub const ANY: Room = Room { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
+    pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
 
     /// As how many buffers one of so many bytes counts.
     pub fn count(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.bytes.max(1)).max(1)
     }
     /// May these be one kernel?
-    pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&Group; 2]) -> bool {
+    pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
         let all = || {
             groups
                 .iter()
@@ -44,7 +44,8 @@ impl Room {
                 groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))),
             )
         };
-        *self == Room::ANY || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
+        *self == KernelLimits::ANY
+            || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
     }
     /// As how many these count.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
@@ -63,22 +64,22 @@ const TRIED: usize = 32;
 
 /// Takes apart what reads too many buffers. New buffers are numbered after all others.
 pub fn split(
-    ranged: &mut Ranged,
+    ranged: &mut RangeAssignment,
     buffers: &mut Vec<Option<BufferInfo>>,
     device_of: &dyn Fn(&UOp) -> DeviceName,
-    room: &dyn Fn(&DeviceName) -> Room,
+    room: &dyn Fn(&DeviceName) -> KernelLimits,
 ) {
     let all = std::mem::take(&mut ranged.stored);
     for mut stored in all {
         let device = device_of(&stored.node);
         let room = room(&device);
-        let count = |s: &Stored, buffers: &[Option<BufferInfo>]| {
+        let count = |s: &PendingStore, buffers: &[Option<BufferInfo>]| {
             let of_variables = values_argument(s.ranges.iter().chain([&s.value]));
             let place = s.update.iter().chain([&s.value, &s.index]);
             let all: BTreeSet<usize> = place.flat_map(reads).chain([s.number]).collect();
             room.sum(buffers, all.into_iter()) + of_variables
         };
-        while room != Room::ANY && count(&stored, buffers) > room.buffers {
+        while room != KernelLimits::ANY && count(&stored, buffers) > room.buffers {
             let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range)
             else {
                 break;
@@ -115,12 +116,12 @@ fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>
 /// Takes a part of a value out, so that it reads fewer buffers, and returns the store of that part.
 /// `None` where there is none.
 fn cut(
-    s: &mut Stored,
+    s: &mut PendingStore,
     buffers: &mut Vec<Option<BufferInfo>>,
     device: &DeviceName,
-    room: Room,
+    room: KernelLimits,
     next: &mut u32,
-) -> Option<Stored> {
+) -> Option<PendingStore> {
     let before = reads(&s.value).len();
     let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
     let few = few_reads(&s.value, room.buffers);
@@ -181,7 +182,7 @@ fn cut(
             role: UNPLACED,
         }));
         s.value = value;
-        return Some(Stored {
+        return Some(PendingStore {
             node: s.node.clone(),
             number,
             index: flat(&new, &shape),

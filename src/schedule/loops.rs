@@ -11,7 +11,7 @@
 //! ```
 
 use super::ranges::UserKernel;
-use super::{BufferInfo, Plan, Role, Room, Step, UNPLACED, plan};
+use super::{BufferInfo, KernelLimits, Plan, Role, Step, UNPLACED, plan};
 use crate::dtype::DType;
 use crate::ir::{Arg, DeviceName, Loop, Op, UOp};
 use rustc_hash::FxHashSet;
@@ -183,7 +183,7 @@ pub fn repeat(
     asked: &FxHashSet<usize>,
     device: &DeviceName,
     buffers: &mut Vec<Option<BufferInfo>>,
-    room: &dyn Fn(&DeviceName) -> Room,
+    room: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> Vec<Step> {
     let kept: Vec<usize> =
         (0..l.body.src().len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
@@ -259,7 +259,7 @@ fn body(
     l: &Loop,
     kept: &[usize],
     device: &DeviceName,
-    room: &dyn Fn(&DeviceName) -> Room,
+    room: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> (Plan, Vec<usize>) {
     let inputs = l
         .body

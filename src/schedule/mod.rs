@@ -6,30 +6,30 @@
 mod cache;
 mod cat;
 mod cost;
+mod fuse;
+mod in_place;
 mod indexed;
-mod kernels;
 mod limits;
 mod loops;
 pub mod memory;
 mod order;
 mod prepare;
 mod ranges;
-mod reuse;
+mod reduce_simplify;
 mod scan;
 mod scatter;
-mod shards;
-mod sums;
-mod values;
+mod shard;
+mod variables;
 
 pub use cache::{cache_len, clear_cache};
-pub use kernels::JOIN;
-pub use limits::Room;
+pub use fuse::MERGE_RANGES;
+pub use limits::KernelLimits;
 pub use loops::{Launch, Piece, Repeat};
 pub use memory::PlannedMemory;
 pub use prepare::PREPARE;
-pub use shards::{Layout, even, layout};
-pub use sums::SUMS;
-pub use values::Values;
+pub use reduce_simplify::SIMPLIFY_REDUCES;
+pub use shard::{Layout, even, layout};
+pub use variables::Values;
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -188,7 +188,7 @@ pub struct Request {
 }
 
 /// A plan for requests.
-pub struct Found {
+pub struct PlannedGraph {
     /// The plan.
     pub plan: Arc<Plan>,
     /// What was planned: the graph with numbers in place of storages.
@@ -203,7 +203,10 @@ pub struct Found {
 
 /// The plan for the requests, from the cache if the same graph was planned before. `room` says what
 /// a kernel of a device may have, which does not change.
-pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Result<Found> {
+pub fn schedule(
+    requests: &[Request],
+    room: &dyn Fn(&DeviceName) -> KernelLimits,
+) -> Result<PlannedGraph> {
     let (nodes, inputs, values) = abstracted(requests)?;
     let number =
         |s: &Option<StorageRef>| s.as_ref().and_then(|s| inputs.iter().position(|i| i == s));
@@ -217,7 +220,7 @@ pub fn schedule(requests: &[Request], room: &dyn Fn(&DeviceName) -> Room) -> Res
     let key = cache::Key { sink: graph.clone(), devices, reuse };
     let (plan, hit) =
         cache::get_or_insert(key, |key| plan(&nodes, &key.devices, &key.reuse, inputs.len(), room));
-    Ok(Found { plan, graph, inputs, values, hit })
+    Ok(PlannedGraph { plan, graph, inputs, values, hit })
 }
 
 /// The graph without marks for gradients, with its buffers replaced by parameters, numbered in
@@ -291,11 +294,11 @@ pub fn plan(
     devices: &[DeviceName],
     reuse: &[Option<usize>],
     inputs: usize,
-    room: &dyn Fn(&DeviceName) -> Room,
+    room: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> Plan {
     let mut clock = Instant::now();
     let mut lap = || std::mem::replace(&mut clock, Instant::now()).elapsed();
-    let shards::Spread { parts, devices, layouts } = shards::spread(outputs, devices);
+    let shard::Sharded { parts, devices, layouts } = shard::shard(outputs, devices);
     let wide = devices.iter().map(|d| room(d).wide).max().unwrap_or(0);
     let outputs = bridged(cat::decide(prepare::prepare(&parts, wide)), &devices);
     let preparing = lap();
@@ -357,22 +360,23 @@ pub fn plan(
     }
     let device_of = |u: &UOp| device[&u.id()].clone();
     // There are few devices, and most plans have one.
-    let mut rooms: Vec<(&DeviceName, Room)> = Vec::new();
+    let mut rooms: Vec<(&DeviceName, KernelLimits)> = Vec::new();
     for d in device.values() {
         if !rooms.iter().any(|r| r.0 == d) {
             rooms.push((d, room(d)));
         }
     }
-    let room = |d: &DeviceName| rooms.iter().find(|r| r.0 == d).map_or(Room::ANY, |r| r.1);
-    if rooms.iter().any(|r| r.1 != Room::ANY) {
+    let room = |d: &DeviceName| rooms.iter().find(|r| r.0 == d).map_or(KernelLimits::ANY, |r| r.1);
+    if rooms.iter().any(|r| r.1 != KernelLimits::ANY) {
         limits::split(&mut ranged, &mut buffers, &device_of, &room);
     }
-    let fits = |a: &kernels::Group, b: &kernels::Group| room(&a.device).takes(&buffers, [a, b]);
-    let mut groups = kernels::group(&ranged, &device_of, &keep, &fits);
+    let fits =
+        |a: &fuse::KernelGroup, b: &fuse::KernelGroup| room(&a.device).takes(&buffers, [a, b]);
+    let mut groups = fuse::fuse(&ranged, &device_of, &keep, &fits);
     let grouping = lap();
     let mut numbers = numbers;
-    let taken = reuse::take_over(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
-    reuse::narrow(&mut groups, &taken);
+    let taken = in_place::donate_buffers(&mut groups, &ranged, &mut numbers, reuse, &mut buffers);
+    in_place::narrow(&mut groups, &taken);
     for k in &ranged.customs {
         if let Arg::Loop(l) = k.node.arg() {
             let asked = loops::asked(&nodes, &k.node);

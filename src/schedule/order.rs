@@ -1,9 +1,9 @@
 //! The order of kernels and copies.
 
 use super::Step;
-use super::kernels::{self, Group};
-use super::ranges::{Ranged, UserKernel};
-use super::reuse::TakeOver;
+use super::fuse::{self, KernelGroup};
+use super::in_place::InPlace;
+use super::ranges::{RangeAssignment, UserKernel};
 use crate::ir::{Arg, DeviceName, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// What runs in a plan.
 pub enum Unit<'a> {
     /// A kernel.
-    Group(&'a Group),
+    KernelGroup(&'a KernelGroup),
     /// A copy between devices.
     Copy {
         /// To this buffer.
@@ -28,7 +28,7 @@ pub enum Unit<'a> {
 impl Unit<'_> {
     fn reads(&self) -> Vec<usize> {
         match self {
-            Unit::Group(g) => g.reads.iter().copied().collect(),
+            Unit::KernelGroup(g) => g.reads.iter().copied().collect(),
             Unit::Copy { from, .. } => vec![*from],
             Unit::Custom(k) => {
                 k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect()
@@ -38,13 +38,13 @@ impl Unit<'_> {
     /// Buffers that hold something from here on, and not before.
     fn makes(&self) -> Vec<usize> {
         match self {
-            Unit::Group(g) if g.update.is_some() => Vec::new(),
+            Unit::KernelGroup(g) if g.update.is_some() => Vec::new(),
             _ => self.writes(),
         }
     }
     fn writes(&self) -> Vec<usize> {
         match self {
-            Unit::Group(g) => g.writes().collect(),
+            Unit::KernelGroup(g) => g.writes().collect(),
             Unit::Copy { to, .. } => vec![*to],
             Unit::Custom(k) => k.writes.clone(),
         }
@@ -59,11 +59,11 @@ struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    fn new(groups: &'a [Group], ranged: &'a Ranged, taken: &[TakeOver]) -> Graph<'a> {
+    fn new(groups: &'a [KernelGroup], ranged: &'a RangeAssignment, taken: &[InPlace]) -> Graph<'a> {
         let copies = ranged.copies.iter().map(|&(to, from, start)| Unit::Copy { to, from, start });
         let units: Vec<Unit> = groups
             .iter()
-            .map(Unit::Group)
+            .map(Unit::KernelGroup)
             .chain(copies)
             .chain(ranged.customs.iter().map(Unit::Custom))
             .collect();
@@ -94,8 +94,10 @@ impl<'a> Graph<'a> {
             taken.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i))
         };
         let needs = |(i, u): (usize, &Unit)| {
-            let new =
-                u.reads().into_iter().filter(|n| !matches!(u, Unit::Group(_)) || !reads_old(i, *n));
+            let new = u
+                .reads()
+                .into_iter()
+                .filter(|n| !matches!(u, Unit::KernelGroup(_)) || !reads_old(i, *n));
             new.flat_map(|n| writers(i, n)).collect()
         };
         let mut waits: Vec<FxHashSet<usize>> = units.iter().enumerate().map(needs).collect();
@@ -210,7 +212,7 @@ impl<'a> Graph<'a> {
 }
 
 /// Can kernels and copies run at all, or do take-overs make them wait for each other?
-pub fn has_order(groups: &[Group], ranged: &Ranged, taken: &[TakeOver]) -> bool {
+pub fn has_order(groups: &[KernelGroup], ranged: &RangeAssignment, taken: &[InPlace]) -> bool {
     let graph = Graph::new(groups, ranged, taken);
     graph.plain().len() == graph.units.len()
 }
@@ -218,9 +220,9 @@ pub fn has_order(groups: &[Group], ranged: &Ranged, taken: &[TakeOver]) -> bool 
 /// Kernels and copies, producers first. Of what may come next, the order of the graph says which,
 /// or what saves memory if that is less in the end.
 fn sequence<'a>(
-    groups: &'a [Group],
-    ranged: &'a Ranged,
-    taken: &[TakeOver],
+    groups: &'a [KernelGroup],
+    ranged: &'a RangeAssignment,
+    taken: &[InPlace],
     bytes: &dyn Fn(usize) -> usize,
 ) -> Vec<Unit<'a>> {
     let graph = Graph::new(groups, ranged, taken);
@@ -246,9 +248,9 @@ pub struct Sizes<'a> {
 
 /// The steps of a plan. `loops` has those of each loop.
 pub fn steps(
-    groups: &[Group],
-    ranged: &Ranged,
-    taken: &[TakeOver],
+    groups: &[KernelGroup],
+    ranged: &RangeAssignment,
+    taken: &[InPlace],
     sizes: &Sizes,
     device_of: &dyn Fn(&UOp) -> DeviceName,
     loops: &FxHashMap<u64, Vec<Step>>,
@@ -257,9 +259,9 @@ pub fn steps(
     // The layers of a model are often the same kernels.
     let mut joined: FxHashMap<UOp, UOp> = FxHashMap::default();
     let step = |u: Unit| match u {
-        Unit::Group(g) => {
-            let (ast, buffers) = kernels::finish(g, sizes.len);
-            let ast = joined.entry(ast).or_insert_with_key(kernels::joined).clone();
+        Unit::KernelGroup(g) => {
+            let (ast, buffers) = fuse::finish(g, sizes.len);
+            let ast = joined.entry(ast).or_insert_with_key(fuse::joined).clone();
             vec![Step::Kernel { ast, buffers, device: g.device.clone() }]
         }
         Unit::Copy { to, from, start } => vec![Step::Copy { to, from, start }],
@@ -274,6 +276,6 @@ pub fn steps(
     // What is where it should be already needs no kernel, and neither do updates that all lie
     // outside their table.
     let never = UOp::truth(false);
-    let runs = |u: &Unit| !matches!(u, Unit::Group(g) if g.stores.is_empty() || g.update.as_ref() == Some(&never));
+    let runs = |u: &Unit| !matches!(u, Unit::KernelGroup(g) if g.stores.is_empty() || g.update.as_ref() == Some(&never));
     units.into_iter().filter(runs).flat_map(step).collect()
 }

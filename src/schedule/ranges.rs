@@ -8,7 +8,7 @@
 //! kernel of its own, whichever the cost model says is cheaper. Then the expressions are built from
 //! inputs to outputs.
 
-use super::sums::shorten;
+use super::reduce_simplify::simplify_reduces;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, visit};
@@ -52,7 +52,7 @@ pub(super) type Indices = SmallVec<[UOp; 4]>;
 
 /// A use of a node: at these indices, where this holds, in this kernel, inside these loops.
 #[derive(Clone)]
-pub(super) struct Demand {
+pub(super) struct Use {
     kernel: usize,
     pub(super) at: Indices,
     valid: UOp,
@@ -69,7 +69,7 @@ pub(super) struct Demand {
 }
 
 /// A kernel before it is numbered: what it stores, and where.
-pub struct Stored {
+pub struct PendingStore {
     /// The tensor-graph node.
     pub node: UOp,
     /// The number of its buffer: inputs come first, then what is produced, producers before users.
@@ -86,9 +86,9 @@ pub struct Stored {
 }
 
 /// What the walk found.
-pub struct Ranged {
+pub struct RangeAssignment {
     /// One per stored node, producers before users.
-    pub stored: Vec<Stored>,
+    pub stored: Vec<PendingStore>,
     /// Copies between devices: the number of the copy, the number of the buffer that it reads, and
     /// from which element on.
     pub copies: Vec<(usize, usize, usize)>,
@@ -114,7 +114,7 @@ pub struct UserKernel {
     pub reads: Vec<usize>,
 }
 
-impl Ranged {
+impl RangeAssignment {
     /// What is made without a kernel of the scheduler's: each buffer with those that it is made of.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
@@ -188,9 +188,9 @@ pub fn placeholder(u: &UOp, number: usize) -> UOp {
 /// under it, and where there is an element. Each walk asks for much of what the one before it has
 /// asked for.
 #[derive(Default)]
-struct Moves(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
+struct IndexCache(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
 
-impl Moves {
+impl IndexCache {
     fn of(&mut self, u: &UOp, at: &Indices) -> &(UOp, Indices, UOp) {
         self.0.entry((u.id(), at.clone())).or_insert_with(|| {
             let (x, at, valid) = moved(u, at);
@@ -200,8 +200,8 @@ impl Moves {
 }
 
 pub(super) struct Walk<'a> {
-    moves: &'a mut Moves,
-    demands: FxHashMap<u64, Vec<Demand>>,
+    moves: &'a mut IndexCache,
+    demands: FxHashMap<u64, Vec<Use>>,
     /// The number of each demand among the node's: by the node, the kernel, the indices and the
     /// mask.
     known: FxHashMap<(u64, usize, Indices, UOp), usize>,
@@ -224,10 +224,10 @@ impl Walk<'_> {
     }
 
     /// An evaluation over these ranges by a kernel of its own.
-    pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Demand {
+    pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Use {
         self.kernels += 1;
         self.sizes.push(0);
-        Demand {
+        Use {
             kernel: self.kernels - 1,
             at,
             valid: UOp::truth(true),
@@ -239,7 +239,7 @@ impl Walk<'_> {
     }
 
     /// Demands a node where another is evaluated, at indices of its own.
-    pub(super) fn demand_at(&mut self, u: &UOp, d: &Demand) -> usize {
+    pub(super) fn demand_at(&mut self, u: &UOp, d: &Use) -> usize {
         let at = if u.shape().is_empty() { Indices::new() } else { d.at.clone() };
         self.demand(u, at, d.valid.clone(), &d.loops, d.uses, d.kernel)
     }
@@ -271,7 +271,7 @@ impl Walk<'_> {
             }
             return i;
         }
-        list.push(Demand {
+        list.push(Use {
             kernel,
             at,
             valid,
@@ -290,7 +290,7 @@ fn iterations(loops: &[UOp]) -> f64 {
 
 /// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the
 /// inputs take.
-pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
+pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
     for u in &order {
@@ -309,7 +309,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
     // walk assumes that nothing is; each further one knows what the last has stored. Three are
     // enough for the decisions to settle in all but odd cases, and any outcome is right.
     let mut assumed: FxHashSet<u64> = forced.clone();
-    let mut moves = Moves::default();
+    let mut moves = IndexCache::default();
     let mut decided = decide(&order, &forced, &assumed, &mut moves);
     for _ in 0..2 {
         let stored: FxHashSet<u64> =
@@ -326,12 +326,12 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> Ranged {
 /// What is stored, and what everything is evaluated at.
 struct Decided {
     /// What is asked of each node, and the first number that no range has.
-    demands: FxHashMap<u64, Vec<Demand>>,
+    demands: FxHashMap<u64, Vec<Use>>,
     next_range: u32,
     /// The ranges of stored nodes.
     stored: FxHashMap<u64, Vec<UOp>>,
     /// For a stored node one evaluation, over its own ranges; its users' demands become loads.
-    evaluated: FxHashMap<u64, Vec<Demand>>,
+    evaluated: FxHashMap<u64, Vec<Use>>,
 }
 
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
@@ -339,7 +339,7 @@ fn decide(
     order: &[UOp],
     forced: &FxHashSet<u64>,
     assumed: &FxHashSet<u64>,
-    moves: &mut Moves,
+    moves: &mut IndexCache,
 ) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
     let mut walk = Walk {
@@ -351,7 +351,7 @@ fn decide(
         kernels: 0,
     };
     let mut stored: FxHashMap<u64, Vec<UOp>> = FxHashMap::default();
-    let mut evaluated: FxHashMap<u64, Vec<Demand>> = FxHashMap::default();
+    let mut evaluated: FxHashMap<u64, Vec<Use>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
         // Leaves are read where they are; a literal is stored only if it is asked for itself, or
@@ -417,7 +417,7 @@ fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
 }
 
 /// Passes one evaluation of a node on to its operands as demands.
-fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
+fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
     match u.op() {
         op if op.is(Group::Movement) => {
             let (x, at, valid) = walk.moves.of(u, &d.at).clone();
@@ -465,7 +465,7 @@ fn propagate(u: &UOp, d: &mut Demand, walk: &mut Walk) {
 /// Is a node stored whatever it costs, because computing it wherever it is used would make the work
 /// of the compiler grow faster than the graph? Demands double from level to level of a tree, and a
 /// long chain would be one kernel.
-fn is_too_much(u: &UOp, demands: &[Demand], sizes: &[usize]) -> bool {
+fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
     let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
     can_be_stored
         && (demands.len() > cost::MOST_DEMANDS
@@ -475,7 +475,7 @@ fn is_too_much(u: &UOp, demands: &[Demand], sizes: &[usize]) -> bool {
 /// The decision that `cost.rs` explains.
 fn should_store(
     u: &UOp,
-    demands: &[Demand],
+    demands: &[Use],
     totals: &FxHashMap<u64, f64>,
     outputs_of_kernel: &[f64],
 ) -> bool {
@@ -581,10 +581,15 @@ fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> 
 }
 
 /// Builds expressions from inputs to outputs.
-fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> Ranged {
+fn build(
+    order: &[UOp],
+    inputs: usize,
+    decided: Decided,
+    moves: &mut IndexCache,
+) -> RangeAssignment {
     let Decided { demands, next_range, stored, evaluated } = decided;
     let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = Ranged {
+    let mut out = RangeAssignment {
         stored: Vec::new(),
         copies: Vec::new(),
         waits: FxHashMap::default(),
@@ -593,7 +598,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
         count: inputs,
         next_range,
     };
-    let next = |out: &mut Ranged| {
+    let next = |out: &mut RangeAssignment| {
         out.count += 1;
         out.count - 1
     };
@@ -665,7 +670,7 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
             out.numbers.insert(u.id(), number);
         } else if let (Op::Cat, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
             let number = next(&mut out);
-            let operand = |i: usize, d: &Demand| values[&(u.src()[i].id(), d.operands[0])].clone();
+            let operand = |i: usize, d: &Use| values[&(u.src()[i].id(), d.operands[0])].clone();
             out.stored.extend(cat::stored(u, number, evals, operand));
             buffers.insert(u.id(), placeholder(u, number));
             out.numbers.insert(u.id(), number);
@@ -678,11 +683,11 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
                         buffers.insert(u.id(), placeholder(u, number));
                         out.numbers.insert(u.id(), number);
                         let index = flat(&d.at, u.shape());
-                        out.stored.push(Stored {
+                        out.stored.push(PendingStore {
                             node: u.clone(),
                             number,
                             ranges: ranges.clone(),
-                            value: shorten(&value),
+                            value: simplify_reduces(&value),
                             index,
                             update: None,
                         });
@@ -708,9 +713,9 @@ fn build(order: &[UOp], inputs: usize, decided: Decided, moves: &mut Moves) -> R
 /// The value of a node at one demand, from its operands' values.
 fn expression(
     u: &UOp,
-    d: &Demand,
+    d: &Use,
     values: &FxHashMap<(u64, usize), UOp>,
-    moves: &mut Moves,
+    moves: &mut IndexCache,
 ) -> UOp {
     let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
     if u.op().is(Group::Movement) {

@@ -12,8 +12,8 @@
 //! ```
 
 use super::cost;
-use super::ranges::{Demand, Indices, Stored, Walk, flat, load};
-use super::sums::shorten;
+use super::ranges::{Indices, PendingStore, Use, Walk, flat, load};
+use super::reduce_simplify::simplify_reduces;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Combine, Op, UOp};
 use crate::symbolic::simplify;
@@ -26,7 +26,7 @@ fn payload(u: &UOp) -> (Combine, usize) {
 }
 
 /// Passes the evaluation of the base on to it, and adds the one of the updates.
-pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
+pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
     let (combine, along) = payload(u);
     let [base, index, value] = u.src() else { panic!("a scatter without operands: {u:?}") };
     let k = walk.demand_at(base, &evals[0]);
@@ -56,8 +56,8 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Demand>, walk: &mut Walk) {
 
 /// Is a value that the updates of a scatter use stored before them? The loop in order has one
 /// thread and no tiles, so what costs more than a few instructions has a kernel of its own.
-pub(super) fn stores(u: &UOp, demands: &[Demand], each: f64) -> bool {
-    let in_order = |d: &Demand| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
+pub(super) fn stores(u: &UOp, demands: &[Use], each: f64) -> bool {
+    let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
     let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > cost::IN_ORDER };
     heavy && demands.iter().any(in_order)
 }
@@ -67,21 +67,21 @@ pub(super) fn stored(
     u: &UOp,
     number: usize,
     buffer: &UOp,
-    evals: &[Demand],
+    evals: &[Use],
     [base, index, value]: [UOp; 3],
-) -> [Stored; 2] {
+) -> [PendingStore; 2] {
     let (combine, axis) = payload(u);
     let (table, updates) = (&evals[0], &evals[1]);
-    let ranges = |d: &Demand| d.loops.to_vec();
-    let first = Stored {
+    let ranges = |d: &Use| d.loops.to_vec();
+    let first = PendingStore {
         node: u.clone(),
         number,
         ranges: ranges(table),
-        value: shorten(&base),
+        value: simplify_reduces(&base),
         index: flat(&table.at, u.shape()),
         update: None,
     };
-    let place = shorten(&index);
+    let place = simplify_reduces(&index);
     let size = u.shape()[axis] as i128;
     // Outside the axis nothing is written. The place is also clamped to it, so that what is read
     // there is inside the buffer by its bounds alone.
@@ -102,14 +102,14 @@ pub(super) fn stored(
     let mut at = updates.at.clone();
     at[axis] = clamped.cast(DType::INDEX);
     let at = flat(&at, u.shape());
-    let value = shorten(&value);
+    let value = simplify_reduces(&value);
     let value = match combine.fold() {
         None => value,
         Some(fold) => {
             load(buffer, u.numel(), at.clone(), &UOp::truth(true)).binary(fold.op(), value)
         }
     };
-    let second = Stored {
+    let second = PendingStore {
         node: u.clone(),
         number,
         ranges: ranges(updates),

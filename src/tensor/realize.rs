@@ -448,7 +448,7 @@ impl Tensor {
     /// let y = (Tensor::ones([4, 4]) * 2.0).sum(0);
     /// let items = y.schedule()?;
     /// assert_eq!(items.len(), 1);
-    /// items[0].lower()?.run()?;
+    /// items[0].compile()?.run()?;
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn schedule(&self) -> Result<Vec<ScheduleItem>> {

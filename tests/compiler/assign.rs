@@ -1,7 +1,7 @@
 //! Assignment under every hazard of reading and writing, and what is written in place.
 
 use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
-use picograd::schedule::{Role, Room};
+use picograd::schedule::{KernelLimits, Role};
 use picograd::shape::Movement;
 use picograd::{DType, Tensor, schedule};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -408,7 +408,7 @@ fn a_scatter_in_place_is_its_updates() {
                 std::slice::from_ref(&device),
                 &[reuse],
                 3,
-                &|_| Room::ANY,
+                &|_| KernelLimits::ANY,
             )
         };
         let (copied, in_place) = (plan(None), plan(Some(0)));
@@ -420,8 +420,9 @@ fn a_scatter_in_place_is_its_updates() {
         // A value that is read from the base itself needs the old content while the new one is
         // written.
         let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
-        let apart =
-            schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| Room::ANY);
+        let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| {
+            KernelLimits::ANY
+        });
         assert_eq!(apart.steps.len(), 2, "{combine:?}");
     }
 }

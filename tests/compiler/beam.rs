@@ -93,17 +93,17 @@ fn a_list_is_pinned_by_hand_and_a_bad_one_says_why() {
         .realize()
         .unwrap();
     let item = (&x * 3.0).sum(1).schedule().unwrap().pop().unwrap();
-    let pinned = item.lower_with(&opt::parse("UPCAST:0:4 UNROLL:1:8").unwrap()).unwrap();
+    let pinned = item.compile_with(&opt::parse("UPCAST:0:4 UNROLL:1:8").unwrap()).unwrap();
     assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8");
     assert_eq!(pinned.compiled().unwrap().program.name, "r_4_3_4_8");
     pinned.run().unwrap();
-    assert!(item.lower_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
+    assert!(item.compile_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
     for (list, says) in [
         ("UPCAST:0:5", "does not divide the axis of 16"),
         ("THREAD:1:2", "axis of kind Reduce"),
         ("UNROLL:0:4", "axis 0 is of kind"),
     ] {
-        let e = item.lower_with(&opt::parse(list).unwrap()).err().unwrap().to_string();
+        let e = item.compile_with(&opt::parse(list).unwrap()).err().unwrap().to_string();
         assert!(e.contains(list) && e.contains(says), "{e}");
     }
     for text in ["UPCAST:0", "upcast:0:4", "UPCAST:0:4:1", "FASTER:0:1", "UPCAST:-1:4"] {

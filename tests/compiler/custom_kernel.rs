@@ -201,8 +201,9 @@ fn text() {
             Tensor::custom_kernel(&[&(&p + 1.0)], &[(&[8], DType::F32)], kernel).unwrap().remove(0);
         for item in y.schedule().unwrap().iter().filter(|i| i.to_string().contains("twice")) {
             assert!(item.tune(Beam { width: 1, seconds: 1.0 }).unwrap().is_none());
-            assert!(item.lower_with(&[]).is_ok());
-            let e = item.lower_with(&opt::parse("UPCAST:0:4").unwrap()).err().unwrap().to_string();
+            assert!(item.compile_with(&[]).is_ok());
+            let e =
+                item.compile_with(&opt::parse("UPCAST:0:4").unwrap()).err().unwrap().to_string();
             assert!(e.contains("given as source"), "{e}");
         }
         assert_eq!(

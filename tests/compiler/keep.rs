@@ -133,7 +133,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
                 let ScheduleItem::Kernel { ast, buffers, .. } = &item else { continue };
                 let mut opts = kept(ast, d.target()).opts;
                 opts.retain(|o| keep || o.op != OptOp::Keep);
-                item.lower_with(&opts).unwrap().run().unwrap();
+                item.compile_with(&opts).unwrap().run().unwrap();
                 written.extend(
                     buffers
                         .iter()
@@ -262,7 +262,7 @@ fn rows_that_are_cut_in_different_ways() {
         if Device::get("CPU").is_ok() {
             let bits = |opts: &str| {
                 let item = x.softmax(1).schedule().unwrap().remove(0);
-                item.lower_with(&opt::parse(opts).unwrap()).unwrap().run().unwrap();
+                item.compile_with(&opt::parse(opts).unwrap()).unwrap().run().unwrap();
                 let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("a kernel") };
                 buffers[0].buffer.read().unwrap()
             };

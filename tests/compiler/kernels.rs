@@ -136,7 +136,7 @@ fn sums_of_products_are_fused() {
     let count = |t: &Tensor, op: Op| -> usize {
         let items = t.schedule().unwrap();
         let of = |i: &ScheduleItem| {
-            i.lower()
+            i.compile()
                 .unwrap()
                 .compiled()
                 .unwrap()

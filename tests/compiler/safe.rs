@@ -48,7 +48,7 @@ fn source(device: &str, args: Vec<UOp>) -> UOp {
 }
 
 fn refused(item: &ScheduleItem) {
-    let error = match item.lower() {
+    let error = match item.compile() {
         Ok(lowered) => lowered.run().err(),
         Err(e) => Some(e),
     };
@@ -59,7 +59,7 @@ fn refused(item: &ScheduleItem) {
 #[test]
 fn an_item_runs_as_it_was_planned() {
     for device in there() {
-        item(device, 8).lower().unwrap().run().unwrap();
+        item(device, 8).compile().unwrap().run().unwrap();
     }
 }
 
@@ -133,7 +133,7 @@ fn a_copy_with_other_buffers_is_refused() {
     let to_cpu = there.to("NULL");
     for item in to_cpu.schedule().unwrap() {
         let ScheduleItem::Copy { to, from, proof } = &item else { continue };
-        item.lower().unwrap().check().unwrap();
+        item.compile().unwrap().check().unwrap();
         let onto_itself =
             ScheduleItem::Copy { to: from.clone(), from: from.clone(), proof: proof.clone() };
         refused(&onto_itself);

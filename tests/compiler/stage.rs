@@ -19,7 +19,7 @@ fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
 fn with(t: &Tensor, opts: &str) -> picograd::Result<Vec<u8>> {
     let mut items = t.schedule()?;
     assert_eq!(items.len(), 1, "one kernel is expected");
-    items.remove(0).lower_with(&opt::parse(opts)?)?.run()?;
+    items.remove(0).compile_with(&opt::parse(opts)?)?.run()?;
     t.to_bytes()
 }
 

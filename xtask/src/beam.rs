@@ -61,7 +61,7 @@ fn random(shape: &[usize]) -> Result<Tensor> {
 /// Searches for the longest kernel of a tensor and prints its time with what was found.
 fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     let kernels = t.schedule()?.into_iter().filter(|i| matches!(i, ScheduleItem::Kernel { .. }));
-    let lowered = kernels.map(|i| i.lower()).collect::<Result<Vec<ExecItem>>>()?;
+    let lowered = kernels.map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
     for item in &lowered {
         item.run()?;
     }
@@ -74,7 +74,7 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     else {
         return Ok(());
     };
-    let tuned = by_heuristic.item().lower_with(&found.opts)?;
+    let tuned = by_heuristic.item().compile_with(&found.opts)?;
     let (mut best, mut best_heuristic) = (f64::MAX, f64::MAX);
     for _ in 0..TURNS {
         best = best.min(time(&tuned, device)?);

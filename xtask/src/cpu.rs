@@ -176,7 +176,7 @@ impl Bench<'_> {
     fn tensor(&self, build: impl FnOnce() -> Result<Tensor>) -> Result<(Times, f64)> {
         let start = Instant::now();
         let t = build()?;
-        let items = t.schedule()?.iter().map(|i| i.lower()).collect::<Result<Vec<ExecItem>>>()?;
+        let items = t.schedule()?.iter().map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
         let built = start.elapsed();
         let mut times = self.times(|| items.iter().try_for_each(|i| i.run().map(drop)))?;
         times.first += built;

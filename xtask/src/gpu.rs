@@ -175,7 +175,7 @@ impl Bench<'_> {
 
     /// The time of one computation of a tensor, of many in a row.
     fn time(&self, t: &Tensor) -> Result<Duration> {
-        let items = t.schedule()?.iter().map(|i| i.lower()).collect::<Result<Vec<ExecItem>>>()?;
+        let items = t.schedule()?.iter().map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
         let run = |times: u32| -> Result<Duration> {
             let start = Instant::now();
             for _ in 0..times {

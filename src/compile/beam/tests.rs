@@ -150,7 +150,7 @@ fn what_is_found_is_right_on_every_host_device() {
         for t in [x.softmax(-1), (&x * 2.0 + 1.0).relu(), x.sum(0)] {
             let item = t.schedule().unwrap().pop().unwrap();
             let found = item.tune(Beam { width: 2, seconds: 0.4 }).unwrap().unwrap();
-            let pinned = item.lower_with(&found.opts).unwrap();
+            let pinned = item.compile_with(&found.opts).unwrap();
             pinned.run().unwrap();
             let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("{item}") };
             let got: Vec<f32> = crate::dtype::from_bytes(&buffers[0].buffer.read().unwrap());

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::Run;
-use crate::exec::{At, Slot, Tape, TapeStep, copy_buffer};
+use crate::exec::{Slot, SlotRef, Tape, TapeStep, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values, with_bounds};
 use crate::schedule::{Launch, Piece, Role, Step, Values};
 use crate::shape::Bound;
@@ -88,7 +88,7 @@ pub(super) struct Template {
 /// The place of memory in a node.
 struct Hole {
     node: UOp,
-    at: At,
+    at: SlotRef,
     dtype: DType,
     len: usize,
     /// The tape's own is not given away.
@@ -131,7 +131,7 @@ fn copied(buffer: &Buffer) -> Result<Buffer> {
 struct Slots {
     slots: Vec<Slot>,
     /// Where the memory of a storage is.
-    by_id: FxHashMap<u64, At>,
+    by_id: FxHashMap<u64, SlotRef>,
     sources: Vec<Source>,
     outside: Vec<Outside>,
     /// The tensors of storages from before that no step has named yet.
@@ -152,7 +152,7 @@ impl Slots {
         id: u64,
         size: (&DeviceName, DType, usize),
         own: Option<&Buffer>,
-    ) -> Result<At> {
+    ) -> Result<SlotRef> {
         if let Some(at) = self.by_id.get(&id) {
             return Ok(*at);
         }
@@ -186,14 +186,14 @@ impl Slots {
                 return Err(Error::Jit(msg.into()));
             }
         };
-        let at = At { slot, offset: 0 };
+        let at = SlotRef { slot, offset: 0 };
         self.by_id.insert(id, at);
         Ok(at)
     }
 
     /// The places of the buffers of a run's plan.
-    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<At>>> {
-        let mut places: Vec<Option<At>> = Vec::with_capacity(run.pieces.len());
+    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<SlotRef>>> {
+        let mut places: Vec<Option<SlotRef>> = Vec::with_capacity(run.pieces.len());
         for piece in &run.pieces {
             let Some(piece) = piece else {
                 places.push(None);
@@ -207,12 +207,12 @@ impl Slots {
                 }
                 // Whether somebody keeps it is known at the end.
                 Role::Output => {
-                    let at = At { slot: self.add(temporary()), offset: 0 };
+                    let at = SlotRef { slot: self.add(temporary()), offset: 0 };
                     self.by_id.insert(piece.id, at);
                     at
                 }
                 Role::Temporary { .. } | Role::Values => {
-                    At { slot: self.add(temporary()), offset: 0 }
+                    SlotRef { slot: self.add(temporary()), offset: 0 }
                 }
             }));
         }
@@ -222,7 +222,7 @@ impl Slots {
             if let (Some(part), Some(whole)) = (&output.part, places[output.buffer]) {
                 let offset =
                     whole.offset + part.start * run.plan.buffers[output.buffer].dtype.itemsize();
-                self.by_id.insert(*id, At { slot: whole.slot, offset });
+                self.by_id.insert(*id, SlotRef { slot: whole.slot, offset });
             }
         }
         Ok(places)
@@ -310,7 +310,7 @@ impl<R: JitOut> Captured<R> {
                     for (part, s) in all.into_iter().enumerate() {
                         let slot = slots.add(Slot::Given);
                         slots.sources.push(Source::Argument { leaf, part });
-                        slots.by_id.insert(s.storage.id(), At { slot, offset: 0 });
+                        slots.by_id.insert(s.storage.id(), SlotRef { slot, offset: 0 });
                     }
                 }
             }
@@ -340,12 +340,12 @@ impl<R: JitOut> Captured<R> {
                 let buffer = Buffer::new(&input.device, DType::U32, input.len)?;
                 drawn[*draw].0.push(buffer.clone());
                 let slot = slots.add(Slot::Own(buffer));
-                slots.by_id.insert(input.id, At { slot, offset: 0 });
+                slots.by_id.insert(input.id, SlotRef { slot, offset: 0 });
             }
             let places = slots.of_run(run)?;
             let at = |p: &Piece| {
                 let whole = places[p.buffer].expect("a step names buffers that exist");
-                At { offset: whole.offset + p.offset, ..whole }
+                SlotRef { offset: whole.offset + p.offset, ..whole }
             };
             for (Launch { step, pieces }, compiled) in
                 run.plan.launches().into_iter().zip(&run.compiled)
@@ -355,7 +355,7 @@ impl<R: JitOut> Captured<R> {
                         let written = step.writes();
                         let writes =
                             (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
-                        let mut args: Vec<At> = pieces.iter().map(at).collect();
+                        let mut args: Vec<SlotRef> = pieces.iter().map(at).collect();
                         // The values of its variables come after all others.
                         let names = &compiled.program.variables.names;
                         if !names.is_empty() {
@@ -367,7 +367,7 @@ impl<R: JitOut> Captured<R> {
                                     *e.insert(slots.add(Slot::Own(buffer)))
                                 }
                             };
-                            args.push(At { slot, offset: 0 });
+                            args.push(SlotRef { slot, offset: 0 });
                         }
                         TapeStep::Kernel {
                             compiled: compiled.clone(),

@@ -5,14 +5,14 @@
 //! |---|---|
 //! | `args` | what goes in and comes out |
 //! | `observe` | a call that is written down: what it ran, what it used of the tensors around it, what it changed |
-//! | `print` | what makes two calls the same |
+//! | `fingerprint` | what makes two calls the same |
 //! | `capture` | from what was written down to a tape with slots |
 //! | `replay` | the tape on the memory of another call |
 
 mod args;
 mod capture;
+mod fingerprint;
 mod observe;
-mod print;
 mod replay;
 
 pub use args::{JitArg, JitOut, Leaf};
@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::exec::record::{self, Mode};
 use crate::schedule::PlannedMemory;
 use capture::Captured;
+use fingerprint::{Difference, Fingerprint};
 use observe::observe;
-use print::{Difference, Print};
 use std::marker::PhantomData;
 
 /// A function that is captured. The first call runs it, the second runs it and writes down what it
@@ -101,7 +101,7 @@ enum Phase<R> {
     /// Not called yet.
     New,
     /// Called, and what that call did, and how often it did something else than the call before.
-    Seen(Print, usize),
+    Seen(Fingerprint, usize),
     Ready(Box<Captured<R>>),
 }
 
@@ -168,9 +168,9 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         let capture = jit > 0 && matches!(self.phase, Phase::Seen(..));
         let _span = profile::span(|| if capture { "capture" } else { "call" }.into());
         let mode = match &self.phase {
-            _ if jit == 0 => Mode::Little,
-            Phase::New => Mode::All,
-            _ => Mode::Sealed,
+            _ if jit == 0 => Mode::AssignmentsOnly,
+            Phase::New => Mode::Record,
+            _ => Mode::Capture,
         };
         let (result, observed) = observe(&args, &mut self.f, mode)?;
         if jit == 0 {
@@ -178,12 +178,12 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
         let mut results = Vec::new();
         result.each(&mut |t| results.push(t.raw()));
-        let print = Print::of(&observed, &results)?;
+        let fingerprint = Fingerprint::of(&observed, &results)?;
         let tries = match &self.phase {
             Phase::Seen(before, tries) => {
-                let difference = before.compare(&print);
+                let difference = before.compare(&fingerprint);
                 if let Difference::Values(what) = difference {
-                    self.phase = Phase::Seen(print, *tries);
+                    self.phase = Phase::Seen(fingerprint, *tries);
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
@@ -195,7 +195,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                             if env::config()?.debug >= 1 {
                                 eprintln!("jit: not captured: {e}");
                             }
-                            self.phase = Phase::Seen(print, *tries);
+                            self.phase = Phase::Seen(fingerprint, *tries);
                         }
                     }
                     return Ok(result);
@@ -211,7 +211,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                  nothing to replay; a Jit is for functions that always do the same"
             )));
         }
-        self.phase = Phase::Seen(print, tries);
+        self.phase = Phase::Seen(fingerprint, tries);
         Ok(result)
     }
 

@@ -116,7 +116,7 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
         record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
             take_read();
             let result = f(args)?;
-            if mode == Mode::Sealed && take_read() {
+            if mode == Mode::Capture && take_read() {
                 let msg = "the value of a variable, or a size that it is, is read inside the \
                            function, where it would be that of one call for all; compute with the \
                            variable itself, as in `x / &n`";

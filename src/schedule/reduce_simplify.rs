@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 rules! {
     /// Rules on the values of kernels in the making.
-    pub SUMS |u, _cx: ()| {
+    pub SIMPLIFY_REDUCES |u, _cx: ()| {
         reduce_selected: Reduce(..) if is_sum(u) => selected(u);
         reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
         reduce_nested:   Reduce(..) if is_sum(u) => nested(u);
@@ -23,10 +23,10 @@ rules! {
     }
 }
 
-static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&SUMS]));
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&SIMPLIFY_REDUCES]));
 
 /// A value with its sums as short as they can be, simplified.
-pub fn shorten(value: &UOp) -> UOp {
+pub fn simplify_reduces(value: &UOp) -> UOp {
     let mut value = simplify(value);
     loop {
         let short = RULES.fixpoint(&value, &mut ());

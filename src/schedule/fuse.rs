@@ -2,7 +2,7 @@
 //! numbered arguments, ranges get their final numbers. Equal kernels of different places in the
 //! graph come out as the same interned node.
 
-use super::ranges::{Ranged, Stored};
+use super::ranges::{PendingStore, RangeAssignment};
 use super::scan;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
@@ -24,7 +24,7 @@ const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
 
 /// Stores that share a loop nest.
 #[derive(Clone)]
-pub struct Group {
+pub struct KernelGroup {
     /// Where it runs.
     pub device: DeviceName,
     /// The shared ranges.
@@ -42,7 +42,7 @@ pub struct Group {
     size: usize,
 }
 
-impl Group {
+impl KernelGroup {
     fn extents(&self) -> Vec<UOp> {
         self.ranges.iter().map(|r| r.src()[0].clone()).collect()
     }
@@ -62,7 +62,7 @@ impl Group {
     }
     /// Takes over the finer loops of another group, if a little that is computed from its values is
     /// all there is.
-    fn refit(&mut self, other: &Group) {
+    fn refit(&mut self, other: &KernelGroup) {
         let plain =
             self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
         if !plain
@@ -121,13 +121,13 @@ pub fn loaded(load: &UOp) -> usize {
 
 /// One group per store, then merged where that saves a launch or a trip through memory, cannot make
 /// a circle, and fits the device.
-pub fn group(
-    ranged: &Ranged,
+pub fn fuse(
+    ranged: &RangeAssignment,
     device_of: &dyn Fn(&UOp) -> DeviceName,
     keep: &FxHashSet<usize>,
-    fits: &dyn Fn(&Group, &Group) -> bool,
-) -> Vec<Group> {
-    let mut groups: Vec<Option<Group>> = Vec::new();
+    fits: &dyn Fn(&KernelGroup, &KernelGroup) -> bool,
+) -> Vec<KernelGroup> {
+    let mut groups: Vec<Option<KernelGroup>> = Vec::new();
     // Several groups may write parts of one buffer.
     let mut producer: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     // For each group the groups that it needs, directly or not. Copies and kernels of the user's
@@ -210,7 +210,7 @@ pub fn group(
             }
         }
     }
-    let mut groups: Vec<Group> = groups.into_iter().flatten().collect();
+    let mut groups: Vec<KernelGroup> = groups.into_iter().flatten().collect();
     // What nobody reads is not written.
     loop {
         let read: FxHashSet<usize> = groups
@@ -231,8 +231,8 @@ pub fn group(
     }
 }
 
-fn single(s: &Stored, device: DeviceName) -> Group {
-    let mut g = Group {
+fn single(s: &PendingStore, device: DeviceName) -> KernelGroup {
+    let mut g = KernelGroup {
         device,
         ranges: s.ranges.clone(),
         update: s.update.clone(),
@@ -246,7 +246,7 @@ fn single(s: &Stored, device: DeviceName) -> Group {
 }
 
 /// `b` in the loops of `a`, if that is right and worth it.
-fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
+fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
     if a.update.is_some() || b.update.is_some() || a.size + b.size > MOST_MERGED_NODES {
         return None;
     }
@@ -256,7 +256,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
     }
     // What runs in order is merged with what does so along the same axis, or with a little that is
     // computed from it.
-    let ordered = |g: &Group| {
+    let ordered = |g: &KernelGroup| {
         g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>()
     };
     if ordered(a) != ordered(b) {
@@ -305,7 +305,7 @@ fn try_merge(a: &Group, b: &Group, dependent: bool) -> Option<Group> {
         b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())),
     );
     let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = Group {
+    let mut g = KernelGroup {
         device,
         ranges,
         stores,
@@ -344,7 +344,7 @@ pub fn joined(sink: &UOp) -> UOp {
         }
         let place = s.src()[0].with_src(place);
         s.with_src(
-            [place, JOIN_RULES.fixpoint(&e[1], &mut ())]
+            [place, MERGE_RULES.fixpoint(&e[1], &mut ())]
                 .into_iter()
                 .chain(ranges.iter().cloned())
                 .collect::<Src>(),
@@ -414,12 +414,12 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
 
 rules! {
     /// Rules on the values of kernels, whose ranges are numbered anew after them.
-    pub JOIN |u, _cx: ()| {
+    pub MERGE_RANGES |u, _cx: ()| {
         reduce_join: Reduce(..) => join_reduce(u);
     }
 }
 
-static JOIN_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&JOIN]));
+static MERGE_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&MERGE_RANGES]));
 
 /// The same for the ranges of a reduce.
 fn join_reduce(u: &UOp) -> Option<UOp> {
@@ -437,7 +437,7 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 ///
 /// **Invariant:** every store stays inside its buffer by the bounds of its index, also where a mask
 /// keeps it from some elements.
-pub fn finish(g: &Group, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
+pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
         let len = len(*number);
@@ -507,11 +507,11 @@ mod tests {
     use super::*;
     use crate::ir::AxisKind;
 
-    fn group(extent: i64, update: Option<UOp>) -> Group {
+    fn group(extent: i64, update: Option<UOp>) -> KernelGroup {
         let range = UOp::range(extent, 0, AxisKind::Global);
         let stores = vec![(0, range.clone(), UOp::constant(1i64, DType::I32))];
         let (reads, reduced) = (BTreeSet::new(), BTreeSet::new());
-        Group {
+        KernelGroup {
             device: DeviceName::new("CPU"),
             ranges: vec![range],
             stores,

@@ -1,16 +1,16 @@
 //! Writing in place: an output may be stored in the memory of an input whose content nobody needs
 //! after this run.
 
-use super::kernels::{self, Group};
+use super::fuse::{self, KernelGroup};
 use super::order::has_order;
-use super::ranges::Ranged;
+use super::ranges::RangeAssignment;
 use super::{BufferInfo, Role};
 use crate::ir::{Arg, AxisKind, Op, UOp, toposort};
 use crate::symbolic::{Linear, as_bound, clauses, simplify};
 use rustc_hash::FxHashMap;
 
 /// An output that is written into the memory of an input.
-pub struct TakeOver {
+pub struct InPlace {
     /// The input.
     pub input: usize,
     /// The group that writes it.
@@ -22,14 +22,14 @@ pub struct TakeOver {
 /// Lets outputs take over the memory of inputs where no value that is still needed is lost: the
 /// writer reads the old content only at the index that it writes, and everyone else who reads it
 /// can come before.
-pub fn take_over(
-    groups: &mut [Group],
-    ranged: &Ranged,
+pub fn donate_buffers(
+    groups: &mut [KernelGroup],
+    ranged: &RangeAssignment,
     numbers: &mut [Option<usize>],
     reuse: &[Option<usize>],
     buffers: &mut [Option<BufferInfo>],
-) -> Vec<TakeOver> {
-    let mut taken: Vec<TakeOver> = Vec::new();
+) -> Vec<InPlace> {
+    let mut taken: Vec<InPlace> = Vec::new();
     for o in 0..numbers.len() {
         let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else {
             continue;
@@ -65,7 +65,7 @@ pub fn take_over(
         let readers = (0..groups.len())
             .filter(|&i| i != writer && groups[i].reads.contains(&input))
             .collect();
-        taken.push(TakeOver { input, writer, readers });
+        taken.push(InPlace { input, writer, readers });
         let before = groups.to_vec();
         rename(groups, number, input);
         if has_order(groups, ranged, &taken) {
@@ -81,10 +81,10 @@ pub fn take_over(
 
 /// Does a group load a buffer only where it stores to another in the same iteration, and not inside
 /// a reduce?
-fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
+fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
     let index =
         g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
-    let loads = |u: &UOp| u.op() == Op::Load && kernels::loaded(u) == input;
+    let loads = |u: &UOp| u.op() == Op::Load && fuse::loaded(u) == input;
     toposort(g.stores.iter().map(|s| &s.2)).iter().all(|u| match u.op() {
         Op::Load if loads(u) => u.src()[0].src()[1] == index,
         Op::Reduce => !u.src()[0].toposort().iter().any(loads),
@@ -94,7 +94,7 @@ fn reads_in_step(g: &Group, number: usize, input: usize) -> bool {
 
 /// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops
 /// of the part: what is beside it is neither read nor written.
-pub fn narrow(groups: &mut [Group], taken: &[TakeOver]) {
+pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
     for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
         let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
         // What is read and written back unchanged need not be.
@@ -184,7 +184,7 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
 /// Is a value what the buffer has at the index? Without a mask, where it would be another.
 fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
     u.op() == Op::Load
-        && kernels::loaded(u) == number
+        && fuse::loaded(u) == number
         && u.src()[0].src().len() == 2
         && u.src()[0].src()[1] == *index
 }
@@ -201,7 +201,7 @@ fn conditions(u: &UOp) -> Vec<UOp> {
 }
 
 /// Every mention of a buffer becomes one of another of the same size.
-fn rename(groups: &mut [Group], from: usize, to: usize) {
+fn rename(groups: &mut [KernelGroup], from: usize, to: usize) {
     for g in groups
         .iter_mut()
         .filter(|g| g.reads.contains(&from) || g.stores.iter().any(|s| s.0 == from))

@@ -13,7 +13,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The print of a call.
-pub(super) struct Print {
+pub(super) struct Fingerprint {
     runs: Vec<(UOp, Vec<Input>)>,
     /// Variables that are no arguments, with their values.
     values: Vec<(Arc<str>, i64)>,
@@ -81,9 +81,9 @@ fn compare_inputs(before: &[Input], now: &[Input]) -> Difference {
 
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
-impl Print {
+impl Fingerprint {
     /// Of a call that was observed, and the values of what it returned.
-    pub(super) fn of(observed: &Observed, results: &[UOp]) -> Result<Print> {
+    pub(super) fn of(observed: &Observed, results: &[UOp]) -> Result<Fingerprint> {
         let mut known: FxHashMap<u64, Input> = FxHashMap::default();
         for (id, (tensor, part)) in &observed.outside {
             known.insert(*id, Input::Outside(tensor.as_ptr() as usize, *part));
@@ -161,10 +161,10 @@ impl Print {
             .map(|(n, v)| (n.clone(), v))
             .collect();
         let draws = observed.recording.draws.iter().map(|d| d.numbers).collect();
-        Ok(Print { runs, values, ends, draws, given })
+        Ok(Fingerprint { runs, values, ends, draws, given })
     }
 
-    pub(super) fn compare(&self, now: &Print) -> Difference {
+    pub(super) fn compare(&self, now: &Fingerprint) -> Difference {
         let other = |a: &String, b: &String| {
             Difference::Values(format!(
                 "an argument was {a} at the call before and is {b} now; have a Jit for each"

@@ -28,7 +28,7 @@ pub struct Layout {
 
 /// The outputs in parts: the node and the device of each part, and for each output over several
 /// devices how its parts lie. Outputs come in order, and the parts of one beside each other.
-pub struct Spread {
+pub struct Sharded {
     /// The parts.
     pub parts: Vec<UOp>,
     /// Where each part is.
@@ -39,17 +39,17 @@ pub struct Spread {
 
 /// Takes outputs apart. An output that is asked for on several devices and is on none is put on
 /// each as a whole.
-pub fn spread(outputs: &[UOp], devices: &[DeviceName]) -> Spread {
+pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     let order = toposort(outputs);
     if !devices.iter().any(|d| d.is_several()) && order.iter().all(|u| u.op() != Op::Shards) {
-        return Spread {
+        return Sharded {
             parts: outputs.to_vec(),
             devices: devices.to_vec(),
             layouts: vec![None; outputs.len()],
         };
     }
     let values = values(&order);
-    let mut spread = Spread { parts: Vec::new(), devices: Vec::new(), layouts: Vec::new() };
+    let mut sharded = Sharded { parts: Vec::new(), devices: Vec::new(), layouts: Vec::new() };
     for (o, name) in outputs.iter().zip(devices) {
         let value = &values[&o.id()];
         if !name.is_several() {
@@ -57,9 +57,9 @@ pub fn spread(outputs: &[UOp], devices: &[DeviceName]) -> Spread {
                 Value::One { node, .. } => node.clone(),
                 Value::Many(many) => many.on(name),
             };
-            spread.parts.push(node);
-            spread.devices.push(name.clone());
-            spread.layouts.push(None);
+            sharded.parts.push(node);
+            sharded.devices.push(name.clone());
+            sharded.layouts.push(None);
             continue;
         }
         let each: Rc<[DeviceName]> = name.each().into();
@@ -77,11 +77,11 @@ pub fn spread(outputs: &[UOp], devices: &[DeviceName]) -> Spread {
             axis: many.split.as_ref().map(|s| s.axis),
             shapes: many.parts.iter().map(|p| p.shape().clone()).collect(),
         };
-        spread.parts.extend(many.parts);
-        spread.devices.extend(each.iter().cloned());
-        spread.layouts.push(Some(layout));
+        sharded.parts.extend(many.parts);
+        sharded.devices.extend(each.iter().cloned());
+        sharded.layouts.push(Some(layout));
     }
-    spread
+    sharded
 }
 
 /// How a value that is asked for on several devices lies on them.
@@ -93,7 +93,7 @@ pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
             axis: *axis,
             shapes: node.src().iter().map(|p| p.shape().clone()).collect(),
         }),
-        _ => spread(&unmarked(std::slice::from_ref(node), |_| None), std::slice::from_ref(devices))
+        _ => shard(&unmarked(std::slice::from_ref(node), |_| None), std::slice::from_ref(devices))
             .layouts
             .pop()
             .flatten(),
