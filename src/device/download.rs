@@ -2,8 +2,8 @@
 //! program does it, so there is no network code here.
 
 use super::files::Temporary;
-use super::sha256::sha256;
 use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,11 @@ fn folder_from(get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
                     .into(),
             )
         })
+}
+
+/// SHA-256 of bytes, in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes that an address may give at most, where nobody says how many it has.
@@ -103,6 +108,16 @@ pub(crate) fn cached(url: &str, folder: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
     use crate::device::testing::{Server, TempDir, have_curl};
+
+    #[test]
+    fn sha256_has_known_answers() {
+        for (text, digest) in [
+            ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        ] {
+            assert_eq!(sha256(text.as_bytes()), digest);
+        }
+    }
 
     #[test]
     fn the_folder_is_the_one_that_was_named() {

@@ -22,7 +22,6 @@ mod metal;
 mod null;
 pub mod profile;
 pub mod registry;
-pub(crate) mod sha256;
 pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;

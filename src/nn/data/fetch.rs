@@ -1,9 +1,8 @@
 //! Files of published sets: where they are looked for, how they are told to be the right ones, and
 //! how they are fetched.
 
-use crate::device::download::{data_folder, download};
+use crate::device::download::{data_folder, download, sha256};
 use crate::device::limits;
-use crate::device::sha256::sha256;
 use crate::error::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
