@@ -1,49 +1,38 @@
-//! Shared libraries that are opened at run time, so that nothing of them is needed to build. One
-//! that is missing, or lacks a function, is an answer and not a panic.
+//! Shared libraries that are opened at run time, so that the build needs no SDK. A missing library
+//! or function is an error value, never a panic.
 
 use super::limits;
-use std::ffi::{CStr, CString, c_void};
+use libloading::os::unix;
+use std::ffi::{CStr, c_void};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// An open library. It stays open for the life of the process.
-pub(in crate::device) struct Library(*mut c_void);
+/// An open library. It is never closed: function addresses outlive the value.
+pub(in crate::device) struct Library(ManuallyDrop<unix::Library>);
 
 impl Library {
-    /// Opens a library by the name that the system looks for, or by its path.
+    /// Opens a library by path, or by a name that the dynamic loader searches for.
     pub fn open(name: &str) -> Result<Library, String> {
-        let file = CString::new(name).map_err(|_| "a name with a null byte".to_string())?;
-        // What the system finds by itself is as it was installed.
+        // A path may name an incomplete download; installed libraries are complete.
         if name.contains('/') {
-            is_whole(Path::new(name))?;
+            check_complete(Path::new(name))?;
         }
-        // SAFETY: the name ends in a null byte. What the libraries of drivers and compilers run
-        // when they are opened only sets up themselves.
-        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        if !handle.is_null() {
-            return Ok(Library(handle));
-        }
-        // SAFETY: the text is valid until the next call of its family on this thread, and is copied
-        // before.
-        let why = unsafe { libc::dlerror() };
-        // SAFETY: as above; it ends in a null byte.
-        Err(if why.is_null() {
-            "it cannot be opened".into()
-        } else {
-            unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
-        })
+        // SAFETY: the initializers of driver and compiler libraries set up only themselves.
+        let opened = unsafe { unix::Library::open(Some(name), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        opened.map(|library| Library(ManuallyDrop::new(library))).map_err(|e| e.to_string())
     }
 
     /// The address of a function.
     pub fn need(&self, name: &str) -> Result<*mut c_void, String> {
-        let text = CString::new(name).map_err(|_| "a name with a null byte".to_string())?;
-        // SAFETY: the library is open and the name ends in a null byte.
-        let address = unsafe { libc::dlsym(self.0, text.as_ptr()) };
+        // SAFETY: only the address is taken; whoever calls it states the type.
+        let symbol = unsafe { self.0.get::<*mut c_void>(name.as_bytes()) };
+        let address = symbol.map_or(std::ptr::null_mut(), |symbol| symbol.into_raw());
         if address.is_null() { Err(format!("it has no {name}")) } else { Ok(address) }
     }
 
-    /// The file that a function of it came from.
+    /// The path of the file that defines a function.
     pub fn path(&self, function: &str) -> Option<PathBuf> {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         let address = self.need(function).ok()?;
@@ -60,15 +49,15 @@ impl Library {
     }
 }
 
-/// Checks that a file has all that its program headers say is loaded. `dlopen` maps what is missing
-/// of a file that was cut off, and the first access to it ends the process by a signal.
-fn is_whole(path: &Path) -> Result<(), String> {
-    /// The type of a program header whose segment is loaded; `libc` has it for ELF systems only.
+/// Checks that a file contains every segment that its program headers load. `dlopen` maps a
+/// truncated file without an error, and the first access past its end kills the process (SIGBUS).
+fn check_complete(path: &Path) -> Result<(), String> {
+    /// Type of a program header whose segment is loaded. `libc` has it for ELF systems only.
     const PT_LOAD: u32 = 1;
     let (file, len) = limits::open_file(path).map_err(|e| e.to_string())?;
     let mut head = [0; 64];
     let elf64 = file.read_exact_at(&mut head, 0).is_ok() && head.starts_with(b"\x7fELF\x02\x01");
-    // What is something else, as on macOS, is left to `dlopen`, which looks at the head itself.
+    // Other formats, such as Mach-O, are checked by `dlopen` itself.
     if !elf64 {
         return Ok(());
     }
@@ -91,14 +80,14 @@ fn is_whole(path: &Path) -> Result<(), String> {
             });
         if end.is_none_or(|end| end > len) {
             return Err(format!(
-                "the file is cut off: it has {len} bytes, and its program headers name more"
+                "the file is truncated: it has {len} bytes, fewer than its program headers load"
             ));
         }
     }
     Ok(())
 }
 
-/// Declares functions of a library once: the struct of their addresses, and how they are looked up.
+/// Declares functions of a library: the struct of their addresses, and the lookup that fills it.
 macro_rules! functions {
     ($(#[$doc:meta])* $api:ident: $($name:ident($($arg:ty),*) $(-> $result:ty)?;)*) => {
         $(#[$doc])*
@@ -122,9 +111,9 @@ mod tests {
     use super::*;
     use crate::device::testing::TempDir;
 
-    /// A program is as good as a library: it has the same headers.
+    /// The test binary stands in for a library: it has the same headers.
     #[test]
-    fn a_file_that_is_cut_off_is_not_opened() {
+    fn truncated_library_is_refused() {
         let dir = TempDir::new("library");
         let path = dir.path().join("lib.so");
         let whole = std::fs::read("/proc/self/exe").unwrap();
@@ -140,14 +129,14 @@ mod tests {
             (0, true),
         ] {
             std::fs::write(&path, &whole[..len]).unwrap();
-            let found = is_whole(&path);
+            let found = check_complete(&path);
             assert_eq!(found.is_ok(), right, "{len} of {}: {found:?}", whole.len());
             assert!(
                 right
                     || Library::open(path.to_str().unwrap())
-                        .is_err_and(|e| e.contains("is cut off"))
+                        .is_err_and(|e| e.contains("is truncated"))
             );
         }
-        assert!(is_whole(dir.path()).unwrap_err().contains("is not a regular file"));
+        assert!(check_complete(dir.path()).unwrap_err().contains("is not a regular file"));
     }
 }
