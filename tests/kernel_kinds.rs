@@ -243,7 +243,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "loads a turn ahead",
-        opts: "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 AHEAD:3:0",
+        opts: "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 PREFETCH:3:0",
         make: |d| product(DType::F32, [12, 20, 6], d),
     },
     Kind {
@@ -268,7 +268,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "tensor cores, staged and ahead",
-        opts: "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 AHEAD:4:0",
+        opts: "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 PREFETCH:4:0",
         make: |d| product(DType::BF16, [128, 64, 128], d),
     },
     Kind {

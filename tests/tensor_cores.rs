@@ -138,7 +138,7 @@ fn what_is_around_a_product_stays_right() {
     check(|| x.matmul(&w.t()).cast(DType::F32) * x.matmul(&v.t()).cast(DType::F32), "TC:2:0");
     let (odd_a, odd_b) = (whole(&[19, 37], 7, bf16), whole(&[37, 13], 8, bf16));
     check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0");
-    check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0 AHEAD:4:0");
+    check(|| odd_a.matmul(&odd_b), "PADTO:0:16 PADTO:1:8 PADTO:2:16 TC:2:0 PREFETCH:4:0");
     check(
         || odd_a.matmul(&odd_b),
         "PADTO:0:32 PADTO:1:16 PADTO:2:32 UPCAST:1:2 UPCAST:0:2 UNROLL:2:2 TC:2:0",
@@ -189,8 +189,8 @@ fn staged_factors_are_right() {
         for opts in [
             "TC:2:0 LOCAL:0:2 LOCAL:1:2 STAGE:6:1 STAGE:6:2",
             "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2",
-            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 AHEAD:4:0",
-            "UPCAST:0:4 UPCAST:1:8 TC:2:0 LOCAL:0:2 LOCAL:0:2 SPLIT:4:2 STAGE:4:1 AHEAD:4:0",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 PREFETCH:4:0",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:0 LOCAL:0:2 LOCAL:0:2 SPLIT:4:2 STAGE:4:1 PREFETCH:4:0",
         ] {
             check(|| a.matmul(&b), opts);
         }
@@ -203,10 +203,10 @@ fn staged_factors_are_right() {
 fn loads_ahead_are_right() {
     let (a, b) = (whole(&[12, 20], 1, DType::F32), whole(&[20, 6], 2, DType::F32));
     for opts in [
-        "AHEAD:2:0",
-        "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 AHEAD:3:0",
-        "PADTO:2:8 UNROLL:2:4 AHEAD:2:0",
-        "AHEAD:2:0 UNROLL:2:0",
+        "PREFETCH:2:0",
+        "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 PREFETCH:3:0",
+        "PADTO:2:8 UNROLL:2:4 PREFETCH:2:0",
+        "PREFETCH:2:0 UNROLL:2:0",
     ] {
         let programs = compared(|| a.matmul(&b), opts);
         let loads = programs[0].uops.iter().filter(|u| u.op() == Op::Load).count();
@@ -218,14 +218,14 @@ fn loads_ahead_are_right() {
         // Where there is a loop, each load stands twice: before it and in it.
         assert_eq!(
             (kept > 0, loads == 2 * kept),
-            if opts.ends_with("AHEAD:2:0 UNROLL:2:0") { (false, false) } else { (true, true) },
+            if opts.ends_with("PREFETCH:2:0 UNROLL:2:0") { (false, false) } else { (true, true) },
             "{opts}"
         );
     }
     let rows = Tensor::new([3i32, 0, 2, 1, 3]).to("INTERP").contiguous().realize().unwrap();
     let picked = || (a.i(&rows).contiguous() * 1.0).sum(1);
-    compared(picked, "AHEAD:1:0");
-    compared(|| a.i(&rows).sum(0), "AHEAD:1:0");
+    compared(picked, "PREFETCH:1:0");
+    compared(|| a.i(&rows).sum(0), "PREFETCH:1:0");
 }
 
 /// What they are not for is refused with a reason.

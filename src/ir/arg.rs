@@ -348,6 +348,15 @@ impl Slice {
     }
 }
 
+/// What the optimizer decided for a `Load`; ranges are given by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct LoadHint {
+    /// The loop at which the tile of the load is staged.
+    pub stage_at: Option<u32>,
+    /// The loop in which the load, or the copy of its tile, is prefetched by one iteration.
+    pub prefetch_in: Option<u32>,
+}
+
 /// The payload of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub enum Arg {
@@ -460,14 +469,8 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
-    /// The number of the range at whose loop what a `Load` uses is copied. Gone after the first
-    /// pass of the lowering.
-    Staged(u32),
-    /// The same, where what is copied is loaded a turn of the loop ahead.
-    StagedAhead(u32),
-    /// The number of the range of a loop in which a `Load` is made a turn ahead. Gone in a linear
-    /// program.
-    Ahead(u32),
+    /// What the optimizer decided for a `Load`. A linear program has none.
+    LoadHint(LoadHint),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
         /// Number, unique in the kernel.

@@ -21,8 +21,8 @@ mod walk;
 mod tests;
 
 pub use arg::{
-    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, Slice, SpecialKind, Storage,
-    StorageRef,
+    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, LoadHint, Slice, SpecialKind,
+    Storage, StorageRef,
 };
 pub use custom::{Custom, Source};
 pub use derive::{Bounds, RangeSet, dtype_bounds};

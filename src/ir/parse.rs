@@ -12,8 +12,8 @@
 
 use super::print::word_char;
 use super::{
-    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, Op, Slice, SpecialKind, Src, TensorCore,
-    UOp,
+    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, LoadHint, Op, Slice, SpecialKind, Src,
+    TensorCore, UOp,
 };
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
@@ -302,11 +302,13 @@ impl<'a> Line<'a> {
                 }
                 Arg::Lanes(lanes)
             }
-            Op::Load if self.starts("staged_ahead") => {
-                Arg::StagedAhead(self.number_of("staged_ahead")?)
+            Op::Load => {
+                let staged = self.starts("stage_at");
+                let stage_at = if staged { Some(self.number_of("stage_at")?) } else { None };
+                let more = !staged || !self.sees('}');
+                let prefetch_in = if more { Some(self.number_of("prefetch_in")?) } else { None };
+                Arg::LoadHint(LoadHint { stage_at, prefetch_in })
             }
-            Op::Load if self.starts("staged") => Arg::Staged(self.number_of("staged")?),
-            Op::Load => Arg::Ahead(self.number_of("ahead")?),
             Op::Wmma => {
                 let name = self.name_of("core")?;
                 let core = TensorCore::from_name(&name)
@@ -607,7 +609,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::DefineAcc => "{acc=0}",
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",
-        Op::Load => "{ahead=0}",
+        Op::Load => "{prefetch_in=0}",
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Shuffle => "{xor=16}",

@@ -5,7 +5,7 @@
 //! Numbers and order follow from structure alone, so equal graphs print equal text in every
 //! process. Nothing here recurses deeper than a fixed bound.
 
-use super::{Arg, Loop, UOp, toposort_until};
+use super::{Arg, LoadHint, Loop, UOp, toposort_until};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::Movement;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -244,9 +244,14 @@ impl fmt::Debug for Arg {
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
             Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,
-            Arg::StagedAhead(id) => write!(f, "staged_ahead={id}")?,
-            Arg::Staged(id) => write!(f, "staged={id}")?,
-            Arg::Ahead(id) => write!(f, "ahead={id}")?,
+            Arg::LoadHint(LoadHint { stage_at, prefetch_in }) => {
+                let fields = [("stage_at", stage_at), ("prefetch_in", prefetch_in)];
+                let mut given = fields.into_iter().filter_map(|(k, v)| Some((k, (*v)?)));
+                if let Some((key, id)) = given.next() {
+                    write!(f, "{key}={id}")?;
+                }
+                given.try_for_each(|(key, id)| write!(f, " {key}={id}"))?
+            }
             Arg::Range { id, kind } => write!(f, "id={id} kind={kind:?}")?,
             Arg::Special { kind, dim, extent } => {
                 write!(f, "kind={kind:?} dim={dim} extent={extent}")?

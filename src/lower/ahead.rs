@@ -16,7 +16,7 @@ pub fn load_ahead(mut list: Vec<UOp>) -> Vec<UOp> {
 /// The number of the loop that a load is to be ahead in.
 fn marked(u: &UOp) -> Option<u32> {
     match u.arg() {
-        Arg::Ahead(id) => Some(*id),
+        Arg::LoadHint(hint) => hint.prefetch_in,
         _ => None,
     }
 }

@@ -110,7 +110,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
     let ast = decompose::decompose(&ast, target);
     lap(5, std::slice::from_ref(&ast), after);
     let uops = linearize::linearize(&ast, &args, target);
-    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Ahead) {
+    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Prefetch) {
         ahead::load_ahead(uops)
     } else {
         uops

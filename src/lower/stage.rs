@@ -7,7 +7,7 @@
 
 use super::specials::thread_order;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range};
+use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range};
 use crate::opt::stage::{Tile, TileAxis, tiles};
 use crate::opt::{Kernel, extent, next_local};
 use crate::symbolic::{Linear, simplify};
@@ -242,7 +242,9 @@ impl Copy<'_> {
         }
         // A turn ahead in the innermost loop in which there is a copy for each turn.
         let arg = match (load.arg(), self.tile.loops.last()) {
-            (Arg::StagedAhead(_), Some(r)) => Arg::Ahead(r.range_id()),
+            (Arg::LoadHint(LoadHint { prefetch_in: Some(_), .. }), Some(r)) => {
+                Arg::LoadHint(LoadHint { prefetch_in: Some(r.range_id()), ..LoadHint::default() })
+            }
             _ => Arg::None,
         };
         simplify(&UOp::new(Op::Load, load.dtype(), src, arg))

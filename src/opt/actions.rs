@@ -78,7 +78,7 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
                 if !target.tensor_cores.is_empty() {
                     add(OptOp::Tc, &WAYS);
                 }
-                add(OptOp::Ahead, &[0]);
+                add(OptOp::Prefetch, &[0]);
             }
             _ => continue,
         }
@@ -97,6 +97,6 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
-    opts.push(Opt::new(OptOp::Keep, 0, 0));
+    opts.push(Opt::new(OptOp::Reuse, 0, 0));
     opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
 }

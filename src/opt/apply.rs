@@ -1,9 +1,9 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, is_symbolic, keep, stage, tensor_core};
+use super::{Kernel, Opt, OptOp, extent, is_symbolic, reuse, stage, tensor_core};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, next_range, toposort};
+use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range, toposort};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -46,7 +46,12 @@ impl Kernel {
         }
         let together = matches!(
             opt.op,
-            OptOp::Stage | OptOp::Tc | OptOp::Ahead | OptOp::Keep | OptOp::Group | OptOp::GroupTop
+            OptOp::Stage
+                | OptOp::Tc
+                | OptOp::Prefetch
+                | OptOp::Reuse
+                | OptOp::Group
+                | OptOp::GroupTop
         );
         if together
             && (self.axes().iter().any(|r| r.range_kind() == AxisKind::Ordered)
@@ -57,13 +62,13 @@ impl Kernel {
                     .into(),
             );
         }
-        if self.opts.iter().any(|o| o.op == OptOp::Keep) {
+        if self.opts.iter().any(|o| o.op == OptOp::Reuse) {
             return refuse(
                 "what is kept depends on all other optimisations, so nothing comes after it".into(),
             );
         }
-        if opt.op == OptOp::Keep {
-            return match keep::keep(&self.ast, target) {
+        if opt.op == OptOp::Reuse {
+            return match reuse::reuse(&self.ast, target) {
                 Some(k) => done(k.ast, self.locals),
                 None => refuse(
                     "nothing that is worth it is computed in a reduce and again in a later loop"
@@ -218,7 +223,7 @@ impl Kernel {
                 }
                 done(tensor_core::apply(&self.ast, way), self.locals)
             }
-            OptOp::Ahead => {
+            OptOp::Prefetch => {
                 if !target.grid || kind != AxisKind::Reduce {
                     return refuse(format!(
                         "axis {} is of kind {kind:?}, or no loop of a thread in a workgroup",
@@ -229,9 +234,14 @@ impl Kernel {
                 let loads =
                     order.iter().filter(|u| u.op() == Op::Load && u.uses_range(r.range_id()));
                 let ahead = |u: &UOp| {
-                    let arg = match u.arg() {
-                        Arg::None => Arg::Ahead(r.range_id()),
-                        Arg::Staged(id) if *id == r.range_id() => Arg::StagedAhead(*id),
+                    let id = Some(r.range_id());
+                    let hint = match u.arg() {
+                        Arg::None => LoadHint { stage_at: None, prefetch_in: id },
+                        Arg::LoadHint(LoadHint { stage_at, prefetch_in: None })
+                            if *stage_at == id =>
+                        {
+                            LoadHint { stage_at: id, prefetch_in: id }
+                        }
                         _ => return None,
                     };
                     Some((
@@ -240,7 +250,7 @@ impl Kernel {
                             Op::Load,
                             u.dtype(),
                             u.src().iter().cloned().collect::<Src>(),
-                            arg,
+                            Arg::LoadHint(hint),
                         ),
                     ))
                 };
@@ -250,7 +260,7 @@ impl Kernel {
                 }
                 done(self.ast.substitute(&map), self.locals)
             }
-            OptOp::Keep | OptOp::NoLocals => unreachable!("handled above"),
+            OptOp::Reuse | OptOp::NoLocals => unreachable!("handled above"),
         }
     }
 
@@ -311,7 +321,7 @@ impl Kernel {
                 .map(|t| t.bytes())
                 .fold(0, usize::saturating_add);
         }
-        if self.opts.last().is_some_and(|o| o.op == OptOp::Keep) {
+        if self.opts.last().is_some_and(|o| o.op == OptOp::Reuse) {
             let of = |u: &UOp| {
                 if let Arg::Local { len, .. } = u.arg() {
                     len.saturating_mul(u.dtype().itemsize())

@@ -3,7 +3,7 @@
 
 use super::grid::grid;
 use super::{
-    Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, keep, packed, product, slot,
+    Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, packed, product, reuse, slot,
     vector,
 };
 use crate::ir::{AxisKind, Op, UOp};
@@ -30,8 +30,8 @@ pub fn heuristic(kernel: &Kernel, target: &Target) -> Kernel {
     }
     let k = loops(kernel, target);
     // In the end, because what is kept depends on how many rows are computed together.
-    let is_near = keep::keep(&k.ast, target).is_some_and(|keeps| keeps.bytes <= KEPT_BYTES);
-    if is_near { k.apply(&Opt::new(OptOp::Keep, 0, 0), target).unwrap_or(k) } else { k }
+    let is_near = reuse::reuse(&k.ast, target).is_some_and(|keeps| keeps.bytes <= KEPT_BYTES);
+    if is_near { k.apply(&Opt::new(OptOp::Reuse, 0, 0), target).unwrap_or(k) } else { k }
 }
 
 /// How a CPU goes through the axes.

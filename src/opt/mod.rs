@@ -7,9 +7,9 @@ mod apply;
 mod gated;
 mod grid;
 mod heuristic;
-pub mod keep;
 mod packed;
 mod product;
+pub mod reuse;
 pub mod stage;
 mod tensor_core;
 mod tile;
@@ -55,10 +55,10 @@ pub enum OptOp {
     /// which that can be done.
     Tc,
     /// What is loaded in the loop of a reduce is loaded a turn ahead, and kept in registers.
-    Ahead,
+    Prefetch,
     /// What a reduce computes and a later loop needs again is kept in memory of the thread, where
     /// that costs less than to compute it twice.
-    Keep,
+    Reuse,
     /// No workgroup threads in this kernel from here on.
     NoLocals,
 }
@@ -77,8 +77,8 @@ impl OptOp {
         OptOp::Split,
         OptOp::Stage,
         OptOp::Tc,
-        OptOp::Ahead,
-        OptOp::Keep,
+        OptOp::Prefetch,
+        OptOp::Reuse,
         OptOp::NoLocals,
     ];
     /// The name in text.
@@ -95,8 +95,8 @@ impl OptOp {
             OptOp::Split => "SPLIT",
             OptOp::Stage => "STAGE",
             OptOp::Tc => "TC",
-            OptOp::Ahead => "AHEAD",
-            OptOp::Keep => "KEEP",
+            OptOp::Prefetch => "PREFETCH",
+            OptOp::Reuse => "REUSE",
             OptOp::NoLocals => "NOLOCALS",
         }
     }

@@ -8,7 +8,7 @@
 //! the lowering.
 
 use super::{Kernel, extent, vector};
-use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::ir::{Arg, AxisKind, LoadHint, Op, UOp};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
@@ -58,7 +58,7 @@ pub fn tiles(kernel: &Kernel, target: &Target) -> Result<Vec<Tile>, String> {
 /// The number of the loop at which a load is copied, if it is.
 pub fn at(load: &UOp) -> Option<u32> {
     match load.arg() {
-        Arg::Staged(id) | Arg::StagedAhead(id) => Some(*id),
+        Arg::LoadHint(hint) => hint.stage_at,
         _ => None,
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
                     Op::Load,
                     u.dtype(),
                     u.src().iter().cloned().collect::<crate::ir::Src>(),
-                    Arg::Staged(at.range_id()),
+                    Arg::LoadHint(LoadHint { stage_at: Some(at.range_id()), prefetch_in: None }),
                 ),
             )),
             Err(e) => why = e,

@@ -316,7 +316,7 @@ pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<
     if let Some(axis) =
         axis_of(&k, &way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4)
     {
-        k = k.apply(&Opt::new(OptOp::Ahead, axis, 0), target).ok()?;
+        k = k.apply(&Opt::new(OptOp::Prefetch, axis, 0), target).ok()?;
     }
     Some(k)
 }

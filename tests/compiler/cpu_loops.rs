@@ -144,7 +144,7 @@ fn rows_are_computed_together() {
     let list = kernels(&x.softmax(1));
     assert_eq!(
         list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
-        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 KEEP:0:0"]
+        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 REUSE:0:0"]
     );
     close(&x.softmax(1), &numbers(&[64, 512], 0, "interp").softmax(1));
     // What does not come out even is computed as well.

@@ -74,7 +74,7 @@ fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
         (
             half.matmul(&half.t()),
             "r_32_32_2_2_4_8_128_4_8_2_8",
-            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:1:2 AHEAD:6:0",
+            "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:1:2 PREFETCH:6:0",
             [4, 8, 4],
         ),
         (

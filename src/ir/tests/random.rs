@@ -2,7 +2,9 @@
 //! shapes that an op needs, but not always its dtypes: those are not the text's concern.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, AxisKind, DeviceName, Fold, Gradient, Op, SpecialKind, Src, TensorCore, UOp};
+use crate::ir::{
+    Arg, AxisKind, DeviceName, Fold, Gradient, LoadHint, Op, SpecialKind, Src, TensorCore, UOp,
+};
 use crate::shape::Movement;
 use smallvec::SmallVec;
 
@@ -154,7 +156,14 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         Op::Contiguous if rng.coin() => {
             Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect()))
         }
-        Op::Load if rng.coin() => Arg::Staged(rng.below(200) as u32),
+        Op::Load if rng.coin() => {
+            let ids = [rng.below(200) as u32, rng.below(200) as u32];
+            Arg::LoadHint(match rng.below(3) {
+                0 => LoadHint { stage_at: Some(ids[0]), prefetch_in: None },
+                1 => LoadHint { stage_at: None, prefetch_in: Some(ids[1]) },
+                _ => LoadHint { stage_at: Some(ids[0]), prefetch_in: Some(ids[1]) },
+            })
+        }
         Op::Output => Arg::Output(rng.below(3)),
         Op::Leaf => Arg::Leaf(rng.next()),
         Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
@@ -181,7 +190,6 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
                 (0..rng.below(5)).map(|_| rng.below(of) as u16).collect::<SmallVec<[u16; 4]>>(),
             )
         }
-        Op::Load if rng.coin() => Arg::Ahead(rng.below(200) as u32),
         Op::Wmma => {
             let cores: Vec<&'static TensorCore> = TensorCore::ALL.iter().collect();
             Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }

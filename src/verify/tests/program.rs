@@ -1,6 +1,7 @@
 //! What is a sound program, and what is none.
 
 use super::*;
+use crate::ir::LoadHint;
 use crate::verify::program;
 
 fn acc(id: u32, init: &UOp) -> UOp {
@@ -215,8 +216,8 @@ fn what_lowering_takes_away() {
     refused(program(&flat(&acc(0, &UOp::constant(0.0, DType::F16)))), "not accumulated");
     // What was loaded may be kept.
     program(&flat(&acc(0, &h))).unwrap();
-    let ahead =
-        UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), Arg::Ahead(0));
+    let hint = Arg::LoadHint(LoadHint { prefetch_in: Some(0), ..LoadHint::default() });
+    let ahead = UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), hint);
     refused(program(&flat(&ahead)), "stands where it is made");
     refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
     refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");

@@ -100,7 +100,7 @@ fn what_is_cheap_is_computed_again() {
             let cheap = !ast.toposort().iter().any(|u| u.op() == Op::Exp);
             let k = heuristic(&ast);
             assert_eq!(
-                k.opts.iter().any(|o| o.op == OptOp::Keep),
+                k.opts.iter().any(|o| o.op == OptOp::Reuse),
                 !cheap,
                 "{}",
                 opt::show(&k.opts)
@@ -132,7 +132,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
             for item in make(device).schedule().unwrap() {
                 let ScheduleItem::Kernel { ast, buffers, .. } = &item else { continue };
                 let mut opts = kept(ast, d.target()).opts;
-                opts.retain(|o| keep || o.op != OptOp::Keep);
+                opts.retain(|o| keep || o.op != OptOp::Reuse);
                 item.compile_with(&opts).unwrap().run().unwrap();
                 written.extend(
                     buffers
@@ -148,7 +148,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
     }
     for ast in asts(&make("CPU")) {
         let with = kept(&ast, &WIDE);
-        let opts: Vec<_> = with.opts.iter().copied().filter(|o| o.op != OptOp::Keep).collect();
+        let opts: Vec<_> = with.opts.iter().copied().filter(|o| o.op != OptOp::Reuse).collect();
         let without = Kernel::new(ast.clone()).apply_all(&opts, &WIDE).unwrap();
         let run = |k: &Kernel| {
             let program = compile::lowered(k, &WIDE).unwrap();
@@ -256,7 +256,7 @@ fn rows_that_are_cut_in_different_ways() {
         "UPCAST:0:2 UNROLL:2:32 UPCAST:1:64",
         "UPCAST:1:64 UPCAST:0:8 UNROLL:2:4",
     ] {
-        let opts = format!("{opts} KEEP:0:0");
+        let opts = format!("{opts} REUSE:0:0");
         let k = Kernel::new(ast.clone()).apply_all(&opt::parse(&opts).unwrap(), &WIDE).unwrap();
         assert_eq!(times(&compile::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
         if Device::get("CPU").is_ok() {
@@ -266,7 +266,7 @@ fn rows_that_are_cut_in_different_ways() {
                 let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("a kernel") };
                 buffers[0].buffer.read().unwrap()
             };
-            assert!(bits(&opts) == bits(opts.trim_end_matches("KEEP:0:0")), "{opts}: other bits");
+            assert!(bits(&opts) == bits(opts.trim_end_matches("REUSE:0:0")), "{opts}: other bits");
         }
     }
 }
@@ -281,14 +281,14 @@ fn what_cannot_be_kept() {
             .to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
     };
-    refused(&x.sum(1), "KEEP:0:0", &WIDE, "nothing that is worth it");
-    refused(&x.exp(), "KEEP:0:0", &WIDE, "nothing that is worth it");
-    refused(&x.softmax(1), "KEEP:0:0 KEEP:0:0", &WIDE, "nothing comes after it");
-    refused(&x.softmax(1), "KEEP:0:0 UPCAST:1:16", &WIDE, "nothing comes after it");
-    refused(&x.softmax(1), "KEEP:0:0", &Target::interp(), "nothing that is worth it");
+    refused(&x.sum(1), "REUSE:0:0", &WIDE, "nothing that is worth it");
+    refused(&x.exp(), "REUSE:0:0", &WIDE, "nothing that is worth it");
+    refused(&x.softmax(1), "REUSE:0:0 REUSE:0:0", &WIDE, "nothing comes after it");
+    refused(&x.softmax(1), "REUSE:0:0 UPCAST:1:16", &WIDE, "nothing comes after it");
+    refused(&x.softmax(1), "REUSE:0:0", &Target::interp(), "nothing that is worth it");
     refused(
         &values(&[32, 8192], DType::F16, "CPU").softmax(1),
-        "UPCAST:0:32 KEEP:0:0",
+        "UPCAST:0:32 REUSE:0:0",
         &WIDE,
         "too small",
     );

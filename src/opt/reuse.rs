@@ -41,7 +41,7 @@ pub struct Keeps {
 }
 
 /// The kernel with what is worth it kept, or nothing where nothing is.
-pub fn keep(ast: &UOp, target: &Target) -> Option<Keeps> {
+pub fn reuse(ast: &UOp, target: &Target) -> Option<Keeps> {
     // Threads of a workgroup have no memory of their own that is large enough.
     if target.grid {
         return None;
